@@ -1,0 +1,178 @@
+"""Raw model answers as text: which parts are reasoning, and which code blocks they hold.
+
+The scan is tolerant, because the answers are not valid Markdown as often as they are: a fence may be
+indented, be left open at the end, be missing at the start (where a prompt had opened it already), or
+stand inside a string of the very code that it encloses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Answer", "CodeBlock", "read_answer"]
+
+_SECTIONS: Final = "(?:think|thinking|thought|reasoning)"
+_TAG: Final = re.compile(
+    rf"^[ \t]*<{_SECTIONS}(?:\s[^<>\n]*)?>|(?P<closing></{_SECTIONS}\s*>)", re.IGNORECASE | re.MULTILINE
+)
+_FENCE: Final = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
+# Comments and one-line strings are consumed whole, so that a quote within them opens nothing.
+_PYTHON: Final = re.compile(r"#.*|\"\"\"|'''|\"(?:\\.|[^\"\\])*\"?|'(?:\\.|[^'\\])*'?|`{3,}")
+_IN_STRING: Final = {quote: re.compile(rf"\\.|{quote}") for quote in ('"""', "'''")}
+_MARKDOWN: Final = frozenset({"", "markdown", "md"})
+_COMPILED: Final = frozenset({"c", "cc", "cpp", "c++", "cu", "cuda", "cxx", "h", "hpp", "ptx", "rust"})
+_TEXT: Final = frozenset({"bash", "console", "diff", "json", "patch", "sh", "shell", "text", "toml", "txt", "yaml"})
+_NOT_PYTHON: Final = _COMPILED | _TEXT | {"markdown", "md"}
+
+
+@dataclass(frozen=True)
+class CodeBlock:
+    """One code block: its ``text`` with line feeds only, and the language that its fence names, if any."""
+
+    text: str
+    language: str
+    closed: bool
+
+    @property
+    def may_be_python(self) -> bool:
+        """False where the fence names another language. Many models write no or a wrong one: never a proof."""
+        return self.language not in _NOT_PYTHON
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an answer holds besides its reasoning.
+
+    ``blocks`` in the order of the answer. ``lead`` is the text before the first fence (the whole text where
+    there is none): code, where the prompt had opened the fence. ``reasoning_open``: a reasoning section
+    begins and never ends.
+    """
+
+    lead: str
+    blocks: tuple[CodeBlock, ...]
+    reasoning: str
+    reasoning_open: bool
+
+
+def read_answer(text: str) -> Answer:
+    """Split ``text`` (line feeds only) into reasoning, code blocks and what stands before them."""
+    kept, reasoning, is_open = _separate_reasoning(text)
+    lead, blocks = _blocks(kept.split("\n"))
+    return Answer(lead, tuple(_with_inner(blocks)), reasoning, is_open)
+
+
+def _with_inner(blocks: list[CodeBlock]) -> Iterator[CodeBlock]:
+    """The blocks; where one is a Markdown text with a longer fence around it, the blocks in that text too."""
+    for block in blocks:
+        yield block
+        if block.language in _MARKDOWN and "```" in block.text:
+            yield from _blocks(block.text.split("\n"))[1]
+
+
+def _separate_reasoning(text: str) -> tuple[str, str, bool]:
+    """(the answer, its reasoning, whether the reasoning is left open)."""
+    kept: list[str] = []
+    reasoning: list[str] = []
+    inside = False
+    position = 0
+    for tag in _TAG.finditer(text):
+        closes = tag["closing"] is not None
+        if inside and closes:
+            reasoning.append(text[position : tag.start()])
+        elif closes:
+            # The opening tag was part of the prompt: all that came so far is reasoning.
+            reasoning.append("".join(kept) + text[position : tag.start()])
+            kept.clear()
+        elif not inside:
+            kept.append(text[position : tag.start()])
+        else:
+            continue
+        inside = not closes
+        position = tag.end()
+    (reasoning if inside else kept).append(text[position:])
+    return "\n".join(kept), "\n".join(reasoning), inside
+
+
+def _blocks(lines: list[str]) -> tuple[str, list[CodeBlock]]:
+    first = next((number for number, line in enumerate(lines) if _FENCE.match(line)), len(lines))
+    blocks: list[CodeBlock] = []
+    number = first
+    while number < len(lines):
+        opening = _FENCE.match(lines[number])
+        if opening is None:
+            number += 1
+            continue
+        content, number, closed = _content(lines, number + 1, opening)
+        language = re.split(r"[\s{,:(]", opening["info"].strip().lstrip("{.").lower(), maxsplit=1)[0]
+        blocks.append(CodeBlock(_unindent(content, opening["indent"]), language, closed))
+    return "\n".join(lines[:first]), blocks
+
+
+def _content(lines: list[str], start: int, opening: re.Match[str]) -> tuple[list[str], int, bool]:
+    """(the block's lines, the number of the line after it, whether a fence closed it)."""
+    quotes = _Quotes()
+    within_string: int | None = None
+    for number in range(start, len(lines)):
+        line = lines[number]
+        fence = _FENCE.match(line)
+        if fence and _ends(fence, opening):
+            if not quotes.open:
+                return lines[start:number], number + (not fence["info"]), not fence["info"]
+            within_string = number if within_string is None else within_string
+            continue
+        end = None if fence else quotes.feed(line, opening["fence"])
+        if end is not None:
+            # No Python has three backquotes outside of its strings: the fence was put behind the last line.
+            return [*lines[start:number], line[:end]], number + 1, True
+    if quotes.open and within_string is not None:
+        # A string that never ends is no string: the first fence did close the block.
+        info = lines[within_string].strip().strip("`~")
+        return lines[start:within_string], within_string + (not info), not info
+    return lines[start:], len(lines), False
+
+
+def _ends(fence: re.Match[str], opening: re.Match[str]) -> bool:
+    """A bare fence closes the block; one that names a language begins the next, this one was left open."""
+    same_kind = fence["fence"][0] == opening["fence"][0]
+    return same_kind and len(fence["fence"]) >= len(opening["fence"])
+
+
+def _unindent(lines: list[str], indent: str) -> str:
+    """Take the fence's own indentation from the lines, as Markdown does, unless the code does not share it."""
+    first = next((line for line in lines if line.strip()), "")
+    shared = indent if first.startswith(indent) else ""
+    return "\n".join(line.removeprefix(shared) for line in lines)
+
+
+class _Quotes:
+    """Follows Python source line by line and knows whether a triple-quoted string is open."""
+
+    def __init__(self) -> None:
+        self.open = ""
+
+    def feed(self, line: str, fence: str) -> int | None:
+        """Read on by one line. Returns where ``fence`` stands outside of strings, or ``None``."""
+        position = 0
+        while True:
+            if self.open:
+                end = self._end_of_string(line, position)
+                if end is None:
+                    return None
+                position, self.open = end, ""
+            token = _PYTHON.search(line, position)
+            if token is None:
+                return None
+            if token.group().startswith(fence):
+                return token.start()
+            if token.group() in ('"""', "'''"):
+                self.open = token.group()
+            position = token.end()
+
+    def _end_of_string(self, line: str, position: int) -> int | None:
+        for token in _IN_STRING[self.open].finditer(line, position):
+            if token.group() == self.open:
+                return token.end()
+        return None

@@ -1,0 +1,115 @@
+"""The builder's process: ``python -m evaluator.build FD``, as long as its supervisor lives.
+
+Over the socket ``FD`` the supervisor sends ``configure`` once, then ``session`` with one end of a socket
+whose other end goes to a runner, and ``report`` to learn what that runner had built. Requests come from
+where a candidate's code runs, and are validated as such.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from evaluator import wire
+from evaluator.build.builder import Builder, BuildFailure
+from evaluator.build.cache import Artifact, ArtifactCache
+from evaluator.build.request import BuildRequest, InvalidRequest
+
+__all__ = ["main"]
+
+_MAX_REQUEST_BYTES: Final = 8 * 2**20
+_MAX_REQUESTS: Final = 64
+
+
+class _Session:
+    """The builds of one runner."""
+
+    def __init__(self, builder: Builder, connection: socket.socket) -> None:
+        self._builder = builder
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._builds: list[dict[str, Any]] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def report(self) -> list[dict[str, Any]]:
+        with self._lock:
+            return list(self._builds)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def _serve(self) -> None:
+        with contextlib.suppress(wire.ConnectionClosed, OSError):
+            for _ in range(_MAX_REQUESTS):
+                try:
+                    message, descriptors = wire.receive(self._connection, _MAX_REQUEST_BYTES)
+                except (ValueError, TypeError, wire.MessageTooLarge):
+                    # What cannot be read cannot be answered in step either.
+                    break
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                wire.send(self._connection, self._answer(message))
+        self._connection.close()
+
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            request = BuildRequest.parse(message)
+        except InvalidRequest as error:
+            self._note({"name": str(message.get("name")), "error": str(error), "log": "", "seconds": 0.0})
+            return {"error": str(error)}
+        result, cached = self._builder.build(request)
+        if isinstance(result, BuildFailure):
+            self._note({**asdict(result), "error": result.message, "cached": cached})
+            return {"error": result.message}
+        self._note({**asdict(result), "cached": cached})
+        return _loadable(result)
+
+    def _note(self, build: dict[str, Any]) -> None:
+        with self._lock:
+            self._builds.append(build)
+
+
+def _loadable(artifact: Artifact) -> dict[str, Any]:
+    return {"path": artifact.path}
+
+
+def main(descriptor: int) -> None:
+    """Serve until the supervisor closes its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    supervisor = socket.socket(fileno=descriptor)
+    sessions: dict[int, _Session] = {}
+    message, _ = wire.receive(supervisor)
+    builder = Builder(
+        ArtifactCache(Path(message["cache_dir"])),
+        message["toolchain"],
+        message["environment"],
+        Path(message["scratch_dir"]),
+        slots=message["slots"],
+        timeout_s=message["timeout_s"],
+    )
+    try:
+        with contextlib.suppress(wire.ConnectionClosed):
+            while True:
+                message, descriptors = wire.receive(supervisor)
+                if message["op"] == "session":
+                    sessions[message["id"]] = _Session(builder, socket.socket(fileno=descriptors[0]))
+                elif message["op"] == "report":
+                    wire.send(supervisor, {"id": message["id"], "builds": sessions[message["id"]].report()})
+                else:
+                    sessions.pop(message["id"]).close()
+    finally:
+        builder.close()
+        # Threads that wait for a compiler or a lock must not hold the process.
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

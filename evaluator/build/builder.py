@@ -1,0 +1,162 @@
+"""Building one request: through the cache, by the plain recipe, within limits. Torch-free."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from evaluator.build.cache import Artifact, ArtifactCache
+from evaluator.build.diagnostics import first_error, kernel_names
+from evaluator.build.request import BuildRequest
+
+__all__ = ["BuildFailure", "Builder"]
+
+_LOG_BYTES: Final = 256 * 1024
+_RECIPE: Final = "plain"
+
+
+@dataclass(frozen=True)
+class BuildFailure:
+    """The compiler refused, or took too long. ``message`` has the first real error first."""
+
+    name: str
+    message: str
+    log: str
+    seconds: float
+    timed_out: bool = False
+    toolchain_missing: bool = False
+
+
+class Builder:
+    """Builds requests, several at a time, each in a process group of its own.
+
+    ``toolchain`` is what, besides the request, decides the result; it is part of every key.
+    """
+
+    def __init__(
+        self,
+        cache: ArtifactCache,
+        toolchain: Mapping[str, Any],
+        environment: Mapping[str, str],
+        scratch: Path,
+        *,
+        slots: int,
+        timeout_s: float,
+    ) -> None:
+        self._cache = cache
+        self._toolchain = {**toolchain, "recipe": _RECIPE}
+        self._environment = dict(environment)
+        self._scratch = scratch
+        self._slots = threading.BoundedSemaphore(slots)
+        self._timeout_s = timeout_s
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def build(self, request: BuildRequest) -> tuple[Artifact | BuildFailure, bool]:
+        """The artifact or why there is none, and whether it came from the cache."""
+        if request.uses_cuda and not self._toolchain.get("nvcc"):
+            message = "the candidate has CUDA sources, and there is no nvcc on this machine"
+            return BuildFailure(request.name, message, "", 0.0, toolchain_missing=True), False
+        key = request.key(self._toolchain)
+        found = self._cache.find(key)
+        if found is not None:
+            return found, True
+        with self._cache.building(key):
+            found = self._cache.find(key)
+            if found is not None:
+                return found, True
+            with self._slots:
+                return self._compile(request, key), False
+
+    def close(self) -> None:
+        """End every compiler that is running."""
+        with self._lock:
+            self._closed = True
+            for process in self._running:
+                _kill_group(process)
+
+    def _compile(self, request: BuildRequest, key: str) -> Artifact | BuildFailure:
+        directory = Path(tempfile.mkdtemp(prefix="build-", dir=self._scratch))
+        begin = time.monotonic()
+        try:
+            status, log, report = self._run(request, directory)
+            seconds = time.monotonic() - begin
+            library = directory / f"{request.name}.so"
+            if status == 0:
+                linked = library if report.get("linked") else None
+                kernels = tuple(kernel_names(library)) if linked and request.uses_cuda else ()
+                return self._cache.store(Artifact(key, request.name, None, kernels, seconds, log), linked)
+            if status is None:
+                message = f"building extension {request.name!r} took longer than {self._timeout_s:.0f} s"
+                return BuildFailure(request.name, message, log, seconds, timed_out=True)
+            error = first_error(log, str(directory)) or report.get("message") or f"the compiler ended with {status}"
+            return BuildFailure(request.name, error, log.replace(f"{directory}/", ""), seconds)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _run(self, request: BuildRequest, directory: Path) -> tuple[int | None, str, dict[str, Any]]:
+        """Exit status (``None``: timed out), the compiler's output, and the recipe's own report."""
+        payload = {**asdict(request), "uses_cuda": request.uses_cuda}
+        environment = {**self._environment, "HOME": str(directory), "TMPDIR": str(directory)}
+        output, report = directory / ".log", directory / ".report"
+        with output.open("wb") as log_file, report.open("wb") as report_file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "evaluator.build.plain"],
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=log_file,
+                stderr=report_file,
+                start_new_session=True,
+            )
+            with self._lock:
+                self._running.add(process)
+                if self._closed:
+                    _kill_group(process)
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(payload).encode())
+                process.stdin.close()
+            status: int | None
+            try:
+                status = process.wait(self._timeout_s)
+            except subprocess.TimeoutExpired:
+                status = None
+            _kill_group(process)
+            process.wait()
+            with self._lock:
+                self._running.discard(process)
+        return status, _read_bounded(output), _last_object(_read_bounded(report))
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _read_bounded(path: Path) -> str:
+    """The beginning of a file: the first error is what counts."""
+    with path.open("rb") as file:
+        return file.read(_LOG_BYTES).decode("utf-8", "replace")
+
+
+def _last_object(text: str) -> dict[str, Any]:
+    lines = text.strip().splitlines()
+    with contextlib.suppress(json.JSONDecodeError, IndexError):
+        data = json.loads(lines[-1])
+        if isinstance(data, dict):
+            return data
+    return {"message": text.strip()[-2000:]}

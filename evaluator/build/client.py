@@ -1,0 +1,113 @@
+"""The supervisor's side of the builder's process."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from evaluator import wire
+from evaluator.errors import InfrastructureFault
+
+__all__ = ["BuilderProcess"]
+
+_STOP_S: Final = 10.0
+_ANSWER_S: Final = 60.0
+
+
+class BuilderProcess:
+    """One builder, with a session per runner. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        cache_dir: Path,
+        scratch_dir: Path,
+        toolchain: Mapping[str, Any],
+        environment: Mapping[str, str],
+        slots: int,
+        timeout_s: float,
+    ) -> None:
+        self._settings = {
+            "cache_dir": str(cache_dir),
+            "scratch_dir": str(scratch_dir),
+            "toolchain": dict(toolchain),
+            "environment": dict(environment),
+            "slots": slots,
+            "timeout_s": timeout_s,
+        }
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
+        self._next = 0
+        self._lock = threading.Lock()
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "evaluator.build", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        ours.settimeout(_ANSWER_S)
+        self._connection = ours
+        self._send(self._settings)
+
+    def open_session(self) -> tuple[int, socket.socket]:
+        """A session's number, and the end of its socket that the runner gets (the caller closes it)."""
+        ours, theirs = socket.socketpair()
+        with self._lock:
+            self._next += 1
+            self._send({"op": "session", "id": self._next}, [ours.fileno()])
+            number = self._next
+        ours.close()
+        return number, theirs
+
+    def report(self, number: int) -> list[dict[str, Any]]:
+        """What the session's runner had built so far, in order; failures have an ``error``."""
+        with self._lock:
+            self._send({"op": "report", "id": number})
+            assert self._connection is not None
+            try:
+                builds: list[dict[str, Any]] = wire.receive(self._connection)[0]["builds"]
+            except (wire.ConnectionClosed, TimeoutError) as error:
+                raise InfrastructureFault("the builder died") from error
+            return builds
+
+    def close_session(self, number: int) -> None:
+        with self._lock:
+            self._send({"op": "end", "id": number})
+
+    def close(self) -> None:
+        """End the process with every compiler. Idempotent."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._process is not None:
+            try:
+                self._process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def _send(self, message: Mapping[str, Any], descriptors: list[int] | None = None) -> None:
+        if self._connection is None:
+            raise InfrastructureFault("the builder is not running")
+        try:
+            wire.send(self._connection, message, descriptors or [])
+        except wire.ConnectionClosed as error:
+            raise InfrastructureFault("the builder died") from error

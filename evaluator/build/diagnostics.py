@@ -1,0 +1,56 @@
+"""Reading a compiler's output: the first real error, and the kernels of a finished library."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+__all__ = ["first_error", "kernel_names"]
+
+_GNU: Final = re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: (?P<text>.*)$")
+_NVCC: Final = re.compile(
+    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<text>.*)$"
+)
+_LINKER: Final = re.compile(r"(undefined reference to .*|multiple definition of .*|cannot find -l\S+)")
+_OTHER: Final = re.compile(r"^(?:nvcc |ptxas |ninja: |\w+\.?\w*: )?(?:fatal|error)\s*:\s*(?P<text>.*)$")
+_STUB: Final = re.compile(r"__device_stub__(\w+)\(")
+
+
+def first_error(log: str, build_directory: str) -> str | None:
+    """The first real error in ``log`` as ``file:line: text`` with the lines that explain it, or ``None``.
+
+    Errors in the candidate's own files come before errors in headers; the build directory is cut off.
+    """
+    lines = log.splitlines()
+    found: list[tuple[int, str]] = []
+    for number, line in enumerate(lines):
+        match = _GNU.match(line) or _NVCC.match(line)
+        if match:
+            own = match["file"].startswith((build_directory, "main.cpp", "cuda.cu")) or "/" not in match["file"]
+            name = match["file"].removeprefix(build_directory).lstrip("/")
+            context = [text for text in lines[number + 1 : number + 4] if text[:1].isspace()]
+            found.append((0 if own else 1, "\n".join([f"{name}:{match['line']}: {match['text']}", *context])))
+    if found:
+        return min(found, key=lambda item: item[0])[1]
+    for line in lines:
+        match = _LINKER.search(line)
+        if match:
+            return match[0]
+    for line in lines:
+        match = _OTHER.match(line)
+        if match:
+            return match["text"]
+    return None
+
+
+def kernel_names(library: Path) -> list[str]:
+    """Names of the CUDA kernels whose launch stubs ``library`` contains, demangled; empty where none is found."""
+    listing = subprocess.run(["nm", "--demangle", str(library)], capture_output=True, text=True, errors="replace")
+    mangled = sorted(set(_STUB.findall(listing.stdout)))
+    if not mangled:
+        return []
+    names = [name if name.startswith("_Z") else f"_{name}" for name in mangled]
+    plain = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True).stdout.splitlines()
+    return sorted({name.partition("(")[0].removeprefix("void ") for name in plain})

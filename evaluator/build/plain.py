@@ -1,0 +1,135 @@
+"""The plain recipe: what torch itself would do, up to the finished library and no further.
+
+``python -m evaluator.build.plain`` reads a request from standard input and builds in the current
+directory. torch's own ``load_inline`` and ``load`` do the work, so that every argument means what it means
+in this version of torch; only the step that would load the library into this process is taken out. What
+the compiler says goes to standard output; the last line of standard error is a JSON object.
+
+A machine without CUDA's libraries (a CPU build of torch) compiles CUDA sources, which finds every compile
+error, and leaves out the link step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.utils.cpp_extension as torch_extension
+
+from evaluator.sandbox import namespaces
+
+__all__ = ["main"]
+
+_GENERATED_HEADER = "c10/cuda/impl/cuda_cmake_macros.h"
+
+
+def main() -> None:
+    """Build once; exit status 0 where everything asked for was compiled, 1 otherwise."""
+    request = json.load(sys.stdin)
+    _confine()
+    directory = Path.cwd()
+    uses_cuda = request.pop("uses_cuda")
+    files = request.pop("files")
+    can_link = not uses_cuda or torch.version.cuda is not None
+    torch_extension._import_module_from_library = lambda *_args: None
+    torch_extension.remove_extension_h_precompiler_headers = lambda: None
+    if can_link:
+        torch_extension._run_ninja_build = _run_ninja
+    else:
+        torch_extension._run_ninja_build = _compile_only
+        request["extra_include_paths"] = [*request["extra_include_paths"], str(_write_shims(directory))]
+    try:
+        if files:
+            _load(request, files, directory)
+        else:
+            _load_inline(request, directory)
+    except subprocess.CalledProcessError as error:
+        _conclude(error.returncode or 1, "")
+    except Exception as error:  # noqa: BLE001 - torch refuses the request: the candidate's author must read why
+        _conclude(1, f"{type(error).__name__}: {error}")
+    _conclude(0, "", linked=can_link)
+
+
+def _confine() -> None:
+    """The compiler needs neither a network nor privileges, and whatever it starts ends with this process."""
+    namespaces.die_with_parent()
+    namespaces.unshare_all(("pid", "network", "ipc", "uts"))
+    namespaces.die_with_parent()
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    namespaces.die_with_parent()
+    namespaces.drop_privileges()
+
+
+def _load_inline(request: dict[str, Any], directory: Path) -> None:
+    functions = request["functions"]
+    torch_extension.load_inline(  # type: ignore[no-untyped-call]
+        name=request["name"],
+        cpp_sources=list(request["cpp_sources"]),
+        cuda_sources=list(request["cuda_sources"]),
+        functions=None if functions is None else dict(functions),
+        extra_cflags=list(request["extra_cflags"]),
+        extra_cuda_cflags=list(request["extra_cuda_cflags"]),
+        extra_ldflags=list(request["extra_ldflags"]),
+        extra_include_paths=list(request["extra_include_paths"]),
+        build_directory=str(directory),
+        with_cuda=request["with_cuda"],
+        with_pytorch_error_handling=request["with_pytorch_error_handling"],
+        no_implicit_headers=request["no_implicit_headers"],
+        verbose=False,
+    )
+
+
+def _load(request: dict[str, Any], files: list[list[str]], directory: Path) -> None:
+    for name, text in files:
+        (directory / name).write_text(text)
+    torch_extension.load(
+        name=request["name"],
+        sources=[str(directory / name) for name, _ in files],
+        extra_cflags=list(request["extra_cflags"]),
+        extra_cuda_cflags=list(request["extra_cuda_cflags"]),
+        extra_ldflags=list(request["extra_ldflags"]),
+        extra_include_paths=list(request["extra_include_paths"]),
+        build_directory=str(directory),
+        with_cuda=request["with_cuda"],
+        verbose=False,
+    )
+
+
+def _run_ninja(build_directory: str, verbose: bool, error_prefix: str) -> None:  # noqa: ARG001 - torch's signature
+    subprocess.run(["ninja", "-v"], cwd=build_directory, check=True)
+
+
+def _compile_only(build_directory: str, verbose: bool, error_prefix: str) -> None:  # noqa: ARG001 - torch's signature
+    targets = subprocess.run(
+        ["ninja", "-t", "targets", "all"], cwd=build_directory, check=True, capture_output=True, text=True
+    ).stdout
+    objects = [line.split(":")[0] for line in targets.splitlines() if line.split(":")[0].endswith(".o")]
+    subprocess.run(["ninja", "-v", *objects], cwd=build_directory, check=True)
+
+
+def _write_shims(directory: Path) -> Path:
+    """CPU builds of torch ship CUDA's headers but for one that their build did not generate."""
+    shims = directory / "shims"
+    header = shims / _GENERATED_HEADER
+    header.parent.mkdir(parents=True)
+    header.write_text("#pragma once\n#define C10_CUDA_BUILD_SHARED_LIBS\n")
+    return shims
+
+
+def _conclude(status: int, message: str, *, linked: bool = False) -> None:
+    sys.stdout.flush()
+    sys.stderr.write("\n" + json.dumps({"message": message, "linked": linked}) + "\n")
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""What a candidate asks to be built, validated: it comes from a process that runs the candidate's code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+__all__ = ["BuildRequest", "InvalidRequest"]
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
+_LISTS: Final = (
+    "cpp_sources",
+    "cuda_sources",
+    "extra_cflags",
+    "extra_cuda_cflags",
+    "extra_ldflags",
+    "extra_include_paths",
+)
+_FLAGS: Final = {"with_pytorch_error_handling": True, "no_implicit_headers": False, "is_python_module": True}
+_MAX_BYTES: Final = 4 * 2**20
+
+
+class InvalidRequest(ValueError):
+    """The request cannot be built as it stands; the message is for the candidate's author."""
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """One call of ``load_inline`` (``files`` empty) or ``load`` (``files``: name to content)."""
+
+    name: str
+    cpp_sources: tuple[str, ...] = ()
+    cuda_sources: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    functions: tuple[tuple[str, str], ...] | None = None
+    extra_cflags: tuple[str, ...] = ()
+    extra_cuda_cflags: tuple[str, ...] = ()
+    extra_ldflags: tuple[str, ...] = ()
+    extra_include_paths: tuple[str, ...] = ()
+    with_cuda: bool | None = None
+    with_pytorch_error_handling: bool = True
+    no_implicit_headers: bool = False
+    is_python_module: bool = True
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any]) -> BuildRequest:
+        """Raises ``InvalidRequest``."""
+        name = data.get("name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidRequest(f"the extension's name must be a Python identifier, not {name!r}")
+        fields: dict[str, Any] = {field: _texts(data, field) for field in _LISTS}
+        fields |= {field: _flag(data, field, default) for field, default in _FLAGS.items()}
+        with_cuda = data.get("with_cuda")
+        if with_cuda is not None and not isinstance(with_cuda, bool):
+            raise InvalidRequest("with_cuda must be true, false or None")
+        request = cls(
+            name=name,
+            functions=_functions(data.get("functions")),
+            files=_files(data.get("files")),
+            with_cuda=with_cuda,
+            **fields,
+        )
+        if sum(len(text) for text in (*request.cpp_sources, *request.cuda_sources)) > _MAX_BYTES:
+            raise InvalidRequest(f"more than {_MAX_BYTES} characters of source")
+        return request
+
+    @property
+    def uses_cuda(self) -> bool:
+        """As torch decides it where ``with_cuda`` is not given."""
+        if self.with_cuda is not None:
+            return self.with_cuda
+        return bool(self.cuda_sources) or any(name.endswith((".cu", ".cuh")) for name, _ in self.files)
+
+    def key(self, toolchain: Mapping[str, Any]) -> str:
+        """The content address of what this request builds with ``toolchain``: 64 hex digits."""
+        canonical = json.dumps([asdict(self), dict(toolchain)], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _texts(data: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    value = data.get(field, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise InvalidRequest(f"{field} must be a list of texts")
+    return tuple(value)
+
+
+def _flag(data: Mapping[str, Any], field: str, default: bool) -> bool:
+    value = data.get(field, default)
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{field} must be true or false")
+    return value
+
+
+def _functions(value: object) -> tuple[tuple[str, str], ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = [value]
+    pairs = (
+        value.items()
+        if isinstance(value, dict)
+        else [(item, item) for item in value]
+        if isinstance(value, list)
+        else None
+    )
+    if pairs is None or not all(isinstance(text, str) for pair in pairs for text in pair):
+        raise InvalidRequest("functions must be a list of names, or a dict of names and docstrings")
+    return tuple((name, text) for name, text in pairs)
+
+
+def _files(value: object) -> tuple[tuple[str, str], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, dict):
+        raise InvalidRequest("files must map names to texts")
+    for name, text in value.items():
+        if not isinstance(text, str) or not _FILE_NAME.fullmatch(name):
+            raise InvalidRequest(f"{name!r} is no usable name of a source file")
+    return tuple(value.items())

@@ -1,0 +1,69 @@
+"""How an evaluation is to be carried out, resolved once and then only read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["BASELINES", "DEVICE_KINDS", "PRECISIONS", "EvalConfig", "Limits", "SamplingPlan"]
+
+DEVICE_KINDS: Final = ("cpu", "cuda")
+PRECISIONS: Final = ("float32", "float16", "bfloat16")
+BASELINES: Final = ("eager",)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Wall-clock and memory limits of one evaluation. Times in seconds, memory in bytes."""
+
+    build_s: float = 600.0
+    load_s: float = 120.0
+    construct_s: float = 120.0
+    call_s: float = 60.0
+    total_s: float = 1800.0
+    device_memory_bytes: int | None = None
+    host_memory_bytes: int = 64 * 2**30
+    log_bytes: int = 64 * 1024
+
+
+@dataclass(frozen=True)
+class SamplingPlan:
+    """How many calls are made. Trials verify; samples are timed (and verified as well)."""
+
+    trials: int = 6
+    gradient_trials: int = 3
+    min_samples: int = 10
+    max_samples: int = 60
+    half_width: float = 0.01
+    """Sampling stops when the speedup's interval is within ± this share of the speedup."""
+    budget_s: float = 20.0
+    """Time that may go into the samples of one track before the cap is called reached."""
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """One evaluation's settings.
+
+    ``device`` is ``cpu``, ``cuda`` or ``cuda:N``. ``size`` names one of the problem's sizes.
+    ``require_gradients`` of ``None`` leaves it to the problem's policy.
+    """
+
+    device: str = "cpu"
+    size: str = "full"
+    precision: str = "float32"
+    baseline: str = "eager"
+    require_gradients: bool | None = None
+    limits: Limits = field(default_factory=Limits)
+    sampling: SamplingPlan = field(default_factory=SamplingPlan)
+
+    def __post_init__(self) -> None:
+        if self.device_kind not in DEVICE_KINDS:
+            raise ValueError(f"device must be cpu, cuda or cuda:N, not {self.device!r}")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision!r}")
+        if self.baseline not in BASELINES:
+            raise ValueError(f"baseline must be one of {', '.join(BASELINES)}, not {self.baseline!r}")
+
+    @property
+    def device_kind(self) -> str:
+        return self.device.partition(":")[0]

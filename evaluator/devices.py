@@ -1,0 +1,51 @@
+"""Which devices and compilers this machine has, found without torch and without touching CUDA."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import cache
+
+import pynvml
+
+__all__ = ["available_devices", "cuda_architectures", "has_cxx_compiler", "has_nvcc"]
+
+DEFAULT_CUDA_ARCHITECTURE = "9.0"
+
+
+def available_devices() -> list[str]:
+    """``cpu`` and every CUDA device that can be used from here, as ``cuda:0``, ``cuda:1`` …"""
+    return ["cpu", *(f"cuda:{index}" for index in range(len(_capabilities())))]
+
+
+def cuda_architectures() -> str:
+    """The architectures to compile for, as ``TORCH_CUDA_ARCH_LIST`` writes them.
+
+    Those of this machine's devices, as torch itself would choose; without a device, the default.
+    """
+    versions = sorted({f"{major}.{minor}" for major, minor in _capabilities()}) or [DEFAULT_CUDA_ARCHITECTURE]
+    return ";".join([*versions[:-1], versions[-1] + "+PTX"])
+
+
+def has_nvcc() -> bool:
+    """Whether CUDA's compiler is on this machine."""
+    home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+    return shutil.which("nvcc") is not None or os.access(f"{home}/bin/nvcc", os.X_OK)
+
+
+def has_cxx_compiler() -> bool:
+    """Whether the C++ compiler that torch would call is on this machine."""
+    return shutil.which(os.environ.get("CXX", "c++")) is not None
+
+
+@cache
+def _capabilities() -> tuple[tuple[int, int], ...]:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle) for handle in handles)
+    finally:
+        pynvml.nvmlShutdown()

@@ -1,0 +1,504 @@
+"""The evaluator as its users see it: build a candidate, evaluate it, get an ``Evaluation``. Torch-free.
+
+An engine supervises three kinds of processes and never touches CUDA itself: the *judge* (one, trusted),
+the *builder* (one, trusted) and the process that *runners* are forked from. It restarts what dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from evaluator.build.client import BuilderProcess
+from evaluator.candidate import Candidate
+from evaluator.config import EvalConfig
+from evaluator.devices import available_devices, cuda_architectures, has_cxx_compiler, has_nvcc
+from evaluator.errors import DeviceUnavailable, EvaluationCancelled, InfrastructureFault, ToolchainMissing
+from evaluator.evaluation import ErrorFigures, Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
+from evaluator.explain import explain_exit, explain_failure, hints_for
+from evaluator.judge.client import JudgeProcess
+from evaluator.problem import Problem
+from evaluator.protocol import FRAME_BYTES, Frame
+from evaluator.sandbox.client import ForkServer, RunnerProcess
+
+__all__ = ["BuildReport", "Engine", "Progress", "available_devices", "has_nvcc"]
+
+_PASSED_ON: Final = ("PATH", "CUDA_HOME", "CXX", "CC", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
+_EXIT_S: Final = 5.0
+_POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where an evaluation is. ``share`` (0 to 1) is within the stage."""
+
+    stage: str
+    message: str = ""
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What the build stage found. ``evaluation`` is set where the verdict stands already."""
+
+    evaluation: Evaluation | None
+    seconds: float
+    extensions: int
+    cached: int
+    log: str
+
+
+@dataclass
+class _Run:
+    """One runner with everything that belongs to it."""
+
+    process: RunnerProcess
+    control: socket.socket
+    build_session: int
+    log: Any
+    directory: Path
+    builds: list[dict[str, Any]] = field(default_factory=list)
+
+
+def ignore_progress(_progress: Progress) -> None:
+    """Do nothing with it."""
+
+
+def never_cancelled() -> bool:
+    return False
+
+
+class Engine:
+    """Builds and evaluates on one device. One evaluation at a time; builds may run beside it.
+
+    ``device``: ``cpu``, ``cuda`` or ``cuda:N``; ``None`` for an engine that only builds. ``cache_dir``
+    holds built extensions and may be shared by several engines.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: str | None,
+        cache_dir: Path,
+        scratch_dir: Path | None = None,
+        build_slots: int | None = None,
+        build_timeout_s: float = 600.0,
+    ) -> None:
+        self._device = device
+        self._cache_dir = cache_dir.absolute()
+        self._scratch_base = scratch_dir
+        self._build_slots = build_slots or max(1, (os.cpu_count() or 2) // 2)
+        self._build_timeout_s = build_timeout_s
+        self._judge: JudgeProcess | None = None
+        self._builder: BuilderProcess | None = None
+        self._forkserver: ForkServer | None = None
+        self._scratch: Path | None = None
+        self._evaluating = threading.Lock()
+        self._starting = threading.RLock()
+        self._description: dict[str, Any] = {}
+
+    def __enter__(self) -> Engine:
+        self.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """Device, driver and versions; what a result has to be read with. Empty before ``start``."""
+        return dict(self._description)
+
+    @property
+    def process_ids(self) -> dict[str, int]:
+        """The engine's own long-lived processes that are alive, by role."""
+        roles = {"judge": self._judge, "builder": self._builder, "forkserver": self._forkserver}
+        return {
+            role: process.pid
+            for role, process in roles.items()
+            if process is not None and process.alive and process.pid is not None
+        }
+
+    def start(self) -> None:
+        """Start every process and wait until it is ready.
+
+        Raises ``DeviceUnavailable`` where the device is not on this machine, ``ToolchainMissing`` where
+        there is no C++ compiler, ``InfrastructureFault`` where a process does not start.
+        """
+        if self._device is not None and not any(_covers(known, self._device) for known in available_devices()):
+            raise DeviceUnavailable(
+                f"no device {self._device} on this machine; there is {', '.join(available_devices())}"
+            )
+        if not has_cxx_compiler():
+            raise ToolchainMissing("no C++ compiler on this machine: install g++ (or set CXX)")
+        if self._scratch is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="kerneljudge-", dir=self._scratch_base))
+            # The parent of every private directory: only this user may enter.
+            self._scratch.chmod(0o700)
+        self._ensure_alive()
+
+    def close(self) -> None:
+        """End every process and remove the scratch directory. Idempotent."""
+        for process in (self._forkserver, self._judge, self._builder):
+            if process is not None:
+                process.close()
+        self._forkserver = self._judge = self._builder = None
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
+
+    def build(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        *,
+        progress: Callable[[Progress], None] = ignore_progress,
+        cancelled: Callable[[], bool] = never_cancelled,
+    ) -> BuildReport:
+        """Import the candidate without a device, to find its extensions and build them.
+
+        What it finds is a verdict only where the device could not change it: a compile error. Whatever
+        else goes wrong while importing may have to do with the missing device, and is left to ``evaluate``.
+        Raises ``EvaluationCancelled`` and ``InfrastructureFault``.
+        """
+        begin = time.monotonic()
+        self._ensure_alive()
+        progress(Progress("building", "looking for extensions"))
+        with self._runner(problem, candidate.source, config, discover=True) as run:
+            self._await_discovery(run, config, progress, cancelled)
+            self._end(run)
+            builds, log = run.builds, self._log_of(run)
+        seconds = time.monotonic() - begin
+        evaluation = None
+        failed = next((build for build in builds if "error" in build), None)
+        if failed is not None and failed.get("toolchain_missing"):
+            raise ToolchainMissing(str(failed["error"]))
+        if failed is not None:
+            evaluation = self._evaluation(
+                problem, config, *_build_verdict(failed), log=log, stage_s={"building": seconds}
+            )
+        return BuildReport(evaluation, seconds, len(builds), sum(1 for build in builds if build.get("cached")), log)
+
+    def evaluate(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        *,
+        progress: Callable[[Progress], None] = ignore_progress,
+        cancelled: Callable[[], bool] = never_cancelled,
+    ) -> Evaluation:
+        """Judge the candidate on this engine's device.
+
+        Raises ``DoesNotFit``, ``ProblemError``, ``DeviceUnavailable``, ``EvaluationCancelled`` and
+        ``InfrastructureFault``; whatever the candidate does wrong is in the ``Evaluation``.
+        """
+        if self._device is None:
+            raise DeviceUnavailable("this engine only builds: it has no device")
+        with self._evaluating:
+            self._ensure_alive()
+            assert self._judge is not None
+            begin = time.monotonic()
+            reference = problem.sized_source(config.size)
+            with (
+                self._runner(problem, candidate.source, config, discover=False) as run,
+                self._runner(problem, reference, config, discover=False, reference=True) as baseline,
+            ):
+                pids = {"candidate_pid": run.process.pid, "baseline_pid": baseline.process.pid}
+                try:
+                    outcome = self._judge.evaluate(
+                        problem,
+                        config,
+                        [run.control.fileno(), baseline.control.fileno()],
+                        pids,
+                        lambda stage, message, share: progress(Progress(stage, message, share)),
+                        cancelled,
+                    )
+                    status = self._forkserver_alive().poll(run.process, _EXIT_S if outcome["verdict"] is None else 0)
+                finally:
+                    self._end(run)
+                    self._end(baseline)
+                    self._judge.clean_up()
+                outcome["stage_s"]["total"] = time.monotonic() - begin
+                return self._conclude(problem, config, run, outcome, status)
+
+    def _ensure_alive(self) -> None:
+        """Start what is not running: at first, and after something of ours died."""
+        with self._starting:
+            if self._scratch is None:
+                raise InfrastructureFault("the engine is not started")
+            starting_judge = self._device is not None and (self._judge is None or not self._judge.alive)
+            if starting_judge:
+                if self._judge is not None:
+                    self._judge.close()
+                self._judge = JudgeProcess("cpu" if self._device == "cpu" else "cuda", self._process_environment())
+                self._judge.launch()
+            if self._forkserver is None or not self._forkserver.alive:
+                if self._forkserver is not None:
+                    self._forkserver.close()
+                self._forkserver = ForkServer(self._process_environment())
+                self._forkserver.start()
+            if self._builder is None or not self._builder.alive:
+                if self._builder is not None:
+                    self._builder.close()
+                self._builder = self._start_builder(self._forkserver.versions)
+            if starting_judge:
+                assert self._judge is not None
+                self._judge.await_ready()
+            compiler = _version_line([os.environ.get("CXX", "c++"), "--version"])
+            described = self._judge.description if self._judge is not None else dict(self._forkserver.versions)
+            self._description = {
+                **described,
+                "device": "none" if self._device is None else self._device.partition(":")[0],
+                "compiler": compiler,
+                "nvcc": _version_line(["nvcc", "--version"]) if has_nvcc() else None,
+            }
+
+    def _start_builder(self, versions: Mapping[str, str | None]) -> BuilderProcess:
+        assert self._scratch is not None
+        builder = BuilderProcess(
+            cache_dir=self._cache_dir,
+            scratch_dir=self._scratch,
+            toolchain={
+                **versions,
+                "python": sys.version,
+                "compiler": _version_line([os.environ.get("CXX", "c++"), "--version"]),
+                "nvcc": _version_line(["nvcc", "--version"]) if has_nvcc() else None,
+                "cuda_architectures": cuda_architectures(),
+            },
+            environment=self._process_environment() | {"TORCH_CUDA_ARCH_LIST": cuda_architectures()},
+            slots=self._build_slots,
+            timeout_s=self._build_timeout_s,
+        )
+        builder.start()
+        return builder
+
+    def _process_environment(self) -> dict[str, str]:
+        """What our own processes inherit: enough to find Python, compilers and one device, and no secret."""
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        # The packages of this project are found as they were found here, installed or not.
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+        # Judge and runners share the processors: a thread that spins for work takes time from what is measured.
+        environment |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+        if self._device is not None and self._device.startswith("cuda"):
+            environment["CUDA_VISIBLE_DEVICES"] = self._device.partition(":")[2] or "0"
+        elif self._device == "cpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        return environment
+
+    def _forkserver_alive(self) -> ForkServer:
+        if self._forkserver is None:
+            raise InfrastructureFault("the engine was closed")
+        return self._forkserver
+
+    @contextlib.contextmanager
+    def _runner(
+        self, problem: Problem, source: str, config: EvalConfig, *, discover: bool, reference: bool = False
+    ) -> Iterator[_Run]:
+        """A runner over its private directory. Whatever happens, it is gone at the end, and its files."""
+        assert self._builder is not None
+        directory = Path(tempfile.mkdtemp(prefix="runner-", dir=self._scratch))
+        forkserver = self._forkserver_alive()
+        ours, theirs = socket.socketpair()
+        run: _Run | None = None
+        session, build_end = self._builder.open_session()
+        log = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 - closed below
+        try:
+            (directory / "model.py").write_text(problem.sized_source(config.size))
+            if not reference:
+                (directory / "candidate.py").write_text(source)
+            spec = {
+                "directory": str(directory),
+                "module": "model" if reference else "candidate",
+                "class_name": "Model" if reference else "ModelNew",
+                "discover": discover,
+                "environment": self._runner_environment(directory, discover=discover),
+            }
+            process = forkserver.spawn(spec, [theirs.fileno(), build_end.fileno(), log.fileno()])
+            # The runner alone holds these ends now, so that its death is the end of both streams.
+            theirs.close()
+            build_end.close()
+            run = _Run(process, ours, session, log, directory)
+            yield run
+        finally:
+            theirs.close()
+            build_end.close()
+            if run is not None:
+                with contextlib.suppress(InfrastructureFault):
+                    forkserver.kill(run.process)
+            ours.close()
+            log.close()
+            with contextlib.suppress(InfrastructureFault):
+                self._builder.close_session(session)
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _runner_environment(self, directory: Path, *, discover: bool) -> dict[str, str]:
+        own = self._process_environment()
+        environment = {
+            "PATH": own["PATH"],
+            "LANG": "C.UTF-8",
+            "HOME": str(directory),
+            "TMPDIR": str(directory),
+            "TORCH_EXTENSIONS_DIR": str(directory / "extensions"),
+            "TRITON_CACHE_DIR": str(directory / "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": str(directory / "inductor"),
+            "CUDA_CACHE_PATH": str(directory / "cuda"),
+            "CUDA_VISIBLE_DEVICES": "" if discover else own.get("CUDA_VISIBLE_DEVICES", ""),
+        }
+        return environment | {name: own[name] for name in ("CUDA_HOME", "LD_LIBRARY_PATH") if name in own}
+
+    def _await_discovery(
+        self, run: _Run, config: EvalConfig, progress: Callable[[Progress], None], cancelled: Callable[[], bool]
+    ) -> Frame | None:
+        """The runner's first frame; ``None`` where it ended or took too long without one."""
+        deadline = time.monotonic() + config.limits.load_s + config.limits.build_s
+        run.control.settimeout(_POLL_S)
+        data = b""
+        begin = time.monotonic()
+        while len(data) < FRAME_BYTES and time.monotonic() < deadline:
+            if cancelled():
+                raise EvaluationCancelled
+            try:
+                part = run.control.recv(FRAME_BYTES - len(data))
+            except TimeoutError:
+                progress(Progress("building", f"{time.monotonic() - begin:.0f} s"))
+                continue
+            except ConnectionError:
+                return None
+            if not part:
+                return None
+            data += part
+        return Frame.decode(data)
+
+    def _end(self, run: _Run) -> None:
+        """Learn what the runner had built, then end it."""
+        if not run.builds:
+            assert self._builder is not None
+            run.builds = self._builder.report(run.build_session)
+        self._forkserver_alive().kill(run.process)
+
+    def _log_of(self, run: _Run, limit: int = 64 * 1024) -> str:
+        """Compiler output, then what the candidate printed; each bounded."""
+        parts = [
+            f"== building extension {build['name']} ({build['seconds']:.1f} s"
+            f"{', cached' if build.get('cached') else ''})\n{build['log'][:limit]}"
+            for build in run.builds
+        ]
+        run.log.seek(0)
+        printed = run.log.read(limit).decode("utf-8", "replace")
+        if printed.strip():
+            parts.append(f"== printed by the candidate\n{printed}")
+        return "\n".join(parts).replace(f"{run.directory}/", "")
+
+    def _conclude(
+        self, problem: Problem, config: EvalConfig, run: _Run, outcome: dict[str, Any], status: int | None
+    ) -> Evaluation:
+        """The evaluation, from the judge's outcome, the builder's report and the runner's end."""
+        failed = next((build for build in run.builds if "error" in build), None)
+        kernels = sorted({name for build in run.builds for name in build.get("kernels", ())})
+        message, notes = outcome["message"], list(outcome["notes"])
+        verdict = Verdict(outcome["verdict"]) if outcome["verdict"] is not None else None
+        if verdict is None:
+            verdict, message = explain_exit(status, outcome["stage"])
+        elif verdict in (Verdict.RUNTIME_ERROR, Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR):
+            message = explain_failure(message, kernels)
+        if failed is not None and verdict in (Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR, Verdict.RUNTIME_ERROR):
+            verdict, message = _build_verdict(failed)
+        elif failed is not None:
+            notes.append(f"extension {failed['name']} did not build, and the candidate went on without it")
+        if run.process.refused:
+            notes.append(f"the kernel refused these layers of isolation: {', '.join(run.process.refused)}")
+        return Evaluation(
+            verdict=verdict,
+            message=message,
+            problem=problem.id,
+            problem_version=problem.version,
+            device=config.device_kind,
+            size=config.size,
+            precision=config.precision,
+            baseline=config.baseline,
+            gradients=Gradients(outcome["gradients"]),
+            speedup=outcome["speedup"],
+            speedup_interval=_interval(outcome["speedup_interval"]),
+            speedup_training=outcome["speedup_training"],
+            speedup_training_interval=_interval(outcome["speedup_training_interval"]),
+            latency_ms=_latency(outcome["latency_ms"]),
+            latency_training_ms=_latency(outcome["latency_training_ms"]),
+            errors=ErrorFigures(**outcome["errors"]),
+            hints=hints_for(verdict, message),
+            notes=tuple(notes),
+            log=self._log_of(run, config.limits.log_bytes),
+            details=outcome["details"],
+            samples={
+                track: SampleSeries(**{name: tuple(values) for name, values in series.items()})
+                for track, series in outcome["samples"].items()
+            },
+            environment=self.environment,
+            stage_s=outcome["stage_s"],
+            peak_memory_bytes=outcome["peak_memory_bytes"],
+        )
+
+    def _evaluation(
+        self,
+        problem: Problem,
+        config: EvalConfig,
+        verdict: Verdict,
+        message: str,
+        *,
+        log: str,
+        stage_s: Mapping[str, float],
+    ) -> Evaluation:
+        """An evaluation that ended before the device was needed."""
+        return Evaluation(
+            verdict=verdict,
+            message=message,
+            problem=problem.id,
+            problem_version=problem.version,
+            device=config.device_kind,
+            size=config.size,
+            precision=config.precision,
+            baseline=config.baseline,
+            hints=hints_for(verdict, message),
+            log=log,
+            environment=self.environment,
+            stage_s=stage_s,
+        )
+
+
+def _build_verdict(build: Mapping[str, Any]) -> tuple[Verdict, str]:
+    """The verdict of a failed build, and its message."""
+    verdict = Verdict.TIMEOUT if build.get("timed_out") else Verdict.COMPILE_ERROR
+    return verdict, str(build["error"])
+
+
+def _covers(known: str, wanted: str) -> bool:
+    return known == wanted or (wanted == "cuda" and known.startswith("cuda:"))
+
+
+def _interval(data: Mapping[str, float] | None) -> Interval | None:
+    return None if data is None else Interval(**data)
+
+
+def _latency(data: Mapping[str, float] | None) -> Latency | None:
+    return None if data is None else Latency(**data)
+
+
+def _version_line(command: list[str]) -> str | None:
+    """The line of a compiler's ``--version`` that identifies it."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip().splitlines()
+        return lines[-1] if command[0] == "nvcc" and lines else lines[0] if lines else None
+    return None

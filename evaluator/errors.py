@@ -1,0 +1,56 @@
+"""Faults that are ours or the machine's, never the candidate's.
+
+    EvaluatorError
+    ├── ProblemError          a problem's files are unusable (says which file and field)
+    ├── DeviceUnavailable     the device asked for is not on this machine
+    ├── ToolchainMissing      no compiler for what the candidate needs
+    ├── DoesNotFit            the problem's size cannot fit the device (says the figures)
+    ├── InfrastructureFault   a judge, builder or fork server died or broke its protocol: retry elsewhere
+    └── EvaluationCancelled   the caller asked to stop
+
+A bad candidate raises none of these: it gets an ``Evaluation`` with a verdict.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "DeviceUnavailable",
+    "DoesNotFit",
+    "EvaluationCancelled",
+    "EvaluatorError",
+    "InfrastructureFault",
+    "ProblemError",
+    "ToolchainMissing",
+]
+
+
+class EvaluatorError(Exception):
+    """Base of every fault that is not the candidate's."""
+
+    retriable = False
+
+
+class ProblemError(EvaluatorError):
+    """A problem's files are missing, malformed or contradictory."""
+
+
+class DeviceUnavailable(EvaluatorError):
+    """The device asked for is not on this machine."""
+
+
+class ToolchainMissing(EvaluatorError):
+    """A compiler that the candidate needs is not on this machine."""
+
+
+class DoesNotFit(EvaluatorError):
+    """The problem at this size cannot fit the device; the message has the figures."""
+
+
+class InfrastructureFault(EvaluatorError):
+    """One of our own processes died or broke its protocol; the evaluation can be retried."""
+
+    retriable = True
+
+
+class EvaluationCancelled(EvaluatorError):
+    """The caller asked to stop; nothing was recorded."""

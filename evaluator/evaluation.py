@@ -1,0 +1,186 @@
+"""What an evaluation found: the immutable record that everything else stores, shows and ranks.
+
+A bad candidate is a *value* here (``Evaluation(verdict=Verdict.COMPILE_ERROR, ...)``); only our own
+faults are exceptions (see ``evaluator.errors``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+__all__ = [
+    "ErrorFigures",
+    "Evaluation",
+    "Gradients",
+    "Interval",
+    "Latency",
+    "SampleSeries",
+    "Status",
+    "Verdict",
+]
+
+
+class Status(StrEnum):
+    """Where a submission is on its way. ``failed`` means that *we* failed, not the candidate."""
+
+    QUEUED = "queued"
+    BUILDING = "building"
+    EVALUATING = "evaluating"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        return self in (Status.DONE, Status.FAILED, Status.CANCELLED)
+
+
+class Verdict(StrEnum):
+    """The outcome of an evaluation. Exactly one; the first stage that fails decides."""
+
+    PASSED = "passed"
+    INVALID_SOURCE = "invalid_source"
+    LOAD_ERROR = "load_error"
+    COMPILE_ERROR = "compile_error"
+    CONSTRUCT_ERROR = "construct_error"
+    RUNTIME_ERROR = "runtime_error"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    WRONG_SHAPE = "wrong_shape"
+    WRONG_DTYPE = "wrong_dtype"
+    WRONG_OUTPUT = "wrong_output"
+    WRONG_GRADIENT = "wrong_gradient"
+    REJECTED = "rejected"
+
+
+class Gradients(StrEnum):
+    """What was found about the candidate's gradients.
+
+    ``partial``: every gradient that could be compared matches, but some parameter of the reference has
+    no counterpart in the candidate (say, weights folded together while constructing), so its gradient
+    could not be compared. It passes for inference and is not admitted to the training track.
+    """
+
+    MATCH = "match"
+    PARTIAL = "partial"
+    MISMATCH = "mismatch"
+    MISSING = "missing"
+    NOT_APPLICABLE = "not_applicable"
+    NOT_CHECKED = "not_checked"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A two-sided interval at ``level`` (0.95 unless said otherwise)."""
+
+    low: float
+    high: float
+    level: float = 0.95
+
+
+@dataclass(frozen=True)
+class SampleSeries:
+    """Raw samples of one track, in the order in which they were taken.
+
+    Sample ``i`` of the candidate is paired with sample ``i`` of the baseline. ``*_device_ms`` is the
+    runner's own figure (CUDA events, or its monotonic clock on a CPU); ``*_outer_ms`` is the judge's
+    clock around the same call.
+    """
+
+    candidate_device_ms: tuple[float, ...]
+    baseline_device_ms: tuple[float, ...]
+    candidate_outer_ms: tuple[float, ...]
+    baseline_outer_ms: tuple[float, ...]
+    order: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Median latencies in milliseconds; ``*_outer`` is the judge's clock around the same calls."""
+
+    candidate: float
+    baseline: float
+    candidate_outer: float
+    baseline_outer: float
+
+
+@dataclass(frozen=True)
+class ErrorFigures:
+    """Errors against the float64 reference, over every element of every call that was compared.
+
+    ``max_rel`` is the error divided by the magnitude of the reference's element (elements below the
+    absolute tolerance left out). ``reference_max_rel`` is the same figure for the reference itself,
+    run in the problem's own precision.
+    """
+
+    max_abs: float | None = None
+    max_rel: float | None = None
+    reference_max_rel: float | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The immutable record of one run of one candidate on one problem and device."""
+
+    verdict: Verdict
+    message: str
+    problem: str
+    problem_version: str
+    device: str
+    size: str
+    precision: str
+    baseline: str = "eager"
+    gradients: Gradients = Gradients.NOT_CHECKED
+    speedup: float | None = None
+    speedup_interval: Interval | None = None
+    speedup_training: float | None = None
+    speedup_training_interval: Interval | None = None
+    speedup_compiled: float | None = None
+    latency_ms: Latency | None = None
+    latency_training_ms: Latency | None = None
+    roofline_share: float | None = None
+    errors: ErrorFigures = field(default_factory=ErrorFigures)
+    hints: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    log: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    samples: Mapping[str, SampleSeries] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    stage_s: Mapping[str, float] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.verdict is not Verdict.PASSED and self.speedup is not None:
+            raise ValueError(f"a speedup goes with a passed evaluation, not with {self.verdict}")
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict is Verdict.PASSED
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-ready data; ``Evaluation.from_dict`` takes it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
+        """Inverse of ``to_dict``. Raises ``KeyError`` or ``ValueError`` on foreign data."""
+        fields = dict(data)
+        fields["verdict"] = Verdict(fields["verdict"])
+        fields["gradients"] = Gradients(fields["gradients"])
+        for name in ("speedup_interval", "speedup_training_interval"):
+            if fields.get(name) is not None:
+                fields[name] = Interval(**fields[name])
+        for name in ("latency_ms", "latency_training_ms"):
+            if fields.get(name) is not None:
+                fields[name] = Latency(**fields[name])
+        fields["errors"] = ErrorFigures(**fields["errors"])
+        fields["hints"] = tuple(fields["hints"])
+        fields["notes"] = tuple(fields["notes"])
+        fields["samples"] = {
+            track: SampleSeries(**{name: tuple(values) for name, values in series.items()})
+            for track, series in fields["samples"].items()
+        }
+        return cls(**fields)

@@ -1,0 +1,75 @@
+"""Turning what happened to a runner into words for the candidate's author."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import Final
+
+from evaluator.evaluation import Verdict
+
+__all__ = ["explain_exit", "explain_failure", "hints_for"]
+
+_DEVICE_FAULTS: Final = {
+    "an illegal memory access": "illegal memory access",
+    "misaligned address": "misaligned address",
+    "unspecified launch failure": "unspecified launch failure",
+    "illegal instruction": "illegal instruction",
+    "device-side assert": "device-side assert",
+    "invalid configuration argument": "invalid launch configuration",
+    "too many resources requested": "too many resources requested for launch",
+}
+
+_HINTS: Final = (
+    (
+        "illegal memory access",
+        "check every index against the tensor's number of elements: a float4* counts in units of four floats",
+    ),
+    ("invalid launch configuration", "a block has at most 1024 threads, and a grid's y and z at most 65535"),
+    (
+        "extra_cuda_flags",
+        "load_inline takes extra_cuda_cflags (flags for nvcc) and extra_cflags (for the C++ compiler)",
+    ),
+    ("was changed by the candidate", "write to a new tensor: the caller still owns the input"),
+    ("carries no graph", "wrap the kernel in a torch.autograd.Function with a backward"),
+    (
+        "is missing: it does not reach",
+        "a .detach(), .data or no_grad() cuts the graph, or backward returns None for it",
+    ),
+)
+
+
+def explain_exit(status: int | None, stage: str) -> tuple[Verdict, str]:
+    """Verdict and message for a runner that ended without a word; ``status`` is its raw wait status."""
+    if status is None:
+        return Verdict.RUNTIME_ERROR, f"the candidate's process stopped answering while {stage}"
+    code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGKILL:
+        return (
+            Verdict.OUT_OF_MEMORY,
+            f"the candidate's process was killed while {stage}: most likely for its use of memory",
+        )
+    if code < 0:
+        name = signal.Signals(-code).name
+        return Verdict.RUNTIME_ERROR, f"the candidate's process crashed with {name} while {stage}"
+    return Verdict.RUNTIME_ERROR, f"the candidate's process ended by itself (exit status {code}) while {stage}"
+
+
+def explain_failure(message: str, kernels: Sequence[str]) -> str:
+    """A device fault gets a headline with its kind and the kernels that it can have come from."""
+    for sign, kind in _DEVICE_FAULTS.items():
+        if sign in message:
+            if len(kernels) == 1:
+                return f"CUDA error in kernel {kernels[0]}: {kind}\n{message}"
+            if kernels:
+                return f"CUDA error in one of the kernels {', '.join(kernels)}: {kind}\n{message}"
+            return f"CUDA error: {kind}\n{message}"
+    return message
+
+
+def hints_for(verdict: Verdict, message: str) -> tuple[str, ...]:
+    """What usually helps with this."""
+    if verdict is Verdict.PASSED:
+        return ()
+    return tuple(hint for sign, hint in _HINTS if sign in message)

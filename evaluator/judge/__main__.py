@@ -1,0 +1,82 @@
+"""The judge's process: ``python -m evaluator.judge KIND FD``, one per device, for as long as its supervisor lives.
+
+Over the socket ``FD`` it takes ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and
+the baseline's runner, reports progress, answers with an outcome, and frees the shared memory on
+``{"op": "clean_up"}``. No byte of a candidate ever comes here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from evaluator import wire
+from evaluator.config import EvalConfig, Limits, SamplingPlan
+from evaluator.errors import DeviceUnavailable, DoesNotFit, ProblemError
+from evaluator.judge.device import Device, open_device
+from evaluator.judge.link import RunnerLink
+from evaluator.judge.session import Session, Side
+from evaluator.problem import Problem
+
+__all__ = ["main"]
+
+
+def main(kind: str, descriptor: int) -> None:
+    """Serve until the supervisor closes its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    supervisor = socket.socket(fileno=descriptor)
+    # The reference is held to full precision; a candidate or baseline sets its own process as it likes.
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    with contextlib.suppress(wire.ConnectionClosed):
+        try:
+            device = open_device(kind)
+        except (RuntimeError, AssertionError) as error:
+            wire.send(supervisor, {"event": "refused", "error": DeviceUnavailable.__name__, "message": str(error)})
+            return
+        wire.send(supervisor, {"event": "ready", "environment": device.describe()})
+        while True:
+            message, descriptors = wire.receive(supervisor)
+            _evaluate(supervisor, device, message, descriptors)
+
+
+def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any], descriptors: list[int]) -> None:
+    candidate, baseline = (
+        Side(name, RunnerLink(socket.socket(fileno=descriptor), device.spin_s), message[f"{name}_pid"])
+        for name, descriptor in zip(("candidate", "baseline"), descriptors, strict=True)
+    )
+
+    def progress(stage: str, text: str, share: float | None) -> None:
+        wire.send(supervisor, {"event": "progress", "stage": stage, "message": text, "share": share})
+
+    session = Session(
+        Problem.from_dict(message["problem"]), _config(message["config"]), device, candidate, baseline, progress
+    )
+    try:
+        outcome = session.run()
+        wire.send(supervisor, {"event": "outcome", "outcome": asdict(outcome)})
+    except (DoesNotFit, ProblemError) as error:
+        wire.send(supervisor, {"event": "refused", "error": type(error).__name__, "message": str(error)})
+    except wire.ConnectionClosed:
+        raise
+    except Exception:  # noqa: BLE001 - reported as our fault, with all that is known
+        wire.send(supervisor, {"event": "fault", "message": traceback.format_exc()})
+    # Runners map the shared memory: it is freed when the supervisor says that they are gone.
+    wire.receive(supervisor)
+    session.close()
+    wire.send(supervisor, {"event": "clean"})
+
+
+def _config(data: dict[str, Any]) -> EvalConfig:
+    return EvalConfig(**{**data, "limits": Limits(**data["limits"]), "sampling": SamplingPlan(**data["sampling"])})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,126 @@
+"""The judge's end of one runner: commands out, doorbell, fixed-size frames in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evaluator import wire
+from evaluator.memory import Block
+from evaluator.protocol import FRAME_BYTES, CallMode, CallReport, Doorbell, Failure, Frame, FrameKind, WeightReport
+
+__all__ = ["RunnerFailed", "RunnerGone", "RunnerLink", "RunnerTimeout", "TimedCall"]
+
+
+class RunnerFailed(Exception):
+    """The runner said that the candidate failed."""
+
+    def __init__(self, failure: Failure, text: str) -> None:
+        super().__init__(text)
+        self.failure = failure
+        self.text = text
+
+
+class RunnerGone(Exception):
+    """The runner's process ended, or it broke the protocol; its supervisor knows the exit status."""
+
+
+class RunnerTimeout(Exception):
+    """The runner did not answer in time; the message says what was waited for."""
+
+
+@dataclass(frozen=True)
+class TimedCall:
+    """One call: the judge's clock around it and the runner's claims about it."""
+
+    outer_ms: float
+    report: CallReport
+
+
+class RunnerLink:
+    """One runner, from its first frame to its end."""
+
+    def __init__(self, control: socket.socket, spin_s: float) -> None:
+        self._control = control
+        self._spin_s = spin_s
+        self._doorbell, self._descriptors = Doorbell.create(spin_s)
+        self._sequence = 0
+
+    def await_ready(self, timeout_s: float, what: str) -> None:
+        """Wait for a ready frame. Raises ``RunnerFailed``, ``RunnerGone`` or ``RunnerTimeout``."""
+        frame = self._read_frame(time.monotonic() + timeout_s, what)
+        if frame.kind is FrameKind.FAILED:
+            raise RunnerFailed(frame.failure, frame.text)
+
+    def construct(self, message: Mapping[str, Any], blocks: Mapping[str, Block], timeout_s: float) -> None:
+        """Have the model constructed and the shared blocks opened."""
+        handles = {name: block.handle for name, block in blocks.items()}
+        descriptors = [block.fd for block in blocks.values() if block.fd is not None]
+        self._send({**message, "spin_s": self._spin_s, "blocks": handles}, [*self._descriptors, *descriptors])
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = []
+        self.await_ready(timeout_s, "constructing ModelNew")
+
+    def command(self, message: Mapping[str, Any], timeout_s: float) -> None:
+        """Have something done between two calls."""
+        self._send(message)
+        self._sequence += 1
+        self._doorbell.release(self._sequence, CallMode.MESSAGE)
+        self.await_ready(timeout_s, str(message["op"]))
+
+    def call(self, mode: CallMode, timeout_s: float) -> TimedCall:
+        """Release one call and wait until the runner says that it is done."""
+        self._sequence += 1
+        what = "forward" if mode is CallMode.FORWARD else "forward and backward"
+        begin_ns = time.perf_counter_ns()
+        self._doorbell.release(self._sequence, mode)
+        try:
+            done = self._doorbell.await_done(self._sequence, time.monotonic() + timeout_s, self._control.fileno())
+        except TimeoutError:
+            raise RunnerTimeout(f"{what} took longer than {timeout_s:.0f} s") from None
+        outer_ms = (time.perf_counter_ns() - begin_ns) / 1e6
+        if not done:
+            self.await_ready(timeout_s, what)
+            raise RunnerGone
+        return TimedCall(outer_ms, self._doorbell.report())
+
+    def weight_report(self) -> WeightReport:
+        return self._doorbell.weight_report()
+
+    def close(self) -> None:
+        """The runner sees the end of its control socket and ends, if it is well-behaved."""
+        self._control.close()
+        self._doorbell.close()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = []
+
+    def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+        try:
+            wire.send(self._control, message, descriptors)
+        except wire.ConnectionClosed:
+            raise RunnerGone from None
+
+    def _read_frame(self, deadline: float, what: str) -> Frame:
+        data = b""
+        while len(data) < FRAME_BYTES:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not select.select([self._control], [], [], remaining)[0]:
+                raise RunnerTimeout(f"{what} took too long")
+            part = b""
+            with contextlib.suppress(ConnectionError):
+                part = self._control.recv(FRAME_BYTES - len(data))
+            if not part:
+                raise RunnerGone
+            data += part
+        frame = Frame.decode(data)
+        if frame is None:
+            raise RunnerGone
+        return frame

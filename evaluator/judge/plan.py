@@ -1,0 +1,96 @@
+"""How much memory an evaluation takes, computed before anything is allocated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from evaluator.errors import DoesNotFit
+from evaluator.judge.device import Device
+from evaluator.judge.reference import Signature
+from evaluator.memory import BlockLayout, TensorSpec
+
+__all__ = ["MemoryPlan", "plan_memory"]
+
+_LEAN_ABOVE_BYTES: Final = 40 * 2**30
+_REFERENCE_FACTOR: Final = 24
+"""Float64 copies of a slice that are alive at once while gradients are compared, generously counted."""
+_GIB: Final = 2**30
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Layouts of the shared blocks, and the bytes that the evaluation may reach on the device.
+
+    ``lean``: candidate and baseline take turns in keeping memory, because both at once would be too much.
+    """
+
+    layouts: dict[str, BlockLayout]
+    shared_bytes: int
+    judge_bytes: int
+    runner_bytes: int
+    context_bytes: int
+    lean: bool
+
+    @property
+    def peak_bytes(self) -> int:
+        runners = self.runner_bytes if self.lean else 2 * self.runner_bytes
+        return self.shared_bytes + self.judge_bytes + runners + self.context_bytes
+
+    def describe(self) -> str:
+        return (
+            f"{self.peak_bytes / _GIB:.1f} GiB ({self.shared_bytes / _GIB:.1f} for inputs, outputs and gradients, "
+            f"{self.judge_bytes / _GIB:.1f} for the reference, {self.runner_bytes / _GIB:.1f} for a model's own "
+            f"tensors, {self.context_bytes / _GIB:.1f} for processes)"
+        )
+
+
+def plan_memory(
+    signature: Signature, device: Device, *, sliced: bool, gradients: bool, limit: int | None
+) -> MemoryPlan:
+    """The plan for one evaluation. Raises ``DoesNotFit`` with the figures where the device is too small."""
+    weights = tuple(spec for _, spec in signature.weights)
+    layouts = {
+        "inputs": BlockLayout(signature.input_tensors),
+        "outputs": BlockLayout(signature.outputs),
+        "upstream": BlockLayout(signature.outputs if gradients else ()),
+        "input_gradients": BlockLayout(signature.float_inputs if gradients else ()),
+        "weights": BlockLayout(weights),
+        "weight_gradients": BlockLayout(weights if gradients else ()),
+    }
+    room = device.free_bytes() if limit is None else min(limit, device.free_bytes())
+    weight_bytes = _size(weights)
+    output_bytes, input_bytes = _size(signature.outputs), _size(signature.input_tensors)
+    # A model's own tensors: its weights, one intermediate and the output; for gradients as much again.
+    runner = weight_bytes + output_bytes * (1 if sliced else 2)
+    if gradients:
+        runner = weight_bytes * 2 + output_bytes + max(input_bytes, output_bytes)
+    elements = max((_elements(spec) for spec in (*signature.input_tensors, *signature.outputs)), default=1)
+    slice_elements = min(elements, device.slice_elements) if sliced else elements
+    # ``get_inputs`` makes a second copy of the inputs; what it leaves behind is used again for the comparison.
+    judge = max(input_bytes, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (16 if gradients else 0))
+    plan = MemoryPlan(
+        layouts=layouts,
+        shared_bytes=sum(layout.size_bytes for layout in layouts.values()),
+        judge_bytes=judge,
+        runner_bytes=runner,
+        # The judge has its context already; the two runners have not.
+        context_bytes=2 * device.context_bytes,
+        lean=False,
+    )
+    if plan.peak_bytes > min(room, _LEAN_ABOVE_BYTES):
+        plan = MemoryPlan(**{**plan.__dict__, "lean": True})
+    if plan.peak_bytes > room:
+        raise DoesNotFit(
+            f"this size needs {plan.describe()}, and the device has {room / _GIB:.1f} GiB free of "
+            f"{device.total_bytes() / _GIB:.1f} GiB"
+        )
+    return plan
+
+
+def _size(specs: tuple[TensorSpec, ...]) -> int:
+    return sum(spec.size_bytes for spec in specs)
+
+
+def _elements(spec: TensorSpec) -> int:
+    return spec.size_bytes // spec.torch_dtype.itemsize

@@ -1,0 +1,201 @@
+"""The reference model in the judge: its shapes, its weights, its outputs and gradients in float64."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from evaluator.errors import ProblemError
+from evaluator.judge.device import Device
+from evaluator.memory import TensorSpec
+from evaluator.problem import Problem
+
+__all__ = ["GradientSlice", "Reference", "Signature"]
+
+_PERTURBATIONS: Final = 3
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Shapes and dtypes of a problem at one size and precision, found without computing it.
+
+    ``inputs``: one entry per argument of ``forward``: a tensor's spec, or the value of what is no tensor.
+    """
+
+    inputs: tuple[Any, ...]
+    outputs: tuple[TensorSpec, ...]
+    weights: tuple[tuple[str, TensorSpec], ...]
+    differentiable: bool
+
+    @property
+    def input_tensors(self) -> tuple[TensorSpec, ...]:
+        return tuple(value for value in self.inputs if isinstance(value, TensorSpec))
+
+    @property
+    def float_inputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(spec for spec in self.input_tensors if spec.torch_dtype.is_floating_point)
+
+
+@dataclass
+class GradientSlice:
+    """Outputs and gradients of one slice. Lists run over outputs, float inputs and weights.
+
+    ``None`` stands for a gradient that the reference itself does not have. ``input_moves`` and
+    ``weight_moves``: what each gradient becomes, minus what it is, under each perturbation of the inputs.
+    """
+
+    outputs: list[torch.Tensor]
+    inputs: list[torch.Tensor | None]
+    weights: list[torch.Tensor | None]
+
+
+class Reference:
+    """One problem at one size and precision on one device."""
+
+    def __init__(self, problem: Problem, size: str, precision: str, device: Device) -> None:
+        self._module = _execute(problem, size)
+        self._device = device.torch_device
+        self._dtype: torch.dtype = getattr(torch, precision)
+        self._model: torch.nn.Module | None = None
+        self._model64: torch.nn.Module | None = None
+        self.get_inputs: Callable[[], Sequence[Any]] = self._module.get_inputs
+        self.signature = self._find_signature()
+
+    def construct(self, seed: int) -> None:
+        """Build the model as the runners do: on the CPU, under ``seed``, then moved."""
+        torch.manual_seed(seed)
+        model = self._module.Model(*self._module.get_init_inputs())
+        self._model = model.to(self._device) if self._dtype is torch.float32 else model.to(self._device, self._dtype)
+        self._model64 = copy.deepcopy(self._model).double()
+
+    def weight_values(self) -> list[torch.Tensor]:
+        """The weights' values, in the order of ``signature.weights``."""
+        assert self._model is not None
+        return [parameter.detach() for parameter in self._model.parameters()]
+
+    def outputs(self, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Outputs in float64 and in the problem's precision, for inputs in the problem's precision."""
+        assert self._model is not None
+        assert self._model64 is not None
+        with torch.no_grad():
+            with _default_dtype(torch.float64):
+                exact = _as_list(self._model64(*(_to_double(value) for value in inputs)))
+            own = _as_list(self._model(*inputs))
+        return exact, own
+
+    def gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> tuple[GradientSlice, GradientSlice]:
+        """Outputs and gradients in float64 and in the problem's precision."""
+        assert self._model is not None
+        assert self._model64 is not None
+        with _default_dtype(torch.float64):
+            exact = _differentiate(
+                self._model64, [_to_double(value) for value in inputs], [gradient.double() for gradient in upstream]
+            )
+        return exact, _differentiate(self._model, inputs, upstream)
+
+    def perturbed_gradients(
+        self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], relative: float, generator: torch.Generator
+    ) -> Iterator[GradientSlice]:
+        """Float64 gradients at inputs moved by ± ``relative`` times their magnitude, with random signs."""
+        assert self._model64 is not None
+        exact = [_to_double(value) for value in inputs]
+        upstream64 = [gradient.double() for gradient in upstream]
+        for _ in range(_PERTURBATIONS):
+            moves = [_random_move(value, relative, generator) for value in exact]
+            for sign in (1.0, -1.0):
+                moved = [
+                    value if move is None else value + sign * move for value, move in zip(exact, moves, strict=True)
+                ]
+                with _default_dtype(torch.float64):
+                    yield _differentiate(self._model64, moved, upstream64)
+
+    @property
+    def perturbation_count(self) -> int:
+        return 2 * _PERTURBATIONS
+
+    def _find_signature(self) -> Signature:
+        """Run everything on the meta device, which knows shapes and computes nothing."""
+        try:
+            with torch.device("meta"):
+                values = list(self._module.get_inputs())
+                model = self._module.Model(*self._module.get_init_inputs())
+            if self._dtype is not torch.float32:
+                model = model.to(self._dtype)
+            arguments = [self._on_meta(value) for value in values]
+            outputs = _as_list(model(*arguments))
+        except Exception as error:
+            raise ProblemError(f"the reference cannot be run to find its shapes: {error}") from error
+        return Signature(
+            inputs=tuple(
+                TensorSpec.of(value) if isinstance(value, torch.Tensor) else {"value": value} for value in arguments
+            ),
+            outputs=tuple(TensorSpec.of(output) for output in outputs),
+            weights=tuple((name, TensorSpec.of(parameter)) for name, parameter in model.named_parameters()),
+            differentiable=any(output.requires_grad for output in outputs),
+        )
+
+    def _on_meta(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        meta = value.to("meta")
+        return meta.to(self._dtype).requires_grad_() if value.is_floating_point() else meta
+
+
+def _execute(problem: Problem, size: str) -> types.ModuleType:
+    module = types.ModuleType("reference")
+    try:
+        exec(compile(problem.sized_source(size), f"{problem.id}/reference.py", "exec"), module.__dict__)  # noqa: S102 - a problem is trusted
+    except ProblemError:
+        raise
+    except Exception as error:
+        raise ProblemError(f"the reference of {problem.id} cannot be executed: {error}") from error
+    return module
+
+
+def _differentiate(model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
+    leaves = [
+        value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        for value in inputs
+    ]
+    wanted = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    weights = list(model.parameters())
+    outputs = _as_list(model(*leaves))
+    pairs = [(output, gradient) for output, gradient in zip(outputs, upstream, strict=True) if output.requires_grad]
+    gradients = torch.autograd.grad(
+        [output for output, _ in pairs], [*wanted, *weights], [gradient for _, gradient in pairs], allow_unused=True
+    )
+    return GradientSlice(
+        [output.detach() for output in outputs], list(gradients[: len(wanted)]), list(gradients[len(wanted) :])
+    )
+
+
+def _random_move(value: Any, relative: float, generator: torch.Generator) -> torch.Tensor | None:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return None
+    signs = torch.randint(0, 2, value.shape, generator=generator, device=value.device, dtype=torch.int8)
+    return signs.mul_(2).sub_(1).to(value.dtype).mul_(value).mul_(relative)
+
+
+def _to_double(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def _as_list(result: Any) -> list[torch.Tensor]:
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Let factories inside a reference make ``dtype`` too."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,297 @@
+"""Verifying one call: commit to what the runner delivered, then compare it with the reference."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from evaluator.evaluation import Gradients, Verdict
+from evaluator.judge.compare import Tally, compare_slice
+from evaluator.judge.fingerprint import Fingerprinter
+from evaluator.judge.inputs import Variant
+from evaluator.judge.reference import GradientSlice, Reference
+from evaluator.memory import Block, TensorSpec
+from evaluator.problem import Tolerance
+from evaluator.protocol import CallReport
+
+__all__ = ["CallFindings", "Verifier", "Violation"]
+
+
+class Violation(Exception):
+    """A rule of measurement was broken: the evaluation is ``rejected`` with this message."""
+
+
+@dataclass
+class CallFindings:
+    """What one verified call showed. ``verdict`` is ``None`` where nothing is wrong."""
+
+    verdict: Verdict | None = None
+    message: str = ""
+    gradients: Gradients = Gradients.NOT_CHECKED
+    gradient_notes: list[str] = field(default_factory=list)
+    tallies: list[Tally] = field(default_factory=list)
+    inconclusive: bool = False
+    """The reference itself is not finite on these inputs: the call says nothing."""
+
+
+class Verifier:
+    """Verifies the calls of one evaluation over its shared blocks."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        blocks: dict[str, Block],
+        tolerance: Tolerance,
+        generator: torch.Generator,
+        slice_elements: int | None,
+    ) -> None:
+        self._reference = reference
+        self._blocks = blocks
+        self._tolerance = tolerance
+        self._generator = generator
+        self._fingerprints = Fingerprinter(generator)
+        self._slices = list(_slices(reference.signature.outputs, reference.signature.input_tensors, slice_elements))
+        self._order = random.SystemRandom()
+
+    def fingerprint_inputs(self) -> list[int]:
+        """Taken before a call is released."""
+        return [self._fingerprints.of(tensor) for tensor in self._blocks["inputs"].tensors]
+
+    def check_inputs(self, before: Sequence[int]) -> None:
+        """Raises ``Violation`` where the candidate changed what it was given."""
+        for index, (was, tensor) in enumerate(zip(before, self._blocks["inputs"].tensors, strict=True)):
+            if self._fingerprints.of(tensor) != was:
+                raise Violation(f"input {index} was changed by the candidate: a model must not write to its inputs")
+
+    def commit(self, names: Sequence[str]) -> dict[tuple[str, int, int], int]:
+        """Fingerprints of everything delivered, slice by slice in random order."""
+        places = [
+            (name, index, number)
+            for name in names
+            for index, tensor in enumerate(self._blocks[name].tensors)
+            for number in range(len(self._cuts(name, tensor)))
+        ]
+        self._order.shuffle(places)
+        return {place: self._fingerprints.of(self._shared(*place)) for place in places}
+
+    def verify_outputs(self, commitment: dict[tuple[str, int, int], int], variant: Variant) -> CallFindings:
+        """Compare the outputs of a forward call."""
+        tallies = self._output_tallies()
+        for number in range(len(self._slices)):
+            exact, own = self._reference.outputs(self._input_slice(number))
+            for index, tally in enumerate(tallies):
+                actual = self._private(commitment, "outputs", index, number)
+                compare_slice(tally, actual, exact[index], own[index], self._tolerance)
+        return self._judge(tallies, [], variant)
+
+    def verify_gradients(
+        self,
+        commitment: dict[tuple[str, int, int], int],
+        report: CallReport,
+        counterparts: int,
+        variant: Variant,
+    ) -> CallFindings:
+        """Compare outputs and gradients of a forward and backward call."""
+        signature = self._reference.signature
+        outputs = self._output_tallies()
+        inputs = [
+            Tally(f"the gradient of input {index}", spec.shape) for index, spec in enumerate(signature.float_inputs)
+        ]
+        weights = [Tally(f"the gradient of {name}", spec.shape) for name, spec in signature.weights]
+        sums = _WeightSums(len(weights), self._reference.perturbation_count)
+        expected: set[str] = set()
+        has_graph = bool(report.present & 1)
+        for number in range(len(self._slices)):
+            values, upstream = self._input_slice(number), self._upstream_slice(number)
+            exact, own = self._reference.gradients(values, upstream)
+            moves = _Moves(exact)
+            if has_graph:
+                perturbed = self._reference.perturbed_gradients(
+                    values, upstream, self._tolerance.rtol / 2, self._generator
+                )
+                for step, gradient in enumerate(perturbed):
+                    moves.add(gradient)
+                    sums.add_perturbed(step, gradient)
+            sums.add(exact, own)
+            for index, tally in enumerate(outputs):
+                actual = self._private(commitment, "outputs", index, number)
+                compare_slice(tally, actual, exact.outputs[index], own.outputs[index], self._tolerance)
+            for index, tally in enumerate(inputs):
+                right, near = exact.inputs[index], own.inputs[index]
+                if right is None or near is None:
+                    continue
+                if bool((right != 0).any()):
+                    expected.add(tally.name)
+                if report.present >> (1 + index) & 1:
+                    actual = self._private(commitment, "input_gradients", index, number)
+                    compare_slice(tally, actual, right, near, self._tolerance, moves.of_input(index))
+        for index, tally in enumerate(weights):
+            right, near, moved = sums.of(index)
+            if right is None or near is None:
+                continue
+            if bool((right != 0).any()):
+                expected.add(tally.name)
+            if report.present >> (1 + len(inputs) + index) & 1:
+                actual = self._private(commitment, "weight_gradients", index, 0)
+                compare_slice(tally, actual, right, near, self._tolerance, moved)
+        findings = self._judge(outputs, [*inputs, *weights], variant)
+        if findings.verdict is None and not findings.inconclusive:
+            self._judge_gradients(findings, inputs, weights, expected, has_graph, counterparts, variant)
+        return findings
+
+    def _judge(self, outputs: list[Tally], gradients: list[Tally], variant: Variant) -> CallFindings:
+        findings = CallFindings(tallies=[*outputs, *(tally for tally in gradients if tally.total)])
+        if not all(tally.finite for tally in findings.tallies):
+            findings.inconclusive = True
+            return findings
+        wrong = [tally for tally in outputs if not tally.passed]
+        if wrong:
+            findings.verdict = Verdict.WRONG_OUTPUT
+            findings.message = f"{wrong[0].describe()} (inputs: {variant.value})"
+        return findings
+
+    def _judge_gradients(
+        self,
+        findings: CallFindings,
+        inputs: list[Tally],
+        weights: list[Tally],
+        expected: set[str],
+        has_graph: bool,
+        counterparts: int,
+        variant: Variant,
+    ) -> None:
+        if not has_graph:
+            findings.gradients = Gradients.MISSING
+            return
+        without_counterpart = [
+            name
+            for index, (name, _) in enumerate(self._reference.signature.weights)
+            if not counterparts >> index & 1 and weights[index].name in expected
+        ]
+        excused = {f"the gradient of {name}" for name in without_counterpart}
+        for tally in (*inputs, *weights):
+            if tally.total and not tally.passed:
+                message = tally.describe()
+            elif tally.name in expected and not tally.total and tally.name not in excused:
+                message = f"{tally.name} is missing: it does not reach the outputs, and the reference's does"
+            else:
+                continue
+            findings.verdict = Verdict.WRONG_GRADIENT
+            findings.gradients = Gradients.MISMATCH
+            findings.message = f"{message} (inputs: {variant.value})"
+            return
+        findings.gradients = Gradients.PARTIAL if without_counterpart else Gradients.MATCH
+        if without_counterpart:
+            findings.gradient_notes.append(
+                "no counterpart of "
+                + ", ".join(without_counterpart)
+                + " was found in the candidate, so that gradient could not be compared"
+            )
+
+    def _output_tallies(self) -> list[Tally]:
+        specs = self._reference.signature.outputs
+        return [
+            Tally("the output" if len(specs) == 1 else f"output {index}", spec.shape)
+            for index, spec in enumerate(specs)
+        ]
+
+    def _cuts(self, name: str, tensor: torch.Tensor) -> list[tuple[int, int] | None]:
+        if name == "weight_gradients" or tensor.dim() == 0:
+            return [None]
+        return list(self._slices)
+
+    def _shared(self, name: str, index: int, number: int) -> torch.Tensor:
+        tensor = self._blocks[name].tensors[index]
+        cuts = self._cuts(name, tensor)
+        cut = cuts[number] if number < len(cuts) else cuts[0]
+        return tensor if cut is None else tensor[cut[0] : cut[1]]
+
+    def _private(self, commitment: dict[tuple[str, int, int], int], name: str, index: int, number: int) -> torch.Tensor:
+        """A private copy of a slice, proved to be what was there when the runner said that it was done."""
+        copy = self._shared(name, index, number).clone()
+        if self._fingerprints.of(copy) != commitment[name, index, number]:
+            raise Violation(f"{name.replace('_', ' ')} were written after the candidate had said that it was done")
+        return copy
+
+    def _input_slice(self, number: int) -> list[Any]:
+        tensors = iter(range(len(self._blocks["inputs"].tensors)))
+        return [
+            self._shared("inputs", next(tensors), number).clone() if isinstance(value, TensorSpec) else value["value"]
+            for value in self._reference.signature.inputs
+        ]
+
+    def _upstream_slice(self, number: int) -> list[torch.Tensor]:
+        return [
+            self._shared("upstream", index, number).clone() for index in range(len(self._blocks["upstream"].tensors))
+        ]
+
+
+class _Moves:
+    """How far the input gradients of one slice move under the perturbations, at most."""
+
+    def __init__(self, exact: GradientSlice) -> None:
+        self._exact = exact
+        self._largest: dict[int, torch.Tensor] = {}
+
+    def add(self, perturbed: GradientSlice) -> None:
+        for index, (moved, was) in enumerate(zip(perturbed.inputs, self._exact.inputs, strict=True)):
+            if moved is not None and was is not None:
+                move = (moved - was).abs_()
+                known = self._largest.get(index)
+                self._largest[index] = move if known is None else torch.maximum(known, move)
+
+    def of_input(self, index: int) -> torch.Tensor | None:
+        return self._largest.get(index)
+
+
+class _WeightSums:
+    """Weight gradients are sums over the slices: exact, in the problem's precision, and perturbed."""
+
+    def __init__(self, weights: int, perturbations: int) -> None:
+        self._exact: list[torch.Tensor | None] = [None] * weights
+        self._own: list[torch.Tensor | None] = [None] * weights
+        self._perturbed: list[list[torch.Tensor | None]] = [[None] * weights for _ in range(perturbations)]
+
+    def add(self, exact: GradientSlice, own: GradientSlice) -> None:
+        _accumulate(self._exact, exact.weights)
+        _accumulate(self._own, own.weights)
+
+    def add_perturbed(self, step: int, gradient: GradientSlice) -> None:
+        _accumulate(self._perturbed[step], gradient.weights)
+
+    def of(self, index: int) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """Exact, in the problem's precision, and the largest move; frees what it returns."""
+        exact, own = self._exact[index], self._own[index]
+        moved: torch.Tensor | None = None
+        for sums in self._perturbed:
+            perturbed, sums[index] = sums[index], None
+            if perturbed is not None and exact is not None:
+                move = (perturbed - exact).abs_()
+                moved = move if moved is None else torch.maximum(moved, move)
+        return exact, own, moved
+
+
+def _accumulate(sums: list[torch.Tensor | None], terms: Sequence[torch.Tensor | None]) -> None:
+    for index, term in enumerate(terms):
+        if term is not None:
+            known = sums[index]
+            sums[index] = term if known is None else known.add_(term)
+
+
+def _slices(
+    outputs: Sequence[TensorSpec], inputs: Sequence[TensorSpec], slice_elements: int | None
+) -> Iterator[tuple[int, int] | None]:
+    """Ranges of rows to treat at a time; one ``None`` (everything) where slicing is not allowed or not needed."""
+    tensors = [*outputs, *inputs]
+    rows = tensors[0].shape[0] if tensors and tensors[0].shape else 0
+    elements = max((spec.size_bytes // spec.torch_dtype.itemsize for spec in tensors), default=0)
+    if slice_elements is None or elements <= slice_elements or rows < 2:
+        yield None
+        return
+    step = max(1, slice_elements * rows // elements)
+    for start in range(0, rows, step):
+        yield start, min(rows, start + step)

@@ -1,0 +1,182 @@
+"""Tensors in memory that judge and runner share: layouts, and blocks on the CPU and on a CUDA device.
+
+A *block* is one allocation that holds a fixed list of tensors and nothing else. On a CPU it is a memfd
+that both sides map. On CUDA it is one ``cuMemAlloc`` of a multiple of 2 MiB, opened on the other side by
+CUDA IPC: IPC maps the whole underlying allocation, so a block must never share one with anything private.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import torch
+
+__all__ = ["Block", "BlockLayout", "TensorSpec", "create_block", "open_block"]
+
+_GRANULE: Final = 2 * 2**20
+_ALIGNMENT: Final = 512
+_IPC_LAZY_PEER: Final = 1
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape and dtype of a contiguous tensor; ``dtype`` as torch names it (``float32``)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorSpec:
+        return cls(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        dtype = getattr(torch, self.dtype)
+        assert isinstance(dtype, torch.dtype)
+        return dtype
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * self.torch_dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """Which tensors a block holds, in order."""
+
+    tensors: tuple[TensorSpec, ...]
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        positions, at = [], 0
+        for tensor in self.tensors:
+            positions.append(at)
+            at += -(-tensor.size_bytes // _ALIGNMENT) * _ALIGNMENT
+        return tuple(positions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to allocate: a multiple of 2 MiB, at least one granule."""
+        used = sum(-(-tensor.size_bytes // _ALIGNMENT) * _ALIGNMENT for tensor in self.tensors)
+        return max(1, -(-used // _GRANULE)) * _GRANULE
+
+    def views(self, memory: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors as contiguous views of ``memory`` (uint8, ``size_bytes`` long)."""
+        return [
+            memory[offset : offset + tensor.size_bytes].view(tensor.torch_dtype).view(tensor.shape)
+            for offset, tensor in zip(self.offsets, self.tensors, strict=True)
+        ]
+
+    def to_json(self) -> list[list[Any]]:
+        return [[list(tensor.shape), tensor.dtype] for tensor in self.tensors]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Sequence[Any]]) -> BlockLayout:
+        return cls(tuple(TensorSpec(tuple(shape), dtype) for shape, dtype in data))
+
+
+class Block:
+    """A block and its tensors. ``handle`` is what the other side opens: JSON, plus a descriptor on the CPU."""
+
+    def __init__(self, layout: BlockLayout, memory: torch.Tensor, handle: Mapping[str, Any], fd: int | None) -> None:
+        self.layout = layout
+        self.memory = memory
+        self.tensors = layout.views(memory)
+        self.handle = handle
+        self.fd = fd
+        self._address: int | None = None
+
+    def close(self) -> None:
+        """Give the memory back. The tensors must not be used afterwards."""
+        self.tensors = []
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+        if self._address is not None:
+            torch.cuda.synchronize()
+            _check(_driver().cuMemFree_v2(ctypes.c_uint64(self._address)), "cuMemFree")
+            self._address = None
+        self.memory = torch.empty(0)
+
+
+def create_block(layout: BlockLayout, device: torch.device) -> Block:
+    """Allocate a block on ``device``. Raises ``torch.OutOfMemoryError`` or ``MemoryError`` where there is no room."""
+    size = layout.size_bytes
+    if device.type == "cpu":
+        fd = os.memfd_create("tensors", os.MFD_CLOEXEC)
+        os.ftruncate(fd, size)
+        memory = torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8)
+        return Block(layout, memory, {"layout": layout.to_json(), "bytes": size}, fd)
+    torch.zeros(1, device=device)  # makes the primary context current on this thread
+    address = ctypes.c_uint64()
+    error = _driver().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
+    if error == _OUT_OF_MEMORY:
+        raise torch.OutOfMemoryError(f"no room for a block of {size} bytes on {device}")
+    _check(error, "cuMemAlloc")
+    ipc = _IpcHandle()
+    _check(_driver().cuIpcGetMemHandle(ctypes.byref(ipc), address), "cuIpcGetMemHandle")
+    handle = {"layout": layout.to_json(), "bytes": size, "ipc": bytes(ipc.reserved).hex()}
+    block = Block(layout, _wrap(address.value, size, device), handle, None)
+    block._address = address.value
+    return block
+
+
+def open_block(handle: Mapping[str, Any], fd: int | None, device: torch.device) -> Block:
+    """The other side of ``create_block``."""
+    layout, size = BlockLayout.from_json(handle["layout"]), int(handle["bytes"])
+    if "ipc" not in handle:
+        assert fd is not None
+        memory = torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8)
+        os.close(fd)
+        return Block(layout, memory, handle, None)
+    torch.zeros(1, device=device)
+    ipc = _IpcHandle.from_buffer_copy(bytes.fromhex(handle["ipc"]))
+    address = ctypes.c_uint64()
+    _check(
+        _driver().cuIpcOpenMemHandle_v2(ctypes.byref(address), ipc, ctypes.c_uint(_IPC_LAZY_PEER)), "cuIpcOpenMemHandle"
+    )
+    return Block(layout, _wrap(address.value, size, device), handle, None)
+
+
+_OUT_OF_MEMORY: Final = 2
+
+
+class _IpcHandle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_ubyte * 64),)
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _check(error: int, call: str) -> None:
+    if error:
+        raise RuntimeError(f"{call} failed with CUDA error {error}")
+
+
+class _RawMemory:
+    """Bytes at a device address, for ``torch.as_tensor``."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
+        }
+
+
+def _wrap(address: int, size: int, device: torch.device) -> torch.Tensor:
+    return torch.as_tensor(_RawMemory(address, size), device=device)

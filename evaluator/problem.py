@@ -1,0 +1,297 @@
+"""Problems: a reference model with its sizes, tolerances and policies, read from a folder.
+
+A problem is two files, ``reference.py`` (KernelBench's form: ``Model``, ``get_inputs``,
+``get_init_inputs``, sizes as module globals) and ``problem.toml``. Reading one never executes it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from evaluator.config import PRECISIONS
+from evaluator.errors import ProblemError
+
+__all__ = [
+    "GRADIENT_POLICIES",
+    "INPUT_DOMAINS",
+    "KernelBenchIdentity",
+    "Problem",
+    "Tolerance",
+    "load_problem",
+    "load_problems",
+]
+
+GRADIENT_POLICIES: Final = ("check", "require", "none")
+"""``check``: verify gradients if the candidate has them. ``require``: missing ones fail. ``none``: skip."""
+
+INPUT_DOMAINS: Final = ("real", "as_written")
+"""``real``: any finite value is a fair input. ``as_written``: only what ``get_inputs`` makes."""
+
+_ID: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,99}")
+_DEFAULT_TOLERANCE: Final = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
+_REQUIRED_NAMES: Final = ("Model", "get_inputs", "get_init_inputs")
+_FIELDS: Final = frozenset(
+    {"title", "description", "dtype", "tags", "sizes", "tolerance", "gradients", "reference", "inputs", "kernelbench"}
+)
+
+Size = Mapping[str, int | float]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """An element is right if its error is at most ``atol * scale + rtol * |expected|``.
+
+    ``scale`` is the root mean square of the expected tensor, so that neither zeros nor a constant can
+    hide below an absolute tolerance.
+    """
+
+    atol: float
+    rtol: float
+
+
+@dataclass(frozen=True)
+class KernelBenchIdentity:
+    """Which KernelBench problem this is: ``name`` as in its file name, without ``.py``."""
+
+    level: int
+    problem_id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A reference with its sizes, tolerances and policy. Torch-free; the judge executes ``source``.
+
+    ``row_independent``: slices along the first dimension of every tensor input and output do not
+    influence each other, so that the judge may compute the reference slice by slice.
+    """
+
+    id: str
+    title: str
+    description: str
+    source: str
+    sizes: Mapping[str, Size]
+    dtype: str = "float32"
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+    gradient_policy: str = "check"
+    input_domain: str = "real"
+    row_independent: bool = False
+    tags: tuple[str, ...] = ()
+    kernelbench: KernelBenchIdentity | None = None
+
+    @property
+    def version(self) -> str:
+        """The first 16 hex digits of the SHA-256 over everything that can change a verdict."""
+        content = asdict(self)
+        for cosmetic in ("title", "description", "tags"):
+            del content[cosmetic]
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """The tolerance at ``precision``: the problem's own, else KernelBench's default for it."""
+        own = self.tolerances.get(precision)
+        return own or Tolerance(atol=_DEFAULT_TOLERANCE[precision], rtol=_DEFAULT_TOLERANCE[precision])
+
+    def sized_source(self, size: str) -> str:
+        """The reference's source with the globals of ``size`` written in place.
+
+        The assignment itself is rewritten, so that globals derived from it follow. Raises
+        ``ProblemError`` for a size that the problem does not have.
+        """
+        if size not in self.sizes:
+            raise ProblemError(f"problem {self.id} has no size {size!r}; it has {', '.join(self.sizes)}")
+        return _override_globals(self.source, self.sizes[size], self.id)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-ready data; ``Problem.from_dict`` takes it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Problem:
+        """Inverse of ``to_dict``."""
+        fields = dict(data)
+        fields["tolerances"] = {name: Tolerance(**value) for name, value in fields["tolerances"].items()}
+        fields["tags"] = tuple(fields["tags"])
+        if fields["kernelbench"] is not None:
+            fields["kernelbench"] = KernelBenchIdentity(**fields["kernelbench"])
+        return cls(**fields)
+
+
+def load_problems(root: Path) -> dict[str, Problem]:
+    """Every problem below ``root``, by id, in the order of their ids.
+
+    Raises ``ProblemError`` where ``root`` is no folder, holds no problem, or one of them is unusable.
+    """
+    if not root.is_dir():
+        raise ProblemError(f"no folder of problems at {root}")
+    problems = {path.parent.name: load_problem(path.parent) for path in _problem_files(root)}
+    if not problems:
+        raise ProblemError(f"no problem in {root}: a problem is a folder with reference.py and problem.toml")
+    return problems
+
+
+def load_problem(folder: Path) -> Problem:
+    """Read and validate the problem in ``folder``. Raises ``ProblemError`` naming the file and field."""
+    if not _ID.fullmatch(folder.name):
+        raise ProblemError(f"{folder}: a problem's folder is named in lower case letters, digits and _")
+    manifest_path = folder / "problem.toml"
+    source = _read(folder / "reference.py")
+    try:
+        manifest = tomllib.loads(_read(manifest_path))
+    except tomllib.TOMLDecodeError as error:
+        raise ProblemError(f"{manifest_path}: {error}") from error
+    try:
+        problem = _parse_manifest(folder.name, source, manifest)
+        for size in problem.sizes:
+            problem.sized_source(size)
+    except ProblemError as error:
+        raise ProblemError(f"{manifest_path}: {error}") from error
+    missing = [name for name in _REQUIRED_NAMES if name not in _defined_names(_parse(source))]
+    if missing:
+        raise ProblemError(f"{folder / 'reference.py'}: does not define {', '.join(missing)}")
+    return problem
+
+
+def _problem_files(root: Path) -> Iterator[Path]:
+    yield from sorted(root.glob("*/problem.toml"))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(f"{path}: {error}") from error
+
+
+def _parse(source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SyntaxError as error:
+        raise ProblemError(f"reference.py does not parse: {error}") from error
+
+
+def _defined_names(module: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in module.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+    return names
+
+
+def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -> Problem:
+    unknown = sorted(set(manifest) - _FIELDS)
+    if unknown:
+        raise ProblemError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(_FIELDS))}")
+    return Problem(
+        id=problem_id,
+        title=_text(manifest, "title"),
+        description=_text(manifest, "description"),
+        source=source,
+        sizes=_sizes(manifest.get("sizes")),
+        dtype=_choice(manifest, "dtype", PRECISIONS, default="float32"),
+        tolerances=_tolerances(_table(manifest, "tolerance")),
+        gradient_policy=_choice(_table(manifest, "gradients"), "policy", GRADIENT_POLICIES, default="check"),
+        input_domain=_choice(_table(manifest, "inputs"), "domain", INPUT_DOMAINS, default="real"),
+        row_independent=_flag(_table(manifest, "reference"), "row_independent"),
+        tags=_tags(manifest.get("tags", [])),
+        kernelbench=_kernelbench(manifest.get("kernelbench")),
+    )
+
+
+def _text(table: Mapping[str, Any], name: str) -> str:
+    value = table.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise ProblemError(f"{name} must be a non-empty text")
+    return value.strip()
+
+
+def _table(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = manifest.get(name, {})
+    if not isinstance(value, dict):
+        raise ProblemError(f"[{name}] must be a table")
+    return value
+
+
+def _choice(table: Mapping[str, Any], name: str, choices: tuple[str, ...], *, default: str) -> str:
+    value = table.get(name, default)
+    if value not in choices:
+        raise ProblemError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    return str(value)
+
+
+def _flag(table: Mapping[str, Any], name: str) -> bool:
+    value = table.get(name, False)
+    if not isinstance(value, bool):
+        raise ProblemError(f"{name} must be true or false, not {value!r}")
+    return value
+
+
+def _sizes(value: object) -> dict[str, Size]:
+    if not isinstance(value, dict) or "full" not in value:
+        raise ProblemError("[sizes] must hold at least [sizes.full]")
+    for size, overrides in value.items():
+        if not isinstance(overrides, dict):
+            raise ProblemError(f"[sizes.{size}] must be a table of the reference's globals")
+        for name, number in overrides.items():
+            if not isinstance(number, int | float) or isinstance(number, bool):
+                raise ProblemError(f"sizes.{size}.{name} must be a number, not {number!r}")
+    return value
+
+
+def _tolerances(table: Mapping[str, Any]) -> dict[str, Tolerance]:
+    tolerances = {}
+    for precision, entry in table.items():
+        if precision not in PRECISIONS:
+            raise ProblemError(f"tolerance.{precision}: precision must be one of {', '.join(PRECISIONS)}")
+        try:
+            tolerance = Tolerance(atol=float(entry["atol"]), rtol=float(entry["rtol"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProblemError(f"tolerance.{precision} must give the numbers atol and rtol") from error
+        if not (0 < tolerance.atol < 1 and 0 <= tolerance.rtol < 1):
+            raise ProblemError(f"tolerance.{precision} must lie between 0 and 1")
+        tolerances[precision] = tolerance
+    return tolerances
+
+
+def _tags(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        raise ProblemError("tags must be a list of texts")
+    return tuple(value)
+
+
+def _kernelbench(value: object) -> KernelBenchIdentity | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or set(value) != {"level", "problem_id", "name"}:
+        raise ProblemError("[kernelbench] must give level, problem_id and name")
+    return KernelBenchIdentity(level=int(value["level"]), problem_id=int(value["problem_id"]), name=str(value["name"]))
+
+
+def _override_globals(source: str, overrides: Size, problem_id: str) -> str:
+    spans: list[tuple[ast.expr, str]] = []
+    remaining = dict(overrides)
+    for node in _parse(source).body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name in remaining:
+                spans.append((node.value, repr(remaining.pop(name))))
+    if remaining:
+        raise ProblemError(f"problem {problem_id} has no global assignment of {', '.join(sorted(remaining))}")
+    lines = source.encode().splitlines(keepends=True)
+    # Last first, so that the positions before a replaced span stay valid. Columns count UTF-8 bytes.
+    for value, text in reversed(spans):
+        assert value.end_lineno is not None
+        assert value.end_col_offset is not None
+        first, last = value.lineno - 1, value.end_lineno - 1
+        head, tail = lines[first][: value.col_offset], lines[last][value.end_col_offset :]
+        lines[first : last + 1] = [head + text.encode() + tail]
+    return b"".join(lines).decode()

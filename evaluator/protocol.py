@@ -1,0 +1,226 @@
+"""What judge and runner say to each other.
+
+Judge to runner: JSON messages (``evaluator.wire``) for everything that is not timed, and a *doorbell* in a
+shared page for the timed calls. Runner to judge: the same page for "done", and fixed-size frames with one
+bounded text for "ready" and "failed". The judge copies a frame once, reads fixed fields and treats the
+text as opaque; nothing else that a runner sends is ever looked at.
+
+Beside the page there is a socket that wakes whoever blocks. The page (little endian; 4096 bytes)::
+
+    0   u64  go      sequence number of the call that the judge has released
+    8   u64  mode    what kind of call (CallMode)
+    64  u64  done    sequence number of the call that the runner has finished
+    72  u64  device_ns   the runner's own figure for the call, nanoseconds
+    80  u64  peak_bytes  peak of the runner's device allocator during the call
+    88  32B  present     bit 0: the outputs carry a graph; bit 1 + i: gradient i exists
+    128 u64  differing   weights that agree with the reference's in name and shape, but not in value
+    136 32B  counterparts  bit i: the candidate has a counterpart of the reference's weight i
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import select
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+__all__ = [
+    "FRAME_BYTES",
+    "MAX_GRADIENTS",
+    "CallMode",
+    "CallReport",
+    "Doorbell",
+    "Failure",
+    "Frame",
+    "FrameKind",
+    "WeightReport",
+]
+
+PAGE_BYTES: Final = 4096
+FRAME_BYTES: Final = 8192
+MAX_GRADIENTS: Final = 255
+_GO: Final = struct.Struct("<QQ")
+_DONE_AT: Final = 64
+_DONE: Final = struct.Struct("<Q")
+_REPORT_AT: Final = 72
+_REPORT: Final = struct.Struct("<QQ32s")
+_WEIGHTS_AT: Final = 128
+_WEIGHTS: Final = struct.Struct("<Q32s")
+_FRAME_HEAD: Final = struct.Struct("<4sIII")
+_MAGIC: Final = b"kjf1"
+
+
+class CallMode(IntEnum):
+    """What the released call is. ``MESSAGE``: no call; read a message from the control socket."""
+
+    MESSAGE = 0
+    FORWARD = 1
+    BACKWARD = 2
+
+
+class FrameKind(IntEnum):
+    READY = 1
+    FAILED = 2
+
+
+class Failure(IntEnum):
+    """What a runner says went wrong. It can only ever say this to its own disadvantage."""
+
+    NONE = 0
+    LOAD = 1
+    CONSTRUCT = 2
+    RUNTIME = 3
+    OUT_OF_MEMORY = 4
+    WRONG_SHAPE = 5
+    WRONG_DTYPE = 6
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One fixed-size frame from the runner. ``text`` is the runner's, bounded and never interpreted."""
+
+    kind: FrameKind
+    failure: Failure
+    text: str
+
+    def encode(self) -> bytes:
+        """Always ``FRAME_BYTES`` long; the text is cut to fit."""
+        room = FRAME_BYTES - _FRAME_HEAD.size
+        text = self.text.encode("utf-8", "replace")[:room]
+        head = _FRAME_HEAD.pack(_MAGIC, self.kind, self.failure, len(text))
+        return head + text.ljust(room, b"\0")
+
+    @classmethod
+    def decode(cls, data: bytes) -> Frame | None:
+        """The frame in ``data``, or ``None`` where it is no frame of ours."""
+        if len(data) != FRAME_BYTES:
+            return None
+        magic, kind, failure, length = _FRAME_HEAD.unpack_from(data)
+        if magic != _MAGIC or length > FRAME_BYTES - _FRAME_HEAD.size:
+            return None
+        try:
+            frame_kind, frame_failure = FrameKind(kind), Failure(failure)
+        except ValueError:
+            return None
+        text = data[_FRAME_HEAD.size : _FRAME_HEAD.size + length].decode("utf-8", "replace")
+        return cls(frame_kind, frame_failure, text)
+
+
+@dataclass(frozen=True)
+class CallReport:
+    """What the runner claims of a call. Claims only: the judge's clock and comparison decide."""
+
+    device_ms: float
+    peak_bytes: int
+    present: int
+
+
+@dataclass(frozen=True)
+class WeightReport:
+    """What the runner claims about the candidate's weights (see ``evaluator.runner.weights``)."""
+
+    differing: int
+    counterparts: int
+
+
+class Doorbell:
+    """The shared page and a waking socket; both sides hold one of these over the same memory.
+
+    ``spin_s`` is how long to spin on the page before blocking: microseconds of delay matter on a GPU,
+    while on a CPU a spinning judge would take a core away from what it measures.
+    """
+
+    def __init__(self, page_fd: int, bell: socket.socket, spin_s: float) -> None:
+        self._page = mmap.mmap(page_fd, PAGE_BYTES)
+        self._bell = bell
+        self._spin_s = spin_s
+
+    @classmethod
+    def create(cls, spin_s: float) -> tuple[Doorbell, list[int]]:
+        """A new doorbell, and the two descriptors to hand to the other side (the caller closes them)."""
+        page_fd = os.memfd_create("doorbell", os.MFD_CLOEXEC)
+        os.ftruncate(page_fd, PAGE_BYTES)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(page_fd, ours, spin_s), [page_fd, theirs.detach()]
+
+    @classmethod
+    def join(cls, descriptors: list[int], spin_s: float) -> Doorbell:
+        """The other side of ``create``."""
+        page_fd, bell_fd = descriptors
+        doorbell = cls(page_fd, socket.socket(fileno=bell_fd), spin_s)
+        os.close(page_fd)
+        return doorbell
+
+    def release(self, sequence: int, mode: CallMode) -> None:
+        """Judge: let the runner go."""
+        # The mode is written before the sequence number that makes it valid (x86-64 keeps stores in order).
+        self._page[8:16] = int(mode).to_bytes(8, "little")
+        self._page[0:8] = sequence.to_bytes(8, "little")
+        self._ring()
+
+    def await_release(self, sequence: int) -> CallMode:
+        """Runner: block until call ``sequence`` is released."""
+        self._wait(0, sequence, None, None)
+        return CallMode(int.from_bytes(self._page[8:16], "little"))
+
+    def finish(self, sequence: int, device_ns: int, peak_bytes: int, present: int) -> None:
+        """Runner: say that call ``sequence`` is finished."""
+        _REPORT.pack_into(self._page, _REPORT_AT, device_ns, peak_bytes, present.to_bytes(32, "little"))
+        self._page[_DONE_AT : _DONE_AT + 8] = sequence.to_bytes(8, "little")
+        self._ring()
+
+    def await_done(self, sequence: int, deadline: float, interrupt_fd: int) -> bool:
+        """Judge: wait until the runner says that ``sequence`` is done.
+
+        False where ``interrupt_fd`` became readable first (a failure frame, or the runner died).
+        Raises ``TimeoutError`` at ``deadline`` (``time.monotonic``).
+        """
+        return self._wait(_DONE_AT, sequence, deadline, interrupt_fd)
+
+    def report(self) -> CallReport:
+        """Judge: the runner's claims about the call just finished."""
+        device_ns, peak_bytes, present = _REPORT.unpack_from(bytes(self._page[_REPORT_AT : _REPORT_AT + _REPORT.size]))
+        return CallReport(device_ns / 1e6, peak_bytes, int.from_bytes(present, "little"))
+
+    def describe_weights(self, differing: int, counterparts: int) -> None:
+        """Runner: what was found about the weights; valid from the next ready frame on."""
+        _WEIGHTS.pack_into(self._page, _WEIGHTS_AT, differing, counterparts.to_bytes(32, "little"))
+
+    def weight_report(self) -> WeightReport:
+        """Judge: the runner's claims about the weights."""
+        differing, counterparts = _WEIGHTS.unpack_from(bytes(self._page[_WEIGHTS_AT : _WEIGHTS_AT + _WEIGHTS.size]))
+        return WeightReport(differing, int.from_bytes(counterparts, "little"))
+
+    def close(self) -> None:
+        self._page.close()
+        self._bell.close()
+
+    def _ring(self) -> None:
+        # Never blocks, whatever the other side does with its end: a full buffer means it will wake anyway.
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            self._bell.send(b"!", socket.MSG_DONTWAIT)
+
+    def _wait(self, at: int, sequence: int, deadline: float | None, interrupt_fd: int | None) -> bool:
+        page, wanted = self._page, sequence.to_bytes(8, "little")
+        spin_until = time.monotonic() + self._spin_s
+        waiting = [self._bell.fileno()] + ([] if interrupt_fd is None else [interrupt_fd])
+        while page[at : at + 8] != wanted:
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                raise TimeoutError
+            if now < spin_until:
+                continue
+            readable, _, _ = select.select(waiting, [], [], None if deadline is None else deadline - now)
+            if self._bell.fileno() in readable:
+                with contextlib.suppress(BlockingIOError):
+                    if not self._bell.recv(1, socket.MSG_DONTWAIT) and interrupt_fd is None:
+                        raise ConnectionError("the judge is gone")
+            if interrupt_fd in readable and page[at : at + 8] != wanted:
+                return False
+        return True

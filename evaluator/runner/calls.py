@@ -1,0 +1,250 @@
+"""Constructing ``ModelNew`` and answering the judge's calls, inside the runner.
+
+The judge sends one ``construct`` message; from then on every step is released by the doorbell.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evaluator import wire
+from evaluator.memory import Block, open_block
+from evaluator.protocol import CallMode, Doorbell, Failure, Frame, FrameKind
+from evaluator.runner.tracebacks import describe
+from evaluator.runner.weights import WeightMatch, load_weights, match_weights
+
+__all__ = ["CallLoop", "CandidateError"]
+
+
+class CandidateError(Exception):
+    """Something that the candidate did wrong, found by the code around it."""
+
+    def __init__(self, failure: Failure, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+class CallLoop:
+    """One constructed model and its shared blocks."""
+
+    def __init__(self, control: socket.socket, model_class: type, init_inputs: Sequence[Any]) -> None:
+        self._control = control
+        self._class = model_class
+        self._init_inputs = init_inputs
+        self._blocks: dict[str, Block] = {}
+        self._reserve_bytes = 0
+
+    def serve(self) -> None:
+        """Until the judge closes the control socket, or the candidate fails."""
+        message, descriptors = wire.receive(self._control)
+        self._doorbell = doorbell = Doorbell.join(descriptors[:2], message["spin_s"])
+        try:
+            self._open(message, descriptors[2:])
+            self._construct(message)
+            self._ready()
+            sequence = 1
+            while True:
+                mode = doorbell.await_release(sequence)
+                if mode is CallMode.MESSAGE:
+                    self._obey(wire.receive(self._control)[0])
+                    self._ready()
+                else:
+                    doorbell.finish(sequence, *self._call(mode))
+                sequence += 1
+        except (wire.ConnectionClosed, ConnectionError):
+            return
+        except CandidateError as error:
+            self._fail(error.failure, str(error))
+        except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is its verdict
+            self._fail(_classify(error), describe(error, Path.cwd()))
+
+    def _open(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        self._device = torch.device(message["device"])
+        torch.set_num_threads(message["threads"])
+        remaining = iter(descriptors)
+        for name, handle in message["blocks"].items():
+            self._blocks[name] = open_block(handle, None if "ipc" in handle else next(remaining), self._device)
+        tensors = iter(self._blocks["inputs"].tensors)
+        self._inputs = [next(tensors) if value is None else value["value"] for value in message["inputs"]]
+
+    def _construct(self, message: dict[str, Any]) -> None:
+        try:
+            torch.manual_seed(message["seed"])
+            model = self._class(*self._init_inputs)
+            if not isinstance(model, torch.nn.Module):
+                raise CandidateError(
+                    Failure.CONSTRUCT, f"{self._class.__name__} must be a torch.nn.Module, not a {type(model).__name__}"
+                )
+            dtype = getattr(torch, message["precision"])
+            self._model = model.to(self._device) if dtype is torch.float32 else model.to(self._device, dtype)
+            self._weights: WeightMatch = match_weights(
+                self._model, message["weight_names"], self._blocks["weights"].tensors
+            )
+            self._synchronize()
+        except CandidateError:
+            raise
+        except BaseException as error:  # whatever constructing raises is a construct error
+            failure = _classify(error)
+            if failure is Failure.RUNTIME:
+                failure = Failure.CONSTRUCT
+            raise CandidateError(failure, describe(error, Path.cwd())) from error
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        if message["op"] == "load_weights":
+            self._weights = load_weights(self._model, message["weight_names"], self._blocks["weights"].tensors)
+        elif message["op"] == "release_memory" and self._device.type == "cuda":
+            self._reserve_bytes = max(self._reserve_bytes, torch.cuda.max_memory_reserved())
+            torch.cuda.empty_cache()
+        elif message["op"] == "reserve_memory" and self._device.type == "cuda":
+            # One block that the allocator can split: the next timed call need not wait for the driver.
+            torch.empty(self._reserve_bytes, dtype=torch.uint8, device=self._device)
+
+    def _call(self, mode: CallMode) -> tuple[int, int, int]:
+        """Device time in nanoseconds, peak bytes of the allocator, and which gradients exist."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        if mode is CallMode.FORWARD:
+            outputs, device_ns = self._timed_forward()
+            present = 0
+        else:
+            outputs, device_ns, present = self._timed_backward()
+        self._deliver(outputs)
+        self._synchronize()
+        peak = torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0
+        return device_ns, peak, present
+
+    def _timed_forward(self) -> tuple[list[torch.Tensor], int]:
+        with torch.no_grad():
+            stop = self._start_clock()
+            result = self._model(*self._inputs)
+            device_ns = stop()
+        return self._check(result), device_ns
+
+    def _timed_backward(self) -> tuple[list[torch.Tensor], int, int]:
+        leaves = [
+            value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+            for value in self._inputs
+        ]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        wanted = [
+            *tensors,
+            *(weight for weight in self._weights.parameters if weight is not None and weight.requires_grad),
+        ]
+        upstream = self._blocks["upstream"].tensors
+        stop = self._start_clock()
+        result = self._model(*leaves)
+        outputs = self._as_list(result)
+        differentiable = [
+            (output, gradient)
+            for output, gradient in zip(outputs, upstream, strict=False)
+            if isinstance(output, torch.Tensor) and output.requires_grad and output.shape == gradient.shape
+        ]
+        gradients: Sequence[torch.Tensor | None] = [None] * len(wanted)
+        if differentiable:
+            gradients = torch.autograd.grad(
+                [output for output, _ in differentiable],
+                wanted,
+                [gradient.to(output.dtype) for output, gradient in differentiable],
+                allow_unused=True,
+            )
+        device_ns = stop()
+        present = self._store_gradients(gradients, len(tensors)) if differentiable else 0
+        return self._check(result), device_ns, present
+
+    def _store_gradients(self, gradients: Sequence[torch.Tensor | None], inputs: int) -> int:
+        """Bit 0: there is a graph. Bit 1 + i: gradient i (inputs, then the reference's weights) exists."""
+        present = 1
+        targets = self._blocks["input_gradients"].tensors
+        for index, (gradient, target) in enumerate(zip(gradients[:inputs], targets, strict=True)):
+            if gradient is not None:
+                target.copy_(gradient)
+                present |= 2 << index
+        found = iter(gradients[inputs:])
+        for index, target in enumerate(self._blocks["weight_gradients"].tensors):
+            weight = self._weights.parameters[index]
+            if weight is None or not weight.requires_grad:
+                continue
+            gradient = next(found)
+            if gradient is not None:
+                target.copy_(gradient.t() if self._weights.transposed[index] else gradient)
+                present |= 2 << (inputs + index)
+        return present
+
+    def _as_list(self, result: Any) -> list[Any]:
+        return list(result) if isinstance(result, tuple | list) else [result]
+
+    def _check(self, result: Any) -> list[torch.Tensor]:
+        """The outputs, if their number, types, shapes, dtypes and devices are the reference's."""
+        outputs, expected = self._as_list(result), self._blocks["outputs"].tensors
+        if len(outputs) != len(expected):
+            raise CandidateError(Failure.WRONG_SHAPE, f"{len(outputs)} outputs, {len(expected)} expected")
+        for index, (output, target) in enumerate(zip(outputs, expected, strict=True)):
+            which = f"output {index}" if len(expected) > 1 else "the output"
+            if not isinstance(output, torch.Tensor):
+                raise CandidateError(
+                    Failure.WRONG_SHAPE, f"{which} is a {type(output).__name__}, not a tensor of shape {_show(target)}"
+                )
+            if type(output) not in (torch.Tensor, torch.nn.Parameter):
+                raise CandidateError(
+                    Failure.WRONG_DTYPE, f"{which} is a {type(output).__name__}: a subclass of Tensor is not accepted"
+                )
+            if output.shape != target.shape:
+                raise CandidateError(
+                    Failure.WRONG_SHAPE, f"{which} has shape {_show(output)}, expected {_show(target)}"
+                )
+            if output.dtype != target.dtype:
+                raise CandidateError(Failure.WRONG_DTYPE, f"{which} is {output.dtype}, expected {target.dtype}")
+            if output.device.type != target.device.type:
+                raise CandidateError(Failure.WRONG_DTYPE, f"{which} is on {output.device}, expected {target.device}")
+        return outputs
+
+    def _deliver(self, outputs: Sequence[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for output, target in zip(outputs, self._blocks["outputs"].tensors, strict=True):
+                target.copy_(output)
+
+    def _start_clock(self) -> Any:
+        if self._device.type == "cpu":
+            begin_ns = time.perf_counter_ns()
+            return lambda: time.perf_counter_ns() - begin_ns
+        begin, end = _event(), _event()
+        torch.cuda.synchronize()
+        begin.record()
+
+        def stop() -> int:
+            end.record()
+            torch.cuda.synchronize()
+            return round(float(begin.elapsed_time(end)) * 1e6)
+
+        return stop
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def _ready(self) -> None:
+        self._doorbell.describe_weights(self._weights.differing, self._weights.counterparts)
+        self._control.sendall(Frame(FrameKind.READY, Failure.NONE, "").encode())
+
+    def _fail(self, failure: Failure, text: str) -> None:
+        self._control.sendall(Frame(FrameKind.FAILED, failure, text).encode())
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+
+
+def _show(tensor: torch.Tensor) -> str:
+    return str(tuple(tensor.shape))
+
+
+def _classify(error: BaseException) -> Failure:
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+        return Failure.OUT_OF_MEMORY
+    return Failure.RUNTIME

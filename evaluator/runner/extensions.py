@@ -1,0 +1,126 @@
+"""``load_inline`` and ``load`` of ``torch.utils.cpp_extension``, answered by the builder.
+
+The candidate's call is bound to torch's own signature, so that a wrong argument fails as it would with
+torch; what it asks for is then built outside of this process, and only the finished library is loaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import socket
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.utils.cpp_extension as torch_extension
+
+from evaluator import wire
+
+__all__ = ["ExtensionClient"]
+
+_LIST_ARGUMENTS = (
+    "cpp_sources",
+    "cuda_sources",
+    "extra_cflags",
+    "extra_cuda_cflags",
+    "extra_ldflags",
+    "extra_include_paths",
+)
+_PASSED_ON = (
+    "functions",
+    "with_cuda",
+    "is_python_module",
+    "with_pytorch_error_handling",
+    "no_implicit_headers",
+)
+
+
+class Placeholder(types.ModuleType):
+    """Stands for an extension while a module is imported only to find out what it builds."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def unavailable(*_args: object, **_kwargs: object) -> None:
+            raise RuntimeError(
+                f"{self.__name__}.{name} was called while the module was being imported to find extensions"
+            )
+
+        return unavailable
+
+
+class ExtensionClient:
+    """Sends build requests over ``connection`` and loads what comes back."""
+
+    def __init__(self, connection: socket.socket, *, placeholders: bool) -> None:
+        self._connection = connection
+        self._placeholders = placeholders
+
+    def install(self) -> None:
+        """Put this client in the place of torch's own functions."""
+        torch_extension.load_inline = self._bound(torch_extension.load_inline, self._load_inline)
+        torch_extension.load = self._bound(torch_extension.load, self._load)
+
+    def _bound(self, original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for name in kwargs:
+                if name not in signature.parameters:
+                    near = difflib.get_close_matches(name, signature.parameters, n=1, cutoff=0.6)
+                    suggestion = f"; did you mean {near[0]!r}?" if near else ""
+                    raise TypeError(f"{original.__name__}() got an unexpected keyword argument {name!r}{suggestion}")
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return replacement(bound.arguments)
+
+        return call
+
+    def _load_inline(self, arguments: dict[str, Any]) -> Any:
+        return self._build(arguments, {})
+
+    def _load(self, arguments: dict[str, Any]) -> Any:
+        sources = arguments.pop("sources")
+        paths = [Path(source) for source in ([sources] if isinstance(sources, str) else sources)]
+        files = {path.name: path.read_text() for path in paths}
+        if len(files) != len(paths):
+            raise ValueError("load() with two sources of the same file name is not supported here")
+        return self._build(arguments, files)
+
+    def _build(self, arguments: dict[str, Any], files: dict[str, str]) -> Any:
+        if arguments.get("sycl_sources") or arguments.get("with_sycl"):
+            raise RuntimeError("SYCL extensions cannot be built here")
+        name = str(arguments["name"])
+        request: dict[str, Any] = {"name": name, "files": files}
+        for argument in _LIST_ARGUMENTS:
+            value = arguments.get(argument)
+            request[argument] = [value] if isinstance(value, str) else [str(item) for item in value or []]
+        request.update({argument: arguments[argument] for argument in _PASSED_ON if argument in arguments})
+        wire.send(self._connection, request)
+        reply, _ = wire.receive(self._connection)
+        if "error" in reply:
+            raise RuntimeError(f"Error building extension {name!r}: {reply['error']}")
+        if self._placeholders:
+            return Placeholder(name)
+        return _load_library(name, reply["path"], python_module=bool(arguments.get("is_python_module", True)))
+
+
+def _load_library(name: str, path: str, *, python_module: bool) -> Any:
+    if not python_module:
+        torch.ops.load_library(path)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        return path
+    loader = importlib.machinery.ExtensionFileLoader(name, path)
+    spec = importlib.util.spec_from_loader(name, loader, origin=os.fspath(path))
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module

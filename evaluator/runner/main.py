@@ -1,0 +1,63 @@
+"""What happens in a runner's process, from its fork to its end.
+
+A runner imports the candidate, builds ``ModelNew`` and answers calls. It knows no reference output, no
+seed of an input, no tolerance; all that it can say is in ``evaluator.protocol``. Code in this package
+shares its process with the candidate and is therefore never believed: the judge decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import socket
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+from evaluator.protocol import Failure, Frame, FrameKind
+from evaluator.runner.calls import CallLoop, CandidateError
+from evaluator.runner.extensions import ExtensionClient
+from evaluator.runner.tracebacks import describe
+
+__all__ = ["run"]
+
+
+def run(spec: dict[str, Any], control_fd: int, build_fd: int) -> None:
+    """Serve one evaluation.
+
+    ``spec``: ``directory`` (holds ``candidate.py`` and ``model.py``), ``class_name`` (what to construct),
+    ``module`` (the file that defines it, without ``.py``), ``discover`` (only import, to find the
+    extensions), ``environment``.
+    """
+    control = socket.socket(fileno=control_fd)
+    directory = Path(spec["directory"])
+    extensions = ExtensionClient(socket.socket(fileno=build_fd), placeholders=bool(spec["discover"]))
+    extensions.install()
+    try:
+        reference = _import("model", directory)
+        init_inputs = reference.get_init_inputs()
+        module = reference if spec["module"] == "model" else _import(spec["module"], directory)
+        model_class = getattr(module, spec["class_name"], None)
+        if not isinstance(model_class, type):
+            raise CandidateError(Failure.LOAD, f"{spec['class_name']} is not a class after the module was imported")
+        control.sendall(Frame(FrameKind.READY, Failure.NONE, "").encode())
+        if not spec["discover"]:
+            with contextlib.suppress(ConnectionError):
+                CallLoop(control, model_class, init_inputs).serve()
+    except CandidateError as error:
+        control.sendall(Frame(FrameKind.FAILED, error.failure, str(error)).encode())
+    except BaseException as error:  # noqa: BLE001 - whatever the candidate raises at import is its load error
+        failure = Failure.OUT_OF_MEMORY if isinstance(error, MemoryError) else Failure.LOAD
+        control.sendall(Frame(FrameKind.FAILED, failure, describe(error, directory)).encode())
+
+
+def _import(name: str, directory: Path) -> types.ModuleType:
+    """Import ``directory/name.py`` as module ``name``, so that ``from model import Model`` finds it too."""
+    spec = importlib.util.spec_from_file_location(name, directory / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
