@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
 from evaluator.candidate import InvalidSource, parse_candidate
@@ -46,12 +50,32 @@ def _check(case: Case, result: Evaluation | InvalidSource) -> None:
         assert part in said
 
 
+@pytest.fixture(scope="module")
+def built(request: pytest.FixtureRequest, artifact_cache: Path, problems: dict[str, Problem]) -> None:
+    """Every extension of the selected cases, built at once and ahead: one after the other they would take minutes."""
+    selected = {item.callspec.params["case"] for item in request.session.items if "case" in _parameters(item)}
+    with Engine(device=None, cache_dir=artifact_cache) as engine, ThreadPoolExecutor(os.cpu_count()) as pool:
+        candidates = [(case, parse_candidate(code=case.source)) for case in selected if "load_inline" in case.source]
+        for _ in pool.map(
+            lambda pair: engine.build(problems[pair[0].problem], pair[1], EvalConfig(size=pair[0].size)), candidates
+        ):
+            pass
+
+
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    return getattr(getattr(item, "callspec", None), "params", {})
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("case", _cases("cpu"), ids=lambda case: case.name)
 def test_cpu_case_gets_its_verdict(case: Case, cpu_engine: Engine, problems: dict[str, Problem]) -> None:
     _check(case, _evaluate(case, cpu_engine, "cpu", problems))
 
 
 @pytest.mark.gpu
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("case", _cases("cuda"), ids=lambda case: case.name)
 def test_cuda_case_gets_its_verdict(case: Case, cuda_engine: Engine, problems: dict[str, Problem]) -> None:
     _check(case, _evaluate(case, cuda_engine, "cuda", problems))

@@ -58,7 +58,7 @@ def write(root: Path, *, name: str = "identity", reference: str = REFERENCE, man
 
 def globals_of(source: str) -> dict[str, object]:
     """The module's plain assignments, evaluated; torch is not needed for them."""
-    body = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+    body: list[ast.stmt] = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
     namespace: dict[str, object] = {}
     exec(compile(ast.Module(body, []), "reference.py", "exec"), namespace)  # noqa: S102 - our own text
     return namespace
@@ -216,12 +216,12 @@ def test_a_bad_manifest_is_refused_with_its_file_and_field(tmp_path: Path, manif
 
 @pytest.mark.parametrize("missing", ["Model", "get_inputs", "get_init_inputs"])
 def test_a_reference_must_define_what_kernelbench_asks_for(tmp_path: Path, missing: str) -> None:
-    with pytest.raises(ProblemError, match=f"reference.py: does not define {missing}$"):
+    with pytest.raises(ProblemError, match=rf"reference\.py: does not define {missing}$"):
         load_problem(write(tmp_path, reference=REFERENCE.replace(f" {missing}(", " other(")))
 
 
 def test_a_reference_that_does_not_parse_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ProblemError, match="reference.py does not parse"):
+    with pytest.raises(ProblemError, match=r"reference\.py does not parse"):
         load_problem(write(tmp_path, reference="def get_inputs(:\n"))
 
 
@@ -234,7 +234,7 @@ def test_a_folder_that_is_no_id_is_refused(tmp_path: Path, name: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     folder = write(tmp_path)
     (folder / "reference.py").unlink()
-    with pytest.raises(ProblemError, match="reference.py"):
+    with pytest.raises(ProblemError, match=r"reference\.py"):
         load_problem(folder)
 
 

@@ -1,0 +1,244 @@
+"""Submissions as workers handle them: claim, renew, record, and release what is overdue.
+
+A claim is one ``UPDATE … WHERE status``, so exactly one worker wins, and it carries a token: whatever
+comes from a worker whose claim is gone (its lease expired, somebody cancelled) is dropped.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import CursorResult, and_, select, update
+from sqlalchemy.orm import Session
+
+from evaluator.candidate import Candidate
+from evaluator.evaluation import Evaluation, Status
+from evaluator.problem import Problem
+from storage.bells import Bell, announce, repeat_after
+from storage.clock import database_now
+from storage.models import Attempt, Stage, StoredProblem, StoredSource, Submission
+from storage.records import store_evaluation
+
+__all__ = ["Claim", "Claims"]
+
+_CLAIMED: Final[dict[Stage, Status]] = {"build": Status.BUILDING, "evaluate": Status.EVALUATING}
+_UNCLAIMED: Final[dict[str, Any]] = {
+    "claim_token": None,
+    "claim_worker": None,
+    "lease_until": None,
+    "progress_stage": None,
+    "progress_message": None,
+    "progress_share": None,
+}
+_RUNG_AT_ONCE: Final = 20
+"""How many waiting submissions of a queue are rung again at a time: the oldest; the others come later."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to work on one stage of one submission, and all that is needed for it."""
+
+    submission_id: str
+    stage: Stage
+    token: str
+    worker: str
+    attempt: int
+    problem: Problem
+    candidate: Candidate
+    device: str
+    size: str
+    precision: str
+    baseline: str
+    require_gradients: bool | None
+
+
+class Claims:
+    """Claims within one session; nothing here commits."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def claim(self, submission_id: str, stage: Stage, worker: str, lease_s: float) -> Claim | None:
+        """Take the submission up, or ``None`` if it does not wait for ``stage`` (any more)."""
+        now = database_now(self._session)
+        token = secrets.token_hex(16)
+        taken: dict[str, Any] = {
+            "status": _CLAIMED[stage],
+            "claim_token": token,
+            "claim_worker": worker,
+            "lease_until": now + timedelta(seconds=lease_s),
+            "attempts": Submission.faults + 1,
+            "bell_due_at": None,
+        }
+        if stage == "evaluate":
+            taken["started_at"] = now
+        waiting = and_(Submission.status == Status.QUEUED, Submission.stage == stage)
+        if not self._update(and_(Submission.id == submission_id, waiting), taken):
+            return None
+        row = self._session.get(Submission, submission_id, populate_existing=True)
+        assert row is not None
+        self._session.add(
+            Attempt(
+                submission_id=row.id,
+                stage=stage,
+                number=row.attempts,
+                worker=worker,
+                token=token,
+                started_at=now,
+                outcome="running",
+                detail="",
+            )
+        )
+        self._session.flush()
+        return self._claim_of(row, stage, token, worker)
+
+    def renew(self, claim: Claim, lease_s: float, progress: tuple[str, str, float | None] | None = None) -> bool:
+        """Prolong the lease and show ``progress`` (stage, message, share); ``False``: lost or cancelled."""
+        values: dict[str, Any] = {"lease_until": database_now(self._session) + timedelta(seconds=lease_s)}
+        if progress is not None:
+            values.update(zip(("progress_stage", "progress_message", "progress_share"), progress, strict=True))
+        return self._update(Submission.claim_token == claim.token, values)
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether the claim still stands; a read, where ``renew`` writes."""
+        return self._session.scalar(select(Submission.id).where(Submission.claim_token == claim.token)) is not None
+
+    def record_built(self, claim: Claim, *, seconds: float, log: str) -> bool:
+        """The build stage went well: wait for a device. ``False``: the claim is gone, nothing recorded."""
+        now = database_now(self._session)
+        values = {
+            **_UNCLAIMED,
+            **_waiting(now),
+            "stage": "evaluate",
+            "built_at": now,
+            "build_s": seconds,
+            "build_log": log,
+        }
+        if not self._update(Submission.claim_token == claim.token, values):
+            return False
+        self._end_attempt(claim.token, "built", "", now)
+        announce(self._session, Bell(claim.submission_id, "evaluate", claim.device))
+        return True
+
+    def record_evaluation(self, claim: Claim, evaluation: Evaluation) -> bool:
+        """Finish with ``evaluation``. ``False``: the claim is gone, nothing recorded."""
+        now = database_now(self._session)
+        values = {**_UNCLAIMED, "status": Status.DONE, "message": evaluation.message, "finished_at": now}
+        if not self._update(Submission.claim_token == claim.token, values):
+            return False
+        self._session.add(store_evaluation(evaluation, claim.submission_id, now))
+        self._end_attempt(claim.token, "done", evaluation.verdict, now)
+        self._session.flush()
+        return True
+
+    def record_fault(self, claim: Claim, detail: str, *, retriable: bool, max_attempts: int) -> bool:
+        """Our fault: back into the queue, or ``failed`` if it cannot or may no more be retried."""
+        return self._fault(claim.token, "fault", detail, max_attempts if retriable else 0)
+
+    def release(self, claim: Claim) -> bool:
+        """Back into the queue without a fault: the worker is being stopped."""
+        now = database_now(self._session)
+        if not self._update(Submission.claim_token == claim.token, {**_UNCLAIMED, **_waiting(now)}):
+            return False
+        self._end_attempt(claim.token, "released", "the worker was stopped", now)
+        announce(self._session, Bell(claim.submission_id, claim.stage, claim.device))
+        return True
+
+    def release_expired(self, max_attempts: int, now: datetime | None = None) -> int:
+        """Take submissions from workers that were not heard of; returns how many there were."""
+        now = now or database_now(self._session)
+        expired = select(Submission.claim_token, Submission.claim_worker).where(Submission.lease_until < now)
+        released = 0
+        for token, worker in self._session.execute(expired.order_by(Submission.id)).all():
+            assert token is not None
+            detail = f"worker {worker} was lost: it stopped renewing its lease"
+            released += self._fault(token, "lost", detail, max_attempts, expired_before=now)
+        return released
+
+    def ring_overdue(self, queues: Collection[tuple[Stage, str]], now: datetime | None = None) -> list[Bell]:
+        """Announce the bell again for what has waited long on ``queues`` (stage, kind of device).
+
+        Of each queue only the oldest few, and each less and less often: a long queue must not fill up
+        with messages. Returns the bells.
+        """
+        now = now or database_now(self._session)
+        bells: list[Bell] = []
+        for stage, device in sorted(queues):
+            waiting = [Submission.status == Status.QUEUED, Submission.stage == stage, Submission.device == device]
+            oldest = select(Submission.id, Submission.bells, Submission.bell_due_at).where(*waiting)
+            rows = self._session.execute(oldest.order_by(Submission.id).limit(_RUNG_AT_ONCE)).all()
+            for submission_id, count, due_at in rows:
+                if due_at is not None and due_at > now:
+                    continue
+                same = and_(Submission.id == submission_id, Submission.bells == count, *waiting)
+                if self._update(same, {"bells": count + 1, "bell_due_at": now + repeat_after(count + 1)}):
+                    bells.append(Bell(submission_id, stage, device))
+        for bell in bells:
+            announce(self._session, bell)
+        return bells
+
+    def _fault(
+        self, token: str, outcome: str, detail: str, max_attempts: int, *, expired_before: datetime | None = None
+    ) -> bool:
+        now = database_now(self._session)
+        held = select(Submission).where(Submission.claim_token == token)
+        row = self._session.scalars(held.execution_options(populate_existing=True)).one_or_none()
+        if row is None:
+            return False
+        faults = row.faults + 1
+        values: dict[str, Any] = {**_UNCLAIMED, "faults": faults}
+        if faults < max_attempts:
+            values |= {**_waiting(now), "message": f"attempt {faults} failed, to be tried again: {detail}"}
+        else:
+            values |= {"status": Status.FAILED, "message": detail, "finished_at": now}
+        still = Submission.claim_token == token
+        if expired_before is not None:
+            still = and_(still, Submission.lease_until < expired_before)
+        if not self._update(still, values):
+            return False
+        self._end_attempt(token, outcome, detail, now)
+        if faults < max_attempts:
+            stage: Stage = "build" if row.stage == "build" else "evaluate"
+            announce(self._session, Bell(row.id, stage, row.device))
+        return True
+
+    def _claim_of(self, row: Submission, stage: Stage, token: str, worker: str) -> Claim:
+        problem = self._session.get(StoredProblem, (row.problem, row.problem_version))
+        source = self._session.get(StoredSource, row.source_digest)
+        assert problem is not None
+        assert source is not None
+        return Claim(
+            submission_id=row.id,
+            stage=stage,
+            token=token,
+            worker=worker,
+            attempt=row.attempts,
+            problem=Problem.from_dict(problem.definition),
+            candidate=Candidate(
+                source=source.text, digest=source.digest, origin="response" if row.origin == "response" else "code"
+            ),
+            device=row.device,
+            size=row.size,
+            precision=row.precision,
+            baseline=row.baseline,
+            require_gradients=row.require_gradients,
+        )
+
+    def _end_attempt(self, token: str, outcome: str, detail: str, now: datetime) -> None:
+        self._session.execute(
+            update(Attempt).where(Attempt.token == token).values(outcome=outcome, detail=detail, ended_at=now)
+        )
+
+    def _update(self, condition: Any, values: dict[str, Any]) -> bool:
+        statement = update(Submission).where(condition).values(values).execution_options(synchronize_session=False)
+        result = self._session.execute(statement)
+        assert isinstance(result, CursorResult)
+        return result.rowcount == 1
+
+
+def _waiting(now: datetime) -> dict[str, Any]:
+    return {"status": Status.QUEUED, "bells": 1, "bell_due_at": now + repeat_after(1)}

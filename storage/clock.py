@@ -1,0 +1,19 @@
+"""The one clock that leases are measured with."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+__all__ = ["database_now"]
+
+
+def database_now(session: Session) -> datetime:
+    """Now, by the database server's clock, which all machines share; by our own where there is none."""
+    if session.get_bind().dialect.name != "postgresql":
+        return datetime.now(UTC)
+    now = session.scalar(select(func.clock_timestamp()))
+    assert isinstance(now, datetime)
+    return now.astimezone(UTC)

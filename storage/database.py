@@ -1,0 +1,97 @@
+"""Engines, sessions and the schema.
+
+SQLite runs in WAL mode. A session that writes takes the write lock when it begins (``BEGIN
+IMMEDIATE``), so that it waits its turn instead of failing half-way; a session made with ``read_only``
+never waits for a writer and refuses to write.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.orm import Session, sessionmaker
+
+from storage.settings import Settings
+
+__all__ = ["alembic_config", "create_engine_for", "migrate", "session_factory"]
+
+BUSY_TIMEOUT_S: Final = 30.0
+_MIGRATION_LOCK: Final = 0x6B6A_6D69  # any number that nothing else locks
+
+
+def create_engine_for(settings: Settings) -> Engine:
+    """An engine for ``settings.database_url``. Makes the folder of an SQLite file, not its schema."""
+    url = make_url(settings.database_url)
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True)
+    if url.database in (None, "", ":memory:"):
+        raise ValueError("an SQLite database must be a file: several processes share it")
+    Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def session_factory(engine: Engine, *, read_only: bool = False) -> sessionmaker[Session]:
+    """Makes sessions whose objects stay readable after the commit."""
+    if read_only:
+        engine = engine.execution_options(read_only=True, postgresql_readonly=True)
+    return sessionmaker(engine, expire_on_commit=False)
+
+
+def migrate(settings: Settings) -> None:
+    """Bring the schema to the newest version. Several processes may call it at once."""
+    engine = create_engine_for(settings)
+    try:
+        with _one_at_a_time(engine), engine.begin() as connection:
+            config = alembic_config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    finally:
+        engine.dispose()
+
+
+def alembic_config() -> Config:
+    """Alembic's configuration; the caller puts a ``connection`` into its ``attributes``."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    return config
+
+
+@contextmanager
+def _one_at_a_time(engine: Engine) -> Iterator[None]:
+    if engine.dialect.name == "sqlite":
+        with Path(f"{engine.url.database}.migrate.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        return
+    with engine.connect() as connection:
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _MIGRATION_LOCK})
+        try:
+            yield
+        finally:
+            connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _MIGRATION_LOCK})
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    # The driver must not begin transactions by itself: _begin_sqlite says how they begin.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    read_only = bool(connection.get_execution_options().get("read_only"))
+    connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if read_only else 'OFF'}")
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

@@ -1,0 +1,129 @@
+"""Who is fastest at a problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from evaluator.evaluation import Gradients, Interval, Status, Verdict
+from storage.models import StoredEvaluation, StoredProblem, Submission
+
+__all__ = ["Entry", "Track", "leaderboard"]
+
+Track = Literal["inference", "training"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One ranked result. ``speedup`` and ``latency_ms`` are those of the track."""
+
+    rank: int
+    submission_id: str
+    author: str | None
+    label: str | None
+    speedup: float
+    speedup_interval: Interval | None
+    latency_ms: float | None
+    baseline_ms: float | None
+    gradients: Gradients
+    device: str
+    device_name: str | None
+    problem: str
+    problem_version: str
+    size: str
+    precision: str
+    source_digest: str
+    submitted_at: datetime
+    finished_at: datetime
+
+
+def leaderboard(
+    session: Session,
+    problem: str,
+    device_kind: str,
+    track: Track = "inference",
+    *,
+    precision: str = "float32",
+    size: str = "full",
+    baseline: str = "eager",
+    limit: int = 50,
+    cursor: int = 0,
+) -> list[Entry]:
+    """Up to ``limit`` entries after rank ``cursor``, the fastest first.
+
+    Ranks what passed against the problem's current version, the best result of each author and source.
+    The training track admits only gradients that match. Equal speedups rank by who was first.
+    """
+    speedup = StoredEvaluation.speedup if track == "inference" else StoredEvaluation.speedup_training
+    order = (speedup.desc(), Submission.submitted_at, Submission.id)
+    admitted = (
+        select(
+            Submission.id.label("id"),
+            speedup.label("speedup"),
+            Submission.submitted_at.label("submitted_at"),
+            func.row_number()
+            .over(partition_by=(Submission.author, Submission.source_digest), order_by=order)
+            .label("place"),
+        )
+        .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id)
+        .join(
+            StoredProblem,
+            (StoredProblem.id == Submission.problem) & (StoredProblem.version == Submission.problem_version),
+        )
+        .where(
+            StoredProblem.current,
+            Submission.problem == problem,
+            Submission.device == device_kind,
+            Submission.size == size,
+            Submission.precision == precision,
+            Submission.baseline == baseline,
+            Submission.status == Status.DONE,
+            StoredEvaluation.verdict == Verdict.PASSED,
+            speedup.is_not(None),
+        )
+    )
+    if track == "training":
+        admitted = admitted.where(StoredEvaluation.gradients == Gradients.MATCH)
+    best = admitted.subquery()
+    query = (
+        select(Submission)
+        .join(best, (best.c.id == Submission.id) & (best.c.place == 1))
+        .order_by(best.c.speedup.desc(), best.c.submitted_at, best.c.id)
+        .offset(cursor)
+        .limit(limit)
+    )
+    rows = session.scalars(query).unique().all()
+    return [_entry(rank, row, track) for rank, row in enumerate(rows, start=cursor + 1)]
+
+
+def _entry(rank: int, submission: Submission, track: Track) -> Entry:
+    stored = submission.evaluation
+    assert stored is not None
+    assert submission.finished_at is not None
+    evaluation = stored.to_evaluation()
+    training = track == "training"
+    speedup = evaluation.speedup_training if training else evaluation.speedup
+    latency = evaluation.latency_training_ms if training else evaluation.latency_ms
+    assert speedup is not None
+    values: dict[str, Any] = {
+        name: getattr(submission, name)
+        for name in ("author", "label", "problem", "problem_version", "size", "precision", "source_digest")
+    }
+    return Entry(
+        rank=rank,
+        submission_id=submission.id,
+        speedup=speedup,
+        speedup_interval=evaluation.speedup_training_interval if training else evaluation.speedup_interval,
+        latency_ms=None if latency is None else latency.candidate,
+        baseline_ms=None if latency is None else latency.baseline,
+        gradients=evaluation.gradients,
+        device=submission.device,
+        device_name=stored.device_name,
+        submitted_at=submission.submitted_at,
+        finished_at=submission.finished_at,
+        **values,
+    )

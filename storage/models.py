@@ -1,0 +1,197 @@
+"""The tables.
+
+    sources      texts by their SHA-256          problems     every version that was ever judged against
+    submissions  what is asked, and where it is  attempts     each time that a worker took one up
+    evaluations  the immutable records           workers      who can grade what, by heartbeat
+
+Rows come out of ``storage.submissions`` and its neighbours; nobody else writes them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, MetaData, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from evaluator.evaluation import Evaluation, Status
+from storage.columns import CleanText, JsonData, UtcDateTime
+
+__all__ = [
+    "Attempt",
+    "Base",
+    "Stage",
+    "StoredEvaluation",
+    "StoredProblem",
+    "StoredSource",
+    "StoredWorker",
+    "Submission",
+]
+
+Stage = Literal["build", "evaluate"]
+
+_NAMES: Final = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """All tables, with names for every constraint, so that migrations can name them."""
+
+    metadata = MetaData(naming_convention=_NAMES)
+    type_annotation_map = {str: CleanText, datetime: UtcDateTime, dict[str, Any]: JsonData, list[str]: JsonData}  # noqa: RUF012 - SQLAlchemy's own form
+
+
+class StoredSource(Base):
+    """One text, kept once however often it is submitted."""
+
+    __tablename__ = "sources"
+
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    text: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class StoredProblem(Base):
+    """One version of a problem, as ``Problem.to_dict`` wrote it."""
+
+    __tablename__ = "problems"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[str] = mapped_column(primary_key=True)
+    definition: Mapped[dict[str, Any]]
+    current: Mapped[bool] = mapped_column(index=True)
+    created_at: Mapped[datetime]
+
+
+class Submission(Base):
+    """Somebody's request to evaluate a candidate on a problem, and how far it is.
+
+    ``device`` is a kind (``cpu``, ``cuda``). ``attempts`` counts from 1 with the first claim and grows
+    with each fault of ours. ``claim_token`` belongs to the one worker whose results are taken;
+    ``lease_until`` is when it is held to be lost. ``bell_due_at``: when a queued row is rung again.
+    """
+
+    __tablename__ = "submissions"
+    __table_args__ = (
+        ForeignKeyConstraint(["problem", "problem_version"], ["problems.id", "problems.version"]),
+        UniqueConstraint("idempotency_key"),
+        Index(None, "status", "stage", "device", "id"),
+        Index(None, "problem", "problem_version", "device", "size", "precision"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    problem: Mapped[str]
+    problem_version: Mapped[str]
+    source_digest: Mapped[str] = mapped_column(ForeignKey("sources.digest"), index=True)
+    origin: Mapped[str]
+    device: Mapped[str]
+    size: Mapped[str]
+    precision: Mapped[str]
+    baseline: Mapped[str]
+    require_gradients: Mapped[bool | None]
+    label: Mapped[str | None]
+    author: Mapped[str | None]
+    idempotency_key: Mapped[str | None]
+    content_digest: Mapped[str]
+
+    status: Mapped[str]
+    stage: Mapped[str]
+    message: Mapped[str] = mapped_column(default="")
+    attempts: Mapped[int] = mapped_column(default=0)
+    faults: Mapped[int] = mapped_column(default=0)
+    bell_due_at: Mapped[datetime | None]
+    bells: Mapped[int] = mapped_column(default=0)
+    claim_token: Mapped[str | None] = mapped_column(index=True, unique=True)
+    claim_worker: Mapped[str | None]
+    lease_until: Mapped[datetime | None] = mapped_column(index=True)
+
+    progress_stage: Mapped[str | None]
+    progress_message: Mapped[str | None]
+    progress_share: Mapped[float | None]
+    build_s: Mapped[float | None]
+    build_log: Mapped[str] = mapped_column(default="", deferred=True)
+
+    submitted_at: Mapped[datetime]
+    built_at: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+    evaluation: Mapped[StoredEvaluation | None] = relationship(back_populates="submission", lazy="joined")
+
+    # Not a column: False where an idempotency key led to a submission that was there already.
+    created = True
+
+    @property
+    def state(self) -> Status:
+        """``status`` as the enumeration."""
+        return Status(self.status)
+
+
+class Attempt(Base):
+    """One time that a worker took a submission up.
+
+    ``outcome``: ``running``, ``built``, ``done``, ``fault`` (ours, with ``detail``), ``lost`` (the lease
+    expired), ``released`` (the worker was stopped), ``cancelled``.
+    """
+
+    __tablename__ = "attempts"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"), index=True)
+    stage: Mapped[str]
+    number: Mapped[int]
+    worker: Mapped[str]
+    token: Mapped[str] = mapped_column(unique=True)
+    started_at: Mapped[datetime]
+    ended_at: Mapped[datetime | None]
+    outcome: Mapped[str]
+    detail: Mapped[str]
+
+
+class StoredEvaluation(Base):
+    """The immutable record of one run, whole as JSON, with the columns that queries need beside it.
+
+    ``samples`` and ``log`` are loaded only where asked for.
+    """
+
+    __tablename__ = "evaluations"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"), unique=True)
+    verdict: Mapped[str] = mapped_column(index=True)
+    gradients: Mapped[str]
+    device: Mapped[str]
+    device_name: Mapped[str | None]
+    speedup: Mapped[float | None]
+    speedup_training: Mapped[float | None]
+    created_at: Mapped[datetime]
+    record: Mapped[dict[str, Any]]
+    samples: Mapped[dict[str, Any]] = mapped_column(deferred=True)
+    log: Mapped[str] = mapped_column(deferred=True)
+
+    submission: Mapped[Submission] = relationship(back_populates="evaluation")
+
+    def to_evaluation(self, *, complete: bool = False) -> Evaluation:
+        """The record as the evaluator's type; with raw samples and log if ``complete``."""
+        extra = {"samples": self.samples, "log": self.log} if complete else {"samples": {}, "log": ""}
+        return Evaluation.from_dict({**self.record, **extra})
+
+
+class StoredWorker(Base):
+    """A worker process, alive as long as its heartbeat is."""
+
+    __tablename__ = "workers"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    queues: Mapped[list[str]]
+    device: Mapped[str | None]
+    capabilities: Mapped[dict[str, Any]]
+    started_at: Mapped[datetime]
+    heartbeat_at: Mapped[datetime]
+    current_submission: Mapped[str | None]

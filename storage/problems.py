@@ -1,0 +1,52 @@
+"""Problems in the database: every version that was ever judged against stays readable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from evaluator.problem import Problem
+from storage.clock import database_now
+from storage.models import StoredProblem
+
+__all__ = ["current_problems", "stored_problem", "sync_problems"]
+
+
+def sync_problems(session: Session, problems: Mapping[str, Problem]) -> None:
+    """Make ``problems`` the current ones. Several processes may call it at once."""
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    now = database_now(session)
+    versions = {problem.id: problem.version for problem in problems.values()}
+    for problem in sorted(problems.values(), key=lambda problem: problem.id):
+        row = {
+            "id": problem.id,
+            "version": versions[problem.id],
+            "definition": problem.to_dict(),
+            "current": True,
+            "created_at": now,
+        }
+        statement = insert(StoredProblem).values(row)
+        # The definition is written anew: title, description and tags do not change the version.
+        renewed = {"current": True, "definition": statement.excluded.definition}
+        session.execute(statement.on_conflict_do_update(index_elements=["id", "version"], set_=renewed))
+    for row_id, version in session.execute(
+        select(StoredProblem.id, StoredProblem.version).where(StoredProblem.current)
+    ).all():
+        if versions.get(row_id) != version:
+            key = (StoredProblem.id == row_id, StoredProblem.version == version)
+            session.execute(update(StoredProblem).where(*key).values(current=False))
+
+
+def current_problems(session: Session) -> dict[str, Problem]:
+    """The current version of every problem, by id, in the order of their ids."""
+    rows = session.scalars(select(StoredProblem).where(StoredProblem.current).order_by(StoredProblem.id))
+    return {row.id: Problem.from_dict(row.definition) for row in rows}
+
+
+def stored_problem(session: Session, problem_id: str, version: str) -> Problem | None:
+    """One version of a problem, current or not."""
+    row = session.get(StoredProblem, (problem_id, version))
+    return None if row is None else Problem.from_dict(row.definition)

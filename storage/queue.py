@@ -1,0 +1,112 @@
+"""The hand-over to the queue: a Celery application that producers and workers share.
+
+A message is a task's name and a submission's id, so a producer never imports the worker. Messages
+leave after the commit, and may be lost or doubled: workers claim in the database, and re-ring what is
+overdue (``storage.claims``).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
+from sqlalchemy import event
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator.config import DEVICE_KINDS, Limits
+from storage.bells import Bell, take_announced
+from storage.models import Stage
+from storage.settings import Settings
+
+__all__ = ["BUILD_TASK", "EVALUATE_TASK", "QUEUES", "make_celery", "queue_name", "ring", "ring_after_commit"]
+
+BUILD_TASK: Final = "kerneljudge.build"
+EVALUATE_TASK: Final = "kerneljudge.evaluate"
+QUEUES: Final = ("build", *(f"evaluate.{kind}" for kind in DEVICE_KINDS))
+
+_POLL_S: Final = 0.05
+_CONNECT_TIMEOUT_S: Final = 2.0
+
+TRANSPORT_ALIASES["folder"] = "storage.mailbox:Transport"
+
+_log = logging.getLogger(__name__)
+
+
+def make_celery(settings: Settings) -> Celery:
+    """The application for ``settings.broker_url``. A worker registers its tasks on it."""
+    app = Celery("kerneljudge", set_as_current=False)
+    broker_url, transport_options = _broker(settings.broker_url)
+    app.conf.update(
+        broker_url=broker_url,
+        broker_transport_options=transport_options,
+        broker_connection_timeout=_CONNECT_TIMEOUT_S,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        task_serializer="json",
+        accept_content=["json"],
+        task_ignore_result=True,
+        task_acks_late=True,
+        task_publish_retry=False,
+        task_send_sent_event=False,
+        worker_prefetch_multiplier=1,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        enable_utc=True,
+    )
+    return app
+
+
+def queue_name(stage: Stage, device: str) -> str:
+    """The queue on which ``stage`` waits for a worker; any machine builds for any kind of device."""
+    return "build" if stage == "build" else f"evaluate.{device}"
+
+
+def ring(app: Celery, bell: Bell) -> bool:
+    """Send the message of ``bell``; ``False`` (and a line in the log) if the broker cannot be reached."""
+    try:
+        app.send_task(
+            BUILD_TASK if bell.stage == "build" else EVALUATE_TASK,
+            args=[bell.submission_id],
+            queue=queue_name(bell.stage, bell.device),
+            retry=False,
+        )
+    except Exception as error:  # noqa: BLE001 - whatever the broker does, the row is safe and is rung again
+        _log.warning("could not ring for %s (it is rung again later): %s", bell.submission_id, error)
+        return False
+    return True
+
+
+def ring_after_commit(sessions: sessionmaker[Session], app: Celery) -> None:
+    """From now on, a commit of a session made by ``sessions`` rings what was announced in it."""
+
+    def committed(session: Session) -> None:
+        for bell in take_announced(session):
+            ring(app, bell)
+
+    def rolled_back(session: Session) -> None:
+        take_announced(session)
+
+    event.listen(sessions, "after_commit", committed)
+    event.listen(sessions, "after_rollback", rolled_back)
+
+
+def _broker(url: str) -> tuple[str, dict[str, Any]]:
+    # A broker that is down must cost a producer little: one attempt to connect, then an error.
+    options: dict[str, Any] = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.1}
+    parts = urlsplit(url)
+    if parts.scheme == "folder":
+        return "folder://localhost", {**options, "folder": parts.path, "polling_interval": _POLL_S}
+    if parts.scheme in ("redis", "rediss"):
+        limits = Limits()
+        return url, {
+            **options,
+            # Longer than the longest evaluation, or Redis would hand out what is being worked on.
+            "visibility_timeout": 2 * (limits.build_s + limits.total_s),
+            "socket_connect_timeout": _CONNECT_TIMEOUT_S,
+        }
+    return url, options

@@ -1,0 +1,83 @@
+"""What one installation of the API and its workers is configured with, from environment variables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+__all__ = ["Settings"]
+
+
+def _default_build_slots() -> int:
+    return max(1, min(8, (os.cpu_count() or 2) // 2))
+
+
+class Settings(BaseSettings):
+    """Settings by environment variables ``KERNELJUDGE_<NAME>``.
+
+    Without any, everything lives below ``data_dir``: an SQLite database and a queue made of files, so
+    that nothing needs a server. ``database_url`` (``postgresql+psycopg://...``) and ``broker_url``
+    (``redis://...``) move them to one. ``devices`` is a list with commas (``cpu,cuda:0``); ``None``
+    means every device of the machine.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
+
+    data_dir: Path = Path(".kerneljudge")
+    problems_dir: Path = Path("reference_models")
+    database_url: str = ""
+    broker_url: str = ""
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535)
+    max_body_bytes: int = Field(default=2_000_000, gt=0)
+    lease_s: float = Field(default=15.0, gt=0)
+    reconcile_s: float = Field(default=2.0, gt=0)
+    max_attempts: int = Field(default=3, ge=1)
+    build_slots: int = Field(default_factory=_default_build_slots, ge=1)
+    devices: Annotated[list[str] | None, NoDecode] = None
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return [name.strip() for name in value.split(",") if name.strip()] or None
+        return value
+
+    @field_validator("data_dir", "problems_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        # Resolved once: a child process with another working directory means the same folder.
+        return value.expanduser().absolute()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_below_data_dir(cls, values: dict[str, object]) -> dict[str, object]:
+        data_dir = Path(str(values.get("data_dir") or ".kerneljudge")).expanduser().absolute()
+        if not values.get("database_url"):
+            values["database_url"] = f"sqlite:///{data_dir / 'kerneljudge.db'}"
+        if not values.get("broker_url"):
+            values["broker_url"] = f"folder://{data_dir / 'queue'}"
+        return values
+
+    @model_validator(mode="after")
+    def _driver(self) -> Self:
+        for plain in ("postgres://", "postgresql://"):
+            if self.database_url.startswith(plain):
+                raise ValueError(
+                    f"database_url must name its driver: postgresql+psycopg://{self.database_url[len(plain) :]}"
+                )
+        return self
+
+    @property
+    def cache_dir(self) -> Path:
+        """Where compiled extensions are kept."""
+        return self.data_dir / "cache"
+
+    @property
+    def scratch_dir(self) -> Path:
+        """Where evaluations keep what they need only while they last."""
+        return self.data_dir / "scratch"

@@ -1,0 +1,294 @@
+"""Submissions as their owners see them: submit, look up, list, cancel.
+
+Bound to a session; nothing here commits. What workers do with them is in ``storage.claims``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from evaluator.candidate import Candidate, InvalidSource
+from evaluator.config import EvalConfig
+from evaluator.evaluation import Evaluation, Status, Verdict
+from evaluator.problem import Problem
+from storage.bells import Bell, announce, repeat_after
+from storage.clock import database_now
+from storage.columns import clean_text
+from storage.ids import new_id
+from storage.models import Attempt, StoredEvaluation, StoredProblem, StoredSource, Submission
+from storage.records import store_evaluation
+
+__all__ = [
+    "Filters",
+    "IdempotencyConflict",
+    "NewSubmission",
+    "Page",
+    "Submissions",
+    "UnknownProblem",
+    "UnknownSubmission",
+]
+
+
+class UnknownSubmission(LookupError):
+    """There is no submission with this id."""
+
+
+class UnknownProblem(LookupError):
+    """This version of the problem is not in the database (see ``storage.problems.sync_problems``)."""
+
+
+class IdempotencyConflict(ValueError):
+    """The idempotency key was used before, for another content."""
+
+
+@dataclass(frozen=True)
+class NewSubmission:
+    """What is submitted. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy."""
+
+    problem: Problem
+    candidate: Candidate | InvalidSource
+    device: str
+    size: str = "full"
+    precision: str = "float32"
+    require_gradients: bool | None = None
+    baseline: str = "eager"
+    label: str | None = None
+    author: str | None = None
+    idempotency_key: str | None = None
+
+    def __post_init__(self) -> None:
+        config = EvalConfig(device=self.device, size=self.size, precision=self.precision, baseline=self.baseline)
+        if config.device != config.device_kind:
+            raise ValueError(f"device must be a kind of device, not {self.device!r}")
+        if self.size not in self.problem.sizes:
+            raise ValueError(f"size must be one of {', '.join(self.problem.sizes)}, not {self.size!r}")
+
+    @property
+    def content_digest(self) -> str:
+        """SHA-256 over everything that makes this the same submission."""
+        content = [
+            self.problem.id,
+            clean_text(self.candidate.source),
+            self.device,
+            self.size,
+            self.precision,
+            self.require_gradients,
+            self.baseline,
+            self.label,
+            self.author,
+        ]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which submissions; ``None`` is no condition."""
+
+    problem: str | None = None
+    device: str | None = None
+    status: str | None = None
+    verdict: str | None = None
+    author: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """Submissions, newest first; ``next_cursor`` is ``None`` on the last page."""
+
+    items: Sequence[Submission]
+    next_cursor: str | None
+
+
+class Submissions:
+    """Queries and changes within one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def submit(self, new: NewSubmission) -> Submission:
+        """Queue ``new``; a source that is no candidate is recorded at once as what it is.
+
+        With an idempotency key that was used for the same content, returns the first submission, its
+        ``created`` being ``False``. Raises ``IdempotencyConflict``, ``UnknownProblem``.
+        """
+        earlier = self._earlier(new)
+        if earlier is not None:
+            return earlier
+        if self._session.get(StoredProblem, (new.problem.id, new.problem.version)) is None:
+            raise UnknownProblem(f"problem {new.problem.id} version {new.problem.version} is not in the database")
+        submission = self._row(new, self._keep_source(new.candidate))
+        try:
+            with self._session.begin_nested():
+                self._session.add(submission)
+        except IntegrityError:
+            # Somebody else committed the same idempotency key since we looked.
+            earlier = self._earlier(new)
+            if earlier is None:
+                raise
+            return earlier
+        if isinstance(new.candidate, InvalidSource):
+            self._finish_invalid(submission, new.candidate)
+        else:
+            announce(self._session, Bell(submission.id, "build", submission.device))
+        return submission
+
+    def get(self, submission_id: str) -> Submission | None:
+        """The submission, as it is in the database now."""
+        return self._session.get(Submission, submission_id, populate_existing=True)
+
+    def page(self, filters: Filters | None = None, cursor: str | None = None, limit: int = 50) -> Page:
+        """Up to ``limit`` submissions, newest first, after those that ``cursor`` has seen."""
+        query = select(Submission).order_by(Submission.id.desc()).limit(limit + 1)
+        for name, wanted in vars(filters or Filters()).items():
+            if wanted is None:
+                continue
+            if name == "verdict":
+                query = query.where(Submission.evaluation.has(StoredEvaluation.verdict == wanted))
+            else:
+                query = query.where(getattr(Submission, name) == wanted)
+        if cursor is not None:
+            query = query.where(Submission.id < cursor)
+        rows = self._session.scalars(query).all()
+        return Page(items=rows[:limit], next_cursor=rows[limit - 1].id if len(rows) > limit else None)
+
+    def queue_position(self, submission: Submission) -> int | None:
+        """1 for the next one of its queue; ``None`` if it does not wait."""
+        if submission.status != Status.QUEUED:
+            return None
+        ahead = (
+            select(func.count())
+            .select_from(Submission)
+            .where(
+                Submission.status == Status.QUEUED,
+                Submission.stage == submission.stage,
+                Submission.id < submission.id,
+            )
+        )
+        if submission.stage == "evaluate":
+            ahead = ahead.where(Submission.device == submission.device)
+        return 1 + (self._session.scalar(ahead) or 0)
+
+    def cancel(self, submission_id: str) -> Submission:
+        """Cancel what is not over; a worker in the middle of it notices by its next heartbeat.
+
+        A submission that is over is returned as it is. Raises ``UnknownSubmission``.
+        """
+        now = database_now(self._session)
+        token = self._session.scalar(select(Submission.claim_token).where(Submission.id == submission_id))
+        cancelled = self._session.execute(
+            update(Submission)
+            .where(Submission.id == submission_id, Submission.status.not_in([s for s in Status if s.final]))
+            .values(
+                status=Status.CANCELLED,
+                message="cancelled on request",
+                finished_at=now,
+                claim_token=None,
+                claim_worker=None,
+                lease_until=None,
+                bell_due_at=None,
+            )
+        )
+        if cancelled.rowcount and token is not None:  # type: ignore[attr-defined]
+            self._session.execute(
+                update(Attempt)
+                .where(Attempt.token == token, Attempt.ended_at.is_(None))
+                .values(outcome="cancelled", ended_at=now)
+            )
+        return self._known(submission_id)
+
+    def source_of(self, submission_id: str) -> str:
+        """The source that is graded. Raises ``UnknownSubmission``."""
+        source = self._session.get(StoredSource, self._known(submission_id).source_digest)
+        assert source is not None
+        return source.text
+
+    def log_of(self, submission_id: str) -> str:
+        """What the compiler and the candidate printed so far. Raises ``UnknownSubmission``."""
+        submission = self._known(submission_id)
+        build_log = submission.build_log
+        log = submission.evaluation.log if submission.evaluation is not None else ""
+        return log if log.startswith(build_log) else build_log + log
+
+    def attempts_of(self, submission_id: str) -> Sequence[Attempt]:
+        """Every attempt on it, the first one first."""
+        return self._session.scalars(
+            select(Attempt).where(Attempt.submission_id == submission_id).order_by(Attempt.id)
+        ).all()
+
+    def _known(self, submission_id: str) -> Submission:
+        submission = self.get(submission_id)
+        if submission is None:
+            raise UnknownSubmission(f"no submission {submission_id}")
+        return submission
+
+    def _earlier(self, new: NewSubmission) -> Submission | None:
+        if new.idempotency_key is None:
+            return None
+        query = select(Submission).where(Submission.idempotency_key == new.idempotency_key)
+        earlier = self._session.scalars(query).one_or_none()
+        if earlier is None:
+            return None
+        if earlier.content_digest != new.content_digest:
+            raise IdempotencyConflict("this idempotency key was used before, for another submission")
+        earlier.created = False
+        return earlier
+
+    def _keep_source(self, candidate: Candidate | InvalidSource) -> str:
+        text = clean_text(candidate.source)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        insert = postgresql.insert if self._session.get_bind().dialect.name == "postgresql" else sqlite.insert
+        values = {"digest": digest, "text": text, "created_at": database_now(self._session)}
+        self._session.execute(insert(StoredSource).values(values).on_conflict_do_nothing())
+        return digest
+
+    def _row(self, new: NewSubmission, source_digest: str) -> Submission:
+        now = database_now(self._session)
+        return Submission(
+            id=new_id("sub"),
+            problem=new.problem.id,
+            problem_version=new.problem.version,
+            source_digest=source_digest,
+            origin=new.candidate.origin if isinstance(new.candidate, Candidate) else "code",
+            device=new.device,
+            size=new.size,
+            precision=new.precision,
+            baseline=new.baseline,
+            require_gradients=new.require_gradients,
+            label=new.label,
+            author=new.author,
+            idempotency_key=new.idempotency_key,
+            content_digest=new.content_digest,
+            status=Status.QUEUED,
+            stage="build",
+            submitted_at=now,
+            bell_due_at=now + repeat_after(1),
+            bells=1,
+        )
+
+    def _finish_invalid(self, submission: Submission, invalid: InvalidSource) -> None:
+        evaluation = Evaluation(
+            verdict=Verdict.INVALID_SOURCE,
+            message=invalid.message,
+            problem=submission.problem,
+            problem_version=submission.problem_version,
+            device=submission.device,
+            size=submission.size,
+            precision=submission.precision,
+            baseline=submission.baseline,
+            hints=invalid.hints,
+        )
+        submission.status = Status.DONE
+        submission.message = invalid.message
+        submission.finished_at = submission.submitted_at
+        submission.bell_due_at = None
+        submission.evaluation = store_evaluation(evaluation, submission.id, submission.submitted_at)
+        self._session.flush()

@@ -1,0 +1,103 @@
+"""Who can grade what: workers by their heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from storage.clock import database_now
+from storage.columns import json_safe
+from storage.models import StoredWorker
+
+__all__ = ["SILENT_AFTER", "Worker", "forget_silent", "heartbeat", "list_workers", "register", "unregister"]
+
+SILENT_AFTER: Final = timedelta(seconds=20)
+"""A worker that was not heard of for this long is held to be gone."""
+
+_FORGOTTEN_AFTER: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker process. ``kind`` is ``build`` or ``evaluate``; ``device`` is ``None`` for builders."""
+
+    id: str
+    kind: str
+    queues: tuple[str, ...]
+    device: str | None
+    capabilities: Mapping[str, Any]
+    started_at: datetime
+    heartbeat_at: datetime
+    current_submission: str | None
+    alive: bool
+
+
+def register(
+    session: Session,
+    worker_id: str,
+    *,
+    kind: str,
+    queues: Sequence[str],
+    device: str | None,
+    capabilities: Mapping[str, Any],
+) -> None:
+    """Make a worker known; an id is used once."""
+    now = database_now(session)
+    session.add(
+        StoredWorker(
+            id=worker_id,
+            kind=kind,
+            queues=list(queues),
+            device=device,
+            capabilities=json_safe(capabilities),
+            started_at=now,
+            heartbeat_at=now,
+            current_submission=None,
+        )
+    )
+    session.flush()
+
+
+def heartbeat(session: Session, worker_id: str, current_submission: str | None) -> None:
+    """Say that a worker lives and what it is at."""
+    session.execute(
+        update(StoredWorker)
+        .where(StoredWorker.id == worker_id)
+        .values(heartbeat_at=database_now(session), current_submission=current_submission)
+    )
+
+
+def unregister(session: Session, worker_id: str) -> None:
+    """Strike off a worker that ends."""
+    session.execute(delete(StoredWorker).where(StoredWorker.id == worker_id))
+
+
+def forget_silent(session: Session) -> None:
+    """Strike off workers that were not heard of for an hour."""
+    limit = database_now(session) - _FORGOTTEN_AFTER
+    session.execute(delete(StoredWorker).where(StoredWorker.heartbeat_at < limit))
+
+
+def list_workers(session: Session) -> list[Worker]:
+    """Every worker that is known, the oldest first."""
+    limit = database_now(session) - SILENT_AFTER
+    rows = session.scalars(select(StoredWorker).order_by(StoredWorker.started_at, StoredWorker.id))
+    return [
+        Worker(
+            id=row.id,
+            kind=row.kind,
+            queues=tuple(row.queues),
+            device=row.device,
+            capabilities=row.capabilities,
+            started_at=row.started_at,
+            heartbeat_at=row.heartbeat_at,
+            current_submission=row.current_submission,
+            alive=row.heartbeat_at >= limit,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,96 @@
+"""Fixtures for all tests: private servers, and one installation on each kind of database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, make_url
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator.problem import Problem, load_problems
+from storage.database import create_engine_for, migrate, session_factory
+from storage.ids import new_id
+from storage.problems import sync_problems
+from storage.settings import Settings
+from tests.services import postgresql_server, redis_server
+
+_ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """A private PostgreSQL server, for as long as the tests run."""
+    with postgresql_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A private Redis server, for as long as the tests run."""
+    with redis_server() as url:
+        yield url
+
+
+@pytest.fixture
+def new_postgresql_database(postgresql_url: str) -> Callable[[], str]:
+    """Makes an empty database and returns its URL."""
+
+    def create() -> str:
+        name = new_id("test")
+        url = make_url(postgresql_url)
+        conninfo = f"host={url.host} port={url.port} user={url.username} dbname=postgres"
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return f"{postgresql_url}/{name}"
+
+    return create
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    """Settings of an installation whose database has no schema yet; once for each kind of database."""
+    if request.param == "sqlite":
+        return Settings(data_dir=tmp_path / "data", problems_dir=_ROOT / "reference_models")
+    create: Callable[[], str] = request.getfixturevalue("new_postgresql_database")
+    return Settings(data_dir=tmp_path / "data", problems_dir=_ROOT / "reference_models", database_url=create())
+
+
+@pytest.fixture
+def settings(empty_settings: Settings) -> Settings:
+    """Settings of an installation with its schema, once for each kind of database."""
+    migrate(empty_settings)
+    return empty_settings
+
+
+@pytest.fixture
+def engine(settings: Settings) -> Iterator[Engine]:
+    """The engine of ``settings``."""
+    engine = create_engine_for(settings)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def sessions(engine: Engine, problems: dict[str, Problem]) -> sessionmaker[Session]:
+    """Sessions on a database that knows the problems of the repository."""
+    sessions = session_factory(engine)
+    with sessions.begin() as session:
+        sync_problems(session, problems)
+    return sessions
+
+
+@pytest.fixture(scope="session")
+def problems() -> dict[str, Problem]:
+    """The problems of the repository."""
+    return load_problems(_ROOT / "reference_models")
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this shell has configured, tests start from the defaults."""
+    for name in [name for name in os.environ if name.startswith("KERNELJUDGE_")]:
+        monkeypatch.delenv(name)

@@ -1,0 +1,294 @@
+"""Submissions as workers handle them."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator.evaluation import ErrorFigures, Status, Verdict
+from evaluator.problem import Problem
+from storage.bells import take_announced
+from storage.claims import Claim, Claims
+from storage.database import create_engine_for, session_factory
+from storage.models import Stage, Submission
+from storage.settings import Settings
+from storage.submissions import Submissions
+from tests.storage.conftest import LEASE_S, Submit, candidate, passed
+
+
+def claim(sessions: sessionmaker[Session], submission_id: str, stage: Stage = "build", worker: str = "w") -> Claim:
+    with sessions.begin() as session:
+        claimed = Claims(session).claim(submission_id, stage, worker, LEASE_S)
+    assert claimed is not None
+    return claimed
+
+
+def built(sessions: sessionmaker[Session], submission_id: str) -> None:
+    with sessions.begin() as session:
+        work = Claims(session).claim(submission_id, "build", "builder", LEASE_S)
+        assert work is not None
+        assert Claims(session).record_built(work, seconds=0.5, log="compiled\n")
+
+
+def read(sessions: sessionmaker[Session], submission_id: str) -> Submission:
+    with sessions() as session:
+        submission = Submissions(session).get(submission_id)
+    assert submission is not None
+    return submission
+
+
+def outcomes(sessions: sessionmaker[Session], submission_id: str) -> list[tuple[str, str]]:
+    with sessions() as session:
+        return [(each.stage, each.outcome) for each in Submissions(session).attempts_of(submission_id)]
+
+
+def later(seconds: float) -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+def test_a_claim_holds_all_that_is_needed(
+    sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem]
+) -> None:
+    submission_id = submit("source\n", require_gradients=False)
+    work = claim(sessions, submission_id)
+    assert work.problem == problems["relu"]
+    assert work.candidate == candidate("source\n")
+    assert (work.device, work.size, work.precision, work.baseline) == ("cpu", "smoke", "float32", "eager")
+    assert (work.require_gradients, work.attempt) == (False, 1)
+    assert read(sessions, submission_id).status == Status.BUILDING
+
+
+def test_a_submission_is_claimed_once_and_only_for_its_stage(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = submit()
+    with sessions.begin() as session:
+        assert Claims(session).claim(submission_id, "evaluate", "w", LEASE_S) is None
+        assert Claims(session).claim(submission_id, "build", "w", LEASE_S) is not None
+        assert Claims(session).claim(submission_id, "build", "w", LEASE_S) is None
+        assert Claims(session).claim("sub_none", "build", "w", LEASE_S) is None
+
+
+def test_the_way_of_a_submission_leaves_its_marks(
+    sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem]
+) -> None:
+    submission_id = submit()
+    built(sessions, submission_id)
+    waiting = read(sessions, submission_id)
+    assert (waiting.status, waiting.stage, waiting.started_at) == (Status.QUEUED, "evaluate", None)
+    assert waiting.built_at is not None
+    work = claim(sessions, submission_id, "evaluate")
+    assert read(sessions, submission_id).status == Status.EVALUATING
+    evaluation = passed(problems["relu"])
+    with sessions.begin() as session:
+        assert Claims(session).record_evaluation(work, evaluation)
+    done = read(sessions, submission_id)
+    assert (done.status, done.attempts, done.claim_token) == (Status.DONE, 1, None)
+    assert done.started_at is not None
+    assert done.finished_at is not None
+    assert done.submitted_at <= waiting.built_at <= done.started_at <= done.finished_at
+    with sessions() as session:
+        stored = session.get_one(Submission, submission_id).evaluation
+        assert stored is not None
+        assert stored.to_evaluation(complete=True) == evaluation
+        assert stored.to_evaluation().samples == {}
+        assert stored.device_name == "a processor"
+        assert Submissions(session).log_of(submission_id) == "compiled\nit ran\n"
+    assert outcomes(sessions, submission_id) == [("build", "built"), ("evaluate", "done")]
+
+
+def test_a_candidate_that_does_not_compile_is_done_after_the_build(
+    sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem]
+) -> None:
+    submission_id = submit()
+    refused = passed(
+        problems["relu"], verdict=Verdict.COMPILE_ERROR, speedup=None, speedup_interval=None, message="line 3"
+    )
+    with sessions.begin() as session:
+        work = Claims(session).claim(submission_id, "build", "builder", LEASE_S)
+        assert work is not None
+        assert Claims(session).record_evaluation(work, refused)
+    done = read(sessions, submission_id)
+    assert (done.status, done.message, done.built_at, done.started_at) == (Status.DONE, "line 3", None, None)
+
+
+def test_figures_that_are_not_finite_are_stored_as_unknown(
+    sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem]
+) -> None:
+    submission_id = submit()
+    wrong = passed(
+        problems["relu"],
+        verdict=Verdict.WRONG_OUTPUT,
+        speedup=None,
+        errors=ErrorFigures(max_abs=math.nan, max_rel=math.inf),
+        details={"worst": {"got": math.nan, "at": (0, 3)}},
+    )
+    with sessions.begin() as session:
+        work = Claims(session).claim(submission_id, "build", "builder", LEASE_S)
+        assert work is not None
+        assert Claims(session).record_evaluation(work, wrong)
+    stored = read(sessions, submission_id).evaluation
+    assert stored is not None
+    assert stored.to_evaluation().errors == ErrorFigures()
+    assert stored.to_evaluation().details == {"worst": {"got": None, "at": [0, 3]}}
+
+
+def test_a_fault_of_ours_is_retried_until_the_attempts_are_used_up(
+    sessions: sessionmaker[Session], submit: Submit
+) -> None:
+    submission_id = submit()
+    for attempt in (1, 2):
+        work = claim(sessions, submission_id)
+        assert work.attempt == attempt
+        with sessions.begin() as session:
+            assert Claims(session).record_fault(work, "the judge died", retriable=True, max_attempts=2)
+            bells = take_announced(session)
+        assert len(bells) == (1 if attempt == 1 else 0)
+    failed = read(sessions, submission_id)
+    assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, "the judge died", 2)
+    assert failed.finished_at is not None
+    assert outcomes(sessions, submission_id) == [("build", "fault"), ("build", "fault")]
+
+
+def test_a_fault_that_would_come_again_is_not_retried(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = submit()
+    work = claim(sessions, submission_id)
+    with sessions.begin() as session:
+        assert Claims(session).record_fault(work, "does not fit", retriable=False, max_attempts=3)
+    failed = read(sessions, submission_id)
+    assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, "does not fit", 1)
+
+
+def test_a_stopped_worker_gives_back_without_a_fault(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = submit()
+    work = claim(sessions, submission_id)
+    with sessions.begin() as session:
+        assert Claims(session).release(work)
+        assert [bell.submission_id for bell in take_announced(session)] == [submission_id]
+    assert read(sessions, submission_id).status == Status.QUEUED
+    assert claim(sessions, submission_id).attempt == 1
+    assert outcomes(sessions, submission_id) == [("build", "released"), ("build", "running")]
+
+
+def test_progress_is_shown_while_it_lasts(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = submit()
+    work = claim(sessions, submission_id)
+    with sessions.begin() as session:
+        assert Claims(session).renew(work, LEASE_S, ("trials", "trial 2 of 4", 0.5))
+    shown = read(sessions, submission_id)
+    assert (shown.progress_stage, shown.progress_message, shown.progress_share) == ("trials", "trial 2 of 4", 0.5)
+    with sessions.begin() as session:
+        assert Claims(session).record_built(work, seconds=0.0, log="")
+    assert read(sessions, submission_id).progress_stage is None
+
+
+def test_an_expired_lease_goes_back_to_the_queue(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = submit()
+    claim(sessions, submission_id, worker="gone")
+    with sessions.begin() as session:
+        assert Claims(session).release_expired(3) == 0
+        assert Claims(session).release_expired(3, now=later(LEASE_S + 1)) == 1
+        assert [bell.submission_id for bell in take_announced(session)] == [submission_id]
+    waiting = read(sessions, submission_id)
+    assert waiting.status == Status.QUEUED
+    assert "worker gone was lost" in waiting.message
+    assert claim(sessions, submission_id).attempt == 2
+
+
+def test_a_renewed_lease_does_not_expire(sessions: sessionmaker[Session], submit: Submit) -> None:
+    work = claim(sessions, submit())
+    with sessions.begin() as session:
+        assert Claims(session).renew(work, 10 * LEASE_S)
+    with sessions.begin() as session:
+        assert Claims(session).release_expired(3, now=later(LEASE_S + 1)) == 0
+
+
+def test_a_submission_that_loses_every_worker_fails_with_the_reason(
+    sessions: sessionmaker[Session], submit: Submit
+) -> None:
+    submission_id = submit()
+    claim(sessions, submission_id)
+    with sessions.begin() as session:
+        assert Claims(session).release_expired(1, now=later(LEASE_S + 1)) == 1
+    failed = read(sessions, submission_id)
+    assert failed.status == Status.FAILED
+    assert "lost" in failed.message
+
+
+@pytest.mark.parametrize("record", ["built", "evaluation", "fault", "release", "renew"])
+def test_what_comes_from_a_worker_that_lost_its_lease_is_dropped(
+    sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem], record: str
+) -> None:
+    submission_id = submit()
+    late = claim(sessions, submission_id, worker="late")
+    with sessions.begin() as session:
+        Claims(session).release_expired(3, now=later(LEASE_S + 1))
+    claim(sessions, submission_id, worker="next")
+    with sessions.begin() as session:
+        claims = Claims(session)
+        calls: dict[str, Any] = {
+            "built": lambda: claims.record_built(late, seconds=0.0, log=""),
+            "evaluation": lambda: claims.record_evaluation(late, passed(problems["relu"])),
+            "fault": lambda: claims.record_fault(late, "x", retriable=True, max_attempts=3),
+            "release": lambda: claims.release(late),
+            "renew": lambda: claims.renew(late, LEASE_S),
+        }
+        assert calls[record]() is False
+    now = read(sessions, submission_id)
+    assert (now.status, now.claim_worker, now.evaluation) == (Status.BUILDING, "next", None)
+    assert outcomes(sessions, submission_id) == [("build", "lost"), ("build", "running")]
+
+
+def test_what_waits_too_long_is_rung_again_and_less_and_less_often(
+    sessions: sessionmaker[Session], submit: Submit
+) -> None:
+    submission_id = submit()
+
+    def ring(seconds: float) -> list[str]:
+        with sessions.begin() as session:
+            bells = Claims(session).ring_overdue([("build", "cpu"), ("build", "cuda")], now=later(seconds))
+            assert take_announced(session) == bells
+            return [bell.submission_id for bell in bells]
+
+    assert [ring(seconds) for seconds in (0, 6, 7, 15, 17, 20)] == [[], [submission_id], [], [], [submission_id], []]
+
+
+def test_only_the_oldest_of_the_own_queues_are_rung_again(sessions: sessionmaker[Session], submit: Submit) -> None:
+    ids = [submit() for _ in range(25)]
+    submit(device="cuda")
+    with sessions.begin() as session:
+        claims = Claims(session)
+        assert claims.ring_overdue([("evaluate", "cpu")], now=later(60)) == []
+        bells = claims.ring_overdue([("build", "cpu")], now=later(60))
+    assert [bell.submission_id for bell in bells] == ids[:20]
+
+
+def _claim_all(settings: Settings, ids: list[str], worker: str, won: Any) -> None:
+    engine = create_engine_for(settings)
+    sessions = session_factory(engine)
+    for submission_id in ids:
+        with sessions.begin() as session:
+            if Claims(session).claim(submission_id, "build", worker, LEASE_S) is not None:
+                won.put((submission_id, worker))
+    engine.dispose()
+
+
+def test_of_many_processes_exactly_one_claims(
+    settings: Settings, sessions: sessionmaker[Session], submit: Submit
+) -> None:
+    ids = [submit() for _ in range(20)]
+    context = multiprocessing.get_context("spawn")
+    won = context.Queue()
+    processes = [context.Process(target=_claim_all, args=(settings, ids, f"w{n}", won)) for n in range(3)]
+    for process in processes:
+        process.start()
+    winners = [won.get(timeout=60) for _ in ids]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert won.empty()
+    assert sorted(submission_id for submission_id, _ in winners) == ids
+    assert {each: read(sessions, each).claim_worker for each in ids} == dict(winners)

@@ -1,0 +1,102 @@
+"""Schema and sessions: migrations, and many processes on one database."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, inspect, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session, sessionmaker
+
+from storage.database import alembic_config, create_engine_for, migrate, session_factory
+from storage.models import Base
+from storage.settings import Settings
+from storage.workers import heartbeat, list_workers, register
+
+
+def test_the_migrated_schema_is_that_of_the_models(engine: Engine) -> None:
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_migrations_go_down_to_nothing_and_up_again(settings: Settings, engine: Engine) -> None:
+    config = alembic_config()
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "base")
+    assert inspect(engine).get_table_names() == ["alembic_version"]
+    migrate(settings)
+    assert set(inspect(engine).get_table_names()) == {"alembic_version", *Base.metadata.tables}
+
+
+def test_several_processes_may_migrate_at_once(empty_settings: Settings) -> None:
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=migrate, args=(empty_settings,)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    engine = create_engine_for(empty_settings)
+    assert set(inspect(engine).get_table_names()) == {"alembic_version", *Base.metadata.tables}
+    engine.dispose()
+
+
+def test_a_read_only_session_refuses_to_write(engine: Engine, sessions: sessionmaker[Session]) -> None:
+    readers = session_factory(engine, read_only=True)
+    with pytest.raises(DBAPIError), readers.begin() as session:
+        register(session, "w", kind="build", queues=["build"], device=None, capabilities={})
+    with sessions.begin() as session:
+        register(session, "w", kind="build", queues=["build"], device=None, capabilities={})
+    with readers() as session:
+        assert [worker.id for worker in list_workers(session)] == ["w"]
+
+
+def test_a_reader_does_not_wait_for_a_writer(engine: Engine, sessions: sessionmaker[Session]) -> None:
+    with sessions.begin() as writer:
+        register(writer, "w", kind="build", queues=["build"], device=None, capabilities={})
+        with session_factory(engine, read_only=True)() as reader:
+            assert list_workers(reader) == []
+
+
+def test_concurrent_writers_wait_their_turn(sessions: sessionmaker[Session]) -> None:
+    with sessions.begin() as session:
+        register(session, "w", kind="build", queues=["build"], device=None, capabilities={})
+    errors: list[BaseException] = []
+
+    def read_then_write() -> None:
+        try:
+            for _ in range(25):
+                with sessions.begin() as session:
+                    # Reading first is what makes a plain BEGIN fail with "database is locked".
+                    list_workers(session)
+                    heartbeat(session, "w", None)
+        except DBAPIError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=read_then_write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_sqlite_is_durable_and_checks_references(engine: Engine) -> None:
+    if engine.dialect.name != "sqlite":
+        return
+    with engine.connect() as connection:
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert connection.execute(text("PRAGMA foreign_keys")).scalar() == 1
+        assert connection.execute(text("PRAGMA busy_timeout")).scalar() == 30_000
+
+
+def test_a_database_in_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be a file"):
+        create_engine_for(Settings(database_url="sqlite://"))

@@ -1,0 +1,125 @@
+"""The hand-over: bells after the commit, over a folder and over Redis."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from celery import Celery
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator.problem import Problem
+from storage.bells import Bell
+from storage.database import create_engine_for, migrate, session_factory
+from storage.problems import sync_problems
+from storage.queue import QUEUES, make_celery, queue_name, ring, ring_after_commit
+from storage.settings import Settings
+from storage.submissions import NewSubmission, Submissions
+from tests.services import free_port
+from tests.storage.conftest import candidate
+
+
+@pytest.fixture(params=["folder", "redis"])
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Celery:
+    """A producer on each kind of broker."""
+    if request.param == "folder":
+        return make_celery(Settings(data_dir=tmp_path))
+    return make_celery(Settings(data_dir=tmp_path, broker_url=request.getfixturevalue("redis_url")))
+
+
+def received(app: Celery, queue: str) -> list[str]:
+    """The ids in ``queue``, in order; takes them out."""
+    ids: list[str] = []
+    with app.connection_for_read() as connection:
+        simple = connection.SimpleQueue(queue)
+        while True:
+            try:
+                message = simple.get(block=False)
+            except simple.Empty:
+                break
+            message.ack()
+            ids.append(message.decode()[0][0])
+        simple.close()
+    return ids
+
+
+def test_each_stage_and_device_has_its_queue() -> None:
+    assert {queue_name("build", "cpu"), queue_name("build", "cuda")} == {"build"}
+    assert {"build", queue_name("evaluate", "cpu"), queue_name("evaluate", "cuda")} == set(QUEUES)
+
+
+def test_a_bell_carries_the_id_to_its_queue_in_order(app: Celery) -> None:
+    bells = [Bell("sub_1", "build", "cuda"), Bell("sub_2", "evaluate", "cpu"), Bell("sub_3", "evaluate", "cuda")]
+    assert all(ring(app, bell) for bell in [*bells, Bell("sub_4", "build", "cpu")])
+    assert received(app, "build") == ["sub_1", "sub_4"]
+    assert received(app, "evaluate.cpu") == ["sub_2"]
+    assert received(app, "evaluate.cuda") == ["sub_3"]
+
+
+@pytest.fixture
+def ringing(tmp_path: Path, app: Celery, problems: dict[str, Problem]) -> sessionmaker[Session]:
+    """Sessions on SQLite whose commits ring."""
+    settings = Settings(data_dir=tmp_path)
+    migrate(settings)
+    sessions = session_factory(create_engine_for(settings))
+    with sessions.begin() as session:
+        sync_problems(session, problems)
+    ring_after_commit(sessions, app)
+    return sessions
+
+
+def test_a_commit_rings_and_a_rollback_does_not(
+    ringing: sessionmaker[Session], app: Celery, problems: dict[str, Problem]
+) -> None:
+    new = NewSubmission(problems["relu"], candidate(), "cpu", "smoke")
+    with ringing() as session:
+        Submissions(session).submit(new)
+        session.rollback()
+        session.commit()
+    assert received(app, "build") == []
+    with ringing.begin() as session:
+        submission = Submissions(session).submit(new)
+        assert received(app, "build") == []
+    assert received(app, "build") == [submission.id]
+
+
+def test_a_broker_that_is_down_loses_no_submission_and_little_time(
+    tmp_path: Path, problems: dict[str, Problem]
+) -> None:
+    settings = Settings(data_dir=tmp_path, broker_url=f"redis://127.0.0.1:{free_port()}/0")
+    migrate(settings)
+    sessions = session_factory(create_engine_for(settings))
+    ring_after_commit(sessions, make_celery(settings))
+    started = time.monotonic()
+    with sessions.begin() as session:
+        sync_problems(session, problems)
+        submission = Submissions(session).submit(NewSubmission(problems["relu"], candidate(), "cpu", "smoke"))
+    assert time.monotonic() - started < 5
+    with sessions() as session:
+        assert Submissions(session).get(submission.id) is not None
+
+
+def test_each_message_of_the_folder_goes_to_one_consumer(tmp_path: Path) -> None:
+    app = make_celery(Settings(data_dir=tmp_path))
+    ids = [f"sub_{number}" for number in range(60)]
+    taken: list[str] = []
+    all_sent = threading.Event()
+
+    def consume() -> None:
+        while True:
+            last = all_sent.is_set()
+            taken.extend(received(app, "build"))
+            if last:
+                return
+
+    consumers = [threading.Thread(target=consume) for _ in range(3)]
+    for consumer in consumers:
+        consumer.start()
+    for each in ids:
+        assert ring(app, Bell(each, "build", "cpu"))
+    all_sent.set()
+    for consumer in consumers:
+        consumer.join(timeout=60)
+    assert sorted(taken) == sorted(ids)

@@ -1,0 +1,52 @@
+"""Settings: where they come from and what they default to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from storage.settings import Settings
+
+
+def test_everything_lives_below_the_data_folder_by_default(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    assert settings.database_url == f"sqlite:///{tmp_path}/kerneljudge.db"
+    assert settings.broker_url == f"folder://{tmp_path}/queue"
+    assert settings.cache_dir == tmp_path / "cache"
+    assert settings.devices is None
+
+
+def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {
+        "data_dir": (str(tmp_path), tmp_path),
+        "problems_dir": ("/problems", Path("/problems")),
+        "database_url": ("postgresql+psycopg://u@h/db", "postgresql+psycopg://u@h/db"),
+        "broker_url": ("redis://h/0", "redis://h/0"),
+        "host": ("0.0.0.0", "0.0.0.0"),
+        "port": ("9", 9),
+        "max_body_bytes": ("10", 10),
+        "lease_s": ("1.5", 1.5),
+        "reconcile_s": ("0.5", 0.5),
+        "max_attempts": ("7", 7),
+        "build_slots": ("6", 6),
+        "devices": ("cpu, cuda:1", ["cpu", "cuda:1"]),
+    }
+    assert set(values) == set(Settings.model_fields)
+    for name, (text, _) in values.items():
+        monkeypatch.setenv(f"KERNELJUDGE_{name.upper()}", text)
+    settings = Settings()
+    assert {name: getattr(settings, name) for name in values} == {name: value for name, (_, value) in values.items()}
+
+
+def test_a_relative_folder_is_fixed_when_the_settings_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Settings(data_dir=Path("here")).data_dir == tmp_path / "here"
+    assert Settings().database_url == f"sqlite:///{tmp_path}/.kerneljudge/kerneljudge.db"
+
+
+@pytest.mark.parametrize("url", ["postgres://h/db", "postgresql://h/db"])
+def test_a_postgresql_url_without_its_driver_says_how_to_write_it(url: str) -> None:
+    with pytest.raises(ValidationError, match=r"postgresql\+psycopg://h/db"):
+        Settings(database_url=url)

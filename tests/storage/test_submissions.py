@@ -1,0 +1,244 @@
+"""Submissions as their owners see them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator.candidate import InvalidSource
+from evaluator.evaluation import Status, Verdict
+from evaluator.problem import Problem
+from storage.bells import take_announced
+from storage.claims import Claims
+from storage.models import StoredSource, Submission
+from storage.submissions import (
+    Filters,
+    IdempotencyConflict,
+    NewSubmission,
+    Submissions,
+    UnknownProblem,
+    UnknownSubmission,
+)
+from tests.storage.conftest import LEASE_S, Finish, Submit, candidate
+
+
+def test_a_submission_waits_for_its_build(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = submit(label="try 1", author="ada", require_gradients=True)
+    with sessions() as session:
+        submission = Submissions(session).get(submission_id)
+        assert submission is not None
+        assert submission.created
+        assert (submission.status, submission.stage, submission.attempts) == (Status.QUEUED, "build", 0)
+        assert (submission.label, submission.author, submission.require_gradients) == ("try 1", "ada", True)
+        assert submission.submitted_at is not None
+        assert submission.evaluation is None
+        assert Submissions(session).source_of(submission_id) == "class ModelNew: ...\n"
+        assert Submissions(session).log_of(submission_id) == ""
+
+
+def test_a_submission_announces_the_build(sessions: sessionmaker[Session], problems: dict[str, Problem]) -> None:
+    with sessions() as session:
+        submission = Submissions(session).submit(NewSubmission(problems["relu"], candidate(), "cpu", "smoke"))
+        assert [(bell.submission_id, bell.stage) for bell in take_announced(session)] == [(submission.id, "build")]
+
+
+def test_an_invalid_source_is_recorded_at_once(sessions: sessionmaker[Session], submit: Submit) -> None:
+    invalid = InvalidSource(message="no ModelNew", hints=("define ModelNew",), source="print('\x00\ud800')")
+    submission_id = submit(candidate=invalid)
+    with sessions() as session:
+        assert take_announced(session) == []
+        submission = Submissions(session).get(submission_id)
+        assert submission is not None
+        assert submission.status == Status.DONE
+        assert submission.evaluation is not None
+        evaluation = submission.evaluation.to_evaluation(complete=True)
+        assert (evaluation.verdict, evaluation.message) == (Verdict.INVALID_SOURCE, "no ModelNew")
+        assert evaluation.hints == ("define ModelNew",)
+        assert Submissions(session).source_of(submission_id) == "print('\ufffd?')"
+
+
+def test_a_source_is_kept_once(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submit()
+    submit()
+    submit("class ModelNew:\n    pass\n")
+    with sessions() as session:
+        assert session.scalar(select(func.count()).select_from(StoredSource)) == 2
+
+
+def test_an_unknown_version_of_a_problem_is_refused(submit: Submit, problems: dict[str, Problem]) -> None:
+    with pytest.raises(UnknownProblem, match="relu"):
+        submit(problem=replace(problems["relu"], source="# another\n" + problems["relu"].source))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"device": "tpu"}, "device"),
+        ({"device": "cuda:0"}, "kind of device"),
+        ({"size": "huge"}, "size"),
+        ({"precision": "int8"}, "precision"),
+        ({"baseline": "magic"}, "baseline"),
+    ],
+)
+def test_an_option_that_does_not_exist_is_refused(
+    problems: dict[str, Problem], changes: dict[str, Any], message: str
+) -> None:
+    values: dict[str, Any] = {"problem": problems["relu"], "candidate": candidate(), "device": "cpu", "size": "smoke"}
+    with pytest.raises(ValueError, match=message):
+        NewSubmission(**{**values, **changes})
+
+
+def test_the_same_idempotency_key_gives_the_first_submission(sessions: sessionmaker[Session], submit: Submit) -> None:
+    first = submit(idempotency_key="k")
+    assert submit(idempotency_key="k") == first
+    assert submit() != first
+    with sessions() as session:
+        assert session.scalar(select(func.count()).select_from(Submission)) == 2
+
+
+def test_a_repeated_submission_says_that_it_was_there(
+    sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem]
+) -> None:
+    submit(idempotency_key="k")
+    with sessions.begin() as session:
+        new = NewSubmission(problems["relu"], candidate(), "cpu", "smoke", idempotency_key="k")
+        assert not Submissions(session).submit(new).created
+        assert take_announced(session) == []
+
+
+@pytest.mark.parametrize(
+    "changes", [{"source": "class ModelNew: pass\n"}, {"label": "x"}, {"size": "full"}, {"require_gradients": False}]
+)
+def test_the_same_idempotency_key_for_another_content_is_a_conflict(submit: Submit, changes: dict[str, Any]) -> None:
+    submit(idempotency_key="k")
+    with pytest.raises(IdempotencyConflict):
+        submit(idempotency_key="k", **changes)
+
+
+def test_one_submission_comes_of_many_at_once_with_one_key(sessions: sessionmaker[Session], submit: Submit) -> None:
+    ids: list[str] = []
+    start = threading.Barrier(4)
+
+    def post() -> None:
+        start.wait()
+        ids.append(submit(idempotency_key="k"))
+
+    threads = [threading.Thread(target=post) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids) == 4
+    assert len(set(ids)) == 1
+
+
+def test_pages_go_from_the_newest_to_the_oldest(sessions: sessionmaker[Session], submit: Submit) -> None:
+    ids = [submit(author="ada") for _ in range(5)][::-1]
+    submit(author="bob")
+    with sessions() as session:
+        seen: list[str] = []
+        cursor = None
+        sizes = []
+        while True:
+            page = Submissions(session).page(Filters(author="ada"), cursor, limit=2)
+            seen += [row.id for row in page.items]
+            sizes.append(len(page.items))
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+    assert seen == ids
+    assert sizes == [2, 2, 1]
+
+
+def test_every_filter_filters(
+    sessions: sessionmaker[Session], submit: Submit, finish: Finish, problems: dict[str, Problem]
+) -> None:
+    wanted = finish(author="ada", label="l")
+    submit(problem=problems["linear_relu_divide"], device="cuda", author="bob", label="m")
+    filters = [
+        Filters(problem="relu"),
+        Filters(device="cpu"),
+        Filters(status="done"),
+        Filters(verdict="passed"),
+        Filters(author="ada"),
+        Filters(label="l"),
+    ]
+    with sessions() as session:
+        assert len(Submissions(session).page().items) == 2
+        for each in filters:
+            assert [row.id for row in Submissions(session).page(each).items] == [wanted]
+        assert Submissions(session).page(Filters(author="\x00")).items == []
+
+
+def test_queue_positions_count_from_one_within_a_queue(sessions: sessionmaker[Session], submit: Submit) -> None:
+    first, second, third = (submit(device=device) for device in ("cpu", "cuda", "cpu"))
+    position = _position_of(sessions)
+    assert [position(submission_id) for submission_id in (first, second, third)] == [1, 2, 3]
+    with sessions.begin() as session:
+        for submission_id in (first, second, third):
+            claim = Claims(session).claim(submission_id, "build", "builder", LEASE_S)
+            assert claim is not None
+            assert position(submission_id, session) is None
+            Claims(session).record_built(claim, seconds=0.0, log="")
+    assert [position(submission_id) for submission_id in (first, second, third)] == [1, 1, 2]
+
+
+def _position_of(sessions: sessionmaker[Session]) -> Callable[..., int | None]:
+    def position(submission_id: str, session: Session | None = None) -> int | None:
+        if session is None:
+            with sessions() as own:
+                return position(submission_id, own)
+        submission = Submissions(session).get(submission_id)
+        assert submission is not None
+        return Submissions(session).queue_position(submission)
+
+    return position
+
+
+def test_a_waiting_submission_is_cancelled_for_good(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = submit()
+    with sessions.begin() as session:
+        cancelled = Submissions(session).cancel(submission_id)
+        assert (cancelled.status, cancelled.finished_at is not None) == (Status.CANCELLED, True)
+    with sessions.begin() as session:
+        assert Claims(session).claim(submission_id, "build", "builder", LEASE_S) is None
+
+
+def test_a_worker_learns_of_the_cancellation_and_its_result_is_dropped(
+    sessions: sessionmaker[Session], submit: Submit
+) -> None:
+    submission_id = submit()
+    with sessions.begin() as session:
+        claim = Claims(session).claim(submission_id, "build", "builder", LEASE_S)
+        assert claim is not None
+        assert Claims(session).renew(claim, LEASE_S)
+    with sessions.begin() as session:
+        Submissions(session).cancel(submission_id)
+    with sessions.begin() as session:
+        assert not Claims(session).renew(claim, LEASE_S)
+        assert not Claims(session).record_built(claim, seconds=0.0, log="")
+        assert [attempt.outcome for attempt in Submissions(session).attempts_of(submission_id)] == ["cancelled"]
+        submission = Submissions(session).get(submission_id)
+        assert submission is not None
+        assert submission.status == Status.CANCELLED
+
+
+def test_what_is_over_cannot_be_cancelled(sessions: sessionmaker[Session], finish: Finish) -> None:
+    submission_id = finish()
+    with sessions.begin() as session:
+        assert Submissions(session).cancel(submission_id).status == Status.DONE
+
+
+def test_an_unknown_submission_is_said_to_be_unknown(sessions: sessionmaker[Session]) -> None:
+    with sessions.begin() as session:
+        submissions = Submissions(session)
+        assert submissions.get("sub_none\x00") is None
+        for call in (submissions.cancel, submissions.source_of, submissions.log_of):
+            with pytest.raises(UnknownSubmission):
+                call("sub_none")

@@ -1,0 +1,82 @@
+"""An installation on SQLite to work in."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator.candidate import Candidate
+from evaluator.problem import Problem
+from storage.database import create_engine_for, migrate, session_factory
+from storage.models import Submission
+from storage.problems import sync_problems
+from storage.queue import make_celery, ring_after_commit
+from storage.settings import Settings
+from storage.submissions import NewSubmission, Submissions
+
+
+@dataclass
+class Installation:
+    """A database with its settings, and what a user does with it."""
+
+    settings: Settings
+    sessions: sessionmaker[Session]
+    readers: sessionmaker[Session]
+    problem: Problem
+
+    @property
+    def journal(self) -> list[str]:
+        path = self.settings.data_dir / "journal"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def submit(self, source: str = "", **changes: Any) -> str:
+        candidate = Candidate(source, hashlib.sha256(source.encode()).hexdigest(), "code")
+        values = {"problem": self.problem, "candidate": candidate, "device": "cpu", "size": "smoke"}
+        with self.sessions.begin() as session:
+            return Submissions(session).submit(NewSubmission(**{**values, **changes})).id
+
+    def read(self, submission_id: str) -> Submission:
+        with self.readers() as session:
+            submission = Submissions(session).get(submission_id)
+        assert submission is not None
+        return submission
+
+    def outcomes(self, submission_id: str) -> list[tuple[str, str]]:
+        with self.readers() as session:
+            return [(each.stage, each.outcome) for each in Submissions(session).attempts_of(submission_id)]
+
+    def wait(self, submission_id: str, *statuses: str, timeout_s: float = 30.0) -> Submission:
+        """Wait until the submission has one of ``statuses``."""
+        deadline = time.monotonic() + timeout_s
+        while (submission := self.read(submission_id)).status not in statuses:
+            assert time.monotonic() < deadline, f"still {submission.status}: {submission.message}"
+            time.sleep(0.05)
+        return submission
+
+
+@pytest.fixture
+def install(problems: dict[str, Problem], tmp_path: Path) -> Iterator[Callable[..., Installation]]:
+    """Makes an installation with some settings changed."""
+    engines = []
+
+    def install(**changes: Any) -> Installation:
+        settings = Settings(data_dir=tmp_path / "data", **changes)
+        migrate(settings)
+        engine = create_engine_for(settings)
+        engines.append(engine)
+        sessions = session_factory(engine)
+        with sessions.begin() as session:
+            sync_problems(session, problems)
+        ring_after_commit(sessions, make_celery(settings))
+        return Installation(settings, sessions, session_factory(engine, read_only=True), problems["relu"])
+
+    yield install
+    for engine in engines:
+        engine.dispose()

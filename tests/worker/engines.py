@@ -1,0 +1,116 @@
+"""A small engine with the real interface, steered by the candidate's source, for tests of the workers.
+
+The source is a list of ``stage: what`` lines, say ``# evaluate: sleep 2``; what it does not mention
+passes at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from evaluator.candidate import Candidate
+from evaluator.config import EvalConfig
+from evaluator.engine import BuildReport, Progress
+from evaluator.errors import DoesNotFit, EvaluationCancelled, InfrastructureFault
+from evaluator.evaluation import Evaluation, Gradients, Verdict
+from evaluator.problem import Problem
+
+
+class ScriptedEngine:
+    """Does what the candidate's source says. ``journal`` is a file with a line for all that it did."""
+
+    def __init__(self, journal: Path) -> None:
+        self._journal = journal
+        self._running = False
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        return {"device_name": "a scripted device"} if self._running else {}
+
+    def start(self) -> None:
+        assert not self._running
+        self._running = True
+        self._note("start")
+
+    def close(self) -> None:
+        if self._running:
+            self._note("close")
+        self._running = False
+
+    def build(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        *,
+        progress: Callable[[Progress], None],
+        cancelled: Callable[[], bool],
+    ) -> BuildReport:
+        refused = self._follow("build", candidate, config, progress, cancelled) == "refuse"
+        evaluation = _evaluation(problem, config, Verdict.COMPILE_ERROR, "line 3: no") if refused else None
+        return BuildReport(evaluation, seconds=0.25, extensions=1, cached=0, log="built\n")
+
+    def evaluate(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        *,
+        progress: Callable[[Progress], None],
+        cancelled: Callable[[], bool],
+    ) -> Evaluation:
+        self._follow("evaluate", candidate, config, progress, cancelled)
+        return _evaluation(problem, config, Verdict.PASSED, "it passed", speedup=2.0)
+
+    def _follow(
+        self,
+        stage: str,
+        candidate: Candidate,
+        config: EvalConfig,
+        progress: Callable[[Progress], None],
+        cancelled: Callable[[], bool],
+    ) -> str:
+        assert self._running
+        self._note(f"{stage} {config.device} {config.size} {config.require_gradients}")
+        steps = [line.removeprefix(f"# {stage}: ") for line in candidate.source.splitlines() if f"# {stage}: " in line]
+        action, _, argument = (steps or ["pass"])[0].partition(" ")
+        if action == "sleep":
+            until = time.monotonic() + float(argument)
+            progress(Progress("trials", f"asleep for {argument} s", 0.5))
+            while time.monotonic() < until:
+                if cancelled():
+                    self._note(f"{stage} stopped")
+                    raise EvaluationCancelled("stopped")
+                time.sleep(0.02)
+        elif action == "fault":
+            raise InfrastructureFault("the judge died")
+        elif action == "big":
+            raise DoesNotFit("needs 3 GiB, has 2 GiB")
+        elif action == "bug":
+            raise KeyError("surprise")
+        self._note(f"{stage} done")
+        return action
+
+    def _note(self, line: str) -> None:
+        with self._journal.open("a") as journal:
+            journal.write(line + "\n")
+
+
+def _evaluation(
+    problem: Problem, config: EvalConfig, verdict: Verdict, message: str, speedup: float | None = None
+) -> Evaluation:
+    return Evaluation(
+        verdict=verdict,
+        message=message,
+        problem=problem.id,
+        problem_version=problem.version,
+        device=config.device,
+        size=config.size,
+        precision=config.precision,
+        gradients=Gradients.MATCH if speedup else Gradients.NOT_CHECKED,
+        speedup=speedup,
+        environment={"device_name": "a scripted device"},
+    )

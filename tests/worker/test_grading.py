@@ -1,0 +1,184 @@
+"""Claim, build or evaluate, record: within one process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from evaluator.evaluation import Status
+from storage.submissions import Submissions
+from tests.worker.conftest import Installation
+from tests.worker.engines import ScriptedEngine
+from worker.grading import Grader
+from worker.reconciler import Reconciler
+
+Install = Callable[..., Installation]
+
+
+def grader(
+    installation: Installation, *, device: str | None = "cpu", stopping: threading.Event | None = None
+) -> Grader:
+    engine = ScriptedEngine(installation.settings.data_dir / "journal")
+    engine.start()
+    return Grader(
+        installation.settings,
+        installation.sessions,
+        installation.readers,
+        engine,
+        worker="w",
+        device=device,
+        stopping=stopping or threading.Event(),
+    )
+
+
+def test_a_submission_is_built_and_evaluated(install: Install) -> None:
+    installation = install()
+    submission_id = installation.submit(require_gradients=True)
+    worker = grader(installation)
+    worker.build(submission_id)
+    assert installation.read(submission_id).build_s == 0.25
+    worker.evaluate(submission_id)
+    done = installation.read(submission_id)
+    assert (done.status, done.attempts, done.message) == (Status.DONE, 1, "it passed")
+    assert done.evaluation is not None
+    assert done.evaluation.device == "cpu"
+    assert worker.current_submission is None
+    assert installation.journal[1:] == [
+        "build cpu smoke True",
+        "build done",
+        "evaluate cpu smoke True",
+        "evaluate done",
+    ]
+
+
+def test_a_doubled_message_changes_nothing(install: Install) -> None:
+    installation = install()
+    submission_id = installation.submit()
+    worker = grader(installation)
+    for _ in range(2):
+        worker.build(submission_id)
+    for _ in range(2):
+        worker.evaluate(submission_id)
+    worker.build("sub_that_never_was")
+    assert installation.journal.count("build done") == 1
+    assert installation.journal.count("evaluate done") == 1
+
+
+def test_an_evaluation_uses_the_device_of_the_worker(install: Install) -> None:
+    installation = install()
+    submission_id = installation.submit(device="cuda")
+    grader(installation, device=None).build(submission_id)
+    grader(installation, device="cuda:1").evaluate(submission_id)
+    assert "build cuda smoke None" in installation.journal
+    assert "evaluate cuda:1 smoke None" in installation.journal
+
+
+def test_a_candidate_that_does_not_compile_never_reaches_a_device(install: Install) -> None:
+    installation = install()
+    submission_id = installation.submit("# build: refuse")
+    worker = grader(installation)
+    worker.build(submission_id)
+    worker.evaluate(submission_id)
+    done = installation.read(submission_id)
+    assert (done.status, done.message) == (Status.DONE, "line 3: no")
+    assert not any(line.startswith("evaluate") for line in installation.journal)
+
+
+def test_a_fault_of_the_machine_is_retried_on_new_processes_and_then_fails(install: Install) -> None:
+    installation = install(max_attempts=2)
+    submission_id = installation.submit("# evaluate: fault")
+    worker = grader(installation)
+    worker.build(submission_id)
+    worker.evaluate(submission_id)
+    again = installation.read(submission_id)
+    assert again.status == Status.QUEUED
+    assert "the judge died" in again.message
+    worker.evaluate(submission_id)
+    failed = installation.read(submission_id)
+    assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, "the judge died", 2)
+    assert installation.journal.count("close") == 2
+    assert installation.journal.count("start") == 3
+
+
+def test_what_does_not_fit_fails_at_once_with_the_figures(install: Install) -> None:
+    installation = install()
+    submission_id = installation.submit("# evaluate: big")
+    worker = grader(installation)
+    worker.build(submission_id)
+    worker.evaluate(submission_id)
+    failed = installation.read(submission_id)
+    assert (failed.status, failed.message) == (Status.FAILED, "needs 3 GiB, has 2 GiB")
+
+
+def test_a_bug_of_ours_is_never_a_verdict(install: Install) -> None:
+    installation = install(max_attempts=1)
+    submission_id = installation.submit("# build: bug")
+    grader(installation).build(submission_id)
+    failed = installation.read(submission_id)
+    assert (failed.status, failed.evaluation) == (Status.FAILED, None)
+    assert "internal error: KeyError" in failed.message
+
+
+def test_a_lease_is_renewed_and_progress_shown_while_it_is_worked_on(install: Install) -> None:
+    installation = install(lease_s=0.6)
+    submission_id = installation.submit("# evaluate: sleep 2")
+    worker = grader(installation)
+    worker.build(submission_id)
+    task = threading.Thread(target=worker.evaluate, args=(submission_id,))
+    task.start()
+    installation.wait(submission_id, Status.EVALUATING)
+    assert worker.current_submission == submission_id
+    reconciler = Reconciler(
+        installation.settings, installation.sessions, worker="x", queues=[], current_submission=lambda: None
+    )
+    shown = set()
+    while task.is_alive():
+        reconciler.reconcile()
+        shown.add(installation.read(submission_id).progress_message)
+        time.sleep(0.1)
+    done = installation.read(submission_id)
+    assert (done.status, done.attempts) == (Status.DONE, 1)
+    assert "asleep for 2 s" in shown
+    assert done.progress_message is None
+
+
+def test_a_cancelled_evaluation_is_stopped(install: Install) -> None:
+    installation = install()
+    submission_id = installation.submit("# evaluate: sleep 60")
+    worker = grader(installation)
+    worker.build(submission_id)
+    task = threading.Thread(target=worker.evaluate, args=(submission_id,))
+    task.start()
+    installation.wait(submission_id, Status.EVALUATING)
+    with installation.sessions.begin() as session:
+        Submissions(session).cancel(submission_id)
+    task.join(timeout=5)
+    assert not task.is_alive()
+    assert installation.read(submission_id).status == Status.CANCELLED
+    assert installation.journal[-1] == "evaluate stopped"
+    assert installation.outcomes(submission_id) == [("build", "built"), ("evaluate", "cancelled")]
+
+
+@pytest.mark.parametrize("stage", ["build", "evaluate"])
+def test_a_worker_that_is_stopped_gives_back_what_it_is_at(install: Install, stage: str) -> None:
+    installation = install()
+    submission_id = installation.submit(f"# {stage}: sleep 60")
+    stopping = threading.Event()
+    worker = grader(installation, stopping=stopping)
+    if stage == "evaluate":
+        worker.build(submission_id)
+    task = threading.Thread(target=getattr(worker, stage), args=(submission_id,))
+    task.start()
+    installation.wait(submission_id, Status.BUILDING, Status.EVALUATING)
+    stopping.set()
+    task.join(timeout=5)
+    assert not task.is_alive()
+    given_back = installation.read(submission_id)
+    assert (given_back.status, given_back.stage, given_back.faults) == (Status.QUEUED, stage, 0)
+    assert installation.outcomes(submission_id)[-1] == (stage, "released")
+    # Nothing more is taken up.
+    getattr(worker, stage)(submission_id)
+    assert installation.read(submission_id).status == Status.QUEUED

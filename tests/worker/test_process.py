@@ -1,0 +1,138 @@
+"""Worker processes over real brokers, with an engine that does as it is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluator.evaluation import Status
+from storage.workers import list_workers
+from tests.services import free_port, redis_server
+from tests.worker.conftest import Installation
+from worker.process import Role
+
+Install = Callable[..., Installation]
+StartWorker = Callable[[Installation, str], subprocess.Popen[Any]]
+
+_ROOT = Path(__file__).parent.parent.parent
+_FAST = {"lease_s": 1.5, "reconcile_s": 0.25}
+
+
+@pytest.fixture(params=["folder", "redis"])
+def installation(request: pytest.FixtureRequest, install: Install) -> Installation:
+    """One on each kind of broker."""
+    if request.param == "folder":
+        return install(**_FAST)
+    return install(**_FAST, broker_url=request.getfixturevalue("redis_url"))
+
+
+@pytest.fixture
+def start_worker() -> Iterator[StartWorker]:
+    """Starts a worker process with the scripted engine; all of them are ended with the test."""
+    processes: list[subprocess.Popen[Any]] = []
+
+    def start(installation: Installation, queue: str) -> subprocess.Popen[Any]:
+        values = installation.settings.model_dump(exclude_none=True)
+        environment = {f"KERNELJUDGE_{name.upper()}": str(value) for name, value in values.items()}
+        argv = [sys.executable, "-m", "tests.worker.scripted_worker", queue]
+        process = subprocess.Popen(argv, cwd=_ROOT, env={**os.environ, **environment})
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_submissions_go_all_the_way_and_stopped_workers_leave_nothing(
+    installation: Installation, start_worker: StartWorker
+) -> None:
+    processes = [start_worker(installation, queue) for queue in ("build", "evaluate.cpu")]
+    ids = [installation.submit(f"# {number}") for number in range(5)]
+    for submission_id in ids:
+        done = installation.wait(submission_id, Status.DONE)
+        assert done.attempts == 1
+    with installation.readers() as session:
+        assert sorted(worker.kind for worker in list_workers(session)) == ["build", "evaluate"]
+    long = installation.submit("# evaluate: sleep 60")
+    installation.wait(long, Status.EVALUATING)
+    stopped_at = time.monotonic()
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(timeout=20) for process in processes] == [0, 0]
+    assert time.monotonic() - stopped_at < 10
+    assert installation.read(long).status == Status.QUEUED
+    assert installation.outcomes(long)[-1] == ("evaluate", "released")
+    assert installation.journal.count("close") == 2
+    with installation.readers() as session:
+        assert list_workers(session) == []
+
+
+def test_a_worker_killed_in_the_middle_of_an_evaluation_loses_nothing(
+    installation: Installation, start_worker: StartWorker
+) -> None:
+    start_worker(installation, "build")
+    victim = start_worker(installation, "evaluate.cpu")
+    submission_id = installation.submit("# evaluate: sleep 2")
+    installation.wait(submission_id, Status.EVALUATING)
+    victim.kill()
+    victim.wait()
+    start_worker(installation, "evaluate.cpu")
+    done = installation.wait(submission_id, Status.DONE)
+    assert done.attempts == 2
+    assert installation.outcomes(submission_id) == [("build", "built"), ("evaluate", "lost"), ("evaluate", "done")]
+
+
+def test_messages_that_are_lost_are_sent_again(install: Install, start_worker: StartWorker) -> None:
+    installation = install(**_FAST)
+    submission_id = installation.submit()
+    shutil.rmtree(installation.settings.data_dir / "queue")
+    for queue in ("build", "evaluate.cpu"):
+        start_worker(installation, queue)
+    assert installation.wait(submission_id, Status.DONE).attempts == 1
+
+
+def test_a_broker_that_goes_away_and_comes_back_loses_nothing(install: Install, start_worker: StartWorker) -> None:
+    port = free_port()
+    installation = install(**_FAST, broker_url=f"redis://127.0.0.1:{port}/0")
+    with redis_server(port):
+        for queue in ("build", "evaluate.cpu"):
+            start_worker(installation, queue)
+        installation.wait(installation.submit("# 1"), Status.DONE)
+    while_away = installation.submit("# 2")
+    with redis_server(port):
+        installation.wait(while_away, Status.DONE)
+
+
+def test_two_workers_share_a_queue(install: Install, start_worker: StartWorker) -> None:
+    installation = install(**_FAST)
+    for queue in ("build", "evaluate.cpu", "evaluate.cpu"):
+        start_worker(installation, queue)
+    ids = [installation.submit(f"# {number}\n# evaluate: sleep 0.5") for number in range(4)]
+    for submission_id in ids:
+        installation.wait(submission_id, Status.DONE)
+    assert installation.journal.count("evaluate done") == 4
+
+
+@pytest.mark.parametrize(
+    ("queue", "device", "message"),
+    [("letters", None, "queue must be"), ("build", "cpu", "no device"), ("evaluate.cpu", "cuda:0", "cannot take")],
+)
+def test_a_role_that_contradicts_itself_is_refused(queue: str, device: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Role(queue, device)
+
+
+def test_a_role_says_what_it_takes() -> None:
+    assert Role("build").takes == (("build", "cpu"), ("build", "cuda"))
+    assert (Role("evaluate.cuda").device, Role("evaluate.cuda").takes) == ("cuda:0", (("evaluate", "cuda"),))

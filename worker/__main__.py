@@ -1,0 +1,52 @@
+"""``python -m worker --queue evaluate.cpu --device cpu``: one worker process."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from types import FrameType
+
+from evaluator.errors import EvaluatorError
+from storage.database import migrate
+from storage.queue import QUEUES
+from storage.settings import Settings
+from worker.process import Role, run_worker
+
+_USAGE_STATUS = 2
+_FAULT_STATUS = 3
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse the command line and work; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m worker", description="Build or evaluate submissions.")
+    parser.add_argument("--queue", required=True, choices=QUEUES, help="what to take up")
+    parser.add_argument("--device", help="cpu, cuda:0, cuda:1 …: the device to evaluate on")
+    options = parser.parse_args(argv)
+    try:
+        role = Role(queue=options.queue, device=options.device)
+    except ValueError as error:
+        print(f"python -m worker: {error}", file=sys.stderr)
+        return _USAGE_STATUS
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("celery").setLevel(logging.WARNING)
+    # Until Celery has its own handlers, being asked to stop while starting ends in an orderly way, too.
+    signal.signal(signal.SIGTERM, _exit)
+    try:
+        settings = Settings()
+        migrate(settings)
+        return run_worker(settings, role)
+    except EvaluatorError as error:
+        print(f"python -m worker: {error}", file=sys.stderr)
+        return _FAULT_STATUS
+    except KeyboardInterrupt:
+        return 0
+
+
+def _exit(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

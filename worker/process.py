@@ -1,0 +1,164 @@
+"""One worker process, from start to end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from celery import Celery, signals
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator.config import DEVICE_KINDS
+from evaluator.engine import Engine
+from storage import workers
+from storage.database import create_engine_for, session_factory
+from storage.models import Stage
+from storage.queue import BUILD_TASK, EVALUATE_TASK, QUEUES, make_celery, ring_after_commit
+from storage.settings import Settings
+from worker.grading import Grader, GradingEngine
+from worker.reconciler import Reconciler
+
+__all__ = ["Role", "run_worker"]
+
+_DEFAULT_DEVICE: Final = {"cpu": "cpu", "cuda": "cuda:0"}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a worker does: ``build``, or evaluate on one device. Raises ``ValueError`` on a contradiction."""
+
+    queue: str
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.queue not in QUEUES:
+            raise ValueError(f"queue must be one of {', '.join(QUEUES)}, not {self.queue!r}")
+        if self.queue == "build":
+            if self.device is not None:
+                raise ValueError("a builder has no device")
+            return
+        kind = self.queue.removeprefix("evaluate.")
+        device = self.device or _DEFAULT_DEVICE[kind]
+        if device.partition(":")[0] != kind:
+            raise ValueError(f"device {device} cannot take from queue {self.queue}")
+        object.__setattr__(self, "device", device)
+
+    @property
+    def kind(self) -> Stage:
+        return "build" if self.device is None else "evaluate"
+
+    @property
+    def takes(self) -> tuple[tuple[Stage, str], ...]:
+        """The stages and kinds of device that it takes; anybody builds for any device."""
+        if self.device is None:
+            return tuple(("build", kind) for kind in DEVICE_KINDS)
+        return (("evaluate", self.device.partition(":")[0]),)
+
+
+def run_worker(
+    settings: Settings, role: Role, make_engine: Callable[[Settings, Role], GradingEngine] | None = None
+) -> int:
+    """Work until SIGTERM or SIGINT; returns the exit status.
+
+    What is in progress then goes back to the queue. Raises what the engine raises where it cannot
+    start (``DeviceUnavailable``, ``ToolchainMissing``, ``InfrastructureFault``).
+    """
+    database = create_engine_for(settings)
+    sessions, readers = session_factory(database), session_factory(database, read_only=True)
+    app = make_celery(settings)
+    ring_after_commit(sessions, app)
+    name = f"{socket.gethostname()}-{role.device or role.queue}-{os.getpid()}-{secrets.token_hex(2)}"
+    stopping = threading.Event()
+    engine = (make_engine or _engine)(settings, role)
+    try:
+        engine.start()
+        grader = Grader(settings, sessions, readers, engine, worker=name, device=role.device, stopping=stopping)
+        _add_tasks(app, grader)
+        with (
+            _registered(sessions, name, role, engine),
+            Reconciler(
+                settings,
+                sessions,
+                worker=name,
+                queues=role.takes,
+                current_submission=lambda: grader.current_submission,
+            ),
+        ):
+            return _consume(app, settings, role, name, stopping)
+    finally:
+        stopping.set()
+        engine.close()
+        database.dispose()
+
+
+def _engine(settings: Settings, role: Role) -> GradingEngine:
+    settings.scratch_dir.mkdir(parents=True, exist_ok=True)
+    return Engine(
+        device=role.device,
+        cache_dir=settings.cache_dir,
+        scratch_dir=settings.scratch_dir,
+        build_slots=settings.build_slots,
+    )
+
+
+def _add_tasks(app: Celery, grader: Grader) -> None:
+    app.task(grader.build, name=BUILD_TASK)
+    app.task(grader.evaluate, name=EVALUATE_TASK)
+
+
+@contextmanager
+def _registered(sessions: sessionmaker[Session], name: str, role: Role, engine: GradingEngine) -> Iterator[None]:
+    with sessions.begin() as session:
+        workers.register(
+            session,
+            name,
+            kind=role.kind,
+            queues=[role.queue],
+            device=role.device,
+            capabilities=engine.environment,
+        )
+    _log.info("worker %s takes from %s", name, role.queue)
+    try:
+        yield
+    finally:
+        with sessions.begin() as session:
+            workers.unregister(session, name)
+
+
+def _consume(app: Celery, settings: Settings, role: Role, name: str, stopping: threading.Event) -> int:
+    def shutting_down(**_: Any) -> None:
+        # Celery would wait for the task in progress; this makes the task give back what it is at.
+        stopping.set()
+
+    def keep_logging(**_: Any) -> None:
+        """Its being connected keeps Celery from configuring the logging."""
+
+    signals.worker_shutting_down.connect(shutting_down, weak=False)
+    signals.setup_logging.connect(keep_logging, weak=False)
+    try:
+        # Builds wait for compilers, so threads serve; an evaluation has its process, and the device, to itself.
+        pool, slots = ("threads", settings.build_slots) if role.device is None else ("solo", 1)
+        consumer = app.Worker(
+            queues=[role.queue],
+            pool=pool,
+            concurrency=slots,
+            hostname=f"{name}@kerneljudge",
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+            quiet=True,
+        )
+        consumer.start()
+        return int(consumer.exitcode or 0)
+    finally:
+        signals.worker_shutting_down.disconnect(shutting_down)
+        signals.setup_logging.disconnect(keep_logging)
