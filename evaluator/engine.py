@@ -293,6 +293,12 @@ class Engine:
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
         # Judge and runners share the processors: a thread that spins for work takes time from what is measured.
         environment |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+        # NumPy's BLAS would start a thread per core on import, in a process that is to be forked.
+        environment["OPENBLAS_NUM_THREADS"] = "1"
+        environment["HOME"] = str(self._scratch)
+        # Importing torch.utils.cpp_extension asks whether CUDA is available. Asked of the runtime, that alone
+        # would make CUDA unusable in every process forked afterwards; NVML answers without touching it.
+        environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         if self._device is not None and self._device.startswith("cuda"):
             environment["CUDA_VISIBLE_DEVICES"] = self._device.partition(":")[2] or "0"
         elif self._device == "cpu":

@@ -5,7 +5,7 @@ where ``scale`` is the root mean square of the expected slice: neither zeros nor
 an absolute tolerance. Two things widen a limit, and both come from the reference alone:
 
 - the reference's own error in the problem's precision, where it uses up more than a quarter of the limit;
-- for gradients, how far the reference's gradient moves when its inputs move by half the tolerance (a
+- for gradients, how far the reference's gradient moves when its inputs move by the relative tolerance (a
   backward error in the sense of numerical analysis). Next to a kink (ReLU at 0, a tie in max) rounding
   alone decides which side a correct candidate is on, and that is where this is not negligible.
 
@@ -15,13 +15,13 @@ Right elements are counted, not wrong ones, and every comparison is written so t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from evaluator.problem import Tolerance
 
-__all__ = ["Tally", "Worst", "compare_slice"]
+__all__ = ["SliceComparison", "Tally", "Worst", "compare_slice"]
 
 _REFERENCE_MARGIN = 4.0
 _SMALLEST_SCALE = 1e-30
@@ -29,14 +29,32 @@ _SMALLEST_SCALE = 1e-30
 
 @dataclass(frozen=True)
 class Worst:
-    """The element that is furthest outside its limit."""
+    """The element that is furthest outside its limit; ``flat`` counts elements in memory order."""
 
-    index: tuple[int, ...]
+    flat: int
     actual: float
     expected: float
     error: float
     allowed: float
     excess: float
+
+
+@dataclass(frozen=True)
+class SliceComparison:
+    """What comparing one slice showed. ``suspect``: something is wrong, or the limit had to be widened."""
+
+    total: int
+    right: int
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    reference_max_rel: float = 0.0
+    widened: float = 1.0
+    worst: Worst | None = None
+    finite: bool = True
+
+    @property
+    def suspect(self) -> bool:
+        return self.finite and (self.right < self.total or self.widened > 1.0)
 
 
 @dataclass
@@ -59,12 +77,26 @@ class Tally:
     def passed(self) -> bool:
         return self.right == self.total == math.prod(self.shape)
 
+    def add(self, found: SliceComparison) -> None:
+        """Take in the next slice; slices come in the order of their elements."""
+        worst = found.worst
+        if worst is not None and (self.worst is None or worst.excess > self.worst.excess):
+            self.worst = replace(worst, flat=worst.flat + self.total)
+        self.total += found.total
+        self.right += found.right
+        self.max_abs = max(self.max_abs, found.max_abs)
+        self.max_rel = max(self.max_rel, found.max_rel)
+        self.reference_max_rel = max(self.reference_max_rel, found.reference_max_rel)
+        self.widened = max(self.widened, found.widened)
+        self.finite = self.finite and found.finite
+
     def describe(self) -> str:
         """Where and by how much it is wrong, in one sentence."""
         if self.worst is None:
             return f"{self.name}: {self.total - self.right} of {self.total} elements are wrong"
         worst, share = self.worst, 100 * (self.total - self.right) / self.total
-        place = f"[{', '.join(map(str, worst.index))}]" if worst.index else "its only element"
+        index = _unravel(worst.flat, self.shape)
+        place = f"[{', '.join(map(str, index))}]" if index else "its only element"
         return (
             f"{self.name} differs from the reference: at {place} it is {worst.actual:.9g}, expected "
             f"{worst.expected:.9g} (error {worst.error:.3g}, allowed {worst.allowed:.3g}); "
@@ -73,21 +105,19 @@ class Tally:
 
 
 def compare_slice(
-    tally: Tally,
     actual: torch.Tensor,
     expected: torch.Tensor,
     reference: torch.Tensor,
     tolerance: Tolerance,
     sensitivity: torch.Tensor | None = None,
-) -> None:
-    """Add one slice to ``tally``.
+) -> SliceComparison:
+    """Compare one slice.
 
     ``actual`` and ``reference`` (the reference in the problem's precision) have the problem's dtype,
     ``expected`` and ``sensitivity`` are float64; all have the same shape.
     """
     if not expected.is_floating_point():
-        _compare_exactly(tally, actual, expected)
-        return
+        return _compare_exactly(actual, expected)
     actual64, reference64 = actual.double(), reference.double()
     magnitude = expected.abs()
     scale = max(float(expected.square().mean().sqrt()), _SMALLEST_SCALE) if expected.numel() else 1.0
@@ -96,55 +126,40 @@ def compare_slice(
         limit.add_(sensitivity)
     own_error = reference64.sub_(expected).abs_()
     if not bool(torch.isfinite(own_error).all()):
-        tally.finite = False
-        return
-    factor = max(1.0, _REFERENCE_MARGIN * _maximum(own_error / limit))
-    limit.mul_(factor)
-    tally.widened = max(tally.widened, factor)
+        return SliceComparison(expected.numel(), 0, finite=False)
+    widened = max(1.0, _REFERENCE_MARGIN * _maximum(own_error / limit))
+    limit.mul_(widened)
     error = (actual64 - expected).abs_()
     right = error <= limit
     significant = magnitude > tolerance.atol * scale
-    tally.reference_max_rel = max(tally.reference_max_rel, _relative(own_error, magnitude, significant))
-    tally.max_rel = max(tally.max_rel, _relative(error, magnitude, significant))
-    tally.max_abs = max(tally.max_abs, _maximum(error.nan_to_num(nan=math.inf)))
     count = int(right.sum())
+    worst = None
     if count < right.numel():
-        excess = (error / limit).nan_to_num(nan=math.inf).masked_fill_(right, -1.0)
-        _note_worst(tally, excess, actual64, expected, error, limit)
-    tally.right += count
-    tally.total += right.numel()
+        excess = (error / limit).nan_to_num(nan=math.inf).masked_fill_(right, -1.0).view(-1)
+        at = int(excess.argmax())
+        figures = (float(tensor.reshape(-1)[at]) for tensor in (actual64, expected, error, limit, excess))
+        worst = Worst(at, *figures)
+    return SliceComparison(
+        total=right.numel(),
+        right=count,
+        max_abs=_maximum(error.nan_to_num(nan=math.inf)),
+        max_rel=_relative(error, magnitude, significant),
+        reference_max_rel=_relative(own_error, magnitude, significant),
+        widened=widened,
+        worst=worst,
+    )
 
 
-def _note_worst(
-    tally: Tally,
-    excess: torch.Tensor,
-    actual: torch.Tensor,
-    expected: torch.Tensor,
-    error: torch.Tensor,
-    limit: torch.Tensor,
-) -> None:
-    at = int(excess.argmax())
-    value = float(excess.view(-1)[at])
-    if tally.worst is None or value > tally.worst.excess:
-        tally.worst = Worst(
-            _unravel(tally.total + at, tally.shape),
-            float(actual.reshape(-1)[at]),
-            float(expected.reshape(-1)[at]),
-            float(error.view(-1)[at]),
-            float(limit.view(-1)[at]),
-            value,
-        )
-
-
-def _compare_exactly(tally: Tally, actual: torch.Tensor, expected: torch.Tensor) -> None:
-    right = actual == expected
+def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor) -> SliceComparison:
+    right = (actual == expected).reshape(-1)
     count = int(right.sum())
-    if count < right.numel() and tally.worst is None:
-        at = int((~right).view(-1).to(torch.uint8).argmax())
-        got, wanted = float(actual.reshape(-1)[at]), float(expected.reshape(-1)[at])
-        tally.worst = Worst(_unravel(tally.total + at, tally.shape), got, wanted, abs(got - wanted), 0.0, math.inf)
-    tally.right += count
-    tally.total += right.numel()
+    if count == right.numel():
+        return SliceComparison(count, count)
+    at = int((~right).to(torch.uint8).argmax())
+    got, wanted = float(actual.reshape(-1)[at]), float(expected.reshape(-1)[at])
+    return SliceComparison(
+        right.numel(), count, worst=Worst(at, got, wanted, abs(got - wanted), 0.0, math.inf), max_abs=abs(got - wanted)
+    )
 
 
 def _relative(error: torch.Tensor, magnitude: torch.Tensor, significant: torch.Tensor) -> float:

@@ -68,7 +68,7 @@ def plan_memory(
     elements = max((_elements(spec) for spec in (*signature.input_tensors, *signature.outputs)), default=1)
     slice_elements = min(elements, device.slice_elements) if sliced else elements
     # ``get_inputs`` makes a second copy of the inputs; what it leaves behind is used again for the comparison.
-    judge = max(input_bytes, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (16 if gradients else 0))
+    judge = max(input_bytes, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (28 if gradients else 0))
     plan = MemoryPlan(
         layouts=layouts,
         shared_bytes=sum(layout.size_bytes for layout in layouts.values()),

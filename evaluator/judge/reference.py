@@ -18,7 +18,7 @@ from evaluator.problem import Problem
 
 __all__ = ["GradientSlice", "Reference", "Signature"]
 
-_PERTURBATIONS: Final = 3
+_PERTURBATIONS: Final = 6
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,7 @@ class Signature:
 class GradientSlice:
     """Outputs and gradients of one slice. Lists run over outputs, float inputs and weights.
 
-    ``None`` stands for a gradient that the reference itself does not have. ``input_moves`` and
-    ``weight_moves``: what each gradient becomes, minus what it is, under each perturbation of the inputs.
+    ``None`` stands for a gradient that the reference itself does not have.
     """
 
     outputs: list[torch.Tensor]

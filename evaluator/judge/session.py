@@ -184,9 +184,10 @@ class Session:
             self._reference,
             self._blocks,
             problem.tolerance(config.precision),
-            device.generator(),
+            device.generator,
             device.slice_elements if problem.row_independent else None,
         )
+        self._output_names = {tally.name for tally in self._verifier.output_tallies()}
         self.outcome.gradients = Gradients.NOT_CHECKED if self._training else Gradients.NOT_APPLICABLE
         if problem.gradient_policy == "none":
             self.outcome.gradients = Gradients.NOT_CHECKED
@@ -462,9 +463,13 @@ class Session:
     def _note_errors(self, findings: CallFindings) -> None:
         for tally in findings.tallies:
             if tally.total and tally.finite:
-                self._max_abs = max(self._max_abs or 0.0, tally.max_abs)
-                self._max_rel = max(self._max_rel or 0.0, tally.max_rel)
-                self._reference_max_rel = max(self._reference_max_rel or 0.0, tally.reference_max_rel)
+                if tally.name in self._output_names:
+                    self._max_abs = max(self._max_abs or 0.0, tally.max_abs)
+                    self._max_rel = max(self._max_rel or 0.0, tally.max_rel)
+                    self._reference_max_rel = max(self._reference_max_rel or 0.0, tally.reference_max_rel)
+                else:
+                    worst = self.outcome.details.setdefault("gradient_max_abs", {})
+                    worst[tally.name] = max(worst.get(tally.name, 0.0), tally.max_abs)
                 if tally.widened > 1.0:
                     widened = self.outcome.details.setdefault("tolerance_widened", {})
                     widened[tally.name] = max(widened.get(tally.name, 1.0), tally.widened)

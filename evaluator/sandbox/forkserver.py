@@ -23,6 +23,7 @@ import socket
 import struct
 import sys
 import traceback
+import warnings
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,6 +54,8 @@ def main(descriptor: int) -> None:
     # Everything imported so far stays shared with the runners instead of being copied by their collector.
     gc.collect()
     gc.freeze()
+    # Some versions of CUDA's libraries start a thread on being loaded; it holds no lock of ours.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     connection = socket.socket(fileno=descriptor)
     # Ctrl-C goes to the whole foreground group; ending is our supervisor's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
