@@ -178,7 +178,7 @@ class Engine:
         progress(Progress("building", "looking for extensions"))
         with self._runner(problem, candidate.source, config, discover=True) as run:
             self._await_discovery(run, config, progress, cancelled)
-            self._end(run)
+            self._learn_builds(run)
             builds, log = run.builds, self._log_of(run)
         seconds = time.monotonic() - begin
         evaluation = None
@@ -228,9 +228,12 @@ class Engine:
                     )
                     status = self._forkserver_alive().poll(run.process, _EXIT_S if outcome["verdict"] is None else 0)
                 finally:
-                    self._end(run)
-                    self._end(baseline)
+                    # The judge frees the shared memory once nobody maps it, however this ended.
+                    for ended in (run, baseline):
+                        with contextlib.suppress(InfrastructureFault):
+                            self._forkserver_alive().kill(ended.process)
                     self._judge.clean_up()
+                self._learn_builds(run)
                 outcome["stage_s"]["total"] = time.monotonic() - begin
                 return self._conclude(problem, config, run, outcome, status)
 
@@ -389,12 +392,10 @@ class Engine:
             data += part
         return Frame.decode(data)
 
-    def _end(self, run: _Run) -> None:
-        """Learn what the runner had built, then end it."""
-        if not run.builds:
-            assert self._builder is not None
-            run.builds = self._builder.report(run.build_session)
-        self._forkserver_alive().kill(run.process)
+    def _learn_builds(self, run: _Run) -> None:
+        """Ask the builder what the runner had built."""
+        assert self._builder is not None
+        run.builds = self._builder.report(run.build_session)
 
     def _log_of(self, run: _Run, limit: int = 64 * 1024) -> str:
         """Compiler output, then what the candidate printed; each bounded."""

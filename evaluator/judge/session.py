@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from evaluator.config import EvalConfig
-from evaluator.errors import ProblemError
+from evaluator.errors import InfrastructureFault, ProblemError
 from evaluator.evaluation import (
     ErrorFigures,
     Gradients,
@@ -526,7 +526,7 @@ class Session:
         except (RunnerFailed, RunnerTimeout) as error:
             raise ProblemError(f"{what}: {error}") from error
         except RunnerGone as error:
-            raise ProblemError(f"{what}: its process ended") from error
+            raise InfrastructureFault(f"{what}: its process ended") from error
 
     @contextlib.contextmanager
     def _frozen(self, side: Side) -> Iterator[None]:

@@ -1,0 +1,163 @@
+"""The builder: requests from an untrusted side, the cache, and what a compiler says."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluator.build.builder import Builder, BuildFailure
+from evaluator.build.cache import Artifact, ArtifactCache
+from evaluator.build.diagnostics import first_error
+from evaluator.build.request import BuildRequest, InvalidRequest
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    max_leaves=10,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["name", "functions", "files", "cpp_sources", "with_cuda", "extra_cflags"]), _JSON)
+)
+def test_an_arbitrary_request_is_parsed_or_refused(data: dict[str, Any]) -> None:
+    try:
+        request = BuildRequest.parse(data)
+    except InvalidRequest:
+        return
+    assert request.key({}) == BuildRequest.parse(data).key({})
+
+
+@pytest.mark.parametrize("name", ["", "../evil", "a b", "a" * 300, 7, None, "x.so", "-shared"])
+def test_a_name_that_is_no_identifier_is_refused(name: object) -> None:
+    with pytest.raises(InvalidRequest, match="identifier"):
+        BuildRequest.parse({"name": name})
+
+
+@pytest.mark.parametrize("file", ["/etc/passwd", "../x.cpp", "", "a/b.cpp", "-x.cpp"])
+def test_a_source_file_stays_in_its_folder(file: str) -> None:
+    with pytest.raises(InvalidRequest):
+        BuildRequest.parse({"name": "x", "files": {file: ""}})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "other"},
+        {"cpp_sources": ["int x;"]},
+        {"cuda_sources": ["int x;"]},
+        {"functions": ["f"]},
+        {"extra_cflags": ["-O0"]},
+        {"extra_cuda_cflags": ["-O0"]},
+        {"extra_ldflags": ["-lm"]},
+        {"extra_include_paths": ["/usr/include"]},
+        {"with_cuda": True},
+        {"with_pytorch_error_handling": False},
+        {"no_implicit_headers": True},
+    ],
+)
+def test_everything_that_decides_the_result_is_in_the_key(change: dict[str, Any]) -> None:
+    base = {"name": "x", "cpp_sources": ["int y;"]}
+    assert BuildRequest.parse({**base, **change}).key({}) != BuildRequest.parse(base).key({})
+    assert BuildRequest.parse(base).key({"torch": "1"}) != BuildRequest.parse(base).key({"torch": "2"})
+
+
+def test_an_artifact_comes_back_as_it_was_stored(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path / "cache")
+    library = tmp_path / "x.so"
+    library.write_bytes(b"library")
+    key = "ab" * 32
+    stored = cache.store(Artifact(key, "x", None, ("kernel",), 1.5, "log"), library)
+    assert cache.find(key) == stored
+    assert stored.path is not None
+    assert Path(stored.path).read_bytes() == b"library"
+    assert Path(stored.path).stat().st_mode & 0o222 == 0
+
+
+def test_storing_twice_keeps_the_first(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path / "cache")
+    library = tmp_path / "x.so"
+    library.write_bytes(b"first")
+    key = "cd" * 32
+    first = cache.store(Artifact(key, "x", None, (), 1.0, ""), library)
+    library.write_bytes(b"second")
+    cache.store(Artifact(key, "x", None, (), 1.0, ""), library)
+    assert first.path is not None
+    assert Path(first.path).read_bytes() == b"first"
+    assert [path.name for path in (tmp_path / "cache" / "cd").iterdir() if path.is_dir()] == [key]
+
+
+def test_an_unknown_key_is_not_found(tmp_path: Path) -> None:
+    assert ArtifactCache(tmp_path).find("ef" * 32) is None
+
+
+def test_two_builders_of_one_key_take_turns(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    inside: list[int] = []
+    most: list[int] = []
+
+    def hold() -> None:
+        with cache.building("aa" * 32):
+            inside.append(1)
+            most.append(len(inside))
+            threading.Event().wait(0.02)
+            inside.pop()
+
+    threads = [threading.Thread(target=hold) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (
+            "/b/main.cpp: In f:\n/b/main.cpp:4:1: error: 'Tensr' does not name a type\n    4 | Tensr y;\n      | ^~~\n",
+            "main.cpp:4: 'Tensr' does not name a type\n    4 | Tensr y;\n      | ^~~",
+        ),
+        (
+            '/b/cuda.cu(26): error: expected a ";"\n      m.impl(x;\n      ^\n\n1 error detected\n',
+            'cuda.cu:26: expected a ";"\n      m.impl(x;\n      ^',
+        ),
+        (
+            "/usr/include/c++/12/x.h:9:1: error: in a header\n/b/main.cpp:2:1: error: mine\n",
+            "main.cpp:2: mine",
+        ),
+        ("main.o: in function `f':\nmain.cpp:(.text+0x1): undefined reference to `g'\n", "undefined reference to `g'"),
+        ("nvcc fatal   : Unknown option '--nonsense'\n", "Unknown option '--nonsense'"),
+        ("everything is fine\n", None),
+    ],
+)
+def test_the_first_real_error_is_found(log: str, expected: str | None) -> None:
+    assert first_error(log, "/b") == expected
+
+
+def _builder(tmp_path: Path, timeout_s: float) -> Builder:
+    import os
+    import sys
+
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    return Builder(
+        ArtifactCache(tmp_path / "cache"), {"nvcc": None}, environment, tmp_path, slots=1, timeout_s=timeout_s
+    )
+
+
+def test_a_build_that_takes_too_long_is_ended_with_everything_it_started(tmp_path: Path) -> None:
+    result, _ = _builder(tmp_path, 0.5).build(BuildRequest.parse({"name": "x", "cpp_sources": ["int y;"]}))
+    assert isinstance(result, BuildFailure)
+    assert result.timed_out
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("build-")]
+
+
+def test_cuda_sources_without_nvcc_are_a_matter_of_the_machine(tmp_path: Path) -> None:
+    result, _ = _builder(tmp_path, 10).build(BuildRequest.parse({"name": "x", "cuda_sources": ["int y;"]}))
+    assert isinstance(result, BuildFailure)
+    assert result.toolchain_missing

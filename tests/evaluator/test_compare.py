@@ -1,0 +1,137 @@
+"""The comparison itself: what must never pass, and what must."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from evaluator.judge.compare import SliceComparison, Tally, compare_slice
+from evaluator.judge.fingerprint import Fingerprinter
+from evaluator.problem import Tolerance
+
+_TOLERANCE = Tolerance(atol=1e-4, rtol=1e-4)
+
+
+def _compare(actual: torch.Tensor, expected: torch.Tensor, **options: torch.Tensor) -> SliceComparison:
+    return compare_slice(actual, expected.double(), expected.float(), _TOLERANCE, **options)
+
+
+def test_equal_tensors_are_right_everywhere() -> None:
+    expected = torch.randn(64, 64)
+    found = _compare(expected, expected)
+    assert found.right == found.total == expected.numel()
+    assert not found.suspect
+
+
+def test_an_error_within_the_tolerance_is_right() -> None:
+    expected = torch.ones(100)
+    assert _compare(expected * (1 + 1.5e-4), expected).right == 100
+
+
+def test_an_error_above_the_tolerance_is_wrong_and_named() -> None:
+    expected = torch.ones(10, 10)
+    actual = expected.clone()
+    actual[3, 7] += 0.01
+    tally = Tally("the output", (10, 10))
+    tally.add(_compare(actual, expected))
+    assert not tally.passed
+    assert "[3, 7]" in tally.describe()
+    assert "1 % of 100" in tally.describe()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_single_nonfinite_element_fails(value: float) -> None:
+    expected = torch.randn(1000)
+    actual = expected.clone()
+    actual[500] = value
+    found = _compare(actual, expected)
+    assert found.right == 999
+    assert found.worst is not None
+    assert found.worst.flat == 500
+
+
+def test_all_nan_is_wrong_everywhere() -> None:
+    expected = torch.randn(1000)
+    assert _compare(torch.full_like(expected, math.nan), expected).right == 0
+
+
+def test_zeros_do_not_hide_below_an_absolute_tolerance() -> None:
+    expected = torch.rand(1000) * 1e-6 + 1e-6
+    assert _compare(torch.zeros(1000), expected).right == 0
+
+
+def test_the_references_own_error_widens_the_limit() -> None:
+    expected = torch.ones(100, dtype=torch.float64)
+    reference = (expected * (1 + 1e-3)).float()
+    actual = (expected * (1 - 2e-3)).float()
+    found = compare_slice(actual, expected, reference, _TOLERANCE)
+    assert found.right == 100
+    assert found.widened > 10
+    assert found.suspect
+
+
+def test_sensitivity_widens_only_where_it_is() -> None:
+    expected = torch.ones(4)
+    actual = torch.tensor([1.0, 1.5, 1.0, 1.5])
+    sensitivity = torch.tensor([0.0, 1.0, 0.0, 0.0], dtype=torch.float64)
+    assert _compare(actual, expected, sensitivity=sensitivity).right == 3
+
+
+def test_a_reference_that_is_not_finite_says_nothing() -> None:
+    expected = torch.tensor([1.0, math.inf])
+    assert not _compare(expected, expected).finite
+
+
+def test_integers_are_compared_exactly() -> None:
+    expected = torch.arange(10)
+    actual = expected.clone()
+    actual[4] = 5
+    found = compare_slice(actual, expected, expected, _TOLERANCE)
+    assert found.right == 9
+    assert found.worst is not None
+    assert found.worst.flat == 4
+
+
+def test_slices_add_up_and_the_worst_element_keeps_its_place() -> None:
+    expected = torch.ones(4, 3)
+    actual = expected.clone()
+    actual[3, 1] = 2.0
+    actual[0, 0] = 1.1
+    tally = Tally("the output", (4, 3))
+    for start in (0, 2):
+        tally.add(_compare(actual[start : start + 2], expected[start : start + 2]))
+    assert (tally.total, tally.right) == (12, 10)
+    assert "[3, 1]" in tally.describe()
+
+
+def test_a_tally_that_has_not_seen_everything_has_not_passed() -> None:
+    expected = torch.ones(2, 3)
+    tally = Tally("the output", (4, 3))
+    tally.add(_compare(expected, expected))
+    assert not tally.passed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.uint8, torch.float64])
+@pytest.mark.parametrize("size", [1, 3, 1000, 2**18 + 5])
+def test_a_fingerprint_notices_one_changed_element(dtype: torch.dtype, size: int) -> None:
+    fingerprints = Fingerprinter(torch.Generator().manual_seed(1))
+    tensor = torch.arange(size).remainder(100).to(dtype)
+    before = fingerprints.of(tensor)
+    assert fingerprints.of(tensor.clone()) == before
+    tensor[size - 1] += 1
+    assert fingerprints.of(tensor) != before
+
+
+def test_a_fingerprint_notices_two_swapped_pieces() -> None:
+    fingerprints = Fingerprinter(torch.Generator().manual_seed(1))
+    tensor = torch.randn(2, 2**18)
+    assert fingerprints.of(tensor) != fingerprints.of(tensor.flip(0))
+
+
+def test_fingerprints_of_two_evaluations_have_nothing_in_common() -> None:
+    tensor = torch.randn(100)
+    assert Fingerprinter(torch.Generator().manual_seed(1)).of(tensor) != Fingerprinter(
+        torch.Generator().manual_seed(2)
+    ).of(tensor)

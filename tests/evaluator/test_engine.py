@@ -1,0 +1,194 @@
+"""The engine over its real processes: what dies is replaced, what hangs is ended, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evaluator.candidate import Candidate, parse_candidate
+from evaluator.config import EvalConfig, Limits, SamplingPlan
+from evaluator.engine import Engine, Progress
+from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault
+from evaluator.evaluation import Evaluation, Verdict
+from evaluator.problem import Problem
+from tests.corpus import load_case
+
+_QUICK = SamplingPlan(min_samples=10, max_samples=10)
+_CONFIG = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
+_PLAIN = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
+_SLOW = "import time, torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        time.sleep(600)\n"
+
+
+def _candidate(source: str) -> Candidate:
+    candidate = parse_candidate(code=source)
+    assert isinstance(candidate, Candidate)
+    return candidate
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine of this module's own: its processes get killed."""
+    with Engine(device="cpu", cache_dir=tmp_path_factory.mktemp("cache")) as engine:
+        yield engine
+
+
+def _evaluate_plain(engine: Engine, problems: dict[str, Problem]) -> Evaluation:
+    return engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG)
+
+
+def _descendants(pid: int) -> set[int]:
+    found: set[int] = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] not in "ZX":
+            child = int(path.parent.name)
+            found |= {child, *_descendants(child)}
+    return found
+
+
+@pytest.mark.parametrize("role", ["judge", "forkserver", "builder"])
+def test_a_process_of_ours_that_dies_during_an_evaluation_is_a_fault_and_is_replaced(
+    role: str, engine: Engine, problems: dict[str, Problem]
+) -> None:
+    engine.start()
+    victim = engine.process_ids[role]
+
+    def kill_when_verifying(progress: Progress) -> None:
+        if progress.stage == "verifying":
+            os.kill(victim, signal.SIGKILL)
+
+    try:
+        with pytest.raises(InfrastructureFault):
+            engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, progress=kill_when_verifying)
+    finally:
+        assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+    assert engine.process_ids[role] != victim
+
+
+def test_a_runner_that_is_killed_is_the_candidates_fault_and_the_next_is_unharmed(
+    engine: Engine, problems: dict[str, Problem]
+) -> None:
+    suicide = _PLAIN.replace("return torch.relu(x)", "__import__('ctypes').string_at(0)")
+    evaluation = engine.evaluate(problems["relu"], _candidate(suicide), _CONFIG)
+    assert evaluation.verdict is Verdict.RUNTIME_ERROR
+    assert "SIGSEGV" in evaluation.message
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+
+
+def test_a_candidate_that_hangs_times_out_and_leaves_nothing(engine: Engine, problems: dict[str, Problem]) -> None:
+    config = EvalConfig(
+        device="cpu", size="smoke", sampling=_QUICK, limits=Limits(call_s=0.5, build_s=0.5, construct_s=5, load_s=5)
+    )
+    before = _descendants(os.getpid())
+    evaluation = engine.evaluate(problems["relu"], _candidate(_SLOW), config)
+    assert evaluation.verdict is Verdict.TIMEOUT
+    assert "forward took longer" in evaluation.message
+    assert _descendants(os.getpid()) <= before
+
+
+def test_processes_that_a_candidate_leaves_behind_are_ended(engine: Engine, problems: dict[str, Problem]) -> None:
+    daemon = (
+        "import os, time, torch\n"
+        "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(600)\n    os._exit(0)\n"
+        + _PLAIN
+    )
+    before = _descendants(os.getpid())
+    evaluation = engine.evaluate(problems["relu"], _candidate(daemon), _CONFIG)
+    assert evaluation.verdict is Verdict.PASSED
+    assert _descendants(os.getpid()) <= before
+
+
+def test_cancelling_ends_a_running_evaluation_soon(engine: Engine, problems: dict[str, Problem]) -> None:
+    stop = threading.Event()
+    threading.Timer(1.0, stop.set).start()
+    begin = time.monotonic()
+    with pytest.raises(EvaluationCancelled):
+        engine.evaluate(problems["relu"], _candidate(_SLOW), _CONFIG, cancelled=stop.is_set)
+    assert time.monotonic() - begin < 10
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+
+
+def test_a_size_that_cannot_fit_is_refused_before_it_starts_with_the_figures(
+    engine: Engine, problems: dict[str, Problem]
+) -> None:
+    config = EvalConfig(device="cpu", size="full", limits=Limits(device_memory_bytes=2**30))
+    with pytest.raises(DoesNotFit, match=r"needs \d+\.\d GiB .* 1\.0 GiB free"):
+        engine.evaluate(problems["relu"], _candidate(_PLAIN), config)
+
+
+def test_an_engine_without_a_device_only_builds(problems: dict[str, Problem], tmp_path: Path) -> None:
+    with Engine(device=None, cache_dir=tmp_path) as engine:
+        report = engine.build(problems["relu"], _candidate(_PLAIN), _CONFIG)
+        assert report.evaluation is None
+        assert report.extensions == 0
+        with pytest.raises(DeviceUnavailable):
+            engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG)
+
+
+def test_a_device_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DeviceUnavailable, match="cuda:77"):
+        Engine(device="cuda:77", cache_dir=tmp_path).start()
+
+
+def test_nothing_of_a_closed_engine_is_left(problems: dict[str, Problem], tmp_path: Path) -> None:
+    before = _descendants(os.getpid())
+    with Engine(device="cpu", cache_dir=tmp_path / "cache", scratch_dir=tmp_path) as engine:
+        _evaluate_plain(engine, problems)
+    assert _descendants(os.getpid()) <= before
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+def test_the_record_has_samples_interval_and_environment(engine: Engine, problems: dict[str, Problem]) -> None:
+    evaluation = _evaluate_plain(engine, problems)
+    assert evaluation.speedup is not None
+    assert evaluation.speedup_interval is not None
+    assert evaluation.speedup_interval.low <= evaluation.speedup <= evaluation.speedup_interval.high
+    series = evaluation.samples["inference"]
+    assert len(series.candidate_device_ms) == len(series.baseline_outer_ms) == len(series.order) == 10
+    assert {"candidate first", "baseline first"} == set(series.order)
+    assert all(
+        outer > inner for outer, inner in zip(series.candidate_outer_ms, series.candidate_device_ms, strict=True)
+    )
+    assert evaluation.environment["device"] == "cpu"
+    assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_half_precisions_are_judged_too(precision: str, engine: Engine, problems: dict[str, Problem]) -> None:
+    config = EvalConfig(device="cpu", size="smoke", precision=precision, sampling=_QUICK)
+    case = load_case("linear_honest_plain")
+    evaluation = engine.evaluate(problems["linear_relu_divide"], _candidate(case.source), config)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    wrong = engine.evaluate(problems["linear_relu_divide"], _candidate(load_case("linear_no_bias").source), config)
+    assert wrong.verdict is Verdict.WRONG_OUTPUT
+
+
+def test_required_gradients_that_are_missing_fail(engine: Engine, problems: dict[str, Problem]) -> None:
+    config = EvalConfig(device="cpu", size="smoke", require_gradients=True, sampling=_QUICK)
+    evaluation = engine.evaluate(problems["relu"], _candidate(load_case("relu_no_gradient").source), config)
+    assert evaluation.verdict is Verdict.WRONG_GRADIENT
+
+
+def test_a_candidate_sees_no_environment_and_no_network(engine: Engine, problems: dict[str, Problem]) -> None:
+    os.environ["KERNELJUDGE_TEST_SECRET"] = "hunter2"
+    nosy = (
+        "import os, socket, torch\n"
+        "assert 'KERNELJUDGE_TEST_SECRET' not in os.environ\n"
+        "assert os.getpid() == 1 or not os.path.exists(f'/proc/{os.getppid()}/cmdline')\n"
+        "try:\n    socket.create_connection(('127.0.0.1', 22), 1)\n    raise AssertionError('connected')\n"
+        "except OSError as error:\n    assert 'unreachable' in str(error), error\n" + _PLAIN
+    )
+    try:
+        evaluation = engine.evaluate(problems["relu"], _candidate(nosy), _CONFIG)
+    finally:
+        del os.environ["KERNELJUDGE_TEST_SECRET"]
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message

@@ -1,0 +1,61 @@
+"""Medians, the speedup and its interval."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from evaluator.statistics import median_error, median_ms, speedup, speedup_interval
+
+
+def test_speedup_is_baseline_over_candidate() -> None:
+    assert speedup([4.0, 2.0, 6.0], [1.0, 2.0, 3.0]) == 2.0
+
+
+def test_one_outlier_does_not_move_the_speedup() -> None:
+    assert speedup([2.0] * 9 + [200.0], [1.0] * 10) == 2.0
+
+
+def test_interval_of_equal_samples_is_a_point() -> None:
+    interval = speedup_interval([2.0] * 10, [1.0] * 10)
+    assert (interval.low, interval.high) == (2.0, 2.0)
+
+
+def test_interval_covers_the_true_ratio_about_as_often_as_it_says() -> None:
+    generator = random.Random(7)  # noqa: S311 - no secret
+    covered = 0
+    for _ in range(60):
+        baseline = [generator.gauss(2.0, 0.1) for _ in range(30)]
+        candidate = [generator.gauss(1.0, 0.05) for _ in range(30)]
+        interval = speedup_interval(baseline, candidate)
+        covered += interval.low <= 2.0 <= interval.high
+    assert covered >= 50
+
+
+def test_pairing_keeps_a_common_drift_out_of_the_interval() -> None:
+    drift = [1.0 + 0.05 * step for step in range(40)]
+    interval = speedup_interval([2.0 * factor for factor in drift], drift)
+    assert interval.high - interval.low < 1e-9
+
+
+def test_interval_is_the_same_for_the_same_samples() -> None:
+    samples = [1.0, 1.1, 0.9, 1.3, 1.2]
+    assert speedup_interval(samples, samples[::-1]) == speedup_interval(samples, samples[::-1])
+
+
+@pytest.mark.parametrize(("baseline", "candidate"), [([], []), ([1.0], [1.0, 2.0])])
+def test_unpaired_samples_are_refused(baseline: list[float], candidate: list[float]) -> None:
+    with pytest.raises(ValueError, match="not paired"):
+        speedup_interval(baseline, candidate)
+
+
+def test_median_error_shrinks_with_the_number_of_samples() -> None:
+    generator = random.Random(3)  # noqa: S311 - no secret
+    few = [generator.gauss(0, 1) for _ in range(25)]
+    many = [generator.gauss(0, 1) for _ in range(2500)]
+    assert median_error(many) < median_error(few) / 3
+
+
+def test_median_of_an_even_number_is_the_mean_of_the_middle_two() -> None:
+    assert median_ms([1.0, 2.0, 3.0, 10.0]) == 2.5
