@@ -4,7 +4,7 @@ from torch.utils.cpp_extension import load_inline
 
 cuda_source = """
 #include <torch/extension.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAStream.h>
 
 __global__ void relu_forward_kernel(const float* __restrict__ x, float* __restrict__ y, int64_t size) {
     const int64_t vectors = size / 4;
@@ -57,7 +57,7 @@ int blocks_for(int64_t size) {
 torch::Tensor relu_forward(torch::Tensor input) {
     const torch::Tensor x = input.contiguous();
     torch::Tensor y = torch::empty_like(x);
-    relu_forward_kernel<<<blocks_for(x.numel()), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
+    relu_forward_kernel<<<blocks_for(x.numel()), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
         x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
     return y;
 }
@@ -65,7 +65,7 @@ torch::Tensor relu_forward(torch::Tensor input) {
 torch::Tensor relu_backward(torch::Tensor upstream, torch::Tensor y) {
     const torch::Tensor dy = upstream.contiguous();
     torch::Tensor dx = torch::empty_like(dy);
-    relu_backward_kernel<<<blocks_for(dy.numel()), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
+    relu_backward_kernel<<<blocks_for(dy.numel()), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
         dy.data_ptr<float>(), y.data_ptr<float>(), dx.data_ptr<float>(), dy.numel());
     return dx;
 }
