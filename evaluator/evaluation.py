@@ -123,7 +123,11 @@ class ErrorFigures:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The immutable record of one run of one candidate on one problem and device."""
+    """The immutable record of one run of one candidate on one problem and device.
+
+    ``peak_memory_bytes``: the most that judge, candidate and baseline together had taken of the device
+    between calls (allocators keep what they took); on a CPU, the growth of what the machine had in use.
+    """
 
     verdict: Verdict
     message: str

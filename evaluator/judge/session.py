@@ -326,6 +326,7 @@ class Session:
         self._take_memory(self._baseline, self._candidate)
         with self._frozen(self._candidate), self._ours("the reference fails"):
             self._prelude(mode, variant)
+            self._cool_down()
             call = self._baseline.link.call(mode, self._config.limits.call_s)
             self._device.synchronize()
         self._measure_memory()
@@ -337,7 +338,9 @@ class Session:
     def _call_candidate(
         self, mode: CallMode, variant: Variant, *, first: bool = False
     ) -> tuple[TimedCall, CallFindings]:
-        fingerprints = self._prelude(mode, variant)
+        self._prelude(mode, variant)
+        fingerprints = self._verifier.fingerprint_inputs()
+        self._cool_down()
         # Some candidates build their extension in the first call.
         timeout_s = self._config.limits.call_s + (self._config.limits.build_s if first else 0.0)
         call = self._candidate.link.call(mode, timeout_s)
@@ -355,8 +358,8 @@ class Session:
         self._note_errors(findings)
         return call, findings
 
-    def _prelude(self, mode: CallMode, variant: Variant) -> list[int]:
-        """Fresh inputs, poisoned outputs, cold cache; the same before every call of either side."""
+    def _prelude(self, mode: CallMode, variant: Variant) -> None:
+        """Fresh inputs and poisoned outputs, the same before every call of either side."""
         self._source.fill(self._blocks["inputs"].tensors, variant, avoid_zero=mode is CallMode.BACKWARD)
         poisoned = ["outputs"]
         if mode is CallMode.BACKWARD:
@@ -366,10 +369,11 @@ class Session:
         for name in poisoned:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.
             self._blocks[name].memory.view(torch.int64).fill_(secrets.randbits(63))
-        fingerprints = self._verifier.fingerprint_inputs()
+
+    def _cool_down(self) -> None:
+        """The last thing before a call is released: a warm cache would flatter it."""
         self._device.flush_cache()
         self._device.synchronize()
-        return fingerprints
 
     def _record_track(
         self, track: str, candidate: list[TimedCall], baseline: list[TimedCall], order: list[str]
@@ -458,7 +462,9 @@ class Session:
 
     def _measure_memory(self) -> None:
         used = self._device.total_bytes() - self._device.free_bytes()
-        self._peak_bytes = max(self._peak_bytes, used)
+        # A CPU's memory is everybody's; a CUDA device is the judge's and its runners'.
+        foreign = self._used_before if self._device.torch_device.type == "cpu" else 0
+        self._peak_bytes = max(self._peak_bytes, used - foreign)
 
     def _note_errors(self, findings: CallFindings) -> None:
         for tally in findings.tallies:
