@@ -23,7 +23,7 @@ from evaluator.answers import Answer, CodeBlock, read_answer
 __all__ = ["CLASS_NAME", "MAX_BYTES", "Candidate", "InvalidSource", "parse_candidate"]
 
 CLASS_NAME: Final = "ModelNew"
-MAX_BYTES: Final = 1_000_000
+MAX_BYTES: Final = 300_000
 """Source and answers above this size (in UTF-8) are turned down without a look inside."""
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"

@@ -57,6 +57,7 @@ class BuildReport:
     extensions: int
     cached: int
     log: str
+    toolchain_gap: str | None = None
 
 
 @dataclass
@@ -183,9 +184,8 @@ class Engine:
         seconds = time.monotonic() - begin
         evaluation = None
         failed = next((build for build in builds if "error" in build), None)
-        if failed is not None and failed.get("toolchain_missing"):
-            raise ToolchainMissing(str(failed["error"]))
-        if failed is not None:
+        # What this machine cannot compile, the device's own may.
+        if failed is not None and not failed.get("toolchain_missing"):
             evaluation = self._evaluation(
                 problem, config, *_build_verdict(failed), log=log, stage_s={"building": seconds}
             )
@@ -202,8 +202,8 @@ class Engine:
     ) -> Evaluation:
         """Judge the candidate on this engine's device.
 
-        Raises ``DoesNotFit``, ``ProblemError``, ``DeviceUnavailable``, ``EvaluationCancelled`` and
-        ``InfrastructureFault``; whatever the candidate does wrong is in the ``Evaluation``.
+        Raises ``DoesNotFit``, ``ProblemError``, ``DeviceUnavailable``, ``ToolchainMissing``,
+        ``EvaluationCancelled`` and ``InfrastructureFault``; whatever the candidate does wrong is in the ``Evaluation``.
         """
         if self._device is None:
             raise DeviceUnavailable("this engine only builds: it has no device")
@@ -415,6 +415,8 @@ class Engine:
     ) -> Evaluation:
         """The evaluation, from the judge's outcome, the builder's report and the runner's end."""
         failed = next((build for build in run.builds if "error" in build), None)
+        if failed is not None and failed.get("toolchain_missing"):
+            raise ToolchainMissing(str(failed["error"]))
         kernels = sorted({name for build in run.builds for name in build.get("kernels", ())})
         message, notes = outcome["message"], list(outcome["notes"])
         verdict = Verdict(outcome["verdict"]) if outcome["verdict"] is not None else None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaluator.build.cache import Artifact, ArtifactCache
-from evaluator.build.diagnostics import first_error, kernel_names
+from evaluator.build.diagnostics import first_error, foreign_header_missing, kernel_names
 from evaluator.build.request import BuildRequest
 
 __all__ = ["BuildFailure", "Builder"]
@@ -29,7 +29,10 @@ _RECIPE: Final = "plain"
 
 @dataclass(frozen=True)
 class BuildFailure:
-    """The compiler refused, or took too long. ``message`` has the first real error first."""
+    """The compiler refused, or took too long. ``message`` has the first real error first.
+
+    ``toolchain_missing``: it is this machine's fault, not the candidate's.
+    """
 
     name: str
     message: str
@@ -102,8 +105,18 @@ class Builder:
             if status is None:
                 message = f"building extension {request.name!r} took longer than {self._timeout_s:.0f} s"
                 return BuildFailure(request.name, message, log, seconds, timed_out=True)
+            header = foreign_header_missing(log, str(directory))
+            if header is not None:
+                message = f"this machine's toolkit lacks {header}, which a header of torch or CUDA includes"
+                return BuildFailure(request.name, message, log, seconds, toolchain_missing=True)
             error = first_error(log, str(directory)) or report.get("message") or f"the compiler ended with {status}"
-            return BuildFailure(request.name, error, log.replace(f"{directory}/", ""), seconds)
+            return BuildFailure(
+                request.name,
+                error,
+                log.replace(f"{directory}/", ""),
+                seconds,
+                toolchain_missing=bool(report.get("toolchain")),
+            )
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 

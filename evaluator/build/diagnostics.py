@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-__all__ = ["first_error", "kernel_names"]
+__all__ = ["first_error", "foreign_header_missing", "kernel_names"]
 
 _GNU: Final = re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: (?P<text>.*)$")
 _NVCC: Final = re.compile(
@@ -15,6 +15,9 @@ _NVCC: Final = re.compile(
 )
 _LINKER: Final = re.compile(r"(undefined reference to .*|multiple definition of .*|cannot find -l\S+)")
 _OTHER: Final = re.compile(r"^(?:nvcc |ptxas |ninja: |\w+\.?\w*: )?(?:fatal|error)\s*:\s*(?P<text>.*)$")
+_NO_HEADER: Final = re.compile(
+    r"(?P<header>[\w./+-]+): No such file or directory|cannot open source file \"(?P<other>[^\"]+)\""
+)
 _STUB: Final = re.compile(r"__device_stub__(\w+)\(")
 
 
@@ -42,6 +45,19 @@ def first_error(log: str, build_directory: str) -> str | None:
         match = _OTHER.match(line)
         if match:
             return match["text"]
+    return None
+
+
+def foreign_header_missing(log: str, build_directory: str) -> str | None:
+    """The header that a file *not* of the candidate's includes and this machine lacks, or ``None``.
+
+    That is a gap of the toolkit installed here, not a mistake of the candidate's.
+    """
+    for line in log.splitlines():
+        match = _GNU.match(line) or _NVCC.match(line)
+        missing = _NO_HEADER.search(match["text"]) if match else None
+        if match and missing and match["file"].startswith("/") and not match["file"].startswith(build_directory):
+            return missing["header"] or missing["other"]
     return None
 
 

@@ -41,6 +41,8 @@ def main() -> None:
     if can_link:
         torch_extension._run_ninja_build = _run_ninja
     else:
+        # A CPU build of torch does not look for CUDA's compiler by itself.
+        torch_extension.CUDA_HOME = torch_extension._find_cuda_home()
         torch_extension._run_ninja_build = _compile_only
         request["extra_include_paths"] = [*request["extra_include_paths"], str(_write_shims(directory))]
     try:
@@ -50,6 +52,8 @@ def main() -> None:
             _load_inline(request, directory)
     except subprocess.CalledProcessError as error:
         _conclude(error.returncode or 1, "")
+    except OSError as error:
+        _conclude(1, f"{type(error).__name__}: {error}", toolchain=True)
     except Exception as error:  # noqa: BLE001 - torch refuses the request: the candidate's author must read why
         _conclude(1, f"{type(error).__name__}: {error}")
     _conclude(0, "", linked=can_link)
@@ -124,9 +128,9 @@ def _write_shims(directory: Path) -> Path:
     return shims
 
 
-def _conclude(status: int, message: str, *, linked: bool = False) -> None:
+def _conclude(status: int, message: str, *, linked: bool = False, toolchain: bool = False) -> None:
     sys.stdout.flush()
-    sys.stderr.write("\n" + json.dumps({"message": message, "linked": linked}) + "\n")
+    sys.stderr.write("\n" + json.dumps({"message": message, "linked": linked, "toolchain": toolchain}) + "\n")
     sys.stderr.flush()
     os._exit(status)
 

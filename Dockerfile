@@ -1,0 +1,92 @@
+# syntax=docker/dockerfile:1
+#
+# Four images from one file; docker-compose.yml uses them all, docs/deploying.md explains them:
+#     docker build --target api .            the HTTP API and its pages: no torch, no compiler
+#     docker build --target build-worker .   compiles C++ and CUDA; needs no GPU
+#     docker build --target gpu-worker .     evaluates on one GPU
+#     docker build --target cpu-worker .     compiles C++ and evaluates on CPUs
+
+ARG PYTHON_IMAGE=python:3.12-slim-bookworm
+# nvcc must have the major version of CUDA that torch was built with: python -c 'import torch; print(torch.version.cuda)'
+ARG CUDA_IMAGE=nvidia/cuda:13.0.2-devel-ubuntu24.04
+
+# --- what is ours -----------------------------------------------------------------------------------------------------
+
+FROM scratch AS sources
+COPY pyproject.toml requirements.lock README.md LICENSE /
+COPY api /api
+COPY client /client
+COPY docker /docker
+COPY evaluator /evaluator
+COPY storage /storage
+COPY worker /worker
+COPY reference_models /reference_models
+
+# --- without CUDA -----------------------------------------------------------------------------------------------------
+
+FROM ${PYTHON_IMAGE} AS slim
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PATH=/opt/venv/bin:$PATH \
+    PYTHONPATH=/srv/kerneljudge \
+    KERNELJUDGE_DATA_DIR=/data KERNELJUDGE_PROBLEMS_DIR=/srv/kerneljudge/reference_models
+RUN python3 -m venv /opt/venv \
+    && useradd --uid 10001 --create-home kerneljudge \
+    && install --directory --owner=kerneljudge --group=kerneljudge /data /data/cache /data/scratch
+WORKDIR /srv/kerneljudge
+COPY pyproject.toml requirements.lock ./
+COPY docker ./docker
+
+FROM slim AS api
+RUN python docker/requirements.py torch ninja numpy setuptools > /tmp/requirements.txt \
+    && pip install --constraint requirements.lock --requirement /tmp/requirements.txt
+COPY --from=sources / ./
+USER kerneljudge
+ENV KERNELJUDGE_HOST=0.0.0.0 KERNELJUDGE_PORT=8000
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
+CMD ["python", "-m", "api"]
+
+FROM slim AS cpu-worker
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends g++ \
+    && rm -rf /var/lib/apt/lists/*
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN python docker/requirements.py > /tmp/requirements.txt \
+    && pip install --extra-index-url "${TORCH_INDEX}" --constraint requirements.lock --requirement /tmp/requirements.txt
+COPY --from=sources / ./
+USER kerneljudge
+HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 \
+    CMD ["python", "docker/worker_health.py"]
+CMD ["python", "-m", "worker", "--queue", "evaluate.cpu", "--device", "cpu"]
+
+# --- with CUDA --------------------------------------------------------------------------------------------------------
+
+FROM ${CUDA_IMAGE} AS cuda
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PATH=/opt/venv/bin:/usr/local/cuda/bin:$PATH \
+    PYTHONPATH=/srv/kerneljudge \
+    CUDA_HOME=/usr/local/cuda \
+    KERNELJUDGE_DATA_DIR=/data KERNELJUDGE_PROBLEMS_DIR=/srv/kerneljudge/reference_models
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
+        g++ python3 python3-dev python3-venv \
+    && rm -rf /var/lib/apt/lists/* \
+    && python3 -m venv /opt/venv \
+    && useradd --uid 10001 --create-home kerneljudge \
+    && install --directory --owner=kerneljudge --group=kerneljudge /data /data/cache /data/scratch
+WORKDIR /srv/kerneljudge
+COPY pyproject.toml requirements.lock ./
+COPY docker ./docker
+RUN python docker/requirements.py > /tmp/requirements.txt \
+    && pip install --constraint requirements.lock --requirement /tmp/requirements.txt
+COPY --from=sources / ./
+USER kerneljudge
+HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 \
+    CMD ["python", "docker/worker_health.py"]
+
+FROM cuda AS build-worker
+CMD ["python", "-m", "worker", "--queue", "build"]
+
+FROM cuda AS gpu-worker
+CMD ["python", "-m", "worker", "--queue", "evaluate.cuda", "--device", "cuda:0"]

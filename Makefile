@@ -1,0 +1,80 @@
+# kerneljudge: everything that a person or a CI does with this checkout. `make help` lists it.
+#
+# Targets work in a virtual environment of their own (VENV), made on first use from requirements.lock.
+# With VENV= they use PYTHON as it is and install nothing, for machines without a network:
+#     make test-gpu VENV= PYTHON=python3
+
+VENV ?= .venv
+PYTHON ?= python3
+ARGS ?=
+
+ifeq ($(strip $(VENV)),)
+RUN := $(PYTHON)
+READY :=
+LINT_IMPORTS := $(PYTHON) -c "from importlinter.cli import lint_imports_command as main; main()"
+else
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.installed
+LINT_IMPORTS := $(VENV)/bin/lint-imports
+endif
+
+KERNELJUDGE := $(RUN) -m client
+# What torch's CUDA builds bring along: it differs by machine, and torch pins it by itself.
+COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton
+
+.DEFAULT_GOAL := help
+.PHONY: help install serve demo test test-gpu check format bench lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+install: $(READY) ## Make the virtual environment (the other targets do it by themselves)
+
+serve: $(READY) ## Start the service on http://127.0.0.1:8000 (ARGS="--port 9000"); Ctrl-C stops it
+	$(KERNELJUDGE) serve $(ARGS)
+
+demo: $(READY) ## Start the service, grade ten candidates, show the leaderboard; Ctrl-C stops it
+	$(RUN) -m demo.run $(ARGS)
+
+test: $(READY) ## Run the tests that need no GPU (ARGS="-k candidate")
+	$(RUN) -m pytest -m "not gpu" $(ARGS)
+
+test-gpu: $(READY) ## Run the tests that need a GPU
+	$(RUN) -m pytest -m gpu $(ARGS)
+
+check: $(READY) ## Lint, check the format, the types and the dependency rule
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+	$(RUN) -m mypy
+	$(LINT_IMPORTS)
+
+format: $(READY) ## Format the code and repair what ruff can repair
+	$(RUN) -m ruff format
+	$(RUN) -m ruff check --fix
+
+bench: $(READY) ## Measure what our performance claims rest on (benchmarks/README.md)
+	$(RUN) -m benchmarks.run $(ARGS)
+
+lock: ## Resolve the dependencies anew and rewrite requirements.lock
+	rm -rf build/lock && mkdir -p build
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --upgrade pip
+	build/lock/bin/python -m pip install --quiet --editable '.[dev]'
+	{ sed -n '/^#/p' requirements.lock; \
+	  build/lock/bin/python -m pip freeze --all --exclude-editable --exclude pip --exclude wheel \
+	  | sed 's/+cpu$$//' | grep -Ev '^($(COMES_WITH_TORCH))=='; } > build/requirements.lock
+	mv build/requirements.lock requirements.lock
+	rm -rf build/lock
+
+clean: ## Remove the virtual environment, caches and the service's data folder
+	rm -rf $(VENV) build dist .kerneljudge .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+ifneq ($(READY),)
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --requirement requirements.lock
+	$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+endif

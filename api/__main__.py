@@ -1,0 +1,32 @@
+"""``python -m api``: serve the API of the current settings."""
+
+from __future__ import annotations
+
+import contextlib
+import logging.config
+import sys
+
+from api.server import LOGGING, make_server
+from evaluator.errors import ProblemError
+from evaluator.problem import load_problems
+from storage.settings import Settings
+
+
+def main() -> int:
+    """Serve until SIGINT or SIGTERM. 2: its settings are unusable. 3: it could not start."""
+    logging.config.dictConfig(LOGGING)
+    settings = Settings()
+    try:
+        # Also read by the application; here, so that a mistake in them is one line and no traceback.
+        load_problems(settings.problems_dir)
+    except ProblemError as error:
+        logging.getLogger("api").error("%s", error)
+        return 2
+    server = make_server(settings)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
+    return 0 if server.started else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The application, made from settings; nothing of it exists before ``create_app`` is called."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.staticfiles import StaticFiles
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+
+from api import pages
+from api.errors import ServiceUnavailable, from_validation, problem_response
+from api.middleware import BodyLimit, RequestContext, SecurityHeaders
+from api.openapi import openapi_of
+from api.routes import leaderboard, problems, service, submissions
+from api.services import Services
+from storage.settings import Settings
+
+__all__ = ["create_app"]
+
+_VERSION: Final = "1"
+_STATIC: Final = Path(__file__).parent / "static"
+_DESCRIPTION: Final = """\
+Hand in the source of a `ModelNew`; it is compiled in a sandbox, its outputs and gradients are verified
+against the reference `Model`, its speedup is measured, and what passes is ranked.
+
+Errors are problem details (RFC 9457); those about the request name the fields. A verdict about a
+candidate is never an HTTP error.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application for ``settings``. Its lifespan migrates the database and loads the problems."""
+    services = Services(settings)
+    app = FastAPI(
+        title="kerneljudge",
+        version=_VERSION,
+        description=_DESCRIPTION,
+        lifespan=_lifespan,
+        # Their pages load scripts from elsewhere, which our headers forbid; the document is at /openapi.json.
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.services = services
+    app.openapi = openapi_of(app)  # type: ignore[method-assign]  # FastAPI's own way to change the document
+    for module in (submissions, problems, leaderboard, service, pages):
+        app.include_router(module.router)
+    app.mount("/static", StaticFiles(directory=_STATIC), name="static")
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    for fault in (OperationalError, InterfaceError, PoolTimeout):
+        app.add_exception_handler(fault, _database_away)
+    # The last one added is the outermost.
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(RequestContext, metrics=services.http_metrics)
+    app.add_middleware(SecurityHeaders)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    services: Services = app.state.services
+    await asyncio.to_thread(services.start)
+    watching = asyncio.create_task(services.watcher.run())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+        services.close()
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        error.headers = {**(error.headers or {}), **_allowed(request)}
+    return pages.error_page(request, error) if pages.wants_page(request) else problem_response(request, error)
+
+
+def _allowed(request: Request) -> dict[str, str]:
+    """All methods of the path; the router names only those of the first route that it tried."""
+    template = getattr(request.scope.get("route"), "path", None)
+    methods = request.app.openapi()["paths"].get(template)
+    return {"Allow": ", ".join(sorted(method.upper() for method in methods))} if methods else {}
+
+
+async def _invalid_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return await _http_error(request, from_validation(error))
+
+
+async def _database_away(request: Request, error: Exception) -> Response:
+    _log.error("the database cannot be used: %s", error)
+    return await _http_error(request, ServiceUnavailable("the database cannot be reached at the moment"))

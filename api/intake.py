@@ -1,0 +1,73 @@
+"""From a request to a stored submission: what was left out is decided here, once."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from api.errors import Conflict, FieldError, InvalidRequest
+from api.schemas import DeviceKind, SubmissionRequest
+from api.services import Services
+from evaluator.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.problem import Problem
+from storage.models import Submission
+from storage.submissions import IdempotencyConflict, NewSubmission, Submissions
+from storage.workers import list_workers
+
+__all__ = ["default_device", "default_size", "submit"]
+
+
+def submit(services: Services, body: SubmissionRequest, idempotency_key: str | None) -> Submission:
+    """Store what ``body`` asks for, in a transaction of its own. Raises ``ApiError``."""
+    problem = services.problem(body.problem)
+    candidate = _candidate(body)
+    if body.size is not None and body.size not in problem.sizes:
+        raise InvalidRequest.on("size", f"problem {problem.id} has the sizes {', '.join(problem.sizes)}")
+    with services.sessions.begin() as session:
+        submissions = Submissions(session)
+        devices = _devices(session, body)
+        for device in devices:
+            new = NewSubmission(
+                problem=problem,
+                candidate=candidate,
+                device=device,
+                size=body.size or default_size(problem, device),
+                precision=body.precision or problem.dtype,
+                require_gradients=body.require_gradients,
+                baseline=body.baseline or "eager",
+                label=body.label,
+                author=body.author,
+                idempotency_key=idempotency_key,
+            )
+            try:
+                return submissions.submit(new)
+            except IdempotencyConflict as error:
+                # The same request may have been resolved to another device when it came first.
+                if device == devices[-1]:
+                    raise Conflict(str(error)) from error
+    raise AssertionError("there is at least one kind of device")
+
+
+def default_device(session: Session) -> DeviceKind:
+    """``cuda`` where a worker that evaluates on CUDA is alive, else ``cpu``."""
+    alive = (queue for worker in list_workers(session) if worker.alive for queue in worker.queues)
+    return "cuda" if "evaluate.cuda" in alive else "cpu"
+
+
+def default_size(problem: Problem, device: str) -> str:
+    """``full`` on an accelerator; on a CPU ``smoke``, where the problem has it."""
+    return "smoke" if device == "cpu" and "smoke" in problem.sizes else "full"
+
+
+def _devices(session: Session, body: SubmissionRequest) -> tuple[DeviceKind, ...]:
+    if body.device is not None:
+        return (body.device,)
+    return ("cuda", "cpu") if default_device(session) == "cuda" else ("cpu", "cuda")
+
+
+def _candidate(body: SubmissionRequest) -> Candidate | InvalidSource:
+    if (body.code is None) == (body.response is None):
+        message = "exactly one of code and response must be given"
+        raise InvalidRequest(message, errors=[FieldError(field=name, message=message) for name in ("code", "response")])
+    if body.code is not None:
+        return parse_candidate(code=body.code)
+    return parse_candidate(response=body.response)

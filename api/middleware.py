@@ -1,0 +1,132 @@
+"""What is around every request: its id, its line in log and metrics, safe headers, a body of bounded size."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from typing import Final
+from urllib.parse import quote
+
+from fastapi import Request
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.context import request_id
+from api.errors import ApiError, PayloadTooLarge, problem_response
+from api.metrics import HttpMetrics
+
+__all__ = ["BodyLimit", "RequestContext", "SecurityHeaders"]
+
+_ID_TAKEN_OVER: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+_SECURITY_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+_access = logging.getLogger("api.access")
+_log = logging.getLogger(__name__)
+
+
+class RequestContext:
+    """Gives each request an id, logs and counts it, and answers 500 for what nobody caught."""
+
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        identity = given if _ID_TAKEN_OVER.fullmatch(given) else secrets.token_hex(8)
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = identity
+            await send(message)
+
+        token = request_id.set(identity)
+        started = time.perf_counter()
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception:
+            if status:
+                raise
+            _log.exception("unhandled error")
+            response = problem_response(Request(scope), ApiError("this is our fault; the log has it by its request_id"))
+            await response(scope, receive, send_with_id)
+        finally:
+            seconds = time.perf_counter() - started
+            method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+            self._metrics.observe(method, _route(scope), status, seconds)
+            # Quoted: a visitor must not be able to write lines into the log.
+            path = quote(scope["path"], safe="/")
+            _access.info("%s %s %d %.1f ms", method, path, status, 1000 * seconds)
+            request_id.reset(token)
+
+
+class SecurityHeaders:
+    """Headers that keep a browser from running or framing anything of ours."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_SECURITY_HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+
+
+class BodyLimit:
+    """Refuses a body of more than ``max_bytes``, by its declared length or, without one, while it comes in."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        declared = Headers(scope=scope).get("content-length", "")
+        if declared.isdecimal() and (len(declared) > 18 or int(declared) > self._max_bytes):
+            await problem_response(Request(scope), self._too_large())(scope, receive, send)
+            return
+        received = 0
+
+        async def receive_limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._max_bytes:
+                raise self._too_large()
+            return message
+
+        await self._app(scope, receive_limited, send)
+
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(f"the body has more than {self._max_bytes} bytes, the most that is taken")
+
+
+def _route(scope: Scope) -> str:
+    """The route's template, so that metrics have one series per route and not one per id."""
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) else "(none)"

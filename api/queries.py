@@ -1,0 +1,70 @@
+"""Counts and glances that only the API needs; everything else it asks of ``storage``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import func, select, text
+from sqlalchemy.orm import Session
+
+from evaluator.evaluation import Status
+from storage.models import StoredEvaluation, Submission
+
+__all__ = ["Glance", "count_by_outcome", "glances", "ping", "queue_depths"]
+
+_IDS_PER_QUERY = 500
+
+
+@dataclass(frozen=True)
+class Glance:
+    """How far a submission is: what a waiting client wants to hear of as soon as it changes."""
+
+    status: str
+    stage: str
+    progress_stage: str | None
+    progress_message: str | None
+    progress_share: float | None
+    attempts: int
+
+    @property
+    def final(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        return Status(self.status).final
+
+
+def glances(session: Session, submission_ids: Collection[str]) -> Mapping[str, Glance]:
+    """How far each of these submissions is, by id; unknown ids are left out."""
+    found: dict[str, Glance] = {}
+    columns = [Submission.id, *(getattr(Submission, name) for name in Glance.__dataclass_fields__)]
+    wanted = list(submission_ids)
+    for start in range(0, len(wanted), _IDS_PER_QUERY):
+        ids = wanted[start : start + _IDS_PER_QUERY]
+        for submission_id, *values in session.execute(select(*columns).where(Submission.id.in_(ids))):
+            found[submission_id] = Glance(*values)
+    return found
+
+
+def count_by_outcome(session: Session) -> dict[tuple[str, str], int]:
+    """How many submissions there are by status and verdict (``""`` where there is none yet)."""
+    query = (
+        select(Submission.status, func.coalesce(StoredEvaluation.verdict, ""), func.count())
+        .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id, isouter=True)
+        .group_by(Submission.status, StoredEvaluation.verdict)
+    )
+    return {(status, verdict): count for status, verdict, count in session.execute(query)}
+
+
+def queue_depths(session: Session) -> dict[tuple[str, str], int]:
+    """How many submissions wait, by stage and kind of device."""
+    query = (
+        select(Submission.stage, Submission.device, func.count())
+        .where(Submission.status == Status.QUEUED)
+        .group_by(Submission.stage, Submission.device)
+    )
+    return {(stage, device): count for stage, device, count in session.execute(query)}
+
+
+def ping(session: Session) -> None:
+    """Raises what the driver raises if the database does not answer."""
+    session.execute(text("SELECT 1"))

@@ -1,0 +1,26 @@
+"""Problems: what can be submitted to."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from api.errors import problems
+from api.records import problem_record, problem_summary
+from api.schemas import ProblemList, ProblemRecord
+from api.services import ServicesDep
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1/problems", tags=["problems"])
+
+
+@router.get("", responses=problems())
+def list_problems(services: ServicesDep) -> ProblemList:
+    """Every problem that can be submitted to."""
+    return ProblemList(items=[problem_summary(problem) for problem in services.problems.values()])
+
+
+@router.get("/{problem_id}", responses=problems(404, 422))
+def read_problem(problem_id: str, services: ServicesDep) -> ProblemRecord:
+    """A problem with its sizes and the source of its reference."""
+    return problem_record(services.problem(problem_id))

@@ -1,0 +1,48 @@
+"""Is it up, is it ready, what is it doing, and who works for it."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from api.errors import ServiceUnavailable, problems
+from api.queries import ping
+from api.records import worker_record
+from api.schemas import Health, WorkerList
+from api.services import ReadSession, ServicesDep
+from storage.workers import list_workers
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["service"])
+
+
+@router.get("/healthz")
+async def healthz() -> Health:
+    """The process answers."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", responses=problems())
+def readyz(services: ServicesDep, session: ReadSession) -> Health:
+    """The database answers and the problems are loaded."""
+    ping(session)
+    if not services.problems:
+        raise ServiceUnavailable("the problems are not loaded yet")
+    return Health(status="ok", problems=len(services.problems))
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
+)
+def metrics(services: ServicesDep) -> Response:
+    """Metrics for Prometheus."""
+    return Response(generate_latest(services.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+@router.get("/api/v1/workers", responses=problems())
+def read_workers(session: ReadSession) -> WorkerList:
+    """Every worker heard of within the last hour, and whether it is still alive."""
+    return WorkerList(items=[worker_record(worker) for worker in list_workers(session)])

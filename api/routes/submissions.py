@@ -1,0 +1,145 @@
+"""Submissions: hand one in, follow it, cancel it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import PlainTextResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+
+from api.errors import problems
+from api.intake import submit
+from api.records import submission_record, with_queue_position
+from api.schemas import DeviceKind, SubmissionPage, SubmissionRecord, SubmissionRequest
+from api.services import KnownSubmission, ReadSession, Services, ServicesDep, WaitSeconds, WriteSession
+from evaluator.evaluation import Status, Verdict
+from storage.submissions import Filters, Submissions
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1/submissions", tags=["submissions"])
+
+_RECONNECT_MS = 1000
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        description="Sent again with the same content, it leads to the first submission instead of a second one.",
+    ),
+]
+Word = Annotated[str | None, Query(max_length=200)]
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_description="Stored. With `wait`, and if it is over by then, with its verdict.",
+    responses={
+        202: {
+            "headers": {
+                "Location": {"description": "The submission.", "schema": {"type": "string"}},
+                "Idempotency-Replayed": {
+                    "description": "`true` where the key led to an earlier submission.",
+                    "schema": {"type": "string", "enum": ["true"]},
+                },
+            }
+        },
+        **problems(400, 404, 409, 413, 422),
+    },
+)
+async def create_submission(
+    body: SubmissionRequest,
+    services: ServicesDep,
+    response: Response,
+    wait: WaitSeconds = 0,
+    idempotency_key: IdempotencyKey = None,
+) -> SubmissionRecord:
+    """Hand in a candidate for grading.
+
+    The answer is immediate, or long-polled with `wait`. Without `device`, it is graded on `cuda` where a
+    worker with a CUDA device is alive, else on `cpu`; without `size`, at `full` on `cuda` and at `smoke`
+    on `cpu`.
+    """
+    submission = await run_in_threadpool(submit, services, body, idempotency_key)
+    if not submission.state.final:
+        await services.watcher.until_final(submission.id, wait)
+    record = await run_in_threadpool(_read, services, submission.id)
+    response.headers["Location"] = record.links.self
+    if not submission.created:
+        response.headers["Idempotency-Replayed"] = "true"
+    return record
+
+
+@router.get("", responses=problems(422))
+def list_submissions(
+    session: ReadSession,
+    problem: Word = None,
+    device: DeviceKind | None = None,
+    status: Status | None = None,
+    verdict: Verdict | None = None,
+    author: Word = None,
+    label: Word = None,
+    cursor: Annotated[str | None, Query(max_length=100)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> SubmissionPage:
+    """Submissions that meet all of the conditions, newest first."""
+    filters = Filters(problem=problem, device=device, status=status, verdict=verdict, author=author, label=label)
+    page = Submissions(session).page(filters, cursor, limit)
+    return SubmissionPage(items=[submission_record(row) for row in page.items], next_cursor=page.next_cursor)
+
+
+@router.get("/{submission_id}", responses=problems(404, 422))
+async def read_submission(
+    submission_id: str, known: KnownSubmission, services: ServicesDep, wait: WaitSeconds = 0
+) -> SubmissionRecord:
+    """A submission as it is now, or with `wait` as soon as it is over."""
+    if not known.state.final:
+        await services.watcher.until_final(known.id, wait)
+    return await run_in_threadpool(_read, services, submission_id)
+
+
+@router.delete("/{submission_id}", responses=problems(404, 422))
+def cancel_submission(known: KnownSubmission, session: WriteSession) -> SubmissionRecord:
+    """Cancel a submission; a running one is stopped. One that is over stays as it is."""
+    return submission_record(Submissions(session).cancel(known.id))
+
+
+@router.get("/{submission_id}/source", response_class=PlainTextResponse, responses=problems(404, 422))
+def read_source(known: KnownSubmission, session: ReadSession) -> str:
+    """The source that is graded."""
+    return Submissions(session).source_of(known.id)
+
+
+@router.get("/{submission_id}/log", response_class=PlainTextResponse, responses=problems(404, 422))
+def read_log(known: KnownSubmission, session: ReadSession) -> str:
+    """What the compiler and the candidate printed so far, bounded."""
+    return Submissions(session).log_of(known.id)
+
+
+@router.get("/{submission_id}/events", response_class=EventSourceResponse, responses=problems(404, 422))
+async def follow_submission(known: KnownSubmission, services: ServicesDep) -> AsyncIterable[ServerSentEvent]:
+    """Server-sent events: `progress` with the record at each change, `done` with the last one.
+
+    A comment comes at least every 15 seconds. The stream ends with `done`; one that ends without it was
+    cut off, and may simply be asked for again.
+    """
+    with services.watcher.watch(known.id) as watch:
+        while await watch.change() is not None:
+            record = await run_in_threadpool(_read, services, known.id)
+            final = record.status.final
+            yield ServerSentEvent(event="done" if final else "progress", data=record, retry=_RECONNECT_MS)
+            if final:
+                return
+
+
+def _read(services: Services, submission_id: str) -> SubmissionRecord:
+    with services.readers() as session:
+        submissions = Submissions(session)
+        submission = submissions.get(submission_id)
+        assert submission is not None
+        return with_queue_position(submissions, submission)

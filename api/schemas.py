@@ -1,0 +1,264 @@
+"""What goes over the wire: requests as they may be, records as they are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from evaluator.evaluation import Gradients, Status, Verdict
+
+__all__ = [
+    "Board",
+    "DeviceKind",
+    "LeaderboardEntry",
+    "Precision",
+    "ProblemRecord",
+    "ProblemSummary",
+    "SubmissionPage",
+    "SubmissionRecord",
+    "SubmissionRequest",
+    "Track",
+    "WorkerRecord",
+]
+
+DeviceKind = Literal["cpu", "cuda"]
+Precision = Literal["float32", "float16", "bfloat16"]
+Track = Literal["inference", "training"]
+
+_EXACTLY_ONE: Final[list[JsonValue]] = [
+    {"required": [given], "properties": {given: {"type": "string"}, other: {"type": "null"}}}
+    for given, other in (("code", "response"), ("response", "code"))
+]
+
+
+class SubmissionRequest(BaseModel):
+    """A candidate and what it is to be graded on. Exactly one of `code` and `response` is given."""
+
+    # Strict: "yes" is no boolean and 1 is no text.
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"oneOf": _EXACTLY_ONE})
+
+    problem: str = Field(description="The problem's id, see `/api/v1/problems`.", max_length=200)
+    code: str | None = Field(default=None, description="Python source that defines `ModelNew`.")
+    response: str | None = Field(
+        default=None,
+        description="A raw model answer: the last fenced block that defines `ModelNew` is graded, reasoning ignored.",
+    )
+    device: DeviceKind | None = Field(
+        default=None, description="Left out: `cuda` where a worker with a CUDA device is alive, else `cpu`."
+    )
+    size: str | None = Field(
+        default=None,
+        max_length=100,
+        description="One of the problem's sizes. Left out: `full` on `cuda`; on `cpu` `smoke` where the problem has it "
+        "(the full sizes are made for an accelerator: `relu` has 6 GiB of input), else `full`.",
+    )
+    precision: Precision | None = Field(default=None, description="Left out: the problem's own.")
+    require_gradients: bool | None = Field(
+        default=None, description="Whether missing gradients fail. Left out: the problem's policy."
+    )
+    baseline: Literal["eager"] | None = Field(default=None, description="What the speedup divides by.")
+    label: str | None = Field(default=None, max_length=200, description="Your name for this candidate.")
+    author: str | None = Field(default=None, max_length=200, description="Whom the leaderboard names.")
+
+
+class IntervalRecord(BaseModel):
+    """A two-sided interval."""
+
+    low: float
+    high: float
+    level: float
+
+
+class LatencyRecord(BaseModel):
+    """Median latencies in milliseconds; `*_outer` is the judge's own clock around the same calls."""
+
+    candidate: float
+    baseline: float
+    candidate_outer: float
+    baseline_outer: float
+
+
+class ErrorRecord(BaseModel):
+    """Errors against the float64 reference; `reference_max_rel` is the reference's own in its precision."""
+
+    max_abs: float | None
+    max_rel: float | None
+    reference_max_rel: float | None
+
+
+class ProgressRecord(BaseModel):
+    """What is being done right now."""
+
+    stage: str
+    message: str
+    share: float | None = Field(description="0 to 1, where it can be told.")
+
+
+class TimelineRecord(BaseModel):
+    """When what happened, in UTC."""
+
+    submitted: datetime
+    built: datetime | None
+    started: datetime | None
+    finished: datetime | None
+
+
+class LinkRecord(BaseModel):
+    """Where the rest is."""
+
+    self: str
+    source: str
+    log: str
+    events: str
+    page: str
+
+
+class SubmissionRecord(BaseModel):
+    """A submission and, once it is over, its evaluation."""
+
+    id: str
+    status: Status
+    verdict: Verdict | None
+    gradients: Gradients | None
+    problem: str
+    problem_version: str
+    device: DeviceKind
+    size: str
+    precision: Precision
+    baseline: str
+    require_gradients: bool | None
+    label: str | None
+    author: str | None
+    speedup: float | None
+    speedup_interval: IntervalRecord | None
+    speedup_training: float | None
+    speedup_training_interval: IntervalRecord | None
+    speedup_compiled: float | None
+    latency_ms: LatencyRecord | None
+    latency_training_ms: LatencyRecord | None
+    roofline_share: float | None
+    errors: ErrorRecord
+    peak_memory_bytes: int | None
+    message: str
+    hints: list[str]
+    notes: list[str]
+    details: dict[str, Any]
+    queue_position: int | None = Field(description="1 is next. Only in a single record, not in lists.")
+    attempts: int
+    progress: ProgressRecord | None
+    timeline: TimelineRecord
+    stage_s: dict[str, float]
+    environment: dict[str, Any]
+    links: LinkRecord
+
+
+class SubmissionPage(BaseModel):
+    """Submissions, newest first."""
+
+    items: list[SubmissionRecord]
+    next_cursor: str | None = Field(description="Pass as `cursor` for the next page; null on the last one.")
+
+
+class ToleranceRecord(BaseModel):
+    """An element is right within `atol * rms(expected) + rtol * |expected|`."""
+
+    atol: float
+    rtol: float
+
+
+class KernelBenchRecord(BaseModel):
+    """Which KernelBench problem this is."""
+
+    level: int
+    problem_id: int
+    name: str
+
+
+class ProblemSummary(BaseModel):
+    """A problem without its source."""
+
+    id: str
+    version: str
+    title: str
+    description: str
+    dtype: Precision
+    sizes: dict[str, dict[str, int | float]] = Field(description="The reference's globals at each size.")
+    gradient_policy: Literal["check", "require", "none"]
+    input_domain: Literal["real", "as_written"]
+    tolerances: dict[str, ToleranceRecord]
+    tags: list[str]
+    kernelbench: KernelBenchRecord | None
+
+
+class ProblemRecord(ProblemSummary):
+    """A problem with the source of its reference."""
+
+    reference: str = Field(description="The reference's Python source, at its `full` size.")
+
+
+class ProblemList(BaseModel):
+    """Every problem that can be submitted to, by id."""
+
+    items: list[ProblemSummary]
+
+
+class LeaderboardEntry(BaseModel):
+    """One ranked result."""
+
+    rank: int
+    submission: str
+    author: str | None
+    label: str | None
+    speedup: float = Field(description="That of the track.")
+    speedup_interval: IntervalRecord | None
+    speedup_training: float | None
+    latency_ms: float | None
+    baseline_ms: float | None
+    gradients: Gradients
+    device: DeviceKind
+    device_name: str | None
+    source_digest: str
+    submitted: datetime
+    finished: datetime
+
+
+class Board(BaseModel):
+    """A leaderboard: one problem, kind of device, track, size and precision."""
+
+    problem: str
+    problem_version: str
+    device: DeviceKind
+    track: Track
+    size: str
+    precision: str
+    entries: list[LeaderboardEntry]
+    next_cursor: int | None
+
+
+class WorkerRecord(BaseModel):
+    """A worker process."""
+
+    id: str
+    kind: str
+    alive: bool
+    queues: list[str]
+    device: str | None
+    capabilities: dict[str, Any]
+    current_submission: str | None
+    started: datetime
+    heartbeat: datetime
+
+
+class WorkerList(BaseModel):
+    """Every worker that was heard of lately."""
+
+    items: list[WorkerRecord]
+
+
+class Health(BaseModel):
+    """Whether the service can do its work."""
+
+    status: Literal["ok"]
+    problems: int | None = None

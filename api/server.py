@@ -1,0 +1,62 @@
+"""The web server around the application."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Final
+
+import uvicorn
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.services import Services
+from storage.settings import Settings
+
+__all__ = ["LOGGING", "Server", "make_server"]
+
+_GRACE_S: Final = 5
+
+LOGGING: Final[dict[str, Any]] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"request": {"()": "api.context.RequestIdFilter"}},
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"}},
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "stream": "ext://sys.stderr",
+            "formatter": "line",
+            "filters": ["request"],
+        }
+    },
+    "root": {"level": "INFO", "handlers": ["stderr"]},
+    "loggers": {"httpx": {"level": "WARNING"}, "alembic": {"level": "WARNING"}},
+}
+
+
+class Server(uvicorn.Server):
+    """Lets everybody who waits go before it waits for open connections to end."""
+
+    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+        super().__init__(config)
+        self._services = services
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Uvicorn calls this once, in the event loop, when it was told to stop."""
+        self._services.watcher.close()
+        await super().shutdown(sockets)
+
+
+def make_server(settings: Settings, *, app: FastAPI | None = None, log_config: dict[str, Any] | None = None) -> Server:
+    """The server for ``settings``; ``run`` it, or ``serve`` it in a running loop."""
+    app = app or create_app(settings)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=log_config,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    return Server(config, app.state.services)

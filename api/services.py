@@ -1,0 +1,118 @@
+"""What one application is made of, built once from its settings and handed to the routes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+from prometheus_client import CollectorRegistry
+from sqlalchemy.orm import Session
+
+from api.errors import NotFound
+from api.metrics import HttpMetrics, StateCollector
+from api.queries import Glance, glances
+from api.watching import Watcher
+from evaluator.problem import Problem, load_problems
+from storage.database import create_engine_for, migrate, session_factory
+from storage.models import Submission
+from storage.problems import sync_problems
+from storage.queue import make_celery, ring_after_commit
+from storage.settings import Settings
+from storage.submissions import Submissions
+
+__all__ = ["MAX_WAIT_S", "KnownSubmission", "ReadSession", "Services", "ServicesDep", "WaitSeconds", "WriteSession"]
+
+MAX_WAIT_S = 300.0
+
+
+class Services:
+    """Database, queue, problems, metrics and the watcher of one application.
+
+    ``sessions`` ring the workers after their commit; ``readers`` refuse to write. ``problems`` is empty
+    until ``start``.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.engine = create_engine_for(settings)
+        self.sessions = session_factory(self.engine)
+        self.readers = session_factory(self.engine, read_only=True)
+        self.celery = make_celery(settings)
+        ring_after_commit(self.sessions, self.celery)
+        self.problems: Mapping[str, Problem] = {}
+        self.registry = CollectorRegistry()
+        self.http_metrics = HttpMetrics(self.registry)
+        self.registry.register(StateCollector(self.readers))
+        self.watcher = Watcher(self._look)
+
+    def start(self) -> None:
+        """Bring the schema up to date and the problems into the database. Raises ``ProblemError``."""
+        migrate(self.settings)
+        problems = load_problems(self.settings.problems_dir)
+        with self.sessions.begin() as session:
+            sync_problems(session, problems)
+        self.problems = problems
+
+    def close(self) -> None:
+        """Let the waiting go and the connections too."""
+        self.watcher.close()
+        self.celery.close()
+        self.engine.dispose()
+
+    def problem(self, problem_id: str) -> Problem:
+        """Raises ``NotFound``, naming those that there are."""
+        problem = self.problems.get(problem_id)
+        if problem is None:
+            raise NotFound(f"no problem {problem_id!r}; there are {', '.join(self.problems)}")
+        return problem
+
+    def _look(self, submission_ids: Collection[str]) -> Mapping[str, Glance]:
+        with self.readers() as session:
+            return glances(session, submission_ids)
+
+
+def _services(request: Request) -> Services:
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
+
+
+ServicesDep = Annotated[Services, Depends(_services)]
+
+
+def _read_session(services: ServicesDep) -> Iterator[Session]:
+    with services.readers() as session:
+        yield session
+
+
+def _write_session(services: ServicesDep) -> Iterator[Session]:
+    with services.sessions.begin() as session:
+        yield session
+
+
+# Closed (and committed) before the answer leaves: whoever has the answer finds the row.
+ReadSession = Annotated[Session, Depends(_read_session, scope="function")]
+WriteSession = Annotated[Session, Depends(_write_session, scope="function")]
+
+
+def _known_submission(submission_id: str, services: ServicesDep) -> Submission:
+    # In a session of its own, closed at once: whoever waits must not hold a connection meanwhile.
+    with services.readers() as session:
+        submission = Submissions(session).get(submission_id)
+    if submission is None:
+        raise NotFound(f"no submission {submission_id!r}")
+    return submission
+
+
+KnownSubmission = Annotated[Submission, Depends(_known_submission)]
+
+WaitSeconds = Annotated[
+    float,
+    Query(
+        ge=0,
+        le=MAX_WAIT_S,
+        allow_inf_nan=False,
+        description="Answer only when the submission is over, or after so many seconds.",
+    ),
+]

@@ -1,0 +1,95 @@
+"""Outcomes and figures as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from api.schemas import IntervalRecord
+from evaluator.evaluation import Gradients, Status, Verdict
+
+__all__ = ["GRADIENTS", "STATUSES", "VERDICTS", "interval", "milliseconds", "moment", "size_of", "times", "tone"]
+
+VERDICTS: Final = {
+    Verdict.PASSED: "passed",
+    Verdict.INVALID_SOURCE: "no valid source",
+    Verdict.LOAD_ERROR: "failed to load",
+    Verdict.COMPILE_ERROR: "failed to compile",
+    Verdict.CONSTRUCT_ERROR: "failed to construct",
+    Verdict.RUNTIME_ERROR: "failed while running",
+    Verdict.TIMEOUT: "took too long",
+    Verdict.OUT_OF_MEMORY: "ran out of memory",
+    Verdict.WRONG_SHAPE: "wrong shape",
+    Verdict.WRONG_DTYPE: "wrong dtype",
+    Verdict.WRONG_OUTPUT: "wrong output",
+    Verdict.WRONG_GRADIENT: "wrong gradient",
+    Verdict.REJECTED: "rejected: broke the rules of measurement",
+}
+
+STATUSES: Final = {
+    Status.QUEUED: "waiting in the queue",
+    Status.BUILDING: "being compiled",
+    Status.EVALUATING: "being evaluated",
+    Status.DONE: "done",
+    Status.FAILED: "not graded: the fault is ours",
+    Status.CANCELLED: "cancelled",
+}
+
+GRADIENTS: Final = {
+    Gradients.MATCH: "match",
+    Gradients.PARTIAL: "match, as far as comparable",
+    Gradients.MISMATCH: "differ",
+    Gradients.MISSING: "missing",
+    Gradients.NOT_APPLICABLE: "not applicable",
+    Gradients.NOT_CHECKED: "not checked",
+}
+
+_DASH: Final = "\N{EN DASH}"
+_TIMES: Final = "\N{MULTIPLICATION SIGN}"
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def tone(status: Status, verdict: Verdict | None) -> str:
+    """``good``, ``bad``, ``fault`` (ours) or ``open``: which colour an outcome has."""
+    if status is Status.DONE:
+        return "good" if verdict is Verdict.PASSED else "bad"
+    return "fault" if status.final else "open"
+
+
+def times(speedup: float | None) -> str:
+    """A speedup: three significant digits or two decimals, and a multiplication sign."""
+    if speedup is None:
+        return _DASH
+    return f"{speedup:.2f}{_TIMES}" if speedup < 100 else f"{speedup:.0f}{_TIMES}"
+
+
+def interval(value: IntervalRecord | None) -> str:
+    """An interval, as short as its width allows."""
+    if value is None:
+        return ""
+    decimals = 2 if value.high - value.low >= 0.02 else 3
+    return f"{value.low:.{decimals}f} {_DASH} {value.high:.{decimals}f}"
+
+
+def milliseconds(value: float | None) -> str:
+    """A latency; below a tenth of a millisecond, in microseconds."""
+    if value is None:
+        return _DASH
+    return f"{1000 * value:.1f} µs" if value < 0.1 else f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.3g} s"
+
+
+def size_of(count: int | None) -> str:
+    """A number of bytes in the largest unit that leaves at least one."""
+    if count is None:
+        return _DASH
+    value = float(count)
+    for unit in _UNITS:
+        if value < 1024 or unit == _UNITS[-1]:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    raise AssertionError("the last unit takes everything")
+
+
+def moment(value: datetime) -> str:
+    """A moment in UTC, to the second."""
+    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")

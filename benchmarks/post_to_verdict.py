@@ -1,0 +1,131 @@
+"""From POST to verdict, through the running service: ``python -m benchmarks.post_to_verdict --device cuda``.
+
+Starts the service with a data folder of its own, hands the named candidates of the corpus in, one after the
+other, in a new order each round, and prints what came back and after how long. The first round builds each
+extension; later rounds find it in the cache, and the last line is the ratio of the two. Exit status 1 where a
+verdict is not the expected one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from client.http import Client
+from client.records import SubmissionRecord
+from demo.service import running_service
+from tests.corpus import Case, load_cases
+
+_GRADED_S = 900.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate in one round."""
+
+    round: int
+    case: Case
+    record: SubmissionRecord
+    seconds: float
+
+    @property
+    def as_expected(self) -> bool:
+        case, record = self.case, self.record
+        said = " ".join((record["message"], *record["hints"]))
+        return (
+            record["verdict"] == case.verdict
+            and (case.gradients is None or record["gradients"] == case.gradients)
+            and all(part in said for part in case.message_contains)
+        )
+
+
+def main() -> int:
+    arguments = _arguments()
+    cases = _cases(arguments.device, arguments.cases)
+    shuffle = random.Random(arguments.seed)  # noqa: S311 - an order to repeat, no secret
+    rows: list[Row] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="kerneljudge-benchmark-") as folder,
+        running_service(Path(folder), devices=arguments.serve_devices or arguments.device) as (url, _process),
+        Client(url) as client,
+    ):
+        print(_HEADER, flush=True)
+        for number in range(1, arguments.rounds + 1):
+            shuffle.shuffle(cases)
+            for case in cases:
+                row = _grade(client, case, arguments.device, number)
+                rows.append(row)
+                print(_line(row), flush=True)
+    return _conclude(rows)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--serve-devices", help="devices that the service gets, such as cuda:0")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("cases", nargs="*", help="names of cases; default: every case for this very device")
+    return parser.parse_args()
+
+
+def _cases(device: str, names: list[str]) -> list[Case]:
+    cases = [case for case in load_cases() if (case.name in names if names else case.device == device)]
+    unknown = set(names) - {case.name for case in cases}
+    if unknown:
+        sys.exit(f"no such case: {', '.join(sorted(unknown))}")
+    return cases
+
+
+def _grade(client: Client, case: Case, device: str, number: int) -> Row:
+    begin = time.monotonic()
+    posted = client.submit(case.problem, code=case.source, device=device, size=case.size, label=case.name)
+    assert posted["id"] is not None
+    record = client.wait(posted["id"], timeout_s=_GRADED_S)
+    return Row(number, case, record, time.monotonic() - begin)
+
+
+_HEADER = (
+    f"{'round':>5} {'s':>7}  {'candidate':<28}{'':<4}{'verdict':<15}{'gradients':<12}{'speedup [95 %]':<26}"
+    f"{'training':<10}{'ms':>9} {'base ms':>9} {'GiB':>6}  message"
+)
+
+
+def _line(row: Row) -> str:
+    record = row.record
+    latency, peak = record["latency_ms"], record["peak_memory_bytes"]
+    interval = record["speedup_interval"]
+    speedup = "" if record["speedup"] is None else f"{record['speedup']:.4f}"
+    if interval is not None:
+        speedup += f" [{interval['low']:.4f}, {interval['high']:.4f}]"
+    training = "" if record["speedup_training"] is None else f"{record['speedup_training']:.4f}"
+    return (
+        f"{row.round:>5} {row.seconds:>7.2f}  {row.case.name:<28}{'ok' if row.as_expected else 'NOT':<4}"
+        f"{record['verdict'] or record['status']:<15}{record['gradients'] or '':<12}{speedup:<26}{training:<10}"
+        f"{'' if latency is None else format(latency['candidate'], '.4f'):>9} "
+        f"{'' if latency is None else format(latency['baseline'], '.4f'):>9} "
+        f"{'' if peak is None else format(peak / 2**30, '.1f'):>6}  {record['message'].partition(chr(10))[0][:100]}"
+    )
+
+
+def _conclude(rows: list[Row]) -> int:
+    wrong = [row for row in rows if not row.as_expected]
+    print(f"\n{len(rows) - len(wrong)} of {len(rows)} as expected")
+    rounds = sorted({row.round for row in rows})
+    if len(rounds) > 1:
+        first = median(row.seconds for row in rows if row.round == rounds[0])
+        later = median(row.seconds for row in rows if row.round != rounds[0])
+        print(
+            f"median from POST to verdict: {first:.2f} s building, {later:.2f} s from the cache: {first / later:.2f}x"
+        )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Where an evaluation's time goes, and how well its speedup repeats: ``python -m benchmarks.run``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from evaluator.candidate import Candidate, parse_candidate
+from evaluator.config import EvalConfig
+from evaluator.engine import Engine
+from evaluator.evaluation import Evaluation
+from evaluator.problem import Problem, load_problems
+from tests.corpus import Case, load_cases
+
+__all__ = ["main"]
+
+_PROBLEMS = Path(__file__).parent.parent / "reference_models"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One candidate through the engine once. Times in seconds."""
+
+    case: str
+    cached: bool
+    build_s: float
+    evaluate_s: float
+    stage_s: dict[str, float]
+    verdict: str
+    speedup: float | None
+    half_width: float | None
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure every honest candidate of the corpus twice; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda:0 …")
+    parser.add_argument("--size", default="smoke", help="one of the problems' sizes")
+    parser.add_argument("--json", type=Path, help="write everything to this file as well")
+    parser.add_argument("cases", nargs="*", help="cases by name; default: every honest one for the device")
+    options = parser.parse_args(argv)
+    config = EvalConfig(device=options.device, size=options.size)
+    cases = [
+        case
+        for case in load_cases()
+        if (case.name in options.cases if options.cases else case.kind == "honest" and case.runs_on(config.device_kind))
+    ]
+    problems = load_problems(_PROBLEMS)
+    with (
+        tempfile.TemporaryDirectory(prefix="kerneljudge-bench-") as folder,
+        Engine(device=options.device, cache_dir=Path(folder)) as engine,
+    ):
+        environment = dict(engine.environment)
+        print(", ".join(f"{name} {value}" for name, value in environment.items() if isinstance(value, str)))
+        print(
+            f"{'case':<28}{'build':>9}{'cached':>9}{'evaluate':>10}{'speedup':>9}{'±':>8}  repeats within", flush=True
+        )
+        rows: list[Measurement] = []
+        for case in cases:
+            first, second = (_measure(engine, problems[case.problem], case, config) for _ in range(2))
+            print(_line(first, second), flush=True)
+            rows += [first, second]
+    if options.json:
+        report = {"environment": environment, "measurements": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(report, indent=2, default=str))
+    return 0 if all(row.verdict == "passed" for row in rows) else 1
+
+
+def _measure(engine: Engine, problem: Problem, case: Case, config: EvalConfig) -> Measurement:
+    candidate = parse_candidate(code=case.source)
+    assert isinstance(candidate, Candidate), candidate
+    built = engine.build(problem, candidate, config)
+    begin = time.monotonic()
+    evaluation = built.evaluation or engine.evaluate(problem, candidate, config)
+    return Measurement(
+        case=case.name,
+        cached=0 < built.extensions == built.cached,
+        build_s=built.seconds,
+        evaluate_s=time.monotonic() - begin,
+        stage_s=dict(evaluation.stage_s),
+        verdict=evaluation.verdict,
+        speedup=evaluation.speedup,
+        half_width=_half_width(evaluation),
+    )
+
+
+def _half_width(evaluation: Evaluation) -> float | None:
+    interval = evaluation.speedup_interval
+    if interval is None or evaluation.speedup is None:
+        return None
+    return (interval.high - interval.low) / 2 / evaluation.speedup
+
+
+def _line(first: Measurement, second: Measurement) -> str:
+    line = f"{first.case:<28}{first.build_s:>7.1f} s{second.build_s:>7.1f} s{first.evaluate_s:>8.1f} s"
+    if first.speedup is None or second.speedup is None or first.half_width is None:
+        return f"{line}  {first.verdict}, then {second.verdict}"
+    repeats = abs(second.speedup / first.speedup - 1)
+    return f"{line}{first.speedup:>8.2f}x{100 * first.half_width:>6.1f} %  {100 * repeats:.1f} %"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

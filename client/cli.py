@@ -1,0 +1,288 @@
+"""The command ``kerneljudge``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from client import local, render
+from client.http import DEFAULT_URL, Client
+from client.outcomes import emit, finish, say, stderr, turned_into_exits, usage_error
+from client.progress import ProgressLine
+from client.records import SubmissionRecord
+from client.sources import problems_folder, read_given
+from evaluator.config import PRECISIONS, EvalConfig
+from evaluator.evaluation import Status
+from evaluator.problem import Problem, load_problems
+
+__all__ = ["app", "main"]
+
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(
+    name="kerneljudge",
+    help="Judges rewritten PyTorch models: are they right, and how fast?\n\n"
+    "Exit status: 0 passed, 1 the candidate did not pass, 2 bad usage, 3 the fault is ours.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings=_CONTEXT,
+)
+
+File = Annotated[str, typer.Argument(help="Source that defines ModelNew, or a model's answer; - is standard input.")]
+ProblemId = Annotated[str, typer.Option("--problem", "-p", help="The problem's id, see kerneljudge problems list.")]
+AsResponse = Annotated[
+    bool, typer.Option("--response", help="FILE is a raw model answer (as .md and .txt files always are).")
+]
+Size = Annotated[
+    str | None, typer.Option(help="smoke, full, or what the problem has. Default: full on cuda, smoke on cpu.")
+]
+Precision = Annotated[str | None, typer.Option(help=f"{', '.join(PRECISIONS)}. Default: the problem's own.")]
+RequireGradients = Annotated[
+    bool | None,
+    typer.Option(
+        "--require-gradients/--no-require-gradients",
+        help="Whether missing gradients fail. Default: the problem's policy.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else.")]
+Url = Annotated[str, typer.Option(envvar="KERNELJUDGE_URL", help="Where the service is.")]
+ProblemsDir = Annotated[
+    Path | None, typer.Option(help="Folder of problems. Default: KERNELJUDGE_PROBLEMS_DIR, then reference_models.")
+]
+
+
+def main() -> None:
+    """The entry point."""
+    # A termination unwinds, so that whatever a command has started is stopped with it.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    app()
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Default: 8000.", min=1, max=65535)] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Database, queue and cache. Default: .kerneljudge.")] = None,
+    problems_dir: ProblemsDir = None,
+    devices: Annotated[str | None, typer.Option(help="Such as cpu,cuda:0. Default: all of this machine.")] = None,
+    build_slots: Annotated[int | None, typer.Option(help="How many compilations at a time.", min=1)] = None,
+) -> None:
+    """Start the service on this machine: the API, its pages and the workers. Ctrl-C stops it."""
+    # Here and not above: no other command needs to know how processes are supervised.
+    from client.serve import serve as run  # noqa: PLC0415
+
+    with turned_into_exits():
+        status = run(
+            host=host,
+            port=port,
+            data_dir=data_dir,
+            problems_dir=problems_folder(problems_dir),
+            devices=None if devices is None else [name.strip() for name in devices.split(",") if name.strip()],
+            build_slots=build_slots,
+        )
+        raise typer.Exit(status)
+
+
+@app.command("eval")
+def evaluate(
+    file: File,
+    problem: ProblemId,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where there is one, else cpu.")
+    ] = None,
+    size: Size = None,
+    precision: Precision = None,
+    require_gradients: RequireGradients = None,
+    response: AsResponse = False,
+    json_: AsJson = False,
+    log: Annotated[bool, typer.Option("--log", help="Print what the compiler and the candidate printed.")] = False,
+    problems_dir: ProblemsDir = None,
+) -> None:
+    """Evaluate a candidate on this machine; no service is needed."""
+    known: dict[str, str] = {}
+
+    def as_record(message: str) -> None:
+        if json_:
+            emit(local.fault(problem, message, **known))
+
+    with turned_into_exits(as_record):
+        task = _problem(problems_folder(problems_dir), problem)
+        given = read_given(file, is_response=response)
+        config = _config(task, device, size, precision, require_gradients)
+        known.update(device=config.device_kind, size=config.size, precision=config.precision)
+        known.update(problem_version=task.version)
+        with ProgressLine(stderr()) as line:
+            outcome = local.evaluate(task, given.parse(), config, line.show)
+        if log and outcome.log:
+            say(outcome.log.rstrip("\n"))
+        finish(outcome.record, as_json=json_)
+
+
+@app.command()
+def submit(
+    file: File,
+    problem: ProblemId,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow it until it is graded.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: the service decides.")] = None,
+    size: Size = None,
+    precision: Precision = None,
+    require_gradients: RequireGradients = None,
+    response: AsResponse = False,
+    label: Annotated[str | None, typer.Option(help="Your name for it. Default: the file's name.")] = None,
+    author: Annotated[str | None, typer.Option(help="Whom the leaderboard names.")] = None,
+    url: Url = DEFAULT_URL,
+    json_: AsJson = False,
+) -> None:
+    """Hand a candidate in to a service."""
+    known: dict[str, str | None] = {"device": device, "size": size, "precision": precision}
+
+    def as_record(message: str) -> None:
+        if json_:
+            emit(local.fault(problem, message, **known))
+
+    with turned_into_exits(as_record), connect(url) as client:
+        given = read_given(file, is_response=response)
+        record = client.submit(
+            problem,
+            code=given.code,
+            response=given.response,
+            device=device,
+            size=size,
+            precision=precision,
+            require_gradients=require_gradients,
+            label=given.name if label is None else label,
+            author=author,
+        )
+        known.update(id=record["id"])
+        if watch and not Status(record["status"]).final:
+            record = _watch(client, record)
+        if Status(record["status"]).final:
+            finish(record, as_json=json_)
+        if json_:
+            emit(record)
+        else:
+            typer.echo(record["id"])
+            say(f"handed in; follow it at {client.url}{record['links']['page']}")
+
+
+@app.command()
+def leaderboard(
+    problem: Annotated[str | None, typer.Argument(help="The problem's id. Default: every problem.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: the service decides.")] = None,
+    track: Annotated[str, typer.Option(help="inference, or training (forward and backward).")] = "inference",
+    size: Size = None,
+    precision: Precision = None,
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
+    url: Url = DEFAULT_URL,
+    json_: AsJson = False,
+) -> None:
+    """Show who is fastest."""
+    with turned_into_exits(), connect(url) as client:
+        wanted = [problem] if problem is not None else [record["id"] for record in client.problems()]
+        boards = [
+            client.leaderboard(name, device=device, track=track, size=size, precision=precision, limit=limit)
+            for name in wanted
+        ]
+        if json_:
+            emit(boards[0] if problem is not None else {"boards": boards})
+            return
+        for board in boards:
+            render.write(render.leaderboard(board))
+
+
+problems_app = typer.Typer(no_args_is_help=True, help="What can be graded.", context_settings=_CONTEXT)
+app.add_typer(problems_app, name="problems")
+
+OptionalUrl = Annotated[
+    str | None,
+    typer.Option(envvar="KERNELJUDGE_URL", help="Ask this service. Default: the folder of problems on this machine."),
+]
+
+
+@problems_app.command("list")
+def list_problems(url: OptionalUrl = None, problems_dir: ProblemsDir = None, json_: AsJson = False) -> None:
+    """Every problem in one line."""
+    with turned_into_exits():
+        if url is not None and problems_dir is None:
+            with connect(url) as client:
+                records = client.problems()
+        else:
+            records = [local.problem_record(task) for task in load_problems(problems_folder(problems_dir)).values()]
+        if json_:
+            emit({"items": records})
+        else:
+            render.write(render.problem_list(records))
+
+
+@problems_app.command("show")
+def show_problem(
+    problem: Annotated[str, typer.Argument(help="The problem's id.")],
+    url: OptionalUrl = None,
+    problems_dir: ProblemsDir = None,
+    json_: AsJson = False,
+) -> None:
+    """One problem with its sizes, tolerances and reference."""
+    with turned_into_exits():
+        if url is not None and problems_dir is None:
+            with connect(url) as client:
+                record = client.problem(problem)
+        else:
+            record = local.problem_record(_problem(problems_folder(problems_dir), problem))
+        if json_:
+            emit(record)
+        else:
+            render.write(render.problem(record))
+
+
+def connect(url: str) -> Client:
+    """The client that every command talks through."""
+    return Client(url)
+
+
+def _problem(folder: Path, problem_id: str) -> Problem:
+    problems = load_problems(folder)
+    if problem_id not in problems:
+        raise usage_error(f"no problem {problem_id!r} in {folder}; there are {', '.join(problems)}")
+    return problems[problem_id]
+
+
+def _config(
+    problem: Problem, device: str | None, size: str | None, precision: str | None, require_gradients: bool | None
+) -> EvalConfig:
+    device = device or local.default_device()
+    size = size or local.default_size(problem, device)
+    if size not in problem.sizes:
+        raise usage_error(f"problem {problem.id} has no size {size!r}; it has {', '.join(problem.sizes)}")
+    try:
+        return EvalConfig(
+            device=device, size=size, precision=precision or problem.dtype, require_gradients=require_gradients
+        )
+    except ValueError as error:
+        raise usage_error(str(error)) from error
+
+
+def _watch(client: Client, record: SubmissionRecord) -> SubmissionRecord:
+    assert record["id"] is not None
+    try:
+        with ProgressLine(stderr()) as line:
+            for event in client.events(record["id"]):
+                record = event.record
+                line.show(*_step(record))
+    except KeyboardInterrupt:
+        say(f"it goes on being graded: {client.url}{record['links']['page']}")
+        raise
+    return record
+
+
+def _step(record: SubmissionRecord) -> tuple[str, str, float | None]:
+    progress = record["progress"]
+    if progress is not None:
+        return progress["stage"], progress["message"], progress["share"]
+    position = record["queue_position"]
+    return record["status"], "" if position is None else f"number {position} in its queue", None

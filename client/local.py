@@ -1,0 +1,162 @@
+"""Evaluate on this machine, without a service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from client.records import ProblemRecord, SubmissionRecord, blank_record, evaluation_fields
+from evaluator.candidate import Candidate, InvalidSource
+from evaluator.config import PRECISIONS, EvalConfig
+from evaluator.devices import available_devices, has_nvcc
+from evaluator.errors import DeviceUnavailable
+from evaluator.evaluation import Evaluation, Status, Verdict
+from evaluator.problem import Problem
+
+if TYPE_CHECKING:
+    from evaluator.engine import BuildReport, Progress
+
+__all__ = ["Outcome", "default_device", "default_size", "evaluate", "fault", "problem_record"]
+
+Show = Callable[[str, str, float | None], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A record and what the compiler and the candidate printed."""
+
+    record: SubmissionRecord
+    log: str
+
+
+def default_device() -> str:
+    """``cuda`` where this machine has such a device, else ``cpu``."""
+    return "cuda" if any(name.startswith("cuda") for name in available_devices()) else "cpu"
+
+
+def default_size(problem: Problem, device: str) -> str:
+    """``full`` on an accelerator; on a CPU ``smoke``, where the problem has it."""
+    return "smoke" if device == "cpu" and "smoke" in problem.sizes else "full"
+
+
+def evaluate(problem: Problem, candidate: Candidate | InvalidSource, config: EvalConfig, show: Show) -> Outcome:
+    """Compile, judge and measure ``candidate`` here. Raises ``EvaluatorError`` for what is not its fault.
+
+    For a device that this machine lacks the candidate is compiled all the same, so that its compile
+    errors show; if there are none, raises ``DeviceUnavailable``.
+    """
+    started = _now()
+    if isinstance(candidate, InvalidSource):
+        invalid = _invalid(problem, candidate, config)
+        return Outcome(_record(problem, config, invalid, {"submitted": started, "finished": _now()}), "")
+
+    # Here and not above: everything else on the command line does without the evaluator's machinery.
+    from evaluator.engine import Engine  # noqa: PLC0415
+
+    def pass_on(progress: Progress) -> None:
+        show(progress.stage, progress.message, progress.share)
+
+    present = _is_present(config.device)
+    if not present:
+        _refuse_without_compiler(config.device)
+    with Engine(device=config.device if present else None, cache_dir=_cache_dir()) as engine:
+        built = engine.build(problem, candidate, config, progress=pass_on)
+        timeline = {"submitted": started, "built": _now()}
+        evaluation = built.evaluation
+        if evaluation is None:
+            if not present:
+                raise DeviceUnavailable(_no_device(config.device, built))
+            timeline["started"] = _now()
+            evaluation = engine.evaluate(problem, candidate, config, progress=pass_on)
+        record = _record(problem, config, evaluation, {**timeline, "finished": _now()})
+        record["environment"] = dict(evaluation.environment or engine.environment)
+    record["stage_s"] = {"building": built.seconds, **record["stage_s"]}
+    log = evaluation.log
+    return Outcome(record, log if log.startswith(built.log) else built.log + log)
+
+
+def fault(problem: str, message: str, **known: Any) -> SubmissionRecord:
+    """The record of something that could not be graded, through no fault of the candidate's."""
+    return blank_record(problem, status=str(Status.FAILED), message=message, **known)
+
+
+def problem_record(problem: Problem) -> ProblemRecord:
+    """``problem`` as the API shows it."""
+    identity = problem.kernelbench
+    return {
+        "id": problem.id,
+        "version": problem.version,
+        "title": problem.title,
+        "description": problem.description,
+        "dtype": problem.dtype,
+        "sizes": {name: dict(size) for name, size in problem.sizes.items()},
+        "gradient_policy": problem.gradient_policy,
+        "input_domain": problem.input_domain,
+        "tolerances": {precision: asdict(problem.tolerance(precision)) for precision in PRECISIONS},
+        "tags": list(problem.tags),
+        "kernelbench": None if identity is None else asdict(identity),
+        "reference": problem.source,
+    }
+
+
+def _record(problem: Problem, config: EvalConfig, evaluation: Evaluation, timeline: dict[str, str]) -> SubmissionRecord:
+    known = {
+        **evaluation_fields(evaluation),
+        "device": config.device_kind,
+        "status": str(Status.DONE),
+        "require_gradients": config.require_gradients,
+    }
+    record = blank_record(problem.id, **known)
+    record["timeline"] |= timeline
+    return record
+
+
+def _invalid(problem: Problem, invalid: InvalidSource, config: EvalConfig) -> Evaluation:
+    return Evaluation(
+        verdict=Verdict.INVALID_SOURCE,
+        message=invalid.message,
+        problem=problem.id,
+        problem_version=problem.version,
+        device=config.device_kind,
+        size=config.size,
+        precision=config.precision,
+        hints=invalid.hints,
+    )
+
+
+def _is_present(device: str) -> bool:
+    present = available_devices()
+    return device in present or (device == "cuda" and "cuda:0" in present)
+
+
+def _refuse_without_compiler(device: str) -> None:
+    if not has_nvcc():
+        raise DeviceUnavailable(
+            f"this machine has no device {device}, and no nvcc to compile for one; "
+            "evaluate with --device cpu, or hand it in to a service with kerneljudge submit"
+        )
+
+
+def _no_device(device: str, built: BuildReport) -> str:
+    if built.toolchain_gap is not None:
+        compiled = f"it could not be compiled here ({built.toolchain_gap})"
+    elif built.extensions:
+        compiled = f"it compiles ({built.extensions} extension{'s' * (built.extensions != 1)})"
+    else:
+        compiled = "it has no extension to compile"
+    return (
+        f"{compiled}, and this machine has no device {device} to run it on; "
+        "hand it in to a service that has one with kerneljudge submit"
+    )
+
+
+def _cache_dir() -> Path:
+    return Path(os.environ.get("KERNELJUDGE_DATA_DIR") or ".kerneljudge").expanduser().absolute() / "cache"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

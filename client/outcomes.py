@@ -1,0 +1,99 @@
+"""How a command ends: what it prints last, and its exit status.
+
+0: passed, or done. 1: the candidate did not pass. 2: bad usage. 3: the fault is ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from client import render
+from client.errors import ClientError, RequestRefused
+from client.records import SubmissionRecord
+from client.sources import UnusableFile
+from evaluator.errors import EvaluatorError, ProblemError
+from evaluator.evaluation import Status, Verdict
+
+__all__ = ["ExitStatus", "emit", "exit_status", "finish", "say", "stderr", "turned_into_exits", "usage_error"]
+
+Explain = Callable[[str], None]
+
+
+class ExitStatus(IntEnum):
+    """What a shell is told."""
+
+    OK = 0
+    NOT_PASSED = 1
+    USAGE = 2
+    FAULT = 3
+
+
+def stderr() -> Console:
+    """Standard error as it is now; what the user reads while a command works."""
+    return Console(stderr=True)
+
+
+def say(message: str) -> None:
+    """One line for the user, whatever characters are in it."""
+    stderr().print(render.plain(message), markup=False, highlight=False, soft_wrap=True)
+
+
+def emit(content: Mapping[str, Any]) -> None:
+    """Exactly one JSON object on standard output."""
+    # ASCII only: whatever reads it, in whatever encoding, gets what was meant.
+    typer.echo(json.dumps(content, indent=2))
+
+
+def exit_status(record: SubmissionRecord) -> ExitStatus:
+    """0 passed, 1 did not pass, 3 was not graded."""
+    if record["status"] != Status.DONE:
+        return ExitStatus.FAULT
+    return ExitStatus.OK if record["verdict"] == Verdict.PASSED else ExitStatus.NOT_PASSED
+
+
+def finish(record: SubmissionRecord, *, as_json: bool) -> None:
+    """Print the final record and leave with its exit status."""
+    if as_json:
+        emit(record)
+    else:
+        render.write(render.submission(record))
+    raise typer.Exit(exit_status(record))
+
+
+def usage_error(message: str) -> typer.Exit:
+    """Say what is wrong with the command line; raise what this returns."""
+    say(f"kerneljudge: {message}")
+    return typer.Exit(ExitStatus.USAGE)
+
+
+@contextlib.contextmanager
+def turned_into_exits(on_fault: Explain | None = None) -> Iterator[None]:
+    """Ends with the right exit status whatever goes wrong inside; ``on_fault`` hears of what is ours."""
+    try:
+        yield
+    except (UnusableFile, ProblemError) as error:
+        raise usage_error(str(error)) from error
+    except RequestRefused as error:
+        raise usage_error(str(error)) from error
+    except (ClientError, EvaluatorError) as error:
+        _fault(str(error), on_fault)
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except Exception as error:  # noqa: BLE001 - a bug of ours must not look like a verdict (status 1)
+        stderr().print(traceback.format_exc(), markup=False, highlight=False)
+        _fault(f"{type(error).__name__}: {error}", on_fault)
+
+
+def _fault(message: str, on_fault: Explain | None) -> None:
+    say(f"kerneljudge: {message}")
+    if on_fault is not None:
+        on_fault(message)
+    raise typer.Exit(ExitStatus.FAULT) from None

@@ -1,0 +1,177 @@
+"""The records of the HTTP API as typed dictionaries, and the same record for a local evaluation."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, cast
+
+from evaluator.evaluation import Evaluation
+
+__all__ = [
+    "Board",
+    "Interval",
+    "Latency",
+    "LeaderboardEntry",
+    "ProblemRecord",
+    "SubmissionPage",
+    "SubmissionRecord",
+    "blank_record",
+    "evaluation_fields",
+]
+
+
+class Interval(TypedDict):
+    """A two-sided interval."""
+
+    low: float
+    high: float
+    level: float
+
+
+class Latency(TypedDict):
+    """Median latencies in milliseconds."""
+
+    candidate: float
+    baseline: float
+    candidate_outer: float
+    baseline_outer: float
+
+
+class Errors(TypedDict):
+    """Errors against the float64 reference."""
+
+    max_abs: float | None
+    max_rel: float | None
+    reference_max_rel: float | None
+
+
+class Progress(TypedDict):
+    """What is being done right now."""
+
+    stage: str
+    message: str
+    share: float | None
+
+
+class SubmissionRecord(TypedDict):
+    """A submission and, once it is over, its evaluation. A local evaluation has no id and no links."""
+
+    id: str | None
+    status: str
+    verdict: str | None
+    gradients: str | None
+    problem: str
+    problem_version: str | None
+    device: str
+    size: str
+    precision: str
+    baseline: str
+    require_gradients: bool | None
+    label: str | None
+    author: str | None
+    speedup: float | None
+    speedup_interval: Interval | None
+    speedup_training: float | None
+    speedup_training_interval: Interval | None
+    speedup_compiled: float | None
+    latency_ms: Latency | None
+    latency_training_ms: Latency | None
+    roofline_share: float | None
+    errors: Errors
+    peak_memory_bytes: int | None
+    message: str
+    hints: list[str]
+    notes: list[str]
+    details: dict[str, Any]
+    queue_position: int | None
+    attempts: int
+    progress: Progress | None
+    timeline: dict[str, str | None]
+    stage_s: dict[str, float]
+    environment: dict[str, Any]
+    links: dict[str, str]
+
+
+class SubmissionPage(TypedDict):
+    """Submissions, newest first."""
+
+    items: list[SubmissionRecord]
+    next_cursor: str | None
+
+
+class ProblemRecord(TypedDict):
+    """A problem; ``reference`` only where a single one was asked for."""
+
+    id: str
+    version: str
+    title: str
+    description: str
+    dtype: str
+    sizes: dict[str, dict[str, float]]
+    gradient_policy: str
+    input_domain: str
+    tolerances: dict[str, dict[str, float]]
+    tags: list[str]
+    kernelbench: dict[str, Any] | None
+    reference: str
+
+
+class LeaderboardEntry(TypedDict):
+    """One ranked result."""
+
+    rank: int
+    submission: str
+    author: str | None
+    label: str | None
+    speedup: float
+    speedup_interval: Interval | None
+    speedup_training: float | None
+    latency_ms: float | None
+    baseline_ms: float | None
+    gradients: str
+    device: str
+    device_name: str | None
+    source_digest: str
+    submitted: str
+    finished: str
+
+
+class Board(TypedDict):
+    """A leaderboard."""
+
+    problem: str
+    problem_version: str
+    device: str
+    track: str
+    size: str
+    precision: str
+    entries: list[LeaderboardEntry]
+    next_cursor: int | None
+
+
+def blank_record(problem: str, /, **known: Any) -> SubmissionRecord:
+    """A record of the API's form with nothing in it but what is ``known``: no service took part."""
+    record = {
+        **dict.fromkeys(SubmissionRecord.__annotations__),
+        "problem": problem,
+        "baseline": "eager",
+        "errors": {"max_abs": None, "max_rel": None, "reference_max_rel": None},
+        "message": "",
+        "hints": [],
+        "notes": [],
+        "details": {},
+        "attempts": 1,
+        "timeline": dict.fromkeys(("submitted", "built", "started", "finished")),
+        "stage_s": {},
+        "environment": {},
+        "links": {},
+        **known,
+    }
+    return cast(SubmissionRecord, record)
+
+
+def evaluation_fields(evaluation: Evaluation) -> dict[str, Any]:
+    """The fields of a record that an evaluation knows."""
+    found = evaluation.to_dict()
+    for not_in_a_record in ("samples", "log"):
+        del found[not_in_a_record]
+    return {**found, "hints": list(evaluation.hints), "notes": list(evaluation.notes)}

@@ -1,0 +1,160 @@
+"""Records as people read them on a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from client.records import Board, Interval, ProblemRecord, SubmissionRecord
+
+__all__ = ["leaderboard", "plain", "problem", "problem_list", "submission", "write"]
+
+_DASH: Final = "\N{EN DASH}"
+_TIMES: Final = "\N{MULTIPLICATION SIGN}"
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_PIPE_WIDTH: Final = 160
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_STYLES: Final = {"done": "red", "failed": "yellow", "cancelled": "yellow"}
+
+
+def plain(text: str) -> str:
+    """``text`` without characters that steer a terminal: much of it was written by candidates."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def write(content: RenderableType) -> None:
+    """Print on standard output, wide enough where it is no terminal."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPE_WIDTH)
+    console.print(content, markup=False, highlight=False, soft_wrap=True)
+
+
+def submission(record: SubmissionRecord) -> RenderableType:
+    """The outcome first, then why, then the figures, then what may help."""
+    outcome = record["verdict"] if record["verdict"] is not None else record["status"]
+    style = "green" if record["verdict"] == "passed" else _STYLES.get(record["status"], "cyan")
+    where = ", ".join(filter(None, [record["device"], record["size"], record["precision"]]))
+    head = Text.assemble((outcome.replace("_", " "), f"bold {style}"), f"  {plain(record['problem'])} ({where})")
+    parts = [head]
+    if record["message"]:
+        parts.append(_indented(record["message"]))
+    parts.extend(Text(f"  {name:<17} {value}".rstrip()) for name, value in _figures(record).items())
+    parts.extend(_indented(f"note: {note}") for note in record["notes"])
+    parts.extend(_indented(f"hint: {hint}", "bold") for hint in record["hints"])
+    return Group(*parts)
+
+
+def leaderboard(board: Board) -> RenderableType:
+    """One board as a table."""
+    title = f"{board['problem']}, {board['track']}, {board['device']}, {board['size']}, {board['precision']}"
+    if not board["entries"]:
+        return Text(f"{title}: nobody is ranked yet")
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in ("#", "speedup", "95 % interval", "training", "latency", "baseline"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("gradients", "candidate", "author", "device", "submission"):
+        table.add_column(column, overflow="fold")
+    for entry in board["entries"]:
+        cells = (
+            str(entry["rank"]),
+            _times(entry["speedup"]),
+            _interval(entry["speedup_interval"]),
+            _times(entry["speedup_training"]),
+            _milliseconds(entry["latency_ms"]),
+            _milliseconds(entry["baseline_ms"]),
+            entry["gradients"],
+            entry["label"] or _DASH,
+            entry["author"] or _DASH,
+            entry["device_name"] or entry["device"],
+            entry["submission"],
+        )
+        table.add_row(*(Text(plain(cell)) for cell in cells))
+    return table
+
+
+def problem_list(problems: Sequence[ProblemRecord]) -> RenderableType:
+    """Every problem in one line."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("problem", "title", "sizes", "precision", "KernelBench"):
+        table.add_column(column, overflow="fold")
+    for record in problems:
+        identity = record["kernelbench"]
+        known_as = f"level {identity['level']} problem {identity['problem_id']}" if identity else _DASH
+        cells = (record["id"], record["title"], ", ".join(record["sizes"]), record["dtype"], known_as)
+        table.add_row(*(Text(plain(cell)) for cell in cells))
+    return table
+
+
+def problem(record: ProblemRecord) -> RenderableType:
+    """A problem with its reference."""
+    facts = {name: str(record[name]) for name in ("version", "dtype", "gradient_policy", "input_domain")}
+    for name, values in record["sizes"].items():
+        facts[f"size {name}"] = ", ".join(f"{key}={value}" for key, value in values.items())
+    for precision, tolerance in record["tolerances"].items():
+        facts[f"tolerance {precision}"] = f"atol {tolerance['atol']:g}, rtol {tolerance['rtol']:g}"
+    lines = [f"  {name.replace('_', ' '):<20} {value}" for name, value in facts.items()]
+    head = Text.assemble((record["id"], "bold"), f"  {record['title']}")
+    return Group(
+        head, _indented(record["description"]), *map(Text, map(plain, lines)), Text(), Text(record["reference"])
+    )
+
+
+def _figures(record: SubmissionRecord) -> dict[str, str]:
+    figures: dict[str, str] = {}
+    if record["speedup"] is not None:
+        figures["speedup"] = f"{_times(record['speedup'])} {_interval(record['speedup_interval'])}"
+    if record["speedup_training"] is not None:
+        interval = _interval(record["speedup_training_interval"])
+        figures["training speedup"] = f"{_times(record['speedup_training'])} {interval}"
+    if record["gradients"] not in (None, "not_checked"):
+        figures["gradients"] = str(record["gradients"]).replace("_", " ")
+    for name, latency in (("latency", record["latency_ms"]), ("with backward", record["latency_training_ms"])):
+        if latency is not None:
+            figures[name] = f"{_milliseconds(latency['candidate'])}, baseline {_milliseconds(latency['baseline'])}"
+    if record["roofline_share"] is not None:
+        figures["share of roofline"] = f"{100 * record['roofline_share']:.1f} %"
+    errors = record["errors"]
+    if errors["max_abs"] is not None:
+        figures["largest error"] = f"{errors['max_abs']:.3g}"
+    if errors["max_rel"] is not None:
+        own = errors["reference_max_rel"]
+        beside = "" if own is None else f", the reference's own {own:.3g}"
+        figures["relative error"] = f"{errors['max_rel']:.3g}{beside}"
+    if record["peak_memory_bytes"] is not None:
+        figures["peak memory"] = _bytes(record["peak_memory_bytes"])
+    if record["stage_s"]:
+        figures["time"] = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in record["stage_s"].items())
+    return figures
+
+
+def _indented(text: str, style: str = "") -> Text:
+    return Text("\n".join(f"  {line}" for line in plain(text).splitlines()), style)
+
+
+def _times(value: float | None) -> str:
+    return _DASH if value is None else f"{value:.2f}{_TIMES}"
+
+
+def _interval(value: Interval | None) -> str:
+    return "" if value is None else f"({value['low']:.2f} {_DASH} {value['high']:.2f})"
+
+
+def _milliseconds(value: float | None) -> str:
+    if value is None:
+        return _DASH
+    return f"{1000 * value:.1f} us" if value < 0.1 else f"{value:.4g} ms"
+
+
+def _bytes(count: int) -> str:
+    value = float(count)
+    for unit in _UNITS:
+        if value < 1024 or unit == _UNITS[-1]:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    raise AssertionError("the last unit takes everything")

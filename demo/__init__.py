@@ -1,0 +1,1 @@
+"""A demonstration of the whole service on one machine: ``make demo``."""

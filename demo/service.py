@@ -1,0 +1,81 @@
+"""Starting and stopping a whole service on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+__all__ = ["DemoFailed", "running_service"]
+
+_USUAL_PORT: Final = 8000
+_READY_S: Final = 180.0
+_STOPPED_S: Final = 60.0
+_POLL_S: Final = 0.2
+
+
+class DemoFailed(Exception):
+    """The service did not do what the demonstration promises."""
+
+
+@contextlib.contextmanager
+def running_service(folder: Path, *, devices: str) -> Iterator[tuple[str, subprocess.Popen[Any]]]:
+    """``kerneljudge serve`` on a free port, with a data folder of its own; stopped at the end.
+
+    ``devices`` as ``kerneljudge serve --devices`` takes them. Gives the service's URL and its process.
+    Raises ``DemoFailed`` where it does not start, or does not stop cleanly.
+    """
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-c", "from client.cli import main; main()", "serve", "--devices", devices]
+    options = ["--port", str(port), "--data-dir", str(folder / "data")]
+    print(f"$ kerneljudge serve --devices {devices} {' '.join(options)}", flush=True)
+    process = subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL)
+    try:
+        _await_ready(url, process)
+        yield url, process
+    finally:
+        _stop(process)
+
+
+def _free_port() -> int:
+    for port in (_USUAL_PORT, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            free: int = probe.getsockname()[1]
+            return free
+    raise DemoFailed("this machine has no free port")
+
+
+def _await_ready(url: str, process: subprocess.Popen[Any]) -> None:
+    deadline = time.monotonic() + _READY_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise DemoFailed(f"the service ended with exit status {process.returncode} while starting")
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{url}/readyz", timeout=2.0, trust_env=False).is_success:
+                return
+        time.sleep(_POLL_S)
+    raise DemoFailed(f"the service was not ready after {_READY_S:.0f} s")
+
+
+def _stop(process: subprocess.Popen[Any]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        status = process.wait(_STOPPED_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise DemoFailed(f"the service did not stop within {_STOPPED_S:.0f} s") from None
+    if status != 0:
+        raise DemoFailed(f"the service ended with exit status {status}")

@@ -1,0 +1,104 @@
+"""The service keeps to its OpenAPI document, whatever is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import booleans
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from api.app import create_app
+from evaluator.problem import Problem
+from storage.settings import Settings
+from tests.api.conftest import PROBLEMS, LiveServer
+from tests.api.seeds import Seeds
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+]
+EXAMPLES = 100
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory, problems: dict[str, Problem]) -> Iterator[object]:
+    """The document of a served application that has something to show."""
+    config = Settings(data_dir=tmp_path_factory.mktemp("openapi"), problems_dir=PROBLEMS, port=0)
+    live = LiveServer(create_app(config), config)
+    live.start()
+    seeds = Seeds(live.app.state.services.sessions, problems)
+    seeds.passed()
+    seeds.submit()
+    seeds.worker("w", "evaluate", "evaluate.cpu", "cpu")
+    # Waits end at once, whatever was asked for: nobody grades what is handed in here.
+    live.app.state.services.watcher.close()
+    yield schemathesis.openapi.from_url(f"{live.url}/openapi.json")
+    live.stop()
+
+
+def graded(document: schemathesis.BaseSchema) -> str:
+    """The id of a submission that is over."""
+    page = document["/api/v1/submissions"]["GET"].Case(query={"verdict": "passed"}).call().json()
+    return str(page["items"][0]["id"])
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["in order", "out of order"])
+def test_no_request_makes_it_fail_or_answer_outside_its_document(
+    document: schemathesis.BaseSchema, mode: GenerationMode
+) -> None:
+    """For every operation: requests as the document allows them, and such as it does not."""
+    known = [
+        ("path_parameters", "submission_id", graded(document)),
+        ("path_parameters", "problem_id", "relu"),
+        ("query", "problem", "relu"),
+    ]
+    for result in document.get_all_operations():
+        operation = result.ok()
+
+        @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        @given(case=operation.as_strategy(generation_mode=mode), about_known=booleans())
+        def send(case: schemathesis.Case, about_known: bool) -> None:
+            # What is made up is never there: half of the requests are about what is.
+            # (Not of those out of order: it might put in order what was to be refused.)
+            if about_known and mode is GenerationMode.POSITIVE:
+                if isinstance(case.body, dict):
+                    case.body["problem"] = "relu"
+                for where, name, value in known:
+                    if name in (parameters := getattr(case, where) or {}):
+                        parameters[name] = value
+            case.call_and_validate(checks=CHECKS, timeout=30)
+
+        if mode is GenerationMode.POSITIVE or operation.body or operation.query or operation.headers:
+            send()
+    if mode is GenerationMode.POSITIVE:
+        page = document["/api/v1/submissions"]["GET"].Case(query={"problem": "relu", "limit": 200}).call().json()
+        assert len(page["items"]) > EXAMPLES / 10, "hardly any request was in order"
+
+
+@pytest.mark.parametrize("path", ["", "/source", "/log", "/events"])
+def test_answers_about_what_is_there_are_as_documented(document: schemathesis.BaseSchema, path: str) -> None:
+    """The generated requests hardly ever hit on an id that exists."""
+    operation = document[f"/api/v1/submissions/{{submission_id}}{path}"]["GET"]
+    operation.Case(path_parameters={"submission_id": graded(document)}).call_and_validate(checks=CHECKS)
+
+
+@pytest.mark.parametrize("operation", ["/api/v1/leaderboard", "/api/v1/problems/{problem_id}"])
+def test_answers_about_a_problem_are_as_documented(document: schemathesis.BaseSchema, operation: str) -> None:
+    for problem in ("relu", "linear_relu_divide"):
+        where = {"path_parameters": {"problem_id": problem}} if "{" in operation else {"query": {"problem": problem}}
+        document[operation]["GET"].Case(**where).call_and_validate(checks=CHECKS)

@@ -1,0 +1,182 @@
+"""Pages: what they say, and that nothing which somebody typed is markup in them."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import httpx
+import pytest
+
+from api.schemas import IntervalRecord
+from api.words import VERDICTS, interval, milliseconds, size_of, times
+from evaluator.evaluation import Verdict
+from tests.api.seeds import Seeds, failed
+
+DASH = "\N{EN DASH}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>{{7*7}}"""
+
+
+class Outline(HTMLParser):
+    """The tags of a page, and whether each is closed."""
+
+    VOID = frozenset({"meta", "link", "img", "br", "hr", "input"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+
+def page(http: httpx.Client, path: str, status: int = 200) -> str:
+    answer = http.get(path, headers={"Accept": "text/html"})
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    outline = Outline(answer.text)
+    assert "script" not in outline.tags
+    assert not [name for name, _ in outline.attributes if name.startswith("on") or name == "style"]
+    assert outline.tags.count("h1") == 1
+    return answer.text
+
+
+def test_an_empty_service_says_what_to_do_next(http: httpx.Client) -> None:
+    html = page(http, "/")
+    assert html.count("Nobody is ranked here yet") == 2
+    assert "curl -s" in html
+    assert "http://testserver/api/v1/submissions" in html
+    assert "No worker is running" in html
+
+
+def test_the_front_page_ranks_and_lists(http: httpx.Client, seeds: Seeds) -> None:
+    submission_id = seeds.passed(author="ann", label="fused")
+    seeds.evaluate(
+        seeds.submit(label="bad"), failed(seeds.problems["relu"], Verdict.WRONG_OUTPUT, "element (3, 5) is 1, not 0")
+    )
+    seeds.worker("w1", "evaluate", "evaluate.cpu", "cpu")
+    html = page(http, "/")
+    for words in (
+        "fused",
+        "by ann",
+        f"2.00{TIMES}",
+        f"1.50{TIMES}",
+        "a processor",
+        "wrong output",
+        "element (3, 5)",
+        "w1",
+        "alive",
+    ):
+        assert words in html, words
+    assert f'href="/submissions/{submission_id}"' in html
+    assert html.count("Nobody is ranked here yet") == 1
+
+
+def test_the_training_track_is_a_page_of_its_own(http: httpx.Client, seeds: Seeds) -> None:
+    seeds.passed(evaluation={"speedup_training": 7.25})
+    html = page(http, "/?track=training")
+    assert f"7.25{TIMES}" in html
+    assert re.search(r'track=training" aria-current="true"', html)
+
+
+def test_a_size_shows_only_its_own_results(http: httpx.Client, seeds: Seeds) -> None:
+    seeds.passed(label="only at smoke")
+    board, latest = page(http, "/?size=full").split('id="submissions"')
+    assert "only at smoke" not in board
+    assert "only at smoke" in latest
+    page(http, "/?size=%3Cscript%3E")
+
+
+def test_a_submission_page_says_everything_about_it(http: httpx.Client, seeds: Seeds) -> None:
+    evaluation = {"notes": ("below 50 us",), "hints": ("use float4",), "details": {"worst": [1, 2]}}
+    html = page(http, f"/submissions/{seeds.passed(label='fused', author='ann', evaluation=evaluation)}")
+    for words in (
+        "passed", "outputs and gradients match", f"2.00{TIMES}", f"1.90 {DASH} 2.10", "1 ms, baseline 2 ms", "3 GiB",
+        "below 50 us",
+        "use float4", "worst", "class ModelNew", "compiled\nit ran", "a processor", "submitted", "evaluation started",
+    ):  # fmt: skip
+        assert words in html, words
+    assert "http-equiv" not in html
+
+
+@pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.PASSED])
+def test_every_verdict_has_words(http: httpx.Client, seeds: Seeds, verdict: Verdict) -> None:
+    html = page(http, f"/submissions/{seeds.evaluate(seeds.submit(), failed(seeds.problems['relu'], verdict, 'why'))}")
+    assert VERDICTS[verdict] in html
+    assert "why" in html
+
+
+def test_a_waiting_submission_renews_its_page(http: httpx.Client, seeds: Seeds) -> None:
+    submission_id = seeds.submit()
+    html = page(http, f"/submissions/{submission_id}")
+    assert 'http-equiv="refresh"' in html
+    assert "Number 1 in its queue" in html
+    seeds.show(seeds.claim_build(submission_id), "building", "kernel.cpp", 0.5)
+    html = page(http, f"/submissions/{submission_id}")
+    assert "building: kernel.cpp" in html
+    assert 'value="0.5"' in html
+
+
+def test_a_problem_page_shows_rules_and_reference(http: httpx.Client, seeds: Seeds) -> None:
+    seeds.passed(label="fused")
+    html = page(http, "/problems/relu")
+    for words in ("fused", "batch_size = 4096", "level 1, problem 19", "return torch.relu(x)", "0.0001"):
+        assert words in html, words
+
+
+@pytest.mark.parametrize("path", ["/submissions/none", "/problems/none", "/nothing", f"/problems/{HOSTILE}"])
+def test_what_is_not_there_is_a_page_with_a_way_back(http: httpx.Client, path: str) -> None:
+    html = page(http, path, 404)
+    assert 'href="/"' in html
+
+
+def test_nothing_that_was_typed_is_markup(http: httpx.Client, seeds: Seeds) -> None:
+    hostile = {
+        "message": HOSTILE,
+        "notes": (HOSTILE,),
+        "hints": (HOSTILE,),
+        "log": HOSTILE,
+        "details": {HOSTILE: HOSTILE},
+        "environment": {"device_name": HOSTILE, HOSTILE: HOSTILE},
+        "stage_s": {HOSTILE: 1.0},
+    }
+    source = f"class ModelNew: x = '''</code></pre>{HOSTILE}'''"
+    submission_id = seeds.passed(source=source, label=HOSTILE, author=HOSTILE, evaluation=hostile)
+    seeds.worker(HOSTILE, "evaluate", HOSTILE, HOSTILE, device_name=HOSTILE)
+    for path in ("/", "/problems/relu", f"/submissions/{submission_id}"):
+        html = page(http, path)
+        assert "<img" not in html
+        assert "49" not in re.findall(r"onerror=alert\(1\)&gt;(\S\S)", html)
+        assert "&lt;script&gt;" in html
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (times(None), DASH),
+        (times(0.634), f"0.63{TIMES}"),
+        (times(123.4), f"123{TIMES}"),
+        (interval(None), ""),
+        (interval(IntervalRecord(low=0.5, high=1.25, level=0.95)), f"0.50 {DASH} 1.25"),
+        (interval(IntervalRecord(low=0.628, high=0.6334, level=0.95)), f"0.628 {DASH} 0.633"),
+        (milliseconds(0.0123), "12.3 µs"),
+        (milliseconds(1.2345), "1.23 ms"),
+        (milliseconds(2500.0), "2.5 s"),
+        (size_of(None), DASH),
+        (size_of(512), "512 bytes"),
+        (size_of(6 * 2**30), "6 GiB"),
+    ],
+)
+def test_figures_are_short(text: str, wanted: str) -> None:
+    assert text == wanted

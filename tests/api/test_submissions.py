@@ -1,0 +1,266 @@
+"""Handing in, looking up, listing and cancelling."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from api.schemas import SubmissionRecord
+from evaluator.evaluation import Verdict
+from tests.api.conftest import Post, assert_problem, fields
+from tests.api.seeds import SOURCE, Seeds, failed
+
+CONTRACT = {
+    "id", "status", "verdict", "gradients", "problem", "problem_version", "device", "size", "precision", "speedup",
+    "speedup_interval", "speedup_training", "speedup_compiled", "latency_ms", "roofline_share", "errors", "message",
+    "hints", "queue_position", "attempts", "timeline", "environment", "links",
+}  # fmt: skip
+
+
+def test_a_submission_is_accepted_and_can_be_read_back(http: httpx.Client, post: Post) -> None:
+    answer = post(label="mine", author="me", require_gradients=True)
+    assert answer.status_code == 202
+    record = answer.json()
+    assert set(record) >= CONTRACT
+    assert record["status"] == "queued"
+    assert record["queue_position"] == 1
+    assert (record["label"], record["author"], record["require_gradients"]) == ("mine", "me", True)
+    assert answer.headers["location"] == record["links"]["self"]
+    again = http.get(record["links"]["self"])
+    assert again.status_code == 200
+    assert again.json() == record
+
+
+def test_without_a_cuda_worker_the_default_is_the_cpu_at_its_small_size(post: Post) -> None:
+    record = post().json()
+    assert (record["device"], record["size"], record["precision"]) == ("cpu", "smoke", "float32")
+
+
+def test_with_a_cuda_worker_alive_the_default_is_cuda_at_full_size(post: Post, seeds: Seeds) -> None:
+    seeds.worker("w", "evaluate", "evaluate.cuda", "cuda:0")
+    record = post().json()
+    assert (record["device"], record["size"]) == ("cuda", "full")
+
+
+def test_what_is_asked_for_is_not_overridden_by_defaults(post: Post) -> None:
+    record = post(device="cuda", size="smoke", precision="bfloat16", baseline="eager").json()
+    assert (record["device"], record["size"], record["precision"]) == ("cuda", "smoke", "bfloat16")
+
+
+def test_a_model_answer_is_graded_by_its_last_block(http: httpx.Client, post: Post) -> None:
+    answer = f"<think>hm</think> So:\n```python\n{SOURCE}```\nDone."
+    record = post(code=None, response=answer).json()
+    assert record["status"] == "queued"
+    source = http.get(record["links"]["source"])
+    assert source.headers["content-type"] == "text/plain; charset=utf-8"
+    assert source.text.strip() == SOURCE.strip()
+
+
+def test_source_that_is_no_candidate_is_a_verdict_at_once_and_no_error(post: Post) -> None:
+    record = post(code="x = (").json()
+    assert (record["status"], record["verdict"]) == ("done", "invalid_source")
+    assert record["message"]
+
+
+@pytest.mark.parametrize("source", ["class ModelNew:\x00 ...", "class ModelNew: '\x00'", "\x00"])
+def test_nul_characters_are_a_verdict_and_no_fault(post: Post, source: str) -> None:
+    answer = post(code=source, label="a\x00b", author="\x00")
+    assert answer.status_code == 202
+    assert answer.json()["verdict"] == "invalid_source"
+
+
+@pytest.mark.parametrize("field", ["code", "response", "label", "author", "problem", "size"])
+def test_lone_surrogates_are_no_fault(http: httpx.Client, field: str) -> None:
+    given = {} if field == "response" else {"code": SOURCE}
+    content = json.dumps({"problem": "relu", **given, field: "\ud800"})
+    answer = http.post("/api/v1/submissions", content=content, headers={"Content-Type": "application/json"})
+    if field in ("code", "response"):
+        assert answer.json()["verdict"] == "invalid_source"
+    else:
+        assert fields(assert_problem(answer, 422)) == {field}
+
+
+@pytest.mark.parametrize("body", [{}, {"code": None}, {"response": "```\n```"}])
+def test_exactly_one_of_code_and_response(post: Post, body: dict[str, object]) -> None:
+    changes = {"code": SOURCE if "response" in body else None, **body}
+    assert fields(assert_problem(post(**changes), 422)) == {"code", "response"}
+
+
+def test_an_unknown_problem_is_answered_with_the_known_ones(post: Post) -> None:
+    detail = assert_problem(post(problem="rleu"), 404)["detail"]
+    assert detail == "no problem 'rleu'; there are linear_relu_divide, relu"
+
+
+def test_an_unknown_size_is_answered_with_the_known_ones(post: Post) -> None:
+    problem = assert_problem(post(size="medium"), 422)
+    assert fields(problem) == {"size"}
+    assert "full, smoke" in str(problem["detail"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("device", "tpu"),
+        ("device", "cuda:0"),
+        ("precision", "float8"),
+        ("baseline", "slow"),
+        ("require_gradients", "yes"),
+        ("require_gradients", 1),
+        ("label", "x" * 201),
+        ("author", 7),
+        ("code", ["x"]),
+        ("unheard_of", 1),
+        ("problem", None),
+    ],
+)
+def test_a_bad_value_is_refused_and_its_field_named(post: Post, field: str, value: object) -> None:
+    assert fields(assert_problem(post(**{field: value}), 422)) == {field}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"\xff\xfe",
+        b'{"problem": "relu", "code": ' + b"9" * 5000 + b"}",
+        b"[" * 100_000,
+        b'{"problem": NaN, "code": Infinity}',
+    ],
+)
+def test_a_body_that_is_no_request_is_refused(http: httpx.Client, content: bytes) -> None:
+    answer = http.post("/api/v1/submissions", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert_problem(answer, answer.status_code)
+
+
+def test_a_form_is_not_json(http: httpx.Client) -> None:
+    assert_problem(http.post("/api/v1/submissions", data={"problem": "relu"}), 422)
+
+
+@pytest.mark.parametrize("wait", ["-1", "301", "nan", "inf", "soon", "9" * 400])
+def test_a_bad_wait_is_refused(post: Post, wait: str) -> None:
+    assert fields(assert_problem(post({"wait": wait}), 422)) == {"wait"}
+
+
+def test_an_idempotency_key_makes_one_submission_of_two_requests(post: Post) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    first, second = post(headers=key), post(headers=key)
+    assert first.json()["id"] == second.json()["id"]
+    assert "idempotency-replayed" not in first.headers
+    assert second.headers["idempotency-replayed"] == "true"
+
+
+def test_an_idempotency_key_is_not_used_for_another_content(post: Post) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    post(headers=key)
+    assert_problem(post(headers=key, label="other"), 409)
+
+
+def test_an_idempotency_key_still_leads_to_the_first_one_when_the_default_device_has_changed(
+    post: Post, seeds: Seeds
+) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    first = post(headers=key).json()
+    seeds.worker("w", "evaluate", "evaluate.cuda", "cuda:0")
+    assert post(headers=key).json()["id"] == first["id"]
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201])
+def test_an_idempotency_key_has_a_bounded_length(post: Post, key: str) -> None:
+    assert fields(assert_problem(post(headers={"Idempotency-Key": key}), 422)) == {"idempotency-key"}
+
+
+def test_submissions_are_listed_newest_first_in_pages(http: httpx.Client, seeds: Seeds) -> None:
+    ids = [seeds.submit() for _ in range(5)]
+    seen: list[str] = []
+    cursor = None
+    while True:
+        params = {"limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = http.get("/api/v1/submissions", params=params).json()
+        seen += [record["id"] for record in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert sorted(seen) == sorted(ids)
+    assert seen == sorted(seen, reverse=True)
+
+
+def test_the_list_is_filtered_by_every_condition(http: httpx.Client, seeds: Seeds) -> None:
+    wanted = seeds.passed(author="ann", label="fast")
+    seeds.submit(author="bob", label="slow", problem="linear_relu_divide")
+    for name, value in {
+        "problem": "relu", "device": "cpu", "status": "done", "verdict": "passed", "author": "ann", "label": "fast",
+    }.items():  # fmt: skip
+        items = http.get("/api/v1/submissions", params={name: value}).json()["items"]
+        expected = 2 if name == "device" else 1
+        assert len(items) == expected, name
+        assert wanted in [record["id"] for record in items]
+    assert http.get("/api/v1/submissions", params={"author": "\x00"}).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("limit", "0"), ("limit", "201"), ("limit", "9" * 50), ("status", "lost"), ("verdict", "good"), ("device", "x")],
+)
+def test_a_bad_condition_is_refused_and_named(http: httpx.Client, name: str, value: str) -> None:
+    assert fields(assert_problem(http.get("/api/v1/submissions", params={name: value}), 422)) == {name}
+
+
+@pytest.mark.parametrize("suffix", ["", "/source", "/log", "/events"])
+@pytest.mark.parametrize("identity", ["sub_none", "%00", "%ff", "a%20b"])
+def test_what_does_not_exist_is_not_found(http: httpx.Client, suffix: str, identity: str) -> None:
+    assert_problem(http.get(f"/api/v1/submissions/{identity}{suffix}"), 404)
+
+
+def test_a_graded_submission_shows_its_figures(http: httpx.Client, seeds: Seeds) -> None:
+    record = http.get(f"/api/v1/submissions/{seeds.passed()}").json()
+    SubmissionRecord.model_validate(record)
+    assert (record["status"], record["verdict"], record["gradients"]) == ("done", "passed", "match")
+    assert record["speedup"] == 2.0
+    assert record["speedup_interval"] == {"low": 1.9, "high": 2.1, "level": 0.95}
+    assert record["latency_ms"]["candidate"] == 1.0
+    assert record["environment"] == {"device_name": "a processor"}
+    assert record["stage_s"] == {"building": 0.25}
+    assert all(record["timeline"].values())
+    assert "samples" not in record
+
+
+def test_the_log_holds_what_was_printed(http: httpx.Client, seeds: Seeds) -> None:
+    assert http.get(f"/api/v1/submissions/{seeds.passed()}/log").text == "compiled\nit ran\n"
+
+
+def test_a_failed_candidate_is_shown_with_its_message_and_no_speedup(http: httpx.Client, seeds: Seeds) -> None:
+    evaluation = failed(seeds.problems["relu"], Verdict.WRONG_OUTPUT, "element (3, 5) is 1, not 0", hints=("look",))
+    record = http.get(f"/api/v1/submissions/{seeds.evaluate(seeds.submit(), evaluation)}").json()
+    assert (record["verdict"], record["speedup"]) == ("wrong_output", None)
+    assert record["message"] == "element (3, 5) is 1, not 0"
+    assert record["hints"] == ["look"]
+
+
+def test_progress_is_shown_while_it_is_worked_on(http: httpx.Client, seeds: Seeds) -> None:
+    submission_id = seeds.submit()
+    seeds.show(seeds.claim_build(submission_id), "building", "kernel.cpp", 0.5)
+    record = http.get(f"/api/v1/submissions/{submission_id}").json()
+    assert record["status"] == "building"
+    assert record["progress"] == {"stage": "building", "message": "kernel.cpp", "share": 0.5}
+    assert record["queue_position"] is None
+
+
+def test_a_waiting_submission_is_cancelled(http: httpx.Client, seeds: Seeds) -> None:
+    submission_id = seeds.submit()
+    answer = http.delete(f"/api/v1/submissions/{submission_id}")
+    assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+    assert http.get(f"/api/v1/submissions/{submission_id}").json()["status"] == "cancelled"
+
+
+def test_a_finished_submission_stays_as_it_is(http: httpx.Client, seeds: Seeds) -> None:
+    assert http.delete(f"/api/v1/submissions/{seeds.passed()}").json()["status"] == "done"
+
+
+def test_what_does_not_exist_cannot_be_cancelled(http: httpx.Client) -> None:
+    assert_problem(http.delete("/api/v1/submissions/none"), 404)

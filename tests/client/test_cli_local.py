@@ -1,0 +1,163 @@
+"""The commands that need no service: evaluations of real candidates, and problems."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from client import cli as commands
+from client.records import SubmissionRecord
+from evaluator.devices import has_nvcc
+from evaluator.errors import InfrastructureFault
+from tests.client.conftest import CANDIDATES, PROBLEMS, Cli
+
+ABSENT = "cuda:99"
+
+
+def test_a_good_candidate_is_status_0_with_its_figures(cli: Cli) -> None:
+    argv = ["eval", CANDIDATES / "relu_honest_plain" / "candidate.py", "--problem", "relu", "--device", "cpu", "--json"]
+    result = cli(*argv, "--problems-dir", PROBLEMS)
+    assert result.exit_code == 0, result.stderr
+    record = json.loads(result.stdout)
+    assert set(record) == set(SubmissionRecord.__annotations__)
+    assert (record["status"], record["verdict"], record["gradients"]) == ("done", "passed", "match")
+    assert (record["device"], record["size"]) == ("cpu", "smoke")
+    assert record["speedup_interval"]["low"] <= record["speedup"] <= record["speedup_interval"]["high"]
+    assert record["environment"]["torch"]
+    assert all(record["timeline"].values())
+    assert "verifying" in result.stderr
+
+
+def test_a_wrong_candidate_is_status_1_and_told_where(cli: Cli) -> None:
+    answer = "```python\n" + (CANDIDATES / "relu_abs" / "candidate.py").read_text() + "```\n"
+    result = cli("eval", "-", "--response", "-p", "relu", "--device", "cpu", "--problems-dir", PROBLEMS, stdin=answer)
+    assert result.exit_code == 1, result.stderr
+    assert "wrong output  relu (cpu, smoke, float32)" in result.stdout
+    assert "expected" in result.stdout
+
+
+def test_what_is_no_candidate_is_status_1_without_any_machinery(cli: Cli) -> None:
+    begin = time.monotonic()
+    result = cli("eval", "-", "-p", "relu", "--problems-dir", PROBLEMS, "--json", stdin="x = (\n")
+    assert result.exit_code == 1
+    record = json.loads(result.stdout)
+    assert (record["verdict"], record["problem_version"] is not None) == ("invalid_source", True)
+    assert result.stderr == ""
+    assert time.monotonic() - begin < 2
+
+
+def test_without_the_device_a_good_candidate_cannot_be_judged(cli: Cli) -> None:
+    candidate = CANDIDATES / "relu_honest_plain" / "candidate.py"
+    argv = ["eval", candidate, "-p", "relu", "--device", ABSENT, "--problems-dir", PROBLEMS, "--json"]
+    result = cli(*argv)
+    assert result.exit_code == 3
+    record = json.loads(result.stdout)
+    assert (record["status"], record["verdict"], record["size"]) == ("failed", None, "full")
+    assert f"no device {ABSENT}" in record["message"]
+    assert "kerneljudge submit" in record["message"]
+
+
+def test_without_the_device_compile_errors_are_reported_all_the_same(cli: Cli) -> None:
+    candidate = CANDIDATES / "relu_compile_error_cpp" / "candidate.py"
+    result = cli("eval", candidate, "-p", "relu", "--device", ABSENT, "--problems-dir", PROBLEMS)
+    if has_nvcc():
+        assert result.exit_code == 1, result.stderr
+        assert "compile error" in result.stdout
+    else:
+        assert result.exit_code == 3
+        assert "no nvcc" in result.stderr
+
+
+def test_a_broken_machine_is_status_3(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    candidate = CANDIDATES / "relu_honest_plain" / "candidate.py"
+    result = cli("eval", candidate, "-p", "relu", "--device", "cpu", "--problems-dir", PROBLEMS)
+    assert result.exit_code == 3
+    assert "no C++ compiler" in result.stderr
+
+
+@pytest.mark.parametrize("fault", [InfrastructureFault("the judge died"), ZeroDivisionError("a bug")])
+def test_a_fault_of_ours_never_looks_like_a_verdict(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def broken(*_args: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(commands.local, "evaluate", broken)
+    result = cli("eval", "-", "-p", "relu", "--problems-dir", PROBLEMS, "--json", stdin="class ModelNew: ...")
+    assert result.exit_code == 3
+    assert str(fault) in json.loads(result.stdout)["message"]
+    assert str(fault) in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["-", "-p", "rleu", "--problems-dir", PROBLEMS], "there are linear_relu_divide, relu"),
+        (["-", "-p", "relu", "--problems-dir", "none"], "no folder of problems at none"),
+        (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--size", "huge"], "it has full, smoke"),
+        (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--device", "tpu"], "not 'tpu'"),
+        (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--precision", "int4"], "not 'int4'"),
+        (["none.py", "-p", "relu", "--problems-dir", PROBLEMS], "cannot read none.py"),
+    ],
+)
+def test_bad_usage_is_status_2_and_says_why(cli: Cli, argv: list[object], words: str) -> None:
+    result = cli("eval", *argv, "--json", stdin="class ModelNew: ...")
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stdout == ""
+
+
+def test_problems_are_listed_and_shown_without_a_service(cli: Cli) -> None:
+    listed = cli("problems", "list", "--problems-dir", PROBLEMS)
+    assert listed.exit_code == 0
+    assert "level 1 problem 19" in listed.stdout
+    shown = cli("problems", "show", "relu", "--problems-dir", PROBLEMS)
+    for words in ("batch_size=4096", "return torch.relu(x)", "atol 0.0001"):
+        assert words in shown.stdout
+    record = json.loads(cli("problems", "show", "relu", "--problems-dir", PROBLEMS, "--json").stdout)
+    assert record["sizes"]["smoke"] == {"batch_size": 64, "dim": 16384}
+    assert cli("problems", "show", "rleu", "--problems-dir", PROBLEMS).exit_code == 2
+
+
+def test_problems_are_found_from_any_folder(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "linear_relu_divide" in cli("problems", "list").stdout
+    (tmp_path / "reference_models").mkdir()
+    assert "no problem in reference_models" in cli("problems", "list").stderr
+    monkeypatch.setenv("KERNELJUDGE_PROBLEMS_DIR", str(PROBLEMS))
+    assert "linear_relu_divide" in cli("problems", "list").stdout
+
+
+def test_the_command_is_installed_and_explains_itself() -> None:
+    command = Path(sys.executable).with_name("kerneljudge")
+    for argv in (["--help"], ["eval", "--help"], ["submit", "-h"], ["problems", "--help"], ["serve", "--help"]):
+        result = subprocess.run([command, *argv], capture_output=True, text=True, timeout=60)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "Usage" in result.stdout
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_evaluation_that_is_stopped_is_no_verdict_and_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    candidate = CANDIDATES / "relu_honest_plain" / "candidate.py"
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    argv = [sys.executable, "-m", "client", "eval", candidate, "-p", "relu", "--problems-dir", PROBLEMS]
+    process = subprocess.Popen(argv, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "verifying" in line or "sampling" in line:
+            break
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == status
+    assert list(scratch.iterdir()) == []

@@ -1,0 +1,194 @@
+"""The commands that talk to a service."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from client.records import SubmissionRecord
+from evaluator.evaluation import Verdict
+from tests.api.seeds import SOURCE, Seeds, failed, passed
+from tests.client.conftest import Cli
+
+
+@pytest.fixture
+def candidate(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def grade_soon(seeds: Seeds, verdict: Verdict = Verdict.PASSED) -> threading.Thread:
+    """Grades the first submission that comes in, as a worker would."""
+    evaluation = passed(seeds.problems["relu"])
+    if verdict is not Verdict.PASSED:
+        evaluation = failed(seeds.problems["relu"], verdict, "element (3, 5) is 1, not 0", hints=("look closer",))
+
+    def grade() -> None:
+        from storage.submissions import Submissions
+
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with seeds.sessions() as session:
+                items = Submissions(session).page().items
+            if items:
+                seeds.evaluate(items[0].id, evaluation)
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=grade)
+    thread.start()
+    return thread
+
+
+def test_submit_prints_the_id_and_where_to_look(online: Cli, candidate: Path) -> None:
+    result = online("submit", candidate, "--problem", "relu")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("sub_")
+    assert len(result.stdout.split()) == 1
+    assert f"http://testserver/submissions/{result.stdout.strip()}" in result.stderr
+
+
+def test_submit_watches_until_the_verdict(online: Cli, candidate: Path, seeds: Seeds) -> None:
+    grader = grade_soon(seeds)
+    result = online("submit", candidate, "-p", "relu", "--watch")
+    grader.join()
+    assert result.exit_code == 0
+    assert "passed  relu (cpu, smoke, float32)" in result.stdout
+    assert "2.00" in result.stdout
+
+
+def test_a_candidate_that_did_not_pass_is_status_1(online: Cli, candidate: Path, seeds: Seeds) -> None:
+    grader = grade_soon(seeds, Verdict.WRONG_OUTPUT)
+    result = online("submit", candidate, "-p", "relu", "--watch")
+    grader.join()
+    assert result.exit_code == 1
+    for words in ("wrong output", "element (3, 5) is 1, not 0", "hint: look closer"):
+        assert words in result.stdout
+
+
+def test_json_is_one_object_and_nothing_else(online: Cli, candidate: Path, seeds: Seeds) -> None:
+    grader = grade_soon(seeds)
+    result = online("submit", candidate, "-p", "relu", "--watch", "--json")
+    grader.join()
+    record = json.loads(result.stdout)
+    assert set(record) == set(SubmissionRecord.__annotations__)
+    assert (result.exit_code, record["verdict"], record["label"]) == (0, "passed", "mine.py")
+
+
+def test_every_option_of_submit_reaches_the_service(online: Cli, candidate: Path) -> None:
+    result = online(
+        "submit", candidate, "-p", "linear_relu_divide", "--device", "cuda", "--size", "smoke", "--precision",
+        "bfloat16", "--no-require-gradients", "--label", "l", "--author", "a", "--json",
+    )  # fmt: skip
+    record = json.loads(result.stdout)
+    wanted = {
+        "problem": "linear_relu_divide", "device": "cuda", "size": "smoke", "precision": "bfloat16",
+        "require_gradients": False, "label": "l", "author": "a", "status": "queued",
+    }  # fmt: skip
+    assert record | wanted == record
+
+
+def test_source_that_is_no_candidate_is_status_1_at_once(online: Cli) -> None:
+    result = online("submit", "-", "-p", "relu", stdin="x = 1\n")
+    assert result.exit_code == 1
+    assert "invalid source" in result.stdout
+
+
+@pytest.mark.parametrize(("name", "flags"), [("a.md", []), ("a.txt", []), ("a.py", ["--response"])])
+def test_an_answer_is_handed_in_as_an_answer(online: Cli, tmp_path: Path, name: str, flags: list[str]) -> None:
+    (tmp_path / name).write_text(f"Sure:\n```python\n{SOURCE}```\n")
+    record = json.loads(online("submit", tmp_path / name, "-p", "relu", "--json", *flags).stdout)
+    assert record["status"] == "queued"
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["submit", "none.py", "-p", "relu"], "cannot read none.py"),
+        (["submit", ".", "-p", "relu"], "Is a directory"),
+        (["submit", "mine.py", "-p", "rleu"], "there are linear_relu_divide, relu"),
+        (["submit", "mine.py", "-p", "relu", "--size", "huge"], "full, smoke"),
+        (["submit", "mine.py", "-p", "relu", "--device", "tpu"], "device"),
+        (["submit", "mine.py"], "--problem"),
+        (["submit", "mine.py", "-p", "relu", "--colour"], "--colour"),
+        (["leaderboard", "rleu"], "there are linear_relu_divide, relu"),
+        (["leaderboard", "relu", "--track", "x"], "track"),
+        (["problems", "show", "rleu", "--url", "http://testserver"], "there are linear_relu_divide, relu"),
+        (["explode"], "explode"),
+    ],
+)
+def test_bad_usage_is_status_2_and_says_why(online: Cli, candidate: Path, argv: list[str], words: str) -> None:
+    result = online(*argv)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_file_that_is_no_text_is_bad_usage(online: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(b"\xff\xfe")
+    result = online("submit", tmp_path / "a.py", "-p", "relu")
+    assert result.exit_code == 2
+    assert "not UTF-8" in result.stderr
+
+
+def test_a_service_that_is_away_is_our_fault(cli: Cli, candidate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("client.http._RETRIES", 0)
+    monkeypatch.setattr("client.http._FIRST_PAUSE_S", 0.0)
+    result = cli("submit", candidate, "-p", "relu", "--url", "http://127.0.0.1:9", "--json")
+    assert result.exit_code == 3
+    record = json.loads(result.stdout)
+    assert set(record) == set(SubmissionRecord.__annotations__)
+    assert (record["status"], record["verdict"]) == ("failed", None)
+    assert "cannot reach http://127.0.0.1:9" in record["message"]
+    assert cli("leaderboard", "--url", "http://127.0.0.1:9").exit_code == 3
+
+
+def test_a_submission_that_was_cancelled_got_no_verdict(online: Cli, candidate: Path, seeds: Seeds) -> None:
+    def cancel() -> None:
+        from storage.submissions import Submissions
+
+        while True:
+            with seeds.sessions.begin() as session:
+                for item in Submissions(session).page().items:
+                    Submissions(session).cancel(item.id)
+                    return
+            time.sleep(0.05)
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    result = online("submit", candidate, "-p", "relu", "--watch")
+    canceller.join()
+    assert result.exit_code == 3
+    assert "cancelled" in result.stdout
+
+
+def test_the_leaderboard_is_a_table(online: Cli, seeds: Seeds) -> None:
+    seeds.passed(label="fused", author="ann")
+    result = online("leaderboard", "relu")
+    assert result.exit_code == 0
+    for words in ("fused", "ann", "2.00", "a processor"):
+        assert words in result.stdout
+    everything = online("leaderboard").stdout
+    assert "linear_relu_divide, inference, cpu, smoke, float32: nobody is ranked yet" in everything
+
+
+def test_the_leaderboard_as_json(online: Cli, seeds: Seeds) -> None:
+    seeds.passed(label="fused")
+    board = json.loads(online("leaderboard", "relu", "--json", "--track", "training").stdout)
+    assert (board["track"], board["entries"][0]["speedup"]) == ("training", 1.5)
+    boards = json.loads(online("leaderboard", "--json", "--device", "cuda", "--size", "smoke").stdout)["boards"]
+    assert [(board["problem"], board["device"], board["size"]) for board in boards] == [
+        ("linear_relu_divide", "cuda", "smoke"),
+        ("relu", "cuda", "smoke"),
+    ]
+
+
+def test_problems_come_from_the_service_where_one_is_named(online: Cli) -> None:
+    result = online("problems", "list", "--url", "http://testserver", "--json")
+    assert [item["id"] for item in json.loads(result.stdout)["items"]] == ["linear_relu_divide", "relu"]
+    assert "class Model" in online("problems", "show", "relu", "--url", "http://testserver").stdout

@@ -1,0 +1,192 @@
+"""The HTTP client against the real application."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import httpx
+import pytest
+
+from api.schemas import Board as ApiBoard
+from api.schemas import LeaderboardEntry as ApiEntry
+from api.schemas import ProblemRecord as ApiProblem
+from api.schemas import SubmissionPage as ApiPage
+from api.schemas import SubmissionRecord as ApiSubmission
+from client.errors import NoAnswer, RequestRefused, ServiceUnreachable
+from client.http import Client
+from client.records import Board, LeaderboardEntry, ProblemRecord, SubmissionPage, SubmissionRecord, blank_record
+from tests.api.inmemory import AppTransport
+from tests.api.seeds import SOURCE, Seeds, passed
+from tests.client.conftest import URL, Flaky, Pauses
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (SubmissionRecord, ApiSubmission),
+        (ProblemRecord, ApiProblem),
+        (LeaderboardEntry, ApiEntry),
+        (Board, ApiBoard),
+        (SubmissionPage, ApiPage),
+    ],
+)
+def test_records_have_the_fields_of_the_api(ours: type, theirs: type) -> None:
+    assert set(ours.__annotations__) == set(getattr(theirs, "model_fields"))  # noqa: B009 - theirs is any model
+
+
+def test_a_record_that_no_service_made_has_every_field() -> None:
+    assert set(blank_record("relu")) == set(SubmissionRecord.__annotations__)
+
+
+def test_a_submission_is_handed_in_with_everything_that_was_given(service: Client) -> None:
+    record = service.submit(
+        "relu",
+        code=SOURCE,
+        device="cuda",
+        size="smoke",
+        precision="float16",
+        require_gradients=False,
+        label="l",
+        author="a",
+    )
+    assert (record["device"], record["size"], record["precision"]) == ("cuda", "smoke", "float16")
+    assert (record["require_gradients"], record["label"], record["author"]) == (False, "l", "a")
+    assert service.get(str(record["id"]))["id"] == record["id"]
+    assert service.source(str(record["id"])) == SOURCE
+    assert service.submissions(label="l")["items"][0]["id"] == record["id"]
+    assert service.cancel(str(record["id"]))["status"] == "cancelled"
+
+
+def test_a_model_answer_is_handed_in_as_one(service: Client) -> None:
+    record = service.submit("relu", response=f"```python\n{SOURCE}```")
+    assert service.source(str(record["id"])).strip() == SOURCE.strip()
+
+
+def test_what_the_service_knows_is_read(service: Client, seeds: Seeds) -> None:
+    submission_id = seeds.passed()
+    seeds.worker("w", "build", "build", None)
+    assert [record["id"] for record in service.problems()] == ["linear_relu_divide", "relu"]
+    assert "class Model" in service.problem("relu")["reference"]
+    board = service.leaderboard("relu", device="cpu", size="smoke", precision="float32")
+    assert [entry["submission"] for entry in board["entries"]] == [submission_id]
+    assert service.workers()[0]["id"] == "w"
+    assert service.log(submission_id) == "compiled\nit ran\n"
+
+
+def test_waiting_returns_the_verdict(service: Client, seeds: Seeds) -> None:
+    submission_id = seeds.submit()
+    timer = threading.Timer(0.3, seeds.evaluate, (submission_id, passed(seeds.problems["relu"])))
+    timer.start()
+    assert service.wait(submission_id, timeout_s=60)["verdict"] == "passed"
+    timer.join()
+
+
+def test_waiting_has_an_end(service: Client, seeds: Seeds) -> None:
+    begin = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"still queued after 0\.3 s"):
+        service.wait(seeds.submit(), timeout_s=0.3)
+    assert time.monotonic() - begin < 5
+
+
+def test_events_end_with_the_last_record(service: Client, seeds: Seeds) -> None:
+    events = list(service.events(seeds.passed()))
+    assert [event.name for event in events] == ["done"]
+    assert events[0].record["verdict"] == "passed"
+
+
+def test_a_stream_that_breaks_is_asked_for_again(transport: AppTransport, seeds: Seeds, pauses: Pauses) -> None:
+    flaky = Flaky(
+        transport,
+        httpx.ReadError("gone"),
+        httpx.Response(200, text=": ping\n\nevent: progr"),
+        httpx.Response(503, json={}),
+    )
+    with Client(URL, transport=flaky, sleep=pauses) as service:
+        assert [event.name for event in service.events(seeds.passed())] == ["done"]
+    assert len(pauses) == 3
+
+
+def test_a_stream_that_keeps_breaking_is_given_up(transport: AppTransport, pauses: Pauses) -> None:
+    flaky = Flaky(transport, *(httpx.ConnectError("gone") for _ in range(9)))
+    with (
+        Client(URL, transport=flaky, sleep=pauses, retries=3) as service,
+        pytest.raises(ServiceUnreachable, match="keeps breaking"),
+    ):
+        list(service.events("x"))
+    assert len(flaky.requests) == 4
+
+
+def test_events_of_nothing_are_refused(service: Client) -> None:
+    with pytest.raises(RequestRefused, match="no submission"):
+        list(service.events("none"))
+
+
+def test_a_refusal_names_the_fields(service: Client) -> None:
+    with pytest.raises(RequestRefused, match="full, smoke") as refused:
+        service.submit("relu", code=SOURCE, size="huge")
+    assert refused.value.status == 422
+    assert set(refused.value.fields) == {"size"}
+    with pytest.raises(RequestRefused, match="there are linear_relu_divide, relu"):
+        service.submit("rleu", code=SOURCE)
+
+
+@pytest.mark.parametrize("identity", ["a/b", "../problems", "%2e%2e", "a?b=c", "ü", "\ud800"])
+def test_an_id_stays_one_part_of_the_path(service: Client, identity: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        service.get(identity)
+    assert refused.value.status == 404
+
+
+def test_a_busy_service_is_asked_again_when_it_says(transport: AppTransport, pauses: Pauses) -> None:
+    flaky = Flaky(
+        transport,
+        httpx.Response(429, headers={"Retry-After": "7"}),
+        httpx.Response(503, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
+        httpx.Response(503),
+    )
+    with Client(URL, transport=flaky, sleep=pauses) as service:
+        assert service.submit("relu", code=SOURCE)["status"] == "queued"
+    assert pauses[0] == 7
+    assert len(pauses) == 3
+
+
+def test_a_submission_that_was_sent_twice_is_one(transport: AppTransport, pauses: Pauses) -> None:
+    class AnswerLost(Flaky):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            answer = self.inner.handle_request(request)
+            return answer if self.failures == [] else super().handle_request(request)
+
+    flaky = AnswerLost(transport, httpx.ReadError("the answer was lost"))
+    with Client(URL, transport=flaky, sleep=pauses) as service:
+        record = service.submit("relu", code=SOURCE)
+        assert [item["id"] for item in service.submissions()["items"]] == [record["id"]]
+
+
+def test_a_service_that_stays_away_is_given_up(transport: AppTransport, pauses: Pauses) -> None:
+    for failure in (httpx.ConnectError("refused"), httpx.Response(503)):
+        flaky = Flaky(transport, *[failure] * 9)
+        with Client(URL, transport=flaky, sleep=pauses, retries=2) as service, pytest.raises(ServiceUnreachable):
+            service.problems()
+        assert len(flaky.requests) == 3
+
+
+def test_a_fault_of_the_service_is_not_tried_again(transport: AppTransport, pauses: Pauses) -> None:
+    flaky = Flaky(transport, httpx.Response(500, text="oops"))
+    with Client(URL, transport=flaky, sleep=pauses) as service, pytest.raises(ServiceUnreachable, match="500"):
+        service.problems()
+    assert pauses == []
+
+
+@pytest.mark.parametrize("text", ["<html>hello</html>", "[]", ""])
+def test_another_service_is_recognised(transport: AppTransport, text: str) -> None:
+    with (
+        Client(URL, transport=Flaky(transport, httpx.Response(200, text=text))) as service,
+        pytest.raises(NoAnswer, match="is it a kerneljudge service"),
+    ):
+        service.problems()
+
+
+def test_nothing_listening_is_unreachable(pauses: Pauses) -> None:
+    with Client("http://127.0.0.1:9", sleep=pauses, retries=1) as service, pytest.raises(ServiceUnreachable):
+        service.problems()

@@ -1,0 +1,92 @@
+"""What people read on a terminal."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from client import progress, render
+from client.progress import ProgressLine
+from client.records import SubmissionRecord, blank_record
+
+
+def shown(record: SubmissionRecord) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(render.submission(record), markup=False, soft_wrap=True)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def record(**known: Any) -> SubmissionRecord:
+    return blank_record("relu", **{"status": "done", "device": "cpu", "size": "smoke", "precision": "float32"} | known)
+
+
+def test_a_passed_record_shows_every_figure() -> None:
+    latency = {"candidate": 1.0, "baseline": 2.0, "candidate_outer": 1.1, "baseline_outer": 2.1}
+    text = shown(
+        record(
+            verdict="passed",
+            gradients="match",
+            speedup=2.0,
+            speedup_interval={"low": 1.9, "high": 2.1, "level": 0.95},
+            speedup_training=0.5,
+            latency_ms=latency,
+            latency_training_ms=latency | {"candidate": 0.05},
+            roofline_share=0.42,
+            errors={"max_abs": 1e-7, "max_rel": 2e-7, "reference_max_rel": 1e-7},
+            peak_memory_bytes=3 * 2**30,
+            stage_s={"building": 0.25},
+            notes=["below 50 us"],
+        )
+    )
+    for words in (
+        "passed  relu (cpu, smoke, float32)", "(1.90", "0.50", "1 ms, baseline 2 ms", "50.0 us", "42.0 %", "1e-07",
+        "the reference's own 1e-07", "3 GiB", "building 0.25 s", "note: below 50 us",
+    ):  # fmt: skip
+        assert words in text, words
+    assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+@pytest.mark.parametrize("status", ["queued", "failed", "cancelled"])
+def test_without_a_verdict_the_status_is_shown(status: str) -> None:
+    assert shown(record(status=status, message="why")).startswith(f"{status}  relu")
+
+
+def test_candidates_cannot_steer_the_terminal() -> None:
+    text = shown(record(verdict="runtime_error", message="a\x1b[2Jb\r\nc\x07\u202ed", hints=["\x1b]0;x\x07"]))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "  a\N{REPLACEMENT CHARACTER}[2Jb\n  c" in text
+
+
+def test_a_message_with_brackets_is_shown_as_it_is() -> None:
+    assert "at [30, 3275] [bold]x[/bold]" in shown(
+        record(verdict="wrong_output", message="at [30, 3275] [bold]x[/bold]")
+    )
+
+
+def test_progress_in_a_pipe_is_a_line_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    with ProgressLine(Console(file=file)) as line:
+        line.show("building", "one")
+        line.show("building", "two")
+        line.show("sampling", "[three]", 0.5)
+    lines = file.getvalue().splitlines()
+    assert [text.partition("] ")[2] for text in lines] == ["building: one", "sampling: [three]"]
+    monkeypatch.setattr(progress, "_PLAIN_INTERVAL_S", 0.0)
+    with ProgressLine(Console(file=file)) as line:
+        line.show("building", "one")
+        line.show("building", "two")
+    assert file.getvalue().splitlines()[-1].endswith("building: two")
+
+
+def test_progress_on_a_terminal_is_one_line_that_goes_away() -> None:
+    file = io.StringIO()
+    with ProgressLine(Console(file=file, force_terminal=True, width=100)) as line:
+        line.show("building", "\x1b[31mone", 0.5)
+        line.show("sampling", "", None)
+    assert "\x1b[31mone" not in file.getvalue()
+    assert "sampling" in file.getvalue()

@@ -1,0 +1,101 @@
+"""What must hold on a CUDA device beyond the verdicts of the corpus."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from evaluator.candidate import Candidate, parse_candidate
+from evaluator.config import EvalConfig, Limits, SamplingPlan
+from evaluator.engine import Engine, Progress
+from evaluator.errors import DoesNotFit, InfrastructureFault
+from evaluator.evaluation import Evaluation, Gradients, Verdict
+from evaluator.problem import Problem
+from tests.corpus import load_case
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
+
+_FULL = EvalConfig(device="cuda", size="full")
+_SMOKE = EvalConfig(device="cuda", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10))
+
+
+def _evaluate(name: str, engine: Engine, problems: dict[str, Problem], config: EvalConfig) -> Evaluation:
+    case = load_case(name)
+    candidate = parse_candidate(code=case.source)
+    assert isinstance(candidate, Candidate)
+    return engine.evaluate(problems[case.problem], candidate, config)
+
+
+def test_relu_of_6_gib_is_judged_with_gradients_within_48_gib(
+    cuda_engine: Engine, problems: dict[str, Problem]
+) -> None:
+    evaluation = _evaluate("relu_honest_plain", cuda_engine, problems, _FULL)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert evaluation.gradients is Gradients.MATCH
+    assert evaluation.peak_memory_bytes is not None
+    assert 24 * 2**30 < evaluation.peak_memory_bytes <= 48 * 2**30
+
+
+def test_the_reference_against_itself_is_no_faster(cuda_engine: Engine, problems: dict[str, Problem]) -> None:
+    evaluation = _evaluate("linear_honest_plain", cuda_engine, problems, _FULL)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert evaluation.speedup == pytest.approx(1.0, abs=0.02)
+    assert evaluation.speedup_training == pytest.approx(1.0, abs=0.02)
+
+
+def test_after_an_illegal_access_the_next_candidate_is_unharmed(
+    cuda_engine: Engine, problems: dict[str, Problem]
+) -> None:
+    before = _evaluate("linear_honest_plain", cuda_engine, problems, _FULL)
+    for _ in range(2):
+        broken = _evaluate("relu_cuda_float4_overrun", cuda_engine, problems, _FULL)
+        assert broken.verdict is Verdict.RUNTIME_ERROR
+        after = _evaluate("linear_honest_plain", cuda_engine, problems, _FULL)
+        assert after.verdict is Verdict.PASSED
+        assert before.latency_ms is not None
+        assert after.latency_ms is not None
+        assert after.latency_ms.candidate == pytest.approx(before.latency_ms.candidate, rel=0.1)
+
+
+def test_a_size_above_the_limit_is_refused_with_the_figures(cuda_engine: Engine, problems: dict[str, Problem]) -> None:
+    with pytest.raises(DoesNotFit, match=r"needs 4\d\.\d GiB .* 20\.0 GiB free"):
+        _evaluate(
+            "relu_honest_plain",
+            cuda_engine,
+            problems,
+            EvalConfig(device="cuda", size="full", limits=Limits(device_memory_bytes=20 * 2**30)),
+        )
+
+
+@pytest.mark.parametrize("role", ["judge", "forkserver"])
+def test_a_process_of_ours_that_dies_is_replaced(role: str, cuda_engine: Engine, problems: dict[str, Problem]) -> None:
+    case = load_case("relu_honest_plain")
+    candidate = parse_candidate(code=case.source)
+    assert isinstance(candidate, Candidate)
+    victim = cuda_engine.process_ids[role]
+
+    def kill_when_verifying(progress: Progress) -> None:
+        if progress.stage == "verifying":
+            os.kill(victim, signal.SIGKILL)
+
+    with pytest.raises(InfrastructureFault):
+        cuda_engine.evaluate(problems["relu"], candidate, _SMOKE, progress=kill_when_verifying)
+    assert _evaluate("relu_honest_plain", cuda_engine, problems, _SMOKE).verdict is Verdict.PASSED
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_half_precisions_are_judged_too(precision: str, cuda_engine: Engine, problems: dict[str, Problem]) -> None:
+    config = EvalConfig(device="cuda", size="full", precision=precision)
+    evaluation = _evaluate("linear_honest_plain", cuda_engine, problems, config)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert evaluation.gradients is Gradients.MATCH
+
+
+def test_tf32_does_not_pass_for_float32(cuda_engine: Engine, problems: dict[str, Problem]) -> None:
+    source = "import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\n" + load_case("linear_honest_plain").source
+    candidate = parse_candidate(code=source)
+    assert isinstance(candidate, Candidate)
+    evaluation = cuda_engine.evaluate(problems["linear_relu_divide"], candidate, _FULL)
+    assert evaluation.verdict is Verdict.WRONG_OUTPUT

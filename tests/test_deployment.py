@@ -1,0 +1,292 @@
+"""Dockerfile, docker-compose.yml, Makefile and lock agree with the code and with each other. Builds no image."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from storage.queue import QUEUES
+from storage.settings import Settings
+from worker.process import Role
+
+ROOT = Path(__file__).parent.parent
+TARGETS = ("api", "build-worker", "gpu-worker", "cpu-worker")
+SECRETS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD")
+
+
+@dataclass
+class Stage:
+    """One stage of the Dockerfile: what it builds on, and its instructions with what follows them."""
+
+    name: str
+    base: str
+    instructions: list[tuple[str, str]] = field(default_factory=list)
+
+    def of(self, instruction: str) -> list[str]:
+        return [text for name, text in self.instructions if name == instruction]
+
+
+def dockerfile() -> tuple[dict[str, str], dict[str, Stage]]:
+    """The arguments before the first stage, and the stages by name."""
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+    arguments: dict[str, str] = {}
+    stages: dict[str, Stage] = {}
+    current: Stage | None = None
+    for line in filter(None, (line.strip() for line in re.sub(r"\\\n", " ", text).splitlines())):
+        instruction, _, rest = line.partition(" ")
+        if instruction == "FROM":
+            base, _, name = rest.partition(" AS ")
+            stages[name] = current = Stage(name, base)
+        elif current is None:
+            assert instruction == "ARG", line
+            name, _, value = rest.partition("=")
+            arguments[name] = value
+        else:
+            current.instructions.append((instruction, " ".join(rest.split())))
+    return arguments, stages
+
+
+def lineage(stages: dict[str, Stage], name: str) -> Iterator[Stage]:
+    """A stage and those that it builds on, the nearest first."""
+    while name in stages:
+        yield stages[name]
+        name = stages[name].base
+
+
+def nearest(stages: dict[str, Stage], name: str, instruction: str) -> str:
+    return next(stage.of(instruction)[-1] for stage in lineage(stages, name) if stage.of(instruction))
+
+
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return loaded
+
+
+def service_commands() -> Iterator[tuple[str, list[str]]]:
+    """Every command of ours in the two files, with where it stands."""
+    _, stages = dockerfile()
+    for stage in stages.values():
+        for text in (*stage.of("CMD"), *(text.partition("CMD ")[2] for text in stage.of("HEALTHCHECK"))):
+            yield f"Dockerfile: {stage.name}", json.loads(text)
+    for name, service in compose()["services"].items():
+        if "build" in service:
+            yield f"docker-compose.yml: {name}", service.get("command", ["python", "-m", "api"])
+
+
+COMMANDS = list(service_commands())
+
+
+# --- Dockerfile ------------------------------------------------------------------------------------------------------
+
+
+def test_every_image_has_a_stage_and_every_stage_a_base() -> None:
+    arguments, stages = dockerfile()
+    assert set(TARGETS) <= set(stages)
+    for stage in stages.values():
+        assert stage.base in stages or stage.base == "scratch" or stage.base.strip("${}") in arguments
+
+
+def test_everything_that_is_copied_exists_and_reaches_the_build() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    allowed = {line[1:] for line in ignored if line.startswith("!")}
+    _, stages = dockerfile()
+    for stage in stages.values():
+        for text in stage.of("COPY"):
+            *sources, _target = text.split()
+            if sources[0].startswith("--from="):
+                assert sources[0].removeprefix("--from=") in stages
+                continue
+            for source in sources:
+                assert (ROOT / source).exists(), source
+                assert source in allowed, f"{source} is copied, but .dockerignore keeps it out"
+
+
+def test_every_package_of_ours_is_copied() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    copied = {text.split()[0] for text in dockerfile()[1]["sources"].of("COPY")}
+    assert packages <= copied
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_runs_as_an_ordinary_user_with_a_health_check(target: str) -> None:
+    _, stages = dockerfile()
+    assert nearest(stages, target, "USER") == "kerneljudge"
+    assert "CMD" in nearest(stages, target, "HEALTHCHECK")
+
+
+def test_no_image_keeps_a_secret() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    assert not re.search(r"(?i)(password|secret|token)\s*=", text)
+
+
+def test_the_api_image_is_free_of_torch() -> None:
+    _, stages = dockerfile()
+    install = next(text for text in stages["api"].of("RUN") if "docker/requirements.py" in text)
+    without = shlex.split(install.partition("docker/requirements.py")[2].partition(">")[0])
+    script = [sys.executable, str(ROOT / "docker" / "requirements.py"), *without]
+    printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
+    everything = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert "torch" in without
+    assert {re.split(r"[^\w-]", requirement)[0] for requirement in set(everything) - set(printed)} == set(without)
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("where", "command"), COMMANDS, ids=[where for where, _ in COMMANDS])
+def test_every_command_names_something_that_exists(where: str, command: list[str]) -> None:
+    assert command[0] == "python", where
+    if command[1] == "-m":
+        spec = importlib.util.find_spec(command[2])
+        assert spec is not None
+        if spec.submodule_search_locations is not None:
+            assert importlib.util.find_spec(f"{command[2]}.__main__") is not None, "a package alone does nothing"
+    elif command[1] == "-c":
+        ast.parse(command[2])
+    else:
+        assert (ROOT / command[1]).is_file()
+
+
+@pytest.mark.parametrize(("where", "command"), COMMANDS, ids=[where for where, _ in COMMANDS])
+def test_every_worker_has_a_role(where: str, command: list[str]) -> None:
+    if command[1:3] != ["-m", "worker"]:
+        return
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--queue", choices=QUEUES, required=True)
+    parser.add_argument("--device")
+    options = parser.parse_args(command[3:])
+    Role(queue=options.queue, device=options.device)
+
+
+def test_every_queue_has_a_worker() -> None:
+    taken = {command[command.index("--queue") + 1] for where, command in COMMANDS if "--queue" in command}
+    assert taken == set(QUEUES)
+
+
+# --- docker-compose.yml ----------------------------------------------------------------------------------------------
+
+
+def test_every_service_is_built_from_a_stage_or_is_a_pinned_image() -> None:
+    for name, service in compose()["services"].items():
+        if "build" in service:
+            assert service["build"]["target"] in TARGETS, name
+        else:
+            assert re.fullmatch(r"\w+:\d+-\w+", service["image"]), name
+
+
+def test_every_dependency_is_a_service_that_can_meet_it() -> None:
+    services = compose()["services"]
+    for service in services.values():
+        for needed, how in service.get("depends_on", {}).items():
+            assert needed in services
+            if how["condition"] == "service_healthy":
+                assert "test" in services[needed]["healthcheck"]
+            else:
+                assert how["condition"] == "service_completed_successfully"
+                assert "restart" not in services[needed]
+
+
+def test_only_the_migration_may_end() -> None:
+    for name, service in compose()["services"].items():
+        assert ("restart" in service) == (name != "migrate")
+
+
+def test_every_setting_is_one_that_the_code_knows() -> None:
+    known = {f"KERNELJUDGE_{name.upper()}" for name in Settings.model_fields}
+    used = set(re.findall(r"\b(KERNELJUDGE_[A-Z_]+)=", (ROOT / "Dockerfile").read_text()))
+    for service in compose()["services"].values():
+        used |= {name for name in service.get("environment", {}) if name.startswith("KERNELJUDGE_")}
+    assert used
+    assert used <= known
+
+
+def test_the_addresses_of_both_servers_are_understood(tmp_path: Path) -> None:
+    given = compose()["x-settings"]
+    filled = {name: re.sub(r"\$\{[^}]*\}", "abc", value) for name, value in given.items()}
+    settings = Settings(
+        data_dir=tmp_path,
+        database_url=filled["KERNELJUDGE_DATABASE_URL"],
+        broker_url=filled["KERNELJUDGE_BROKER_URL"],
+    )
+    assert settings.database_url == "postgresql+psycopg://kerneljudge:abc@postgres:5432/kerneljudge"
+    assert settings.broker_url == "redis://:abc@redis:6379/0"
+    assert {"postgres", "redis"} <= set(compose()["services"])
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_comes_from_the_environment_and_is_asked_for(secret: str) -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    uses = re.findall(rf"\$\{{?{secret}[^}}\n]*\}}?", text)
+    assert uses
+    assert all(use.startswith(f"${{{secret}:?") for use in uses)
+    assert re.search(rf"^{secret}=$", (ROOT / ".env.example").read_text(), re.MULTILINE), "an example is no default"
+
+
+def test_the_api_is_published_on_this_machine_only_unless_told_otherwise() -> None:
+    assert compose()["services"]["api"]["ports"] == ["${KERNELJUDGE_PUBLISH:-127.0.0.1:8000}:8000"]
+
+
+def test_every_volume_is_declared() -> None:
+    loaded = compose()
+    used = {
+        volume.partition(":")[0] for service in loaded["services"].values() for volume in service.get("volumes", [])
+    }
+    assert used == set(loaded["volumes"])
+
+
+def test_workers_share_what_the_builder_has_compiled() -> None:
+    for name, service in compose()["services"].items():
+        if name.endswith("worker") or "gpu-worker" in name:
+            assert "build-cache:/data/cache" in service["volumes"]
+
+
+# --- Makefile and lock -----------------------------------------------------------------------------------------------
+
+
+def make(*arguments: str) -> str:
+    """What ``make`` prints, even where these tests were themselves started by ``make``."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environment.pop("VENV", None)
+    argv = ["make", *arguments]
+    return subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_make_help_lists_every_target_that_is_for_people() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = next(line for line in text.splitlines() if line.startswith(".PHONY:")).split()[1:]
+    listed = make("help")
+    for target in phony:
+        assert re.search(rf"^  {target} ", listed, re.MULTILINE), target
+
+
+def test_without_a_virtual_environment_nothing_is_installed() -> None:
+    printed = make("--dry-run", "test-gpu", "VENV=", "PYTHON=some-python")
+    assert printed.strip() == "some-python -m pytest -m gpu"
+
+
+def test_the_lock_pins_everything_that_the_project_asks_for() -> None:
+    lines = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in lines)
+    pinned = {re.sub(r"[-_.]+", "-", line.partition("==")[0]).lower() for line in lines}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for requirement in (*project["dependencies"], *project["optional-dependencies"]["dev"]):
+        name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+        assert re.sub(r"[-_.]+", "-", name).lower() in pinned, name
+    assert any(re.fullmatch(r"torch==[\d.]+", line) for line in lines), "no build of torch in particular"
+    assert not [line for line in lines if line.startswith(("triton", "nvidia")) and "nvidia-ml-py" not in line]
