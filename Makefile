@@ -40,7 +40,7 @@ test: $(READY) ## Run the tests that need no GPU (ARGS="-k candidate")
 	$(RUN) -m pytest -m "not gpu" $(ARGS)
 
 test-gpu: $(READY) ## Run the tests that need a GPU
-	$(RUN) -m pytest -m gpu $(ARGS)
+	$(RUN) -m pytest -m gpu tests/evaluator $(ARGS)
 
 check: $(READY) ## Lint, check the format, the types and the dependency rule
 	$(RUN) -m ruff check

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -211,6 +212,7 @@ class Engine:
             self._ensure_alive()
             assert self._judge is not None
             begin = time.monotonic()
+            kills_before = _out_of_memory_kills()
             reference = problem.sized_source(config.size)
             with (
                 self._runner(problem, candidate.source, config, discover=False) as run,
@@ -233,6 +235,10 @@ class Engine:
                         with contextlib.suppress(InfrastructureFault):
                             self._forkserver_alive().kill(ended.process)
                     self._judge.clean_up()
+                if status == signal.SIGKILL and _out_of_memory_kills() == kills_before:
+                    # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
+                    # inside its namespace): it was somebody on this machine.
+                    raise InfrastructureFault("the candidate's process was killed from outside")
                 self._learn_builds(run)
                 outcome["stage_s"]["total"] = time.monotonic() - begin
                 return self._conclude(problem, config, run, outcome, status)
@@ -491,6 +497,15 @@ def _build_verdict(build: Mapping[str, Any]) -> tuple[Verdict, str]:
     """The verdict of a failed build, and its message."""
     verdict = Verdict.TIMEOUT if build.get("timed_out") else Verdict.COMPILE_ERROR
     return verdict, str(build["error"])
+
+
+def _out_of_memory_kills() -> int:
+    """How many processes the kernel has killed for want of memory since it started; -1 where it does not say."""
+    for line in Path("/proc/vmstat").read_text().splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill":
+            return int(value)
+    return -1
 
 
 def _covers(known: str, wanted: str) -> bool:

@@ -46,10 +46,7 @@ def explain_exit(status: int | None, stage: str) -> tuple[Verdict, str]:
         return Verdict.RUNTIME_ERROR, f"the candidate's process stopped answering while {stage}"
     code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGKILL:
-        return (
-            Verdict.OUT_OF_MEMORY,
-            f"the candidate's process was killed while {stage}: most likely for its use of memory",
-        )
+        return Verdict.OUT_OF_MEMORY, f"the kernel killed the candidate's process for want of memory while {stage}"
     if code < 0:
         name = signal.Signals(-code).name
         return Verdict.RUNTIME_ERROR, f"the candidate's process crashed with {name} while {stage}"

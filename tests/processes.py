@@ -34,8 +34,21 @@ def look(pid: int) -> Process | None:
     return None if fields[0] in "ZX" else Process(pid, int(fields[19]), command)
 
 
+def children(pid: int) -> list[Process]:
+    """Every process that ``pid`` is the parent of."""
+    return [process for process in map(look, sorted(_below(_parents(), {pid}))) if process is not None]
+
+
 def descendants(pid: int) -> list[Process]:
     """Every process below ``pid``, however deep."""
+    parents = _parents()
+    found, layer = [], {pid}
+    while layer := _below(parents, layer):
+        found += [process for process in map(look, sorted(layer)) if process is not None]
+    return found
+
+
+def _parents() -> dict[int, int]:
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -43,10 +56,11 @@ def descendants(pid: int) -> list[Process]:
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (FileNotFoundError, ProcessLookupError):
                 continue
-    found, layer = [], {pid}
-    while layer := {child for child, parent in parents.items() if parent in layer}:
-        found += [process for process in map(look, sorted(layer)) if process is not None]
-    return found
+    return parents
+
+
+def _below(parents: dict[int, int], layer: set[int]) -> set[int]:
+    return {child for child, parent in parents.items() if parent in layer}
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.candidate import MAX_BYTES, Candidate, InvalidSource, parse_candidate
 
 GOOD = '''import torch
 import torch.nn as nn
@@ -36,7 +36,7 @@ def graded(response: str) -> str:
     return candidate.source.strip()
 
 
-def refused(*, code: str | None = None, response: str | None = None, max_bytes: int = 1_000_000) -> InvalidSource:
+def refused(*, code: str | None = None, response: str | None = None, max_bytes: int = MAX_BYTES) -> InvalidSource:
     invalid = parse_candidate(code=code, response=response, max_bytes=max_bytes)
     assert isinstance(invalid, InvalidSource), invalid
     return invalid
@@ -164,11 +164,11 @@ def test_half_a_surrogate_pair_is_located_and_not_stored() -> None:
 @pytest.mark.parametrize(
     "nested",
     [
-        "(" * 400_000,
-        "x" + ".a" * 400_000,
-        "not " * 200_000 + "x",
-        "1+" * 400_000 + "1",
-        "if x: pass\n" + "elif x: pass\n" * 70_000,
+        "(" * 250_000,
+        "x" + ".a" * 120_000,
+        "not " * 70_000 + "x",
+        "1+" * 120_000 + "1",
+        "if x: pass\n" + "elif x: pass\n" * 20_000,
     ],
     ids=["parentheses", "attributes", "not", "sum", "elif"],
 )

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.processes import Process, descendants, wait_until, wait_until_gone
+from tests.processes import Process, children, descendants, wait_until, wait_until_gone
 from tests.services import free_port
 
 _ROOT = Path(__file__).parent.parent.parent
@@ -125,6 +125,31 @@ def test_it_survives_the_death_of_each_of_its_processes_and_stops_cleanly(servic
     service.process.send_signal(signal.SIGINT)
     assert service.process.wait(timeout=30) == 0
     wait_until_gone(everything, timeout_s=5)
+
+
+@pytest.mark.parametrize("victim", ["judge", "forkserver", "builder", "runner"])
+def test_an_evaluation_whose_engine_loses_a_process_is_made_again(service: Service, victim: str) -> None:
+    submission_id = service.submit(seconds=2)
+    service.wait(submission_id, "evaluating")
+    worker = service.child("worker --queue evaluate.cpu")
+    wait_until(lambda: len(_engine_processes(worker)["runner"]) == 2, "both runners to be there")
+    process = min(_engine_processes(worker)[victim], key=lambda each: each.pid)
+    os.kill(process.pid, signal.SIGKILL)
+    done = service.wait(submission_id)
+    assert done["verdict"] == "wrong_output"
+    assert done["attempts"] == 2
+    assert service.wait(service.submit())["verdict"] == "wrong_output"
+
+
+def _engine_processes(worker: Process) -> dict[str, list[Process]]:
+    """What the engine of a worker has started, by role; a runner is what a keeper of the fork server forked."""
+    direct = children(worker.pid)
+    roles = {
+        role: [each for each in direct if f"evaluator.{module}" in each.command]
+        for role, module in {"judge": "judge", "forkserver": "sandbox.forkserver", "builder": "build"}.items()
+    }
+    keepers = [keeper for forkserver in roles["forkserver"] for keeper in children(forkserver.pid)]
+    return {**roles, "runner": [runner for keeper in keepers for runner in children(keeper.pid)]}
 
 
 def test_it_goes_on_with_what_was_not_finished_when_it_was_killed(service: Service) -> None:
