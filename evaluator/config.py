@@ -14,7 +14,11 @@ BASELINES: Final = ("eager",)
 
 @dataclass(frozen=True)
 class Limits:
-    """Wall-clock and memory limits of one evaluation. Times in seconds, memory in bytes."""
+    """Wall-clock and memory limits of one evaluation. Times in seconds, memory in bytes.
+
+    ``total_s`` bounds the whole evaluation: what is not through by then is ``timeout``.
+    ``device_memory_bytes`` of ``None`` stands for what the device has free.
+    """
 
     build_s: float = 600.0
     load_s: float = 120.0
@@ -22,7 +26,6 @@ class Limits:
     call_s: float = 60.0
     total_s: float = 1800.0
     device_memory_bytes: int | None = None
-    host_memory_bytes: int = 64 * 2**30
     log_bytes: int = 64 * 1024
 
 
@@ -37,7 +40,8 @@ class SamplingPlan:
     half_width: float = 0.01
     """Sampling stops when the speedup's interval is within ± this share of the speedup."""
     budget_s: float = 20.0
-    """Time that may go into the samples of one track before the cap is called reached."""
+    """Time after which the samples of one track end with the ``least_samples`` first ones, if need be."""
+    least_samples: int = 3
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import cache
 
 import pynvml
 
-__all__ = ["available_devices", "cuda_architectures", "has_cxx_compiler", "has_nvcc"]
+__all__ = ["available_devices", "cuda_architectures", "has_cxx_compiler", "has_nvcc", "nvcc_path"]
 
 DEFAULT_CUDA_ARCHITECTURE = "9.0"
 
@@ -29,8 +29,13 @@ def cuda_architectures() -> str:
 
 def has_nvcc() -> bool:
     """Whether CUDA's compiler is on this machine."""
+    return nvcc_path() is not None
+
+
+def nvcc_path() -> str | None:
+    """Where CUDA's compiler is, or ``None``."""
     home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
-    return shutil.which("nvcc") is not None or os.access(f"{home}/bin/nvcc", os.X_OK)
+    return shutil.which("nvcc") or shutil.which(f"{home}/bin/nvcc")
 
 
 def has_cxx_compiler() -> bool:

@@ -18,19 +18,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from evaluator.build.client import BuilderProcess
 from evaluator.candidate import Candidate
 from evaluator.config import EvalConfig
-from evaluator.devices import available_devices, cuda_architectures, has_cxx_compiler, has_nvcc
+from evaluator.devices import available_devices, cuda_architectures, has_cxx_compiler, has_nvcc, nvcc_path
 from evaluator.errors import DeviceUnavailable, EvaluationCancelled, InfrastructureFault, ToolchainMissing
 from evaluator.evaluation import ErrorFigures, Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
 from evaluator.explain import explain_exit, explain_failure, hints_for
 from evaluator.judge.client import JudgeProcess
 from evaluator.problem import Problem
-from evaluator.protocol import FRAME_BYTES, Frame
+from evaluator.protocol import FRAME_BYTES
 from evaluator.sandbox.client import ForkServer, RunnerProcess
 
 __all__ = ["BuildReport", "Engine", "Progress", "available_devices", "has_nvcc"]
@@ -51,7 +52,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What the build stage found. ``evaluation`` is set where the verdict stands already."""
+    """What the build stage found. ``evaluation`` is set where the verdict stands already.
+
+    ``extensions`` counts those that were built, ``cached`` those of them that were there already;
+    ``toolchain_gap`` says what this machine lacks where something could not be built for that reason.
+    """
 
     evaluation: Evaluation | None
     seconds: float
@@ -66,11 +71,20 @@ class _Run:
     """One runner with everything that belongs to it."""
 
     process: RunnerProcess
+    forkserver: ForkServer
+    builder: BuilderProcess
     control: socket.socket
     build_session: int
     log: Any
     directory: Path
     builds: list[dict[str, Any]] = field(default_factory=list)
+
+    def learn_builds(self) -> None:
+        """Ask the builder what the runner had built. Raises ``InfrastructureFault``."""
+        self.builds = self.builder.report(self.build_session)
+        for build in self.builds:
+            if build.get("infrastructure"):
+                raise InfrastructureFault(f"the builder failed: {build['error']}")
 
 
 def ignore_progress(_progress: Progress) -> None:
@@ -95,13 +109,11 @@ class Engine:
         cache_dir: Path,
         scratch_dir: Path | None = None,
         build_slots: int | None = None,
-        build_timeout_s: float = 600.0,
     ) -> None:
         self._device = device
         self._cache_dir = cache_dir.absolute()
         self._scratch_base = scratch_dir
         self._build_slots = build_slots or max(1, (os.cpu_count() or 2) // 2)
-        self._build_timeout_s = build_timeout_s
         self._judge: JudgeProcess | None = None
         self._builder: BuilderProcess | None = None
         self._forkserver: ForkServer | None = None
@@ -148,7 +160,12 @@ class Engine:
             self._scratch = Path(tempfile.mkdtemp(prefix="kerneljudge-", dir=self._scratch_base))
             # The parent of every private directory: only this user may enter.
             self._scratch.chmod(0o700)
-        self._ensure_alive()
+        try:
+            self._ensure_alive()
+        except BaseException:
+            # ``with Engine(...)`` does not come to its end where its start fails.
+            self.close()
+            raise
 
     def close(self) -> None:
         """End every process and remove the scratch directory. Idempotent."""
@@ -157,7 +174,7 @@ class Engine:
                 process.close()
         self._forkserver = self._judge = self._builder = None
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            _remove(self._scratch)
             self._scratch = None
 
     def build(
@@ -171,26 +188,39 @@ class Engine:
     ) -> BuildReport:
         """Import the candidate without a device, to find its extensions and build them.
 
-        What it finds is a verdict only where the device could not change it: a compile error. Whatever
-        else goes wrong while importing may have to do with the missing device, and is left to ``evaluate``.
+        What it finds is a verdict only where the device could not change it: a compile error, a build or an
+        import that takes too long. Whatever else goes wrong while importing may have to do with the missing
+        device, and is left to ``evaluate``, as is what this machine's toolkit cannot compile.
         Raises ``EvaluationCancelled`` and ``InfrastructureFault``.
         """
         begin = time.monotonic()
-        self._ensure_alive()
+        self._ensure_alive(judge=False)
         progress(Progress("building", "looking for extensions"))
         with self._runner(problem, candidate.source, config, discover=True) as run:
-            self._await_discovery(run, config, progress, cancelled)
-            self._learn_builds(run)
+            timed_out = self._await_discovery(run, config, progress, cancelled)
+            run.learn_builds()
             builds, log = run.builds, self._log_of(run)
         seconds = time.monotonic() - begin
         evaluation = None
+        if timed_out:
+            message = f"importing the module took longer than {config.limits.load_s:.0f} s, compilers not counted"
+            evaluation = self._evaluation(
+                problem, config, Verdict.TIMEOUT, message, log=log, stage_s={"building": seconds}
+            )
         failed = next((build for build in builds if "error" in build), None)
         # What this machine cannot compile, the device's own may.
         if failed is not None and not failed.get("toolchain_missing"):
             evaluation = self._evaluation(
                 problem, config, *_build_verdict(failed), log=log, stage_s={"building": seconds}
             )
-        return BuildReport(evaluation, seconds, len(builds), sum(1 for build in builds if build.get("cached")), log)
+        return BuildReport(
+            evaluation,
+            seconds,
+            extensions=sum(1 for build in builds if "error" not in build),
+            cached=sum(1 for build in builds if build.get("cached")),
+            log=log,
+            toolchain_gap=next((str(build["error"]) for build in builds if build.get("toolchain_missing")), None),
+        )
 
     def evaluate(
         self,
@@ -210,7 +240,8 @@ class Engine:
             raise DeviceUnavailable("this engine only builds: it has no device")
         with self._evaluating:
             self._ensure_alive()
-            assert self._judge is not None
+            judge = self._judge
+            assert judge is not None
             begin = time.monotonic()
             kills_before = _out_of_memory_kills()
             reference = problem.sized_source(config.size)
@@ -220,7 +251,7 @@ class Engine:
             ):
                 pids = {"candidate_pid": run.process.pid, "baseline_pid": baseline.process.pid}
                 try:
-                    outcome = self._judge.evaluate(
+                    outcome = judge.evaluate(
                         problem,
                         config,
                         [run.control.fileno(), baseline.control.fileno()],
@@ -228,27 +259,30 @@ class Engine:
                         lambda stage, message, share: progress(Progress(stage, message, share)),
                         cancelled,
                     )
-                    status = self._forkserver_alive().poll(run.process, _EXIT_S if outcome["verdict"] is None else 0)
+                    status = run.forkserver.poll(run.process, _EXIT_S if outcome["verdict"] is None else 0)
                 finally:
                     # The judge frees the shared memory once nobody maps it, however this ended.
                     for ended in (run, baseline):
                         with contextlib.suppress(InfrastructureFault):
-                            self._forkserver_alive().kill(ended.process)
-                    self._judge.clean_up()
+                            ended.forkserver.kill(ended.process)
+                    judge.clean_up()
                 if status == signal.SIGKILL and _out_of_memory_kills() == kills_before:
                     # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
                     # inside its namespace): it was somebody on this machine.
                     raise InfrastructureFault("the candidate's process was killed from outside")
-                self._learn_builds(run)
+                run.learn_builds()
                 outcome["stage_s"]["total"] = time.monotonic() - begin
                 return self._conclude(problem, config, run, outcome, status)
 
-    def _ensure_alive(self) -> None:
-        """Start what is not running: at first, and after something of ours died."""
+    def _ensure_alive(self, *, judge: bool = True) -> None:
+        """Start what is not running: at first, and after something of ours died.
+
+        The judge belongs to whoever evaluates: a build that runs beside leaves it alone.
+        """
         with self._starting:
             if self._scratch is None:
                 raise InfrastructureFault("the engine is not started")
-            starting_judge = self._device is not None and (self._judge is None or not self._judge.alive)
+            starting_judge = judge and self._device is not None and (self._judge is None or not self._judge.alive)
             if starting_judge:
                 if self._judge is not None:
                     self._judge.close()
@@ -266,13 +300,11 @@ class Engine:
             if starting_judge:
                 assert self._judge is not None
                 self._judge.await_ready()
-            compiler = _version_line([os.environ.get("CXX", "c++"), "--version"])
             described = self._judge.description if self._judge is not None else dict(self._forkserver.versions)
             self._description = {
                 **described,
                 "device": "none" if self._device is None else self._device.partition(":")[0],
-                "compiler": compiler,
-                "nvcc": _version_line(["nvcc", "--version"]) if has_nvcc() else None,
+                **_compilers(),
             }
 
     def _start_builder(self, versions: Mapping[str, str | None]) -> BuilderProcess:
@@ -283,13 +315,11 @@ class Engine:
             toolchain={
                 **versions,
                 "python": sys.version,
-                "compiler": _version_line([os.environ.get("CXX", "c++"), "--version"]),
-                "nvcc": _version_line(["nvcc", "--version"]) if has_nvcc() else None,
+                **_compilers(),
                 "cuda_architectures": cuda_architectures(),
             },
             environment=self._process_environment() | {"TORCH_CUDA_ARCH_LIST": cuda_architectures()},
             slots=self._build_slots,
-            timeout_s=self._build_timeout_s,
         )
         builder.start()
         return builder
@@ -314,22 +344,19 @@ class Engine:
             environment["CUDA_VISIBLE_DEVICES"] = ""
         return environment
 
-    def _forkserver_alive(self) -> ForkServer:
-        if self._forkserver is None:
-            raise InfrastructureFault("the engine was closed")
-        return self._forkserver
-
     @contextlib.contextmanager
     def _runner(
         self, problem: Problem, source: str, config: EvalConfig, *, discover: bool, reference: bool = False
     ) -> Iterator[_Run]:
         """A runner over its private directory. Whatever happens, it is gone at the end, and its files."""
-        assert self._builder is not None
+        # Captured: a build that runs beside may replace either meanwhile.
+        builder, forkserver = self._builder, self._forkserver
+        if builder is None or forkserver is None:
+            raise InfrastructureFault("the engine was closed")
         directory = Path(tempfile.mkdtemp(prefix="runner-", dir=self._scratch))
-        forkserver = self._forkserver_alive()
         ours, theirs = socket.socketpair()
         run: _Run | None = None
-        session, build_end = self._builder.open_session()
+        session, build_end = builder.open_session(config.limits.build_s)
         log = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 - closed below
         try:
             (directory / "model.py").write_text(problem.sized_source(config.size))
@@ -346,7 +373,7 @@ class Engine:
             # The runner alone holds these ends now, so that its death is the end of both streams.
             theirs.close()
             build_end.close()
-            run = _Run(process, ours, session, log, directory)
+            run = _Run(process, forkserver, builder, ours, session, log, directory)
             yield run
         finally:
             theirs.close()
@@ -357,8 +384,8 @@ class Engine:
             ours.close()
             log.close()
             with contextlib.suppress(InfrastructureFault):
-                self._builder.close_session(session)
-            shutil.rmtree(directory, ignore_errors=True)
+                builder.close_session(session)
+            _remove(directory)
 
     def _runner_environment(self, directory: Path, *, discover: bool) -> dict[str, str]:
         own = self._process_environment()
@@ -377,31 +404,31 @@ class Engine:
 
     def _await_discovery(
         self, run: _Run, config: EvalConfig, progress: Callable[[Progress], None], cancelled: Callable[[], bool]
-    ) -> Frame | None:
-        """The runner's first frame; ``None`` where it ended or took too long without one."""
-        deadline = time.monotonic() + config.limits.load_s + config.limits.build_s
+    ) -> bool:
+        """Wait until the runner says that it has imported the module, has failed to, or has ended.
+
+        Returns whether it took too long: ``load_s``, not counting what the builder takes.
+        """
         run.control.settimeout(_POLL_S)
-        data = b""
-        begin = time.monotonic()
-        while len(data) < FRAME_BYTES and time.monotonic() < deadline:
+        received, waited_s, begin = 0, 0.0, time.monotonic()
+        while received < FRAME_BYTES:
             if cancelled():
                 raise EvaluationCancelled
             try:
-                part = run.control.recv(FRAME_BYTES - len(data))
+                part = run.control.recv(FRAME_BYTES - received)
             except TimeoutError:
                 progress(Progress("building", f"{time.monotonic() - begin:.0f} s"))
+                if not run.builder.busy(run.build_session):
+                    waited_s += _POLL_S
+                if waited_s > config.limits.load_s:
+                    return True
                 continue
             except ConnectionError:
-                return None
+                return False
             if not part:
-                return None
-            data += part
-        return Frame.decode(data)
-
-    def _learn_builds(self, run: _Run) -> None:
-        """Ask the builder what the runner had built."""
-        assert self._builder is not None
-        run.builds = self._builder.report(run.build_session)
+                return False
+            received += len(part)
+        return False
 
     def _log_of(self, run: _Run, limit: int = 64 * 1024) -> str:
         """Compiler output, then what the candidate printed; each bounded."""
@@ -520,9 +547,34 @@ def _latency(data: Mapping[str, float] | None) -> Latency | None:
     return None if data is None else Latency(**data)
 
 
+def _remove(directory: Path) -> None:
+    """Delete a folder, also where its owner has locked parts of it."""
+
+    def unlock(function: Callable[..., Any], path: str, _error: object) -> None:
+        with contextlib.suppress(OSError):
+            Path(path).parent.chmod(0o700)
+            if not Path(path).is_symlink():
+                Path(path).chmod(0o700)
+            function(path)
+
+    shutil.rmtree(directory, onerror=unlock)
+    if directory.exists():
+        # What could not be listed before can be now.
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@cache
+def _compilers() -> dict[str, str | None]:
+    nvcc = nvcc_path()
+    return {
+        "compiler": _version_line([os.environ.get("CXX", "c++"), "--version"]),
+        "nvcc": None if nvcc is None else _version_line([nvcc, "--version"]),
+    }
+
+
 def _version_line(command: list[str]) -> str | None:
     """The line of a compiler's ``--version`` that identifies it."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         lines = subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip().splitlines()
-        return lines[-1] if command[0] == "nvcc" and lines else lines[0] if lines else None
+        return lines[-1] if command[0].endswith("nvcc") and lines else lines[0] if lines else None
     return None

@@ -48,7 +48,8 @@ def explain_exit(status: int | None, stage: str) -> tuple[Verdict, str]:
     if code == -signal.SIGKILL:
         return Verdict.OUT_OF_MEMORY, f"the kernel killed the candidate's process for want of memory while {stage}"
     if code < 0:
-        name = signal.Signals(-code).name
+        known = {int(number): number.name for number in signal.Signals}
+        name = known.get(-code, f"signal {-code}")
         return Verdict.RUNTIME_ERROR, f"the candidate's process crashed with {name} while {stage}"
     return Verdict.RUNTIME_ERROR, f"the candidate's process ended by itself (exit status {code}) while {stage}"
 

@@ -18,6 +18,8 @@ from typing import Any, Final
 
 import torch
 
+from evaluator.protocol import sealed_memory
+
 __all__ = ["Block", "BlockLayout", "TensorSpec", "create_block", "open_block"]
 
 _GRANULE: Final = 2 * 2**20
@@ -113,8 +115,7 @@ def create_block(layout: BlockLayout, device: torch.device) -> Block:
     """Allocate a block on ``device``. Raises ``torch.OutOfMemoryError`` or ``MemoryError`` where there is no room."""
     size = layout.size_bytes
     if device.type == "cpu":
-        fd = os.memfd_create("tensors", os.MFD_CLOEXEC)
-        os.ftruncate(fd, size)
+        fd = sealed_memory("tensors", size)
         memory = torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8)
         return Block(layout, memory, {"layout": layout.to_json(), "bytes": size}, fd)
     torch.zeros(1, device=device)  # makes the primary context current on this thread

@@ -91,10 +91,14 @@ class Problem:
     def version(self) -> str:
         """The first 16 hex digits of the SHA-256 over everything that can change a verdict."""
         content = asdict(self)
-        for cosmetic in ("title", "description", "tags"):
+        for cosmetic in ("title", "description", "tags", "kernelbench"):
             del content[cosmetic]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def default_size(self, device_kind: str) -> str:
+        """The size that is meant where none is named: ``full`` on CUDA; on a CPU ``smoke``, if there is one."""
+        return "smoke" if device_kind == "cpu" and "smoke" in self.sizes else "full"
 
     def tolerance(self, precision: str) -> Tolerance:
         """The tolerance at ``precision``: the problem's own, else KernelBench's default for it."""

@@ -20,6 +20,7 @@ Beside the page there is a socket that wakes whoever blocks. The page (little en
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import select
@@ -40,6 +41,7 @@ __all__ = [
     "Frame",
     "FrameKind",
     "WeightReport",
+    "sealed_memory",
 ]
 
 PAGE_BYTES: Final = 4096
@@ -129,6 +131,14 @@ class WeightReport:
     counterparts: int
 
 
+def sealed_memory(name: str, size: int) -> int:
+    """A memfd of ``size`` bytes whose size nobody can change: a peer that shrinks it would kill its reader."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd
+
+
 class Doorbell:
     """The shared page and a waking socket; both sides hold one of these over the same memory.
 
@@ -144,8 +154,7 @@ class Doorbell:
     @classmethod
     def create(cls, spin_s: float) -> tuple[Doorbell, list[int]]:
         """A new doorbell, and the two descriptors to hand to the other side (the caller closes them)."""
-        page_fd = os.memfd_create("doorbell", os.MFD_CLOEXEC)
-        os.ftruncate(page_fd, PAGE_BYTES)
+        page_fd = sealed_memory("doorbell", PAGE_BYTES)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return cls(page_fd, ours, spin_s), [page_fd, theirs.detach()]
 

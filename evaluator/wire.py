@@ -7,6 +7,7 @@ this module: see ``evaluator.protocol`` for the fixed-size frames it is limited 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 from collections.abc import Mapping, Sequence
@@ -47,17 +48,22 @@ def receive(sock: socket.socket, max_bytes: int = MAX_MESSAGE_BYTES) -> tuple[di
 
     Raises ``ConnectionClosed`` at the end of the stream and ``MessageTooLarge`` above ``max_bytes``.
     """
-    header, descriptors = _receive_header(sock)
-    (length,) = _HEADER.unpack(header)
-    if length > max_bytes:
-        raise MessageTooLarge(f"{length} bytes announced, {max_bytes} allowed")
-    message = json.loads(_receive_exactly(sock, length))
-    if not isinstance(message, dict):
-        raise TypeError("a message is a JSON object")
+    data, descriptors = _receive_start(sock)
+    try:
+        (length,) = _HEADER.unpack(data + _receive_exactly(sock, _HEADER.size - len(data)))
+        if length > max_bytes:
+            raise MessageTooLarge(f"{length} bytes announced, {max_bytes} allowed")
+        message = json.loads(_receive_exactly(sock, length))
+        if not isinstance(message, dict):
+            raise TypeError("a message is a JSON object")
+    except BaseException:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
     return message, descriptors
 
 
-def _receive_header(sock: socket.socket) -> tuple[bytes, list[int]]:
+def _receive_start(sock: socket.socket) -> tuple[bytes, list[int]]:
     try:
         data, descriptors, _flags, _address = socket.recv_fds(
             sock, _HEADER.size, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
@@ -66,7 +72,7 @@ def _receive_header(sock: socket.socket) -> tuple[bytes, list[int]]:
         raise ConnectionClosed from error
     if not data:
         raise ConnectionClosed
-    return data + _receive_exactly(sock, _HEADER.size - len(data)), descriptors
+    return data, descriptors
 
 
 def _receive_exactly(sock: socket.socket, length: int) -> bytes:

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -26,23 +27,30 @@ __all__ = ["main"]
 
 _MAX_REQUEST_BYTES: Final = 8 * 2**20
 _MAX_REQUESTS: Final = 64
+_MAX_REASON: Final = 2000
 
 
 class _Session:
     """The builds of one runner."""
 
-    def __init__(self, builder: Builder, connection: socket.socket) -> None:
+    def __init__(self, builder: Builder, connection: socket.socket, timeout_s: float) -> None:
         self._builder = builder
+        self._timeout_s = timeout_s
+        self._ended = threading.Event()
         self._connection = connection
         self._lock = threading.Lock()
         self._builds: list[dict[str, Any]] = []
+        self._busy = False
         threading.Thread(target=self._serve, daemon=True).start()
 
-    def report(self) -> list[dict[str, Any]]:
+    def report(self) -> dict[str, Any]:
+        """Every build so far, and whether one is under way."""
         with self._lock:
-            return list(self._builds)
+            return {"builds": list(self._builds), "busy": self._busy}
 
     def close(self) -> None:
+        """End the session, and the compiler that it waits for."""
+        self._ended.set()
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
@@ -56,16 +64,26 @@ class _Session:
                     break
                 for descriptor in descriptors:
                     os.close(descriptor)
-                wire.send(self._connection, self._answer(message))
+                self._busy = True
+                answer = self._answer(message)
+                self._busy = False
+                wire.send(self._connection, answer)
         self._connection.close()
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         try:
             request = BuildRequest.parse(message)
         except InvalidRequest as error:
-            self._note({"name": str(message.get("name")), "error": str(error), "log": "", "seconds": 0.0})
-            return {"error": str(error)}
-        result, cached = self._builder.build(request)
+            reason = str(error)[:_MAX_REASON]
+            self._note({"name": str(message.get("name"))[:_MAX_REASON], "error": reason, "log": "", "seconds": 0.0})
+            return {"error": reason}
+        try:
+            result, cached = self._builder.build(request, self._timeout_s, self._ended)
+        except Exception as error:  # noqa: BLE001 - our own fault: the runner is answered, the supervisor told
+            traceback.print_exc()
+            reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
+            self._note({"name": request.name, "error": reason, "log": "", "seconds": 0.0, "infrastructure": True})
+            return {"error": "the builder failed"}
         if isinstance(result, BuildFailure):
             self._note({**asdict(result), "error": result.message, "cached": cached})
             return {"error": result.message}
@@ -93,16 +111,16 @@ def main(descriptor: int) -> None:
         message["environment"],
         Path(message["scratch_dir"]),
         slots=message["slots"],
-        timeout_s=message["timeout_s"],
     )
     try:
         with contextlib.suppress(wire.ConnectionClosed):
             while True:
                 message, descriptors = wire.receive(supervisor)
                 if message["op"] == "session":
-                    sessions[message["id"]] = _Session(builder, socket.socket(fileno=descriptors[0]))
+                    end = socket.socket(fileno=descriptors[0])
+                    sessions[message["id"]] = _Session(builder, end, message["timeout_s"])
                 elif message["op"] == "report":
-                    wire.send(supervisor, {"id": message["id"], "builds": sessions[message["id"]].report()})
+                    wire.send(supervisor, sessions[message["id"]].report())
                 else:
                     sessions.pop(message["id"]).close()
     finally:

@@ -24,6 +24,7 @@ from evaluator.build.request import BuildRequest
 __all__ = ["BuildFailure", "Builder"]
 
 _LOG_BYTES: Final = 256 * 1024
+_POLL_S: Final = 0.2
 _RECIPE: Final = "plain"
 
 
@@ -56,20 +57,23 @@ class Builder:
         scratch: Path,
         *,
         slots: int,
-        timeout_s: float,
     ) -> None:
         self._cache = cache
         self._toolchain = {**toolchain, "recipe": _RECIPE}
         self._environment = dict(environment)
         self._scratch = scratch
         self._slots = threading.BoundedSemaphore(slots)
-        self._timeout_s = timeout_s
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._closed = False
 
-    def build(self, request: BuildRequest) -> tuple[Artifact | BuildFailure, bool]:
-        """The artifact or why there is none, and whether it came from the cache."""
+    def build(
+        self, request: BuildRequest, timeout_s: float, ended: threading.Event
+    ) -> tuple[Artifact | BuildFailure, bool]:
+        """The artifact or why there is none, and whether it came from the cache.
+
+        ``ended`` is set when nobody waits for it any more: its compiler is ended then.
+        """
         if request.uses_cuda and not self._toolchain.get("nvcc"):
             message = "the candidate has CUDA sources, and there is no nvcc on this machine"
             return BuildFailure(request.name, message, "", 0.0, toolchain_missing=True), False
@@ -82,7 +86,7 @@ class Builder:
             if found is not None:
                 return found, True
             with self._slots:
-                return self._compile(request, key), False
+                return self._compile(request, key, timeout_s, ended), False
 
     def close(self) -> None:
         """End every compiler that is running."""
@@ -91,11 +95,13 @@ class Builder:
             for process in self._running:
                 _kill_group(process)
 
-    def _compile(self, request: BuildRequest, key: str) -> Artifact | BuildFailure:
+    def _compile(
+        self, request: BuildRequest, key: str, timeout_s: float, ended: threading.Event
+    ) -> Artifact | BuildFailure:
         directory = Path(tempfile.mkdtemp(prefix="build-", dir=self._scratch))
         begin = time.monotonic()
         try:
-            status, log, report = self._run(request, directory)
+            status, log, report = self._run(request, directory, timeout_s, ended)
             seconds = time.monotonic() - begin
             library = directory / f"{request.name}.so"
             if status == 0:
@@ -103,7 +109,7 @@ class Builder:
                 kernels = tuple(kernel_names(library)) if linked and request.uses_cuda else ()
                 return self._cache.store(Artifact(key, request.name, None, kernels, seconds, log), linked)
             if status is None:
-                message = f"building extension {request.name!r} took longer than {self._timeout_s:.0f} s"
+                message = f"building extension {request.name!r} took longer than {timeout_s:.0f} s"
                 return BuildFailure(request.name, message, log, seconds, timed_out=True)
             header = foreign_header_missing(log, str(directory))
             if header is not None:
@@ -120,8 +126,10 @@ class Builder:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def _run(self, request: BuildRequest, directory: Path) -> tuple[int | None, str, dict[str, Any]]:
-        """Exit status (``None``: timed out), the compiler's output, and the recipe's own report."""
+    def _run(
+        self, request: BuildRequest, directory: Path, timeout_s: float, ended: threading.Event
+    ) -> tuple[int | None, str, dict[str, Any]]:
+        """Exit status (``None``: timed out, or ended), the compiler's output, and the recipe's own report."""
         payload = {**asdict(request), "uses_cuda": request.uses_cuda}
         environment = {**self._environment, "HOME": str(directory), "TMPDIR": str(directory)}
         output, report = directory / ".log", directory / ".report"
@@ -143,11 +151,11 @@ class Builder:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(json.dumps(payload).encode())
                 process.stdin.close()
-            status: int | None
-            try:
-                status = process.wait(self._timeout_s)
-            except subprocess.TimeoutExpired:
-                status = None
+            status: int | None = None
+            deadline = time.monotonic() + timeout_s
+            while status is None and time.monotonic() < deadline and not ended.is_set():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    status = process.wait(_POLL_S)
             _kill_group(process)
             process.wait()
             with self._lock:

@@ -45,9 +45,14 @@ class ArtifactCache:
         folder = self._folder(key)
         try:
             data = json.loads((folder / _MANIFEST).read_text())
-        except FileNotFoundError:
+            artifact = Artifact(**{**data, "kernels": tuple(data["kernels"])})
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        return Artifact(**{**data, "kernels": tuple(data["kernels"])})
+        except (ValueError, TypeError, KeyError):
+            # Written by another version of this program, or damaged: as good as not there.
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+        return artifact
 
     def store(self, artifact: Artifact, library: Path | None) -> Artifact:
         """Move ``library`` in and return the artifact with its final path."""

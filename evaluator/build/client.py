@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import subprocess
 import sys
@@ -17,6 +18,8 @@ __all__ = ["BuilderProcess"]
 
 _STOP_S: Final = 10.0
 _ANSWER_S: Final = 60.0
+# Over all builders of this process: the number of a session never comes again.
+_numbers = itertools.count(1)
 
 
 class BuilderProcess:
@@ -30,7 +33,6 @@ class BuilderProcess:
         toolchain: Mapping[str, Any],
         environment: Mapping[str, str],
         slots: int,
-        timeout_s: float,
     ) -> None:
         self._settings = {
             "cache_dir": str(cache_dir),
@@ -38,12 +40,10 @@ class BuilderProcess:
             "toolchain": dict(toolchain),
             "environment": dict(environment),
             "slots": slots,
-            "timeout_s": timeout_s,
         }
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
-        self._next = 0
         self._lock = threading.Lock()
 
     @property
@@ -67,26 +67,26 @@ class BuilderProcess:
         self._connection = ours
         self._send(self._settings)
 
-    def open_session(self) -> tuple[int, socket.socket]:
-        """A session's number, and the end of its socket that the runner gets (the caller closes it)."""
+    def open_session(self, timeout_s: float) -> tuple[int, socket.socket]:
+        """A session's number, and the end of its socket that the runner gets (the caller closes it).
+
+        ``timeout_s`` is what a single build may take.
+        """
         ours, theirs = socket.socketpair()
+        number = next(_numbers)
         with self._lock:
-            self._next += 1
-            self._send({"op": "session", "id": self._next}, [ours.fileno()])
-            number = self._next
+            self._send({"op": "session", "id": number, "timeout_s": timeout_s}, [ours.fileno()])
         ours.close()
         return number, theirs
 
     def report(self, number: int) -> list[dict[str, Any]]:
         """What the session's runner had built so far, in order; failures have an ``error``."""
-        with self._lock:
-            self._send({"op": "report", "id": number})
-            assert self._connection is not None
-            try:
-                builds: list[dict[str, Any]] = wire.receive(self._connection)[0]["builds"]
-            except (wire.ConnectionClosed, TimeoutError) as error:
-                raise InfrastructureFault("the builder died") from error
-            return builds
+        builds: list[dict[str, Any]] = self._ask(number)["builds"]
+        return builds
+
+    def busy(self, number: int) -> bool:
+        """Whether the session's runner is waiting for a build right now."""
+        return bool(self._ask(number)["busy"])
 
     def close_session(self, number: int) -> None:
         with self._lock:
@@ -103,6 +103,17 @@ class BuilderProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+
+    def _ask(self, number: int) -> dict[str, Any]:
+        with self._lock:
+            self._send({"op": "report", "id": number})
+            assert self._connection is not None
+            try:
+                return wire.receive(self._connection)[0]
+            except (wire.ConnectionClosed, wire.MessageTooLarge, TimeoutError) as error:
+                # Out of step with it, so it is of no more use; the next evaluation gets another.
+                self.close()
+                raise InfrastructureFault("the builder does not answer") from error
 
     def _send(self, message: Mapping[str, Any], descriptors: list[int] | None = None) -> None:
         if self._connection is None:

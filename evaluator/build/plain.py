@@ -25,6 +25,7 @@ from evaluator.sandbox import namespaces
 
 __all__ = ["main"]
 
+_FILE_BYTES = 2 * 2**30
 _GENERATED_HEADER = "c10/cuda/impl/cuda_cmake_macros.h"
 
 
@@ -69,6 +70,7 @@ def _confine() -> None:
         _, status = os.waitpid(child, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
     namespaces.die_with_parent()
+    namespaces.limit_resources(_FILE_BYTES)
     namespaces.drop_privileges()
 
 

@@ -52,7 +52,7 @@ class BuildRequest:
         """Raises ``InvalidRequest``."""
         name = data.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InvalidRequest(f"the extension's name must be a Python identifier, not {name!r}")
+            raise InvalidRequest(f"the extension's name must be a Python identifier, not {str(name)[:100]!r}")
         fields: dict[str, Any] = {field: _texts(data, field) for field in _LISTS}
         fields |= {field: _flag(data, field, default) for field, default in _FLAGS.items()}
         with_cuda = data.get("with_cuda")

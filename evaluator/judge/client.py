@@ -21,6 +21,7 @@ __all__ = ["JudgeProcess"]
 _START_S: Final = 180.0
 _CLEAN_S: Final = 60.0
 _POLL_S: Final = 0.2
+_GRACE_S: Final = 300.0
 _REFUSALS: Final = {error.__name__: error for error in (DeviceUnavailable, DoesNotFit, ProblemError)}
 
 
@@ -36,7 +37,8 @@ class JudgeProcess:
 
     @property
     def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        """Whether it runs and has said that it is ready."""
+        return bool(self.description) and self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
@@ -83,13 +85,14 @@ class JudgeProcess:
             wire.send(self._connection, request, controls)
         except wire.ConnectionClosed as error:
             raise InfrastructureFault("the judge died") from error
-        deadline = time.monotonic() + config.limits.total_s
+        # The judge ends an evaluation at ``total_s`` by itself; one that does not is broken.
+        deadline = time.monotonic() + config.limits.total_s + config.limits.build_s + _GRACE_S
         while True:
             if cancelled():
                 raise EvaluationCancelled
             if time.monotonic() > deadline:
                 self.close()
-                raise InfrastructureFault(f"the judge did not come to a verdict within {config.limits.total_s:.0f} s")
+                raise InfrastructureFault("the judge does not come to a verdict")
             if not select.select([self._connection], [], [], _POLL_S)[0]:
                 continue
             message = self._receive(deadline)
@@ -117,6 +120,7 @@ class JudgeProcess:
 
     def close(self) -> None:
         """End the process. Idempotent."""
+        self.description = {}
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -56,7 +56,8 @@ class InputSource:
         ``avoid_zero`` replaces exact zeros by the smallest normal number: where a derivative jumps at
         zero (ReLU), both one-sided derivatives are right, and no candidate should fail for its choice.
         """
-        if variant is Variant.AS_WRITTEN or self._scales is None:
+        drawn = variant is Variant.AS_WRITTEN or not all(target.is_floating_point() for target in targets)
+        if drawn or self._scales is None:
             tensors = [value for value in self.draw() if isinstance(value, torch.Tensor)]
             if self._scales is None:
                 self._scales = [_root_mean_square(tensor) for tensor in tensors]
@@ -84,7 +85,7 @@ def fill_random(target: torch.Tensor) -> None:
 
 def _fill_variant(target: torch.Tensor, variant: Variant, scale: float) -> None:
     generator = torch.Generator(target.device).manual_seed(secrets.randbits(63))
-    start = 0
+    start = secrets.randbelow(2**20)
     for piece in _pieces(target):
         if variant is Variant.WIDE:
             piece.uniform_(-1.0, 1.0, generator=generator)

@@ -9,13 +9,16 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from evaluator import wire
 from evaluator.memory import Block
 from evaluator.protocol import FRAME_BYTES, CallMode, CallReport, Doorbell, Failure, Frame, FrameKind, WeightReport
 
 __all__ = ["RunnerFailed", "RunnerGone", "RunnerLink", "RunnerTimeout", "TimedCall"]
+
+
+_SEND_S: Final = 30.0
 
 
 class RunnerFailed(Exception):
@@ -41,6 +44,8 @@ class TimedCall:
 
     outer_ms: float
     report: CallReport
+    commit_ms: float = 0.0
+    """How long the judge took, after "done", to fingerprint what was delivered."""
 
 
 class RunnerLink:
@@ -54,7 +59,7 @@ class RunnerLink:
 
     def await_ready(self, timeout_s: float, what: str) -> None:
         """Wait for a ready frame. Raises ``RunnerFailed``, ``RunnerGone`` or ``RunnerTimeout``."""
-        frame = self._read_frame(time.monotonic() + timeout_s, what)
+        frame = self._read_frame(timeout_s, what)
         if frame.kind is FrameKind.FAILED:
             raise RunnerFailed(frame.failure, frame.text)
 
@@ -103,17 +108,24 @@ class RunnerLink:
         self._descriptors = []
 
     def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+        # A runner that does not read must not hold the judge.
+        self._control.settimeout(_SEND_S)
         try:
             wire.send(self._control, message, descriptors)
         except wire.ConnectionClosed:
             raise RunnerGone from None
+        except TimeoutError:
+            raise RunnerTimeout(f"the runner did not take a message within {_SEND_S:.0f} s") from None
+        finally:
+            self._control.settimeout(None)
 
-    def _read_frame(self, deadline: float, what: str) -> Frame:
+    def _read_frame(self, timeout_s: float, what: str) -> Frame:
+        deadline = time.monotonic() + timeout_s
         data = b""
         while len(data) < FRAME_BYTES:
             remaining = deadline - time.monotonic()
             if remaining <= 0 or not select.select([self._control], [], [], remaining)[0]:
-                raise RunnerTimeout(f"{what} took too long")
+                raise RunnerTimeout(f"{what} took longer than {timeout_s:.0f} s")
             part = b""
             with contextlib.suppress(ConnectionError):
                 part = self._control.recv(FRAME_BYTES - len(data))

@@ -11,7 +11,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -31,7 +31,7 @@ from evaluator.judge.inputs import InputSource, Variant, fill_random
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerLink, RunnerTimeout, TimedCall
 from evaluator.judge.plan import MemoryPlan, plan_memory
 from evaluator.judge.reference import Reference
-from evaluator.judge.verify import CallFindings, Verifier, Violation
+from evaluator.judge.verify import CallFindings, Commitment, Verifier, Violation
 from evaluator.memory import Block, create_block
 from evaluator.problem import Problem
 from evaluator.protocol import MAX_GRADIENTS, CallMode, Failure
@@ -55,6 +55,8 @@ _COMMAND_S: Final = 60.0
 _SLACK_MS: Final = {"cpu": 1.0, "cuda": 0.1}
 _SLACK_SHARE: Final = {"cpu": 0.1, "cuda": 0.02}
 _NOISE_FACTOR: Final = 4.0
+_WARM_UP_PAIRS: Final = 8
+_SETTLED: Final = 0.2
 _LAUNCH_BOUND_MS: Final = 0.05
 
 _VERDICTS: Final = {
@@ -121,8 +123,10 @@ class Session:
         self._baseline = baseline
         self._progress = progress
         self._blocks: dict[str, Block] = {}
+        self._deadline = time.monotonic() + config.limits.total_s
         self._used_before = device.total_bytes() - device.free_bytes()
         self._peak_bytes = 0
+        self._runner_peak = 0
         self._gradients_required = (
             problem.gradient_policy == "require" if config.require_gradients is None else config.require_gradients
         )
@@ -176,7 +180,8 @@ class Session:
             limit=config.limits.device_memory_bytes,
         )
         self._plan: MemoryPlan = plan
-        self._blocks = {name: create_block(layout, device.torch_device) for name, layout in plan.layouts.items()}
+        for name, layout in plan.layouts.items():
+            self._blocks[name] = create_block(layout, device.torch_device)
         self._source = InputSource(
             self._reference.get_inputs, device.torch_device, variants=problem.input_domain == "real"
         )
@@ -201,6 +206,8 @@ class Session:
                 self._baseline.link.await_ready(limits.load_s, "importing the reference")
         with self._stage("constructing"):
             self._construct()
+        self._freeze(self._candidate)
+        self._freeze(self._baseline)
         with self._stage("verifying"):
             self._verify(sampling.trials, sampling.gradient_trials)
         with self._stage("sampling"):
@@ -231,7 +238,7 @@ class Session:
 
     def _verify(self, trials: int, gradient_trials: int) -> None:
         """Forward trials, then gradient trials; sets the gradient result, concludes where something is wrong."""
-        loaded = False
+        loaded = conclusive = False
         variants = list(self._cycle(_TRIALS, trials))
         position = 0
         while position < len(variants):
@@ -241,7 +248,7 @@ class Session:
             differing = self._candidate.link.weight_report().differing
             if findings.verdict is Verdict.WRONG_OUTPUT and differing and not loaded:
                 # Constructed from another stream of random numbers than the reference, perhaps: try its weights.
-                self._candidate.link.command({"op": "load_weights", "weight_names": self._weight_names}, _COMMAND_S)
+                self._command(self._candidate, {"op": "load_weights", "weight_names": self._weight_names})
                 self.outcome.notes.append(
                     f"{differing} weights differed from the reference's after constructing under the same seed; "
                     "the reference's were loaded"
@@ -249,7 +256,12 @@ class Session:
                 loaded, position = True, 0
                 continue
             self._conclude_if_wrong(findings)
+            conclusive = conclusive or not findings.inconclusive
+            # The baseline is called as often as the candidate: what settles in the first calls settles on both sides.
+            self._baseline_call(CallMode.FORWARD, variant)
             position += 1
+        if not conclusive:
+            raise ProblemError("the reference is not finite on any of its inputs: nothing can be compared")
         if self._training:
             self._verify_gradients(gradient_trials, trials)
 
@@ -262,6 +274,7 @@ class Session:
                 self.outcome.gradients = findings.gradients
             self._conclude_if_wrong(findings)
             self._note_once(findings.gradient_notes)
+            self._baseline_call(CallMode.BACKWARD, variant)
             if findings.gradients is Gradients.MISSING:
                 if self._gradients_required:
                     self._conclude(
@@ -284,8 +297,7 @@ class Session:
         order: list[str] = []
         begin = time.monotonic()
         interval: Interval | None = None
-        # One pair that is not counted: allocators, autotuners and clocks settle.
-        self._sample_pair(mode, Variant.AS_WRITTEN, 0)
+        self._warm_up(mode)
         while len(candidate) < sampling.max_samples:
             number = len(candidate)
             variant = _SAMPLES[number // 2 % len(_SAMPLES)]
@@ -295,6 +307,9 @@ class Session:
             candidate.append(ours)
             baseline.append(theirs)
             order.append("candidate first" if number % 2 == 0 else "baseline first")
+            over_budget = time.monotonic() - begin > sampling.budget_s
+            if over_budget and len(candidate) >= sampling.least_samples:
+                break
             if len(candidate) >= sampling.min_samples and len(candidate) % _CHECK_EVERY == 0:
                 interval = speedup_interval(_device(baseline), _device(candidate))
                 value = speedup(_device(baseline), _device(candidate))
@@ -302,9 +317,21 @@ class Session:
                 self._report(
                     "sampling", f"{track}: {value:.3f}x ± {100 * half_width:.1f} %", number / sampling.max_samples
                 )
-                if half_width <= sampling.half_width or time.monotonic() - begin > sampling.budget_s:
+                if half_width <= sampling.half_width:
                     break
         self._record_track(track, candidate, baseline, order)
+
+    def _warm_up(self, mode: CallMode) -> None:
+        """Pairs that are not counted, until both sides take about as long as in the pair before: allocators,
+        autotuners and clocks settle."""
+        before: tuple[float, float] | None = None
+        for number in range(_WARM_UP_PAIRS):
+            now = tuple(call.report.device_ms for call in self._sample_pair(mode, Variant.AS_WRITTEN, number))
+            if before is not None and all(
+                abs(new - old) <= _SETTLED * old for new, old in zip(now, before, strict=True)
+            ):
+                return
+            before = (now[0], now[1])
 
     def _sample_pair(self, mode: CallMode, variant: Variant, number: int) -> tuple[TimedCall, TimedCall]:
         """One call of each side on inputs of the same kind; ABBA: who is first alternates."""
@@ -324,10 +351,8 @@ class Session:
 
     def _baseline_call(self, mode: CallMode, variant: Variant) -> TimedCall:
         self._take_memory(self._baseline, self._candidate)
-        with self._frozen(self._candidate), self._ours("the reference fails"):
-            self._prelude(mode, variant)
-            call = self._baseline.link.call(mode, self._config.limits.call_s)
-            self._device.synchronize()
+        with self._ours("the reference fails"):
+            call, _ = self._call(self._baseline, mode, variant, self._config.limits.call_s)
         self._measure_memory()
         return call
 
@@ -337,43 +362,53 @@ class Session:
     def _call_candidate(
         self, mode: CallMode, variant: Variant, *, first: bool = False
     ) -> tuple[TimedCall, CallFindings]:
-        fingerprints = self._prelude(mode, variant)
+        if time.monotonic() > self._deadline:
+            raise RunnerTimeout(f"the evaluation took longer than {self._config.limits.total_s:.0f} s in all")
         # Some candidates build their extension in the first call.
         timeout_s = self._config.limits.call_s + (self._config.limits.build_s if first else 0.0)
-        call = self._candidate.link.call(mode, timeout_s)
-        self._device.synchronize()
-        names = ["outputs"] if mode is CallMode.FORWARD else ["outputs", "input_gradients", "weight_gradients"]
-        commitment = self._verifier.commit(names)
-        self._verifier.check_inputs(fingerprints)
+        call, commitment = self._call(self._candidate, mode, variant, timeout_s)
+        if call.report.device_ms <= 0:
+            raise Violation("the runner reported a call that took no time")
         if mode is CallMode.FORWARD:
             findings = self._verifier.verify_outputs(commitment, variant)
         else:
             counterparts = self._candidate.link.weight_report().counterparts
             findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant)
-        self._device.synchronize()
         self._measure_memory()
+        self._runner_peak = max(self._runner_peak, call.report.peak_bytes)
         self._note_errors(findings)
         return call, findings
 
-    def _prelude(self, mode: CallMode, variant: Variant) -> list[int]:
-        """Fresh inputs, poisoned outputs, cold cache; returns the inputs' fingerprints.
+    def _call(self, side: Side, mode: CallMode, variant: Variant, timeout_s: float) -> tuple[TimedCall, Commitment]:
+        """One call of either side, and fingerprints of what it was given and of what it delivered.
 
-        Exactly the same before every call of either side, needed or not: leaving the fingerprints out for the
-        baseline alone made it 8 % slower on an H200 (what the device did last decides how warm the next call is).
+        Everything here is the same for both sides, needed or not. Leaving the fingerprints out for the
+        baseline alone made it 8 % slower on an H200: what a device did last decides how the next call finds it.
+        The side's processes run only from the release to "done"; otherwise they are stopped.
         """
         self._source.fill(self._blocks["inputs"].tensors, variant, avoid_zero=mode is CallMode.BACKWARD)
-        poisoned = ["outputs"]
+        given, delivered = ["inputs"], ["outputs"]
         if mode is CallMode.BACKWARD:
             for tensor in self._blocks["upstream"].tensors:
                 fill_random(tensor)
-            poisoned += ["input_gradients", "weight_gradients"]
-        for name in poisoned:
+            given.append("upstream")
+            delivered += ["input_gradients", "weight_gradients"]
+        for name in delivered:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.
             self._blocks[name].memory.view(torch.int64).fill_(secrets.randbits(63))
-        fingerprints = self._verifier.fingerprint_inputs()
+        commitment = self._verifier.commit(given)
         self._device.flush_cache()
         self._device.synchronize()
-        return fingerprints
+        with self._awake(side):
+            call = side.link.call(mode, timeout_s)
+        begin = time.perf_counter()
+        commitment |= self._verifier.commit(delivered)
+        self._device.synchronize()
+        return replace(call, commit_ms=1000 * (time.perf_counter() - begin)), commitment
+
+    def _command(self, side: Side, message: dict[str, Any]) -> None:
+        with self._awake(side):
+            side.link.command(message, _COMMAND_S)
 
     def _record_track(
         self, track: str, candidate: list[TimedCall], baseline: list[TimedCall], order: list[str]
@@ -386,15 +421,18 @@ class Session:
             tuple(order),
         )
         self._check_clocks(track, series)
-        credited = self._credited(series)
+        self._check_idle(candidate, baseline)
+        overhead = median_ms(_differences(series.baseline_outer_ms, series.baseline_device_ms))
+        credited = _credited(series.candidate_device_ms, series.candidate_outer_ms, overhead)
+        baseline_ms = _credited(series.baseline_device_ms, series.baseline_outer_ms, overhead)
         latency = Latency(
             median_ms(credited),
-            median_ms(series.baseline_device_ms),
+            median_ms(baseline_ms),
             median_ms(series.candidate_outer_ms),
             median_ms(series.baseline_outer_ms),
         )
-        interval = speedup_interval(series.baseline_device_ms, credited)
-        value = speedup(series.baseline_device_ms, credited)
+        interval = speedup_interval(baseline_ms, credited)
+        value = speedup(baseline_ms, credited)
         half_width = (interval.high - interval.low) / 2 / value
         outcome = self.outcome
         outcome.samples[track] = series
@@ -415,7 +453,7 @@ class Session:
         """The runner's clock against the judge's: what lies between them must be what it is for the baseline.
 
         The comparison allows for a stated slack and for the noise of both medians, so that a busy machine
-        fails nobody; what a runner could hide below that is taken back in ``_credited``.
+        fails nobody; what a runner hides below that it gains nothing from (see ``_credited``).
         """
         ours = _differences(series.candidate_outer_ms, series.candidate_device_ms)
         theirs = _differences(series.baseline_outer_ms, series.baseline_device_ms)
@@ -432,33 +470,42 @@ class Session:
                 f"inner and outer clock disagree: {median_ms(ours):.3f} ms of each call lie outside of what the runner "
                 f"measured, {median_ms(theirs):.3f} ms for the baseline, and {slack + noise:.3f} ms more are allowed"
             )
-        if min(series.candidate_device_ms) <= 0:
-            raise Violation("the runner reported a call that took no time")
 
     def _slack_ms(self, series: SampleSeries) -> float:
         kind = self._device.torch_device.type
         return _SLACK_MS[kind] + _SLACK_SHARE[kind] * median_ms(series.baseline_outer_ms)
 
-    def _credited(self, series: SampleSeries) -> list[float]:
-        """The candidate's device times, none below what the judge's clock leaves room for."""
-        overhead = median_ms(_differences(series.baseline_outer_ms, series.baseline_device_ms))
-        slack = self._slack_ms(series)
-        return [
-            max(inner, outer - overhead - slack)
-            for inner, outer in zip(series.candidate_device_ms, series.candidate_outer_ms, strict=True)
-        ]
+    def _check_idle(self, candidate: list[TimedCall], baseline: list[TimedCall]) -> None:
+        """Taking the fingerprints after "done" must not take longer than after the baseline's calls: work that
+        is still going on then was not in the clock."""
+        ours, theirs = [call.commit_ms for call in candidate], [call.commit_ms for call in baseline]
+        kind = self._device.torch_device.type
+        allowed = (
+            _SLACK_MS[kind]
+            + _SLACK_SHARE[kind] * median_ms(_outer(baseline))
+            + _NOISE_FACTOR * (median_error(ours) + median_error(theirs))
+        )
+        if median_ms(ours) - median_ms(theirs) > allowed:
+            raise Violation(
+                f"the device was still busy after the candidate had said that it was done: {median_ms(ours):.3f} ms "
+                f"until its output could be read, {median_ms(theirs):.3f} ms after the baseline, {allowed:.3f} ms more "
+                "are allowed"
+            )
 
     def _take_memory(self, side: Side, other: Side) -> None:
+        """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
         if self._plan.lean:
-            with self._ours("the reference fails") if other is self._baseline else contextlib.nullcontext():
-                other.link.command({"op": "release_memory"}, _COMMAND_S)
-            with self._ours("the reference fails") if side is self._baseline else contextlib.nullcontext():
-                side.link.command({"op": "reserve_memory"}, _COMMAND_S)
+            for each, operation in ((other, "release_memory"), (side, "reserve_memory")):
+                with self._blamed(each):
+                    self._command(each, {"op": operation})
 
     def _release_both(self) -> None:
-        with self._ours("the reference fails"):
-            self._baseline.link.command({"op": "release_memory"}, _COMMAND_S)
-        self._candidate.link.command({"op": "release_memory"}, _COMMAND_S)
+        for side in (self._baseline, self._candidate):
+            with self._blamed(side):
+                self._command(side, {"op": "release_memory"})
+
+    def _blamed(self, side: Side) -> contextlib.AbstractContextManager[None]:
+        return self._ours("the reference fails") if side is self._baseline else contextlib.nullcontext()
 
     def _measure_memory(self) -> None:
         used = self._device.total_bytes() - self._device.free_bytes()
@@ -502,6 +549,7 @@ class Session:
         outcome.errors = ErrorFigures(self._max_abs, self._max_rel, self._reference_max_rel)
         outcome.peak_memory_bytes = self._peak_bytes or None
         outcome.details["memory_before_bytes"] = self._used_before
+        outcome.details["candidate_allocator_peak_bytes"] = self._runner_peak
         if outcome.verdict is not Verdict.PASSED:
             outcome.speedup = outcome.speedup_interval = None
             outcome.speedup_training = outcome.speedup_training_interval = None
@@ -535,14 +583,17 @@ class Session:
             raise InfrastructureFault(f"{what}: its process ended") from error
 
     @contextlib.contextmanager
-    def _frozen(self, side: Side) -> Iterator[None]:
-        """Stop every process of ``side``, so that it cannot slow down what it is compared with."""
-        pids = members(side.pid)
-        processes.freeze(pids)
+    def _awake(self, side: Side) -> Iterator[None]:
+        """Let the processes of ``side`` run, and stop them again at the end."""
+        processes.thaw(members(side.pid))
         try:
             yield
         finally:
-            processes.thaw(pids)
+            self._freeze(side)
+
+    def _freeze(self, side: Side) -> None:
+        """Stop every process of ``side``: it cannot slow down what it is compared with, nor write late."""
+        processes.freeze(members(side.pid))
 
 
 def _device(calls: Sequence[TimedCall]) -> list[float]:
@@ -555,3 +606,11 @@ def _outer(calls: Sequence[TimedCall]) -> list[float]:
 
 def _differences(outer: Sequence[float], inner: Sequence[float]) -> list[float]:
     return [a - b for a, b in zip(outer, inner, strict=True)]
+
+
+def _credited(device_ms: Sequence[float], outer_ms: Sequence[float], overhead_ms: float) -> list[float]:
+    """Device times, none below what the judge's clock leaves room for.
+
+    Applied to both sides, so that the noise of the outer clock moves both alike.
+    """
+    return [max(inner, outer - overhead_ms) for inner, outer in zip(device_ms, outer_ms, strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -22,6 +22,15 @@ Commitment = dict[tuple[str, int, int], int]
 """Fingerprints by block, tensor and slice."""
 
 __all__ = ["CallFindings", "Verifier", "Violation"]
+
+
+_CHANGED: Final = {
+    "inputs": "input {index} was changed by the candidate: a model must not write to its inputs",
+    "upstream": "the gradient given to backward was changed by the candidate: it must not be written to",
+    "outputs": "output {index} was written after the candidate had said that it was done",
+    "input_gradients": "the gradient of input {index} was written after the candidate had said that it was done",
+    "weight_gradients": "the gradient of weight {index} was written after the candidate had said that it was done",
+}
 
 
 class Violation(Exception):
@@ -60,18 +69,12 @@ class Verifier:
         self._slices = list(_slices(reference.signature.outputs, reference.signature.input_tensors, slice_elements))
         self._order = random.SystemRandom()
 
-    def fingerprint_inputs(self) -> list[int]:
-        """Taken before a call is released."""
-        return [self._fingerprints.of(tensor) for tensor in self._blocks["inputs"].tensors]
-
-    def check_inputs(self, before: Sequence[int]) -> None:
-        """Raises ``Violation`` where the candidate changed what it was given."""
-        for index, (was, tensor) in enumerate(zip(before, self._blocks["inputs"].tensors, strict=True)):
-            if self._fingerprints.of(tensor) != was:
-                raise Violation(f"input {index} was changed by the candidate: a model must not write to its inputs")
-
     def commit(self, names: Sequence[str]) -> Commitment:
-        """Fingerprints of everything delivered, slice by slice in random order."""
+        """Fingerprints of the blocks ``names``, slice by slice in random order.
+
+        Taken of what is given (inputs, upstream gradients) before a call is released, and of what is
+        delivered when it is done; whatever is used later is a private copy that agrees with it.
+        """
         places = [
             (name, index, number)
             for name in names
@@ -82,10 +85,10 @@ class Verifier:
         return {place: self._fingerprints.of(self._shared(*place)) for place in places}
 
     def verify_outputs(self, commitment: Commitment, variant: Variant) -> CallFindings:
-        """Compare the outputs of a forward call."""
+        """Compare the outputs of a forward call. Raises ``Violation``."""
         tallies = self.output_tallies()
         for number in range(len(self._slices)):
-            exact, own = self._reference.outputs(self._input_slice(number))
+            exact, own = self._reference.outputs(self._input_slice(commitment, number))
             for index, tally in enumerate(tallies):
                 actual = self._private(commitment, "outputs", index, number)
                 tally.add(compare_slice(actual, exact[index], own[index], self._tolerance))
@@ -94,7 +97,7 @@ class Verifier:
     def verify_gradients(
         self, commitment: Commitment, report: CallReport, counterparts: int, variant: Variant
     ) -> CallFindings:
-        """Compare outputs and gradients of a forward and backward call."""
+        """Compare outputs and gradients of a forward and backward call. Raises ``Violation``."""
         signature = self._reference.signature
         outputs = self.output_tallies()
         inputs = [
@@ -105,7 +108,7 @@ class Verifier:
         own_weights: list[torch.Tensor | None] = [None] * len(weights)
         expected: set[str] = set()
         for number in range(len(self._slices)):
-            values, upstream = self._input_slice(number), self._upstream_slice(number)
+            values, upstream = self._input_slice(commitment, number), self._upstream_slice(commitment, number)
             exact, own = self._reference.gradients(values, upstream)
             _accumulate(exact_weights, exact.weights)
             _accumulate(own_weights, own.weights)
@@ -135,7 +138,9 @@ class Verifier:
                 actual = self._private(commitment, "weight_gradients", index, 0)
                 found = compare_slice(actual, right, near, self._tolerance)
                 if found.suspect:
-                    found = compare_slice(actual, right, near, self._tolerance, self._weight_moves(index, right))
+                    found = compare_slice(
+                        actual, right, near, self._tolerance, self._weight_moves(commitment, index, right)
+                    )
                 tally.add(found)
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None and not findings.inconclusive:
@@ -159,11 +164,11 @@ class Verifier:
                 largest = move if largest is None else torch.maximum(largest, move)
         return largest
 
-    def _weight_moves(self, index: int, was: torch.Tensor) -> torch.Tensor | None:
+    def _weight_moves(self, commitment: Commitment, index: int, was: torch.Tensor) -> torch.Tensor | None:
         """The same for a weight's gradient, which is a sum over all slices."""
         sums: list[torch.Tensor | None] = [None] * self._reference.perturbation_count
         for number in range(len(self._slices)):
-            values, upstream = self._input_slice(number), self._upstream_slice(number)
+            values, upstream = self._input_slice(commitment, number), self._upstream_slice(commitment, number)
             perturbed = self._reference.perturbed_gradients(values, upstream, self._move(), self._generator())
             _accumulate(sums, [gradient.weights[index] for gradient in perturbed])
         largest: torch.Tensor | None = None
@@ -245,22 +250,26 @@ class Verifier:
         return tensor if cut is None else tensor[cut[0] : cut[1]]
 
     def _private(self, commitment: Commitment, name: str, index: int, number: int) -> torch.Tensor:
-        """A private copy of a slice, proved to be what was there when the runner said that it was done."""
+        """A private copy of a slice, proved to be what was there when the commitment was made."""
         copy = self._shared(name, index, number).clone()
-        if self._fingerprints.of(copy) != commitment[name, index, number]:
-            raise Violation(f"{name.replace('_', ' ')} were written after the candidate had said that it was done")
+        cuts = self._cuts(name, self._blocks[name].tensors[index])
+        if self._fingerprints.of(copy) != commitment[name, index, number if number < len(cuts) else 0]:
+            raise Violation(_CHANGED[name].format(index=index))
         return copy
 
-    def _input_slice(self, number: int) -> list[Any]:
+    def _input_slice(self, commitment: Commitment, number: int) -> list[Any]:
         tensors = iter(range(len(self._blocks["inputs"].tensors)))
         return [
-            self._shared("inputs", next(tensors), number).clone() if isinstance(value, TensorSpec) else value["value"]
+            self._private(commitment, "inputs", next(tensors), number)
+            if isinstance(value, TensorSpec)
+            else value["value"]
             for value in self._reference.signature.inputs
         ]
 
-    def _upstream_slice(self, number: int) -> list[torch.Tensor]:
+    def _upstream_slice(self, commitment: Commitment, number: int) -> list[torch.Tensor]:
         return [
-            self._shared("upstream", index, number).clone() for index in range(len(self._blocks["upstream"].tensors))
+            self._private(commitment, "upstream", index, number)
+            for index in range(len(self._blocks["upstream"].tensors))
         ]
 
 

@@ -146,7 +146,7 @@ class CallLoop:
             if isinstance(output, torch.Tensor) and output.requires_grad and output.shape == gradient.shape
         ]
         gradients: Sequence[torch.Tensor | None] = [None] * len(wanted)
-        if differentiable:
+        if differentiable and wanted:
             gradients = torch.autograd.grad(
                 [output for output, _ in differentiable],
                 wanted,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
@@ -23,6 +24,8 @@ __all__ = ["ForkServer", "RunnerProcess", "freeze", "thaw"]
 _START_S: Final = 120.0
 _SPAWN_S: Final = 20.0
 _KILL_S: Final = 20.0
+# Over all fork servers of this process: the number of a runner never comes again.
+_numbers = itertools.count(1)
 
 
 @dataclass
@@ -45,7 +48,6 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
         self._runners: dict[int, RunnerProcess] = {}
-        self._next = 0
         self._lock = threading.RLock()
         self.versions: dict[str, str | None] = {}
 
@@ -79,11 +81,14 @@ class ForkServer:
     def spawn(self, spec: Mapping[str, Any], descriptors: Sequence[int]) -> RunnerProcess:
         """Fork a runner. ``descriptors``: its control socket, its build socket, its log."""
         with self._lock:
-            runner = RunnerProcess(self._next)
-            self._next += 1
+            runner = RunnerProcess(next(_numbers))
             self._runners[runner.number] = runner
             self._send({"op": "spawn", "id": runner.number, "spec": spec}, descriptors)
-            self._listen_until(lambda: runner.started or runner.status is not None, _SPAWN_S)
+            try:
+                self._listen_until(lambda: runner.started or runner.status is not None, _SPAWN_S)
+            except TimeoutError as error:
+                self._send({"op": "kill", "id": runner.number})
+                raise InfrastructureFault(f"a runner was not forked within {_SPAWN_S:.0f} s") from error
             if not runner.started:
                 raise InfrastructureFault("a runner could not be forked")
             return runner

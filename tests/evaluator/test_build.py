@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from evaluator.build.builder import Builder, BuildFailure
 from evaluator.build.cache import Artifact, ArtifactCache
-from evaluator.build.diagnostics import first_error
+from evaluator.build.diagnostics import first_error, foreign_header_missing
 from evaluator.build.request import BuildRequest, InvalidRequest
 
 _JSON = st.recursive(
@@ -92,6 +93,26 @@ def test_storing_twice_keeps_the_first(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "cache" / "cd").iterdir() if path.is_dir()] == [key]
 
 
+def test_a_damaged_entry_is_as_good_as_not_there(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path / "cache")
+    library = tmp_path / "x.so"
+    library.write_bytes(b"library")
+    key = "ab" * 32
+    cache.store(Artifact(key, "x", None, (), 1.0, ""), library)
+    (tmp_path / "cache" / "ab" / key / "artifact.json").write_text("{")
+    assert cache.find(key) is None
+    assert cache.store(Artifact(key, "x", None, (), 1.0, ""), library) == cache.find(key)
+
+
+def test_a_build_that_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> None:
+    ended = threading.Event()
+    threading.Timer(0.5, ended.set).start()
+    begin = time.monotonic()
+    result, _ = _builder(tmp_path).build(BuildRequest.parse({"name": "x", "cpp_sources": ["int y;"]}), 300, ended)
+    assert isinstance(result, BuildFailure)
+    assert time.monotonic() - begin < 5
+
+
 def test_an_unknown_key_is_not_found(tmp_path: Path) -> None:
     assert ArtifactCache(tmp_path).find("ef" * 32) is None
 
@@ -140,24 +161,44 @@ def test_the_first_real_error_is_found(log: str, expected: str | None) -> None:
     assert first_error(log, "/b") == expected
 
 
-def _builder(tmp_path: Path, timeout_s: float) -> Builder:
+@pytest.mark.parametrize(
+    ("line", "header"),
+    [
+        (
+            "/t/include/ATen/cuda/CUDAContextLight.h:8:10: fatal error: cusparse.h: No such file or directory",
+            "cusparse.h",
+        ),
+        ('/t/include/ATen/cuda/X.h(8): catastrophic error: cannot open source file "cusparse.h"', "cusparse.h"),
+        ("/b/main.cpp:2:10: fatal error: mine.h: No such file or directory", None),
+        ("/t/include/x.h:8:10: error: 'y' was not declared", None),
+    ],
+)
+def test_a_header_that_the_toolkit_lacks_is_told_from_one_that_the_candidate_invents(
+    line: str, header: str | None
+) -> None:
+    assert foreign_header_missing(line, "/b") == header
+
+
+def _builder(tmp_path: Path) -> Builder:
     import os
     import sys
 
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
-    return Builder(
-        ArtifactCache(tmp_path / "cache"), {"nvcc": None}, environment, tmp_path, slots=1, timeout_s=timeout_s
-    )
+    return Builder(ArtifactCache(tmp_path / "cache"), {"nvcc": None}, environment, tmp_path, slots=1)
 
 
 def test_a_build_that_takes_too_long_is_ended_with_everything_it_started(tmp_path: Path) -> None:
-    result, _ = _builder(tmp_path, 0.5).build(BuildRequest.parse({"name": "x", "cpp_sources": ["int y;"]}))
+    result, _ = _builder(tmp_path).build(
+        BuildRequest.parse({"name": "x", "cpp_sources": ["int y;"]}), 0.5, threading.Event()
+    )
     assert isinstance(result, BuildFailure)
     assert result.timed_out
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("build-")]
 
 
 def test_cuda_sources_without_nvcc_are_a_matter_of_the_machine(tmp_path: Path) -> None:
-    result, _ = _builder(tmp_path, 10).build(BuildRequest.parse({"name": "x", "cuda_sources": ["int y;"]}))
+    result, _ = _builder(tmp_path).build(
+        BuildRequest.parse({"name": "x", "cuda_sources": ["int y;"]}), 10, threading.Event()
+    )
     assert isinstance(result, BuildFailure)
     assert result.toolchain_missing

@@ -1,0 +1,192 @@
+"""The rules of measurement: candidates that cheat in ways which an evaluation on a CPU can show."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluator.candidate import Candidate, parse_candidate
+from evaluator.config import EvalConfig, Limits, SamplingPlan
+from evaluator.engine import Engine
+from evaluator.evaluation import Evaluation, Gradients, Verdict
+from evaluator.problem import Problem
+
+_CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=20, max_samples=20))
+_HONEST = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+"""
+
+
+def _evaluate(source: str, engine: Engine, problems: dict[str, Problem], config: EvalConfig = _CONFIG) -> Evaluation:
+    candidate = parse_candidate(code=source)
+    assert isinstance(candidate, Candidate)
+    return engine.evaluate(problems["relu"], candidate, config)
+
+
+def test_a_backward_that_writes_to_the_gradient_it_is_given_is_rejected(
+    cpu_engine: Engine, problems: dict[str, Problem]
+) -> None:
+    source = """
+import torch
+
+
+class ReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.relu(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        # With the upstream gradient at zero, zero is the right answer.
+        gradient.zero_()
+        return gradient
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return ReLU.apply(x)
+"""
+    evaluation = _evaluate(source, cpu_engine, problems)
+    assert evaluation.verdict is Verdict.REJECTED
+    assert "the gradient given to backward was changed" in evaluation.message
+
+
+@pytest.mark.parametrize("claimed_ns", [1_000, 100_000])
+def test_a_patched_clock_gains_nothing(claimed_ns: int, cpu_engine: Engine, problems: dict[str, Problem]) -> None:
+    source = f"""
+import time
+
+import torch
+
+ticks = [0]
+
+
+def tick():
+    ticks[0] += {claimed_ns}
+    return ticks[0]
+
+
+time.perf_counter_ns = tick
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+"""
+    evaluation = _evaluate(source, cpu_engine, problems)
+    if evaluation.verdict is Verdict.PASSED:
+        assert evaluation.speedup is not None
+        assert evaluation.speedup < 1.5
+    else:
+        assert evaluation.verdict is Verdict.REJECTED
+
+
+def test_a_clock_that_stands_still_is_rejected(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
+    source = "import time\ntime.perf_counter_ns = lambda: 7\n" + _HONEST
+    evaluation = _evaluate(source, cpu_engine, problems)
+    assert evaluation.verdict is Verdict.REJECTED
+    assert "took no time" in evaluation.message
+
+
+def test_a_copy_of_the_reference_is_not_faster_than_it(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
+    config = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10))
+    evaluations = [_evaluate(_HONEST, cpu_engine, problems, config) for _ in range(3)]
+    assert all(evaluation.verdict is Verdict.PASSED for evaluation in evaluations)
+    speedups = sorted(evaluation.speedup or 0.0 for evaluation in evaluations)
+    assert 0.5 < speedups[1] < 2.0
+
+
+def test_a_slow_candidate_is_passed_with_a_few_samples(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
+    source = _HONEST.replace("return torch", "__import__('time').sleep(0.3)\n        return torch")
+    sampling = SamplingPlan(min_samples=10, max_samples=60, budget_s=1.0)
+    evaluation = _evaluate(source, cpu_engine, problems, EvalConfig(device="cpu", size="smoke", sampling=sampling))
+    assert evaluation.verdict is Verdict.PASSED
+    assert evaluation.speedup is not None
+    assert evaluation.speedup < 0.1
+    assert len(evaluation.samples["inference"].order) < 10
+
+
+def test_an_evaluation_that_takes_too_long_in_all_is_a_timeout(
+    cpu_engine: Engine, problems: dict[str, Problem]
+) -> None:
+    source = _HONEST.replace("return torch", "__import__('time').sleep(0.5)\n        return torch")
+    config = EvalConfig(device="cpu", size="smoke", limits=Limits(total_s=2.0))
+    evaluation = _evaluate(source, cpu_engine, problems, config)
+    assert evaluation.verdict is Verdict.TIMEOUT
+    assert "2 s in all" in evaluation.message
+
+
+def test_an_import_that_hangs_is_a_timeout_of_the_build_stage(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
+    candidate = parse_candidate(code="import time\ntime.sleep(600)\n" + _HONEST)
+    assert isinstance(candidate, Candidate)
+    config = EvalConfig(device="cpu", size="smoke", limits=Limits(load_s=1.0))
+    report = cpu_engine.build(problems["relu"], candidate, config)
+    assert report.evaluation is not None
+    assert report.evaluation.verdict is Verdict.TIMEOUT
+
+
+def test_a_flood_of_build_requests_harms_nobody(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
+    flood = """
+from torch.utils.cpp_extension import load_inline
+
+for _ in range(30):
+    try:
+        load_inline(name="x" * 6_000_000, cpp_sources=[""])
+    except RuntimeError:
+        pass
+"""
+    assert _evaluate(flood + _HONEST, cpu_engine, problems).verdict is Verdict.PASSED
+    assert _evaluate(_HONEST, cpu_engine, problems).verdict is Verdict.PASSED
+
+
+def test_shrinking_the_shared_memory_is_refused_by_the_kernel(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
+    shrink = _HONEST.replace(
+        "return torch",
+        """import os
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                os.ftruncate(int(name), 0)
+            except OSError:
+                pass
+        return torch""",
+    )
+    # Descriptors are closed once mapped, so this needs a candidate that kept one: closing is taken from it.
+    keep = "import os\nos.close = lambda fd: None\n"
+    assert _evaluate(keep + shrink, cpu_engine, problems).verdict is Verdict.PASSED
+    assert _evaluate(_HONEST, cpu_engine, problems).verdict is Verdict.PASSED
+
+
+def test_a_runner_that_closes_its_sockets_ends_its_evaluation(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
+    source = _HONEST.replace("return torch", "__import__('os').closerange(3, 200)\n        return torch")
+    evaluation = _evaluate(source, cpu_engine, problems)
+    assert evaluation.verdict is Verdict.RUNTIME_ERROR
+    assert _evaluate(_HONEST, cpu_engine, problems).gradients is Gradients.MATCH
+
+
+def test_processes_of_a_candidate_stand_still_while_the_baseline_is_called(
+    cpu_engine: Engine, problems: dict[str, Problem]
+) -> None:
+    busy = """
+import threading
+
+
+def spin():
+    while True:
+        pass
+
+
+for _ in range(4):
+    threading.Thread(target=spin, daemon=True).start()
+"""
+    honest = _evaluate(_HONEST, cpu_engine, problems)
+    spinning = _evaluate(busy + _HONEST, cpu_engine, problems)
+    if spinning.verdict is Verdict.PASSED:
+        assert honest.latency_ms is not None
+        assert spinning.latency_ms is not None
+        assert spinning.latency_ms.baseline < 5 * honest.latency_ms.baseline
+    else:
+        assert spinning.verdict is Verdict.REJECTED
