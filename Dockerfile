@@ -4,7 +4,7 @@
 #     docker build --target api .            the HTTP API and its pages: no torch, no compiler
 #     docker build --target build-worker .   compiles C++ and CUDA; needs no GPU
 #     docker build --target gpu-worker .     evaluates on one GPU
-#     docker build --target cpu-worker .     compiles C++ and evaluates on CPUs
+#     docker build --target cpu-worker .     evaluates on CPUs, and compiles for that where there is no GPU
 
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
 # nvcc must have the major version of CUDA that torch was built with: python -c 'import torch; print(torch.version.cuda)'

@@ -9,17 +9,17 @@ import sys
 from api.server import LOGGING, make_server
 from evaluator.errors import ProblemError
 from evaluator.problem import load_problems
-from storage.settings import Settings
+from storage.settings import InvalidSettings, Settings
 
 
 def main() -> int:
     """Serve until SIGINT or SIGTERM. 2: its settings are unusable. 3: it could not start."""
     logging.config.dictConfig(LOGGING)
-    settings = Settings()
     try:
+        settings = Settings.load()
         # Also read by the application; here, so that a mistake in them is one line and no traceback.
         load_problems(settings.problems_dir)
-    except ProblemError as error:
+    except (InvalidSettings, ProblemError) as error:
         logging.getLogger("api").error("%s", error)
         return 2
     server = make_server(settings)

@@ -12,7 +12,6 @@ from api.records import leaderboard_entry
 from api.schemas import Board, DeviceKind, Track
 from evaluator.problem import Problem
 from storage.leaderboard import leaderboard
-from storage.models import Submission
 
 __all__ = ["board", "board_csv"]
 
@@ -31,22 +30,31 @@ def board(
     *,
     size: str,
     precision: str,
+    device_name: str | None = None,
     limit: int,
     cursor: int = 0,
 ) -> Board:
-    """Up to ``limit`` entries after rank ``cursor``."""
+    """Up to ``limit`` entries after the first ``cursor`` ones; ranks are counted for each device's name."""
     found = leaderboard(
-        session, problem.id, device, track, precision=precision, size=size, limit=limit + 1, cursor=cursor
+        session,
+        problem.id,
+        device,
+        track,
+        precision=precision,
+        size=size,
+        device_name=device_name,
+        limit=limit + 1,
+        cursor=cursor,
     )
-    entries = [leaderboard_entry(entry, _training(session, entry.submission_id)) for entry in found[:limit]]
     return Board(
         problem=problem.id,
         problem_version=problem.version,
         device=device,
+        device_name=device_name,
         track=track,
         size=size,
         precision=precision,
-        entries=entries,
+        entries=[leaderboard_entry(entry) for entry in found[:limit]],
         next_cursor=cursor + limit if len(found) > limit else None,
     )
 
@@ -62,12 +70,6 @@ def board_csv(ranked: Board) -> str:
         row["speedup_low"], row["speedup_high"] = (interval.low, interval.high) if interval else (None, None)
         writer.writerow({name: _inert(value) for name, value in row.items()})
     return out.getvalue()
-
-
-def _training(session: Session, submission_id: str) -> float | None:
-    # A row of the board: the session has just loaded it.
-    row = session.get(Submission, submission_id)
-    return None if row is None or row.evaluation is None else row.evaluation.speedup_training
 
 
 def _inert(value: object) -> object:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from api.errors import Conflict, FieldError, InvalidRequest
+from api.queries import served_queues
 from api.schemas import DeviceKind, SubmissionRequest
 from api.services import Services
 from evaluator.candidate import Candidate, InvalidSource, parse_candidate
-from evaluator.problem import Problem
 from storage.models import Submission
+from storage.queue import queue_name
 from storage.submissions import IdempotencyConflict, NewSubmission, Submissions
-from storage.workers import list_workers
 
-__all__ = ["default_device", "default_size", "submit"]
+__all__ = ["default_device", "submit"]
 
 
 def submit(services: Services, body: SubmissionRequest, idempotency_key: str | None) -> Submission:
@@ -30,7 +30,7 @@ def submit(services: Services, body: SubmissionRequest, idempotency_key: str | N
                 problem=problem,
                 candidate=candidate,
                 device=device,
-                size=body.size or default_size(problem, device),
+                size=body.size or problem.default_size(device),
                 precision=body.precision or problem.dtype,
                 require_gradients=body.require_gradients,
                 baseline=body.baseline or "eager",
@@ -49,13 +49,7 @@ def submit(services: Services, body: SubmissionRequest, idempotency_key: str | N
 
 def default_device(session: Session) -> DeviceKind:
     """``cuda`` where a worker that evaluates on CUDA is alive, else ``cpu``."""
-    alive = (queue for worker in list_workers(session) if worker.alive for queue in worker.queues)
-    return "cuda" if "evaluate.cuda" in alive else "cpu"
-
-
-def default_size(problem: Problem, device: str) -> str:
-    """``full`` on an accelerator; on a CPU ``smoke``, where the problem has it."""
-    return "smoke" if device == "cpu" and "smoke" in problem.sizes else "full"
+    return "cuda" if queue_name("evaluate", "cuda") in served_queues(session) else "cpu"
 
 
 def _devices(session: Session, body: SubmissionRequest) -> tuple[DeviceKind, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import http
+import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -17,9 +19,8 @@ from api import words
 from api.boards import board
 from api.context import request_id
 from api.errors import NotFound
-from api.intake import default_size
-from api.records import problem_record, submission_record, with_queue_position, worker_record
-from api.schemas import Board, DeviceKind, Track
+from api.records import current_record, problem_record, submission_records, worker_record
+from api.schemas import Board, DeviceKind, LeaderboardEntry, Track
 from api.services import ReadSession, Services, ServicesDep
 from evaluator.config import DEVICE_KINDS
 from evaluator.problem import Problem
@@ -49,6 +50,7 @@ def _environment() -> Environment:
     for name in ("interval", "milliseconds", "moment", "size_of", "times"):
         environment.filters[name] = getattr(words, name)
     environment.filters["pretty"] = _pretty
+    environment.filters["by_device"] = _by_device
     environment.globals.update(
         STYLE_VERSION=_digest(_HERE / "static" / "style.css"),
         VERDICTS=words.VERDICTS,
@@ -62,6 +64,11 @@ def _environment() -> Environment:
 def _digest(path: Path) -> str:
     """Goes into the file's address: a browser that has kept an older one asks for the new one."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+
+
+def _by_device(entries: Sequence[LeaderboardEntry]) -> list[tuple[str | None, list[LeaderboardEntry]]]:
+    """The ranking of each device, by the device's name."""
+    return [(name, list(ranked)) for name, ranked in itertools.groupby(entries, lambda entry: entry.device_name)]
 
 
 def _pretty(value: Any) -> str:
@@ -92,7 +99,7 @@ def home(
             "track": track,
             "size": size,
             "sizes": _sizes(services),
-            "submissions": [submission_record(row) for row in latest],
+            "submissions": submission_records(session, latest),
             "workers": [worker_record(worker) for worker in list_workers(session)],
             "base_url": str(request.base_url).rstrip("/"),
         },
@@ -135,9 +142,10 @@ def submission_page(request: Request, submission_id: str, session: ReadSession) 
         request,
         "submission.html",
         {
-            "submission": with_queue_position(submissions, submission),
+            "submission": current_record(session, submission),
             "source": submissions.source_of(submission_id),
             "log": submissions.log_of(submission_id),
+            "base_url": str(request.base_url).rstrip("/"),
         },
     )
 
@@ -166,7 +174,7 @@ def _boards(session: ReadSession, problem: Problem, track: Track, size: str | No
             problem,
             kind,
             track,
-            size=size if size is not None and size in problem.sizes else default_size(problem, kind),
+            size=size if size is not None and size in problem.sizes else problem.default_size(kind),
             precision=problem.dtype,
             limit=limit,
         )

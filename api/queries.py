@@ -10,8 +10,9 @@ from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Status
 from storage.models import StoredEvaluation, Submission
+from storage.workers import list_workers
 
-__all__ = ["Glance", "count_by_outcome", "glances", "ping", "queue_depths"]
+__all__ = ["Glance", "count_by_outcome", "glances", "ping", "queue_depths", "served_queues"]
 
 _IDS_PER_QUERY = 500
 
@@ -63,6 +64,11 @@ def queue_depths(session: Session) -> dict[tuple[str, str], int]:
         .group_by(Submission.stage, Submission.device)
     )
     return {(stage, device): count for stage, device, count in session.execute(query)}
+
+
+def served_queues(session: Session) -> frozenset[str]:
+    """The queues that a living worker takes from."""
+    return frozenset(queue for worker in list_workers(session) if worker.alive for queue in worker.queues)
 
 
 def ping(session: Session) -> None:

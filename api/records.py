@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import Any
 
+from sqlalchemy.orm import Session
+
+from api.queries import served_queues
 from api.schemas import (
+    AttemptList,
+    AttemptRecord,
     IntervalRecord,
     LeaderboardEntry,
     LinkRecord,
     ProblemRecord,
     ProblemSummary,
     ProgressRecord,
+    SamplesRecord,
+    SeriesRecord,
     SubmissionRecord,
     TimelineRecord,
     WorkerRecord,
 )
-from evaluator.config import PRECISIONS
-from evaluator.evaluation import ErrorFigures, Evaluation, Interval
+from api.words import unserved
+from evaluator.evaluation import ErrorFigures, Evaluation, Interval, Status
 from evaluator.problem import Problem
 from storage.leaderboard import Entry
-from storage.models import Submission
+from storage.models import Attempt, Stage, Submission
 from storage.submissions import Submissions
 from storage.workers import Worker
 
 __all__ = [
+    "attempt_list",
+    "current_record",
     "leaderboard_entry",
     "problem_record",
     "problem_summary",
-    "submission_record",
-    "with_queue_position",
+    "samples_record",
+    "submission_records",
     "worker_record",
 ]
 
@@ -47,8 +56,43 @@ _FROM_EVALUATION = (
 )
 
 
-def submission_record(submission: Submission, queue_position: int | None = None) -> SubmissionRecord:
-    """The record of ``submission``, with its evaluation if it has one."""
+def current_record(session: Session, submission: Submission) -> SubmissionRecord:
+    """The record of ``submission`` with its place in the queue, if it waits in one."""
+    served = served_queues(session) if submission.state is Status.QUEUED else ()
+    return _submission_record(submission, served, Submissions(session).queue_position(submission))
+
+
+def submission_records(session: Session, submissions: Sequence[Submission]) -> list[SubmissionRecord]:
+    """The records of ``submissions``, without their places in the queue."""
+    served = served_queues(session)
+    return [_submission_record(submission, served, None) for submission in submissions]
+
+
+def samples_record(submission: Submission) -> SamplesRecord | None:
+    """The raw samples of ``submission``, by track; ``None`` while there are none, or if nothing was timed."""
+    samples = {} if submission.evaluation is None else submission.evaluation.to_evaluation(complete=True).samples
+    tracks = {track: SeriesRecord.model_validate(series, from_attributes=True) for track, series in samples.items()}
+    return SamplesRecord(submission=submission.id, tracks=tracks) if tracks else None
+
+
+def attempt_list(submission_id: str, attempts: Sequence[Attempt]) -> AttemptList:
+    """The history of a submission."""
+    items = [
+        AttemptRecord(
+            number=attempt.number,
+            stage="build" if attempt.stage == "build" else "evaluate",
+            worker=attempt.worker,
+            started=attempt.started_at,
+            ended=attempt.ended_at,
+            outcome=attempt.outcome,
+            detail=attempt.detail,
+        )
+        for attempt in attempts
+    ]
+    return AttemptList(submission=submission_id, items=items)
+
+
+def _submission_record(submission: Submission, served: Collection[str], queue_position: int | None) -> SubmissionRecord:
     stored = submission.evaluation
     evaluation = None if stored is None else stored.to_evaluation()
     plain = {} if evaluation is None else evaluation.to_dict()
@@ -68,7 +112,7 @@ def submission_record(submission: Submission, queue_position: int | None = None)
             "author": submission.author,
             **{name: plain.get(name) for name in _FROM_EVALUATION},
             "errors": plain.get("errors") or asdict(ErrorFigures()),
-            "message": submission.message,
+            "message": _message(submission, served),
             "hints": list(plain.get("hints", ())),
             "notes": list(plain.get("notes", ())),
             "details": plain.get("details", {}),
@@ -88,11 +132,6 @@ def submission_record(submission: Submission, queue_position: int | None = None)
     )
 
 
-def with_queue_position(submissions: Submissions, submission: Submission) -> SubmissionRecord:
-    """The record of ``submission`` with its place in the queue, if it waits in one."""
-    return submission_record(submission, submissions.queue_position(submission))
-
-
 def submission_links(submission_id: str) -> LinkRecord:
     """Where everything about a submission is."""
     base = f"/api/v1/submissions/{submission_id}"
@@ -100,6 +139,8 @@ def submission_links(submission_id: str) -> LinkRecord:
         self=base,
         source=f"{base}/source",
         log=f"{base}/log",
+        samples=f"{base}/samples",
+        attempts=f"{base}/attempts",
         events=f"{base}/events",
         page=f"/submissions/{submission_id}",
     )
@@ -107,16 +148,16 @@ def submission_links(submission_id: str) -> LinkRecord:
 
 def problem_summary(problem: Problem) -> ProblemSummary:
     """``problem`` without its source."""
-    return ProblemSummary.model_validate(_problem_fields(problem))
+    return ProblemSummary.model_validate(problem.to_record())
 
 
 def problem_record(problem: Problem) -> ProblemRecord:
     """``problem`` with its source."""
-    return ProblemRecord.model_validate({**_problem_fields(problem), "reference": problem.source})
+    return ProblemRecord.model_validate({**problem.to_record(), "reference": problem.source})
 
 
-def leaderboard_entry(entry: Entry, speedup_training: float | None) -> LeaderboardEntry:
-    """``entry`` with the speedup of the other track beside its own."""
+def leaderboard_entry(entry: Entry) -> LeaderboardEntry:
+    """``entry`` as the API shows it."""
     return LeaderboardEntry(
         rank=entry.rank,
         submission=entry.submission_id,
@@ -124,7 +165,7 @@ def leaderboard_entry(entry: Entry, speedup_training: float | None) -> Leaderboa
         label=entry.label,
         speedup=entry.speedup,
         speedup_interval=_interval(entry.speedup_interval),
-        speedup_training=speedup_training,
+        speedup_training=entry.speedup_training,
         latency_ms=entry.latency_ms,
         baseline_ms=entry.baseline_ms,
         gradients=entry.gradients,
@@ -155,6 +196,15 @@ def _interval(interval: Interval | None) -> IntervalRecord | None:
     return None if interval is None else IntervalRecord(**asdict(interval))
 
 
+def _message(submission: Submission, served: Collection[str]) -> str:
+    """What the submission says of itself and, while it waits, whom it waits for in vain."""
+    if submission.state is not Status.QUEUED:
+        return submission.message
+    stage: Stage = "build" if submission.stage == "build" else "evaluate"
+    parts = (submission.message, unserved(stage, submission.device, served))
+    return "; ".join(part for part in parts if part)
+
+
 def _progress(submission: Submission) -> ProgressRecord | None:
     if submission.progress_stage is None or submission.state.final:
         return None
@@ -169,19 +219,3 @@ def _stage_s(submission: Submission, evaluation: Evaluation | None) -> dict[str,
     # The build has its own worker, so the evaluation may not know how long it took.
     built = {} if submission.build_s is None else {"building": submission.build_s}
     return built if evaluation is None else {**built, **evaluation.stage_s}
-
-
-def _problem_fields(problem: Problem) -> dict[str, Any]:
-    return {
-        "id": problem.id,
-        "version": problem.version,
-        "title": problem.title,
-        "description": problem.description,
-        "dtype": problem.dtype,
-        "sizes": {name: dict(size) for name, size in problem.sizes.items()},
-        "gradient_policy": problem.gradient_policy,
-        "input_domain": problem.input_domain,
-        "tolerances": {precision: asdict(problem.tolerance(precision)) for precision in PRECISIONS},
-        "tags": list(problem.tags),
-        "kernelbench": None if problem.kernelbench is None else asdict(problem.kernelbench),
-    }

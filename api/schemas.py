@@ -10,12 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from evaluator.evaluation import Gradients, Status, Verdict
 
 __all__ = [
+    "AttemptList",
+    "AttemptRecord",
     "Board",
     "DeviceKind",
     "LeaderboardEntry",
     "Precision",
     "ProblemRecord",
     "ProblemSummary",
+    "SamplesRecord",
+    "SeriesRecord",
     "SubmissionPage",
     "SubmissionRecord",
     "SubmissionRequest",
@@ -111,6 +115,8 @@ class LinkRecord(BaseModel):
     self: str
     source: str
     log: str
+    samples: str
+    attempts: str
     events: str
     page: str
 
@@ -152,6 +158,49 @@ class SubmissionRecord(BaseModel):
     stage_s: dict[str, float]
     environment: dict[str, Any]
     links: LinkRecord
+
+
+class SeriesRecord(BaseModel):
+    """The timed calls of one track, in the order in which they were taken.
+
+    Entry `i` of the candidate is paired with entry `i` of the baseline. `*_device_ms` is the runner's own
+    clock (CUDA events on `cuda`), `*_outer_ms` the judge's around the same call.
+    """
+
+    candidate_device_ms: list[float]
+    baseline_device_ms: list[float]
+    candidate_outer_ms: list[float]
+    baseline_outer_ms: list[float]
+    order: list[str] = Field(description="Who was called first in each pair.")
+
+
+class SamplesRecord(BaseModel):
+    """The raw samples that a submission's figures are derived from."""
+
+    submission: str
+    tracks: dict[str, SeriesRecord] = Field(description="By track: `inference`, and `training` where it was timed.")
+
+
+class AttemptRecord(BaseModel):
+    """One time that a worker took the submission up."""
+
+    number: int = Field(description="Grows with each fault of ours, and begins at 1 again after a retry.")
+    stage: Literal["build", "evaluate"]
+    worker: str
+    started: datetime
+    ended: datetime | None
+    outcome: str = Field(
+        description="`running`, `built`, `done`, `fault` (ours), `lost` (the worker was not heard of any more), "
+        "`released` (the worker was stopped), `cancelled`."
+    )
+    detail: str
+
+
+class AttemptList(BaseModel):
+    """Every attempt on one submission, the first one first."""
+
+    submission: str
+    items: list[AttemptRecord]
 
 
 class SubmissionPage(BaseModel):
@@ -207,7 +256,7 @@ class ProblemList(BaseModel):
 class LeaderboardEntry(BaseModel):
     """One ranked result."""
 
-    rank: int
+    rank: int = Field(description="Counts from 1 for each `device_name`: different devices are not ranked together.")
     submission: str
     author: str | None
     label: str | None
@@ -230,6 +279,7 @@ class Board(BaseModel):
     problem: str
     problem_version: str
     device: DeviceKind
+    device_name: str | None = Field(description="As asked for; null: the ranking of each device, one after another.")
     track: Track
     size: str
     precision: str

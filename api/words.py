@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Final
 
 from api.schemas import IntervalRecord
 from evaluator.evaluation import Gradients, Status, Verdict
+from storage.models import Stage
+from storage.queue import queue_name
 
-__all__ = ["GRADIENTS", "STATUSES", "VERDICTS", "interval", "milliseconds", "moment", "size_of", "times", "tone"]
+__all__ = [
+    "GRADIENTS",
+    "STATUSES",
+    "VERDICTS",
+    "interval",
+    "milliseconds",
+    "moment",
+    "size_of",
+    "times",
+    "tone",
+    "unserved",
+]
 
 VERDICTS: Final = {
     Verdict.PASSED: "passed",
@@ -47,6 +61,19 @@ GRADIENTS: Final = {
 _DASH: Final = "\N{EN DASH}"
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def unserved(stage: Stage, device: str, served: Collection[str]) -> str:
+    """Whom a queued submission waits for although nobody is there; empty if somebody is.
+
+    ``served``: the queues that living workers take from. What is yet to be compiled waits for two.
+    """
+    missing = []
+    if stage == "build" and queue_name("build", device) not in served:
+        missing.append("a worker that compiles")
+    if queue_name("evaluate", device) not in served:
+        missing.append(f"a worker for device {device}")
+    return f"waiting for {' and '.join(missing)}: none is running" if missing else ""
 
 
 def tone(status: Status, verdict: Verdict | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 
 from client import local, render
 from client.http import DEFAULT_URL, Client
-from client.outcomes import emit, finish, say, stderr, turned_into_exits, usage_error
+from client.outcomes import BadUsage, emit, finish, say, stderr, turned_into_exits
 from client.progress import ProgressLine
 from client.records import SubmissionRecord
 from client.sources import problems_folder, read_given
@@ -169,6 +170,8 @@ def submit(
         else:
             typer.echo(record["id"])
             say(f"handed in; follow it at {client.url}{record['links']['page']}")
+            if record["message"]:
+                say(record["message"])
 
 
 @app.command()
@@ -178,15 +181,24 @@ def leaderboard(
     track: Annotated[str, typer.Option(help="inference, or training (forward and backward).")] = "inference",
     size: Size = None,
     precision: Precision = None,
+    device_name: Annotated[str | None, typer.Option(help="Only results from devices of this name.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
     url: Url = DEFAULT_URL,
     json_: AsJson = False,
 ) -> None:
     """Show who is fastest."""
-    with turned_into_exits(), connect(url) as client:
+    with turned_into_exits(_as_error(json_)), connect(url) as client:
         wanted = [problem] if problem is not None else [record["id"] for record in client.problems()]
         boards = [
-            client.leaderboard(name, device=device, track=track, size=size, precision=precision, limit=limit)
+            client.leaderboard(
+                name,
+                device=device,
+                track=track,
+                size=size,
+                precision=precision,
+                device_name=device_name,
+                limit=limit,
+            )
             for name in wanted
         ]
         if json_:
@@ -208,7 +220,7 @@ OptionalUrl = Annotated[
 @problems_app.command("list")
 def list_problems(url: OptionalUrl = None, problems_dir: ProblemsDir = None, json_: AsJson = False) -> None:
     """Every problem in one line."""
-    with turned_into_exits():
+    with turned_into_exits(_as_error(json_)):
         if url is not None and problems_dir is None:
             with connect(url) as client:
                 records = client.problems()
@@ -228,7 +240,7 @@ def show_problem(
     json_: AsJson = False,
 ) -> None:
     """One problem with its sizes, tolerances and reference."""
-    with turned_into_exits():
+    with turned_into_exits(_as_error(json_)):
         if url is not None and problems_dir is None:
             with connect(url) as client:
                 record = client.problem(problem)
@@ -245,10 +257,15 @@ def connect(url: str) -> Client:
     return Client(url)
 
 
+def _as_error(as_json: bool) -> Callable[[str], None] | None:
+    """What tells a program that reads standard output why there is no answer."""
+    return (lambda message: emit({"error": message})) if as_json else None
+
+
 def _problem(folder: Path, problem_id: str) -> Problem:
     problems = load_problems(folder)
     if problem_id not in problems:
-        raise usage_error(f"no problem {problem_id!r} in {folder}; there are {', '.join(problems)}")
+        raise BadUsage(f"no problem {problem_id!r} in {folder}; there are {', '.join(problems)}")
     return problems[problem_id]
 
 
@@ -256,15 +273,15 @@ def _config(
     problem: Problem, device: str | None, size: str | None, precision: str | None, require_gradients: bool | None
 ) -> EvalConfig:
     device = device or local.default_device()
-    size = size or local.default_size(problem, device)
+    size = size or problem.default_size(device.partition(":")[0])
     if size not in problem.sizes:
-        raise usage_error(f"problem {problem.id} has no size {size!r}; it has {', '.join(problem.sizes)}")
+        raise BadUsage(f"problem {problem.id} has no size {size!r}; it has {', '.join(problem.sizes)}")
     try:
         return EvalConfig(
             device=device, size=size, precision=precision or problem.dtype, require_gradients=require_gradients
         )
     except ValueError as error:
-        raise usage_error(str(error)) from error
+        raise BadUsage(str(error)) from error
 
 
 def _watch(client: Client, record: SubmissionRecord) -> SubmissionRecord:
@@ -285,4 +302,5 @@ def _step(record: SubmissionRecord) -> tuple[str, str, float | None]:
     if progress is not None:
         return progress["stage"], progress["message"], progress["share"]
     position = record["queue_position"]
-    return record["status"], "" if position is None else f"number {position} in its queue", None
+    parts = [record["message"], "" if position is None else f"number {position} in its queue"]
+    return record["status"], ", ".join(part for part in parts if part), None

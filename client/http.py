@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from client.errors import NoAnswer, RequestRefused, ServiceUnreachable
-from client.records import Board, ProblemRecord, SubmissionPage, SubmissionRecord
+from client.records import Attempt, Board, ProblemRecord, Series, SubmissionPage, SubmissionRecord
 from evaluator.evaluation import Status
 
 __all__ = ["DEFAULT_URL", "Client", "Event"]
@@ -158,6 +158,10 @@ class Client:
         """Cancel a submission; one that is over stays as it is."""
         return cast(SubmissionRecord, self._request("DELETE", f"/api/v1/submissions/{_segment(submission_id)}"))
 
+    def retry(self, submission_id: str) -> SubmissionRecord:
+        """Queue a submission that failed anew. Raises ``RequestRefused`` if it has not failed."""
+        return cast(SubmissionRecord, self._request("POST", f"/api/v1/submissions/{_segment(submission_id)}/retry"))
+
     def submissions(self, *, limit: int = 50, cursor: str | None = None, **filters: str) -> SubmissionPage:
         """A page of submissions, newest first. ``filters``: problem, device, status, verdict, author, label."""
         params: dict[str, str | int] = {"limit": limit, **filters}
@@ -172,6 +176,16 @@ class Client:
     def log(self, submission_id: str) -> str:
         """What the compiler and the candidate printed."""
         return self._send("GET", f"/api/v1/submissions/{_segment(submission_id)}/log").text
+
+    def samples(self, submission_id: str) -> dict[str, Series]:
+        """The raw samples by track. Raises ``RequestRefused`` while there are none, or if nothing was timed."""
+        answer = self._request("GET", f"/api/v1/submissions/{_segment(submission_id)}/samples")
+        return cast(dict[str, Series], answer["tracks"])
+
+    def attempts(self, submission_id: str) -> list[Attempt]:
+        """Every time that a worker took the submission up, the first one first."""
+        answer = self._request("GET", f"/api/v1/submissions/{_segment(submission_id)}/attempts")
+        return cast(list[Attempt], answer["items"])
 
     def problems(self) -> list[ProblemRecord]:
         """Every problem, without its reference."""
@@ -189,10 +203,11 @@ class Client:
         track: str = "inference",
         size: str | None = None,
         precision: str | None = None,
+        device_name: str | None = None,
         limit: int = 50,
     ) -> Board:
-        """Who is fastest at a problem."""
-        choices = {"device": device, "size": size, "precision": precision}
+        """Who is fastest at a problem; with ``device_name``, on machines with that device only."""
+        choices = {"device": device, "size": size, "precision": precision, "device_name": device_name}
         params: dict[str, str | int] = {"problem": problem, "track": track, "limit": limit}
         params.update({name: value for name, value in choices.items() if value is not None})
         return cast(Board, self._request("GET", "/api/v1/leaderboard", params=params))

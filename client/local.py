@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from client.records import ProblemRecord, SubmissionRecord, blank_record, evaluation_fields
 from evaluator.candidate import Candidate, InvalidSource
-from evaluator.config import PRECISIONS, EvalConfig
+from evaluator.config import EvalConfig
 from evaluator.devices import available_devices, has_nvcc
 from evaluator.errors import DeviceUnavailable
 from evaluator.evaluation import Evaluation, Status, Verdict
@@ -20,7 +20,7 @@ from evaluator.problem import Problem
 if TYPE_CHECKING:
     from evaluator.engine import BuildReport, Progress
 
-__all__ = ["Outcome", "default_device", "default_size", "evaluate", "fault", "problem_record"]
+__all__ = ["Outcome", "default_device", "evaluate", "fault", "problem_record"]
 
 Show = Callable[[str, str, float | None], None]
 
@@ -36,11 +36,6 @@ class Outcome:
 def default_device() -> str:
     """``cuda`` where this machine has such a device, else ``cpu``."""
     return "cuda" if any(name.startswith("cuda") for name in available_devices()) else "cpu"
-
-
-def default_size(problem: Problem, device: str) -> str:
-    """``full`` on an accelerator; on a CPU ``smoke``, where the problem has it."""
-    return "smoke" if device == "cpu" and "smoke" in problem.sizes else "full"
 
 
 def evaluate(problem: Problem, candidate: Candidate | InvalidSource, config: EvalConfig, show: Show) -> Outcome:
@@ -86,21 +81,7 @@ def fault(problem: str, message: str, **known: Any) -> SubmissionRecord:
 
 def problem_record(problem: Problem) -> ProblemRecord:
     """``problem`` as the API shows it."""
-    identity = problem.kernelbench
-    return {
-        "id": problem.id,
-        "version": problem.version,
-        "title": problem.title,
-        "description": problem.description,
-        "dtype": problem.dtype,
-        "sizes": {name: dict(size) for name, size in problem.sizes.items()},
-        "gradient_policy": problem.gradient_policy,
-        "input_domain": problem.input_domain,
-        "tolerances": {precision: asdict(problem.tolerance(precision)) for precision in PRECISIONS},
-        "tags": list(problem.tags),
-        "kernelbench": None if identity is None else asdict(identity),
-        "reference": problem.source,
-    }
+    return cast("ProblemRecord", {**problem.to_record(), "reference": problem.source})
 
 
 def _record(problem: Problem, config: EvalConfig, evaluation: Evaluation, timeline: dict[str, str]) -> SubmissionRecord:

@@ -10,7 +10,7 @@ import json
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -22,9 +22,13 @@ from client.sources import UnusableFile
 from evaluator.errors import EvaluatorError, ProblemError
 from evaluator.evaluation import Status, Verdict
 
-__all__ = ["ExitStatus", "emit", "exit_status", "finish", "say", "stderr", "turned_into_exits", "usage_error"]
+__all__ = ["BadUsage", "ExitStatus", "emit", "exit_status", "finish", "say", "stderr", "turned_into_exits"]
 
 Explain = Callable[[str], None]
+
+
+class BadUsage(ValueError):
+    """What was asked for on the command line is not there, or cannot be."""
 
 
 class ExitStatus(IntEnum):
@@ -68,32 +72,24 @@ def finish(record: SubmissionRecord, *, as_json: bool) -> None:
     raise typer.Exit(exit_status(record))
 
 
-def usage_error(message: str) -> typer.Exit:
-    """Say what is wrong with the command line; raise what this returns."""
-    say(f"kerneljudge: {message}")
-    return typer.Exit(ExitStatus.USAGE)
-
-
 @contextlib.contextmanager
-def turned_into_exits(on_fault: Explain | None = None) -> Iterator[None]:
-    """Ends with the right exit status whatever goes wrong inside; ``on_fault`` hears of what is ours."""
+def turned_into_exits(explain: Explain | None = None) -> Iterator[None]:
+    """Ends with the right exit status whatever goes wrong inside; ``explain`` hears why."""
     try:
         yield
-    except (UnusableFile, ProblemError) as error:
-        raise usage_error(str(error)) from error
-    except RequestRefused as error:
-        raise usage_error(str(error)) from error
+    except (BadUsage, UnusableFile, ProblemError, RequestRefused) as error:
+        _leave(ExitStatus.USAGE, str(error), explain)
     except (ClientError, EvaluatorError) as error:
-        _fault(str(error), on_fault)
+        _leave(ExitStatus.FAULT, str(error), explain)
     except (typer.Exit, typer.BadParameter):
         raise
     except Exception as error:  # noqa: BLE001 - a bug of ours must not look like a verdict (status 1)
         stderr().print(traceback.format_exc(), markup=False, highlight=False)
-        _fault(f"{type(error).__name__}: {error}", on_fault)
+        _leave(ExitStatus.FAULT, f"{type(error).__name__}: {error}", explain)
 
 
-def _fault(message: str, on_fault: Explain | None) -> None:
+def _leave(status: ExitStatus, message: str, explain: Explain | None) -> NoReturn:
     say(f"kerneljudge: {message}")
-    if on_fault is not None:
-        on_fault(message)
-    raise typer.Exit(ExitStatus.FAULT) from None
+    if explain is not None:
+        explain(message)
+    raise typer.Exit(status) from None

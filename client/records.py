@@ -7,11 +7,13 @@ from typing import Any, TypedDict, cast
 from evaluator.evaluation import Evaluation
 
 __all__ = [
+    "Attempt",
     "Board",
     "Interval",
     "Latency",
     "LeaderboardEntry",
     "ProblemRecord",
+    "Series",
     "SubmissionPage",
     "SubmissionRecord",
     "blank_record",
@@ -98,6 +100,28 @@ class SubmissionPage(TypedDict):
     next_cursor: str | None
 
 
+class Series(TypedDict):
+    """The timed calls of one track; entry ``i`` of the candidate is paired with entry ``i`` of the baseline."""
+
+    candidate_device_ms: list[float]
+    baseline_device_ms: list[float]
+    candidate_outer_ms: list[float]
+    baseline_outer_ms: list[float]
+    order: list[str]
+
+
+class Attempt(TypedDict):
+    """One time that a worker took a submission up."""
+
+    number: int
+    stage: str
+    worker: str
+    started: str
+    ended: str | None
+    outcome: str
+    detail: str
+
+
 class ProblemRecord(TypedDict):
     """A problem; ``reference`` only where a single one was asked for."""
 
@@ -141,6 +165,7 @@ class Board(TypedDict):
     problem: str
     problem_version: str
     device: str
+    device_name: str | None
     track: str
     size: str
     precision: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,12 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import httpx
 
 from client.supervisor import ChildSpec, Supervisor
 from evaluator.devices import available_devices
+
+if TYPE_CHECKING:
+    from storage.settings import Settings
 
 __all__ = ["EXIT_FAULT", "EXIT_OK", "EXIT_USAGE", "serve"]
 
@@ -61,22 +63,26 @@ def serve(
     say = say or _say
     environment = _environment(host, port, data_dir, problems_dir, devices, build_slots)
     try:
-        with _stop_signals() as stopped, _held_folder(Path(environment["KERNELJUDGE_DATA_DIR"]), stopped) as lock:
-            _serve(environment, lock, stopped, say)
+        settings = _settings(environment)
+        with _stop_signals() as stopped, _held_folder(settings.data_dir, stopped) as lock:
+            _serve(settings, environment, lock, stopped, say)
     except _CannotServe as error:
         say(f"kerneljudge serve: {error}")
         return error.status
     return EXIT_OK
 
 
-def _serve(environment: Mapping[str, str], lock: int, stopped: Callable[[], bool], say: Callable[[str], None]) -> None:
-    data = Path(environment["KERNELJUDGE_DATA_DIR"])
-    host, port = environment["KERNELJUDGE_HOST"], int(environment["KERNELJUDGE_PORT"])
-    devices = _devices(environment["KERNELJUDGE_DEVICES"])
+def _serve(
+    settings: Settings,
+    environment: Mapping[str, str],
+    lock: int,
+    stopped: Callable[[], bool],
+    say: Callable[[str], None],
+) -> None:
+    data, host, port = settings.data_dir, settings.host, settings.port
+    devices = _devices(settings.devices)
     _check_port(host, port)
     _migrate(environment)
-    # What evaluations that were killed left behind; nobody else is at work here.
-    shutil.rmtree(data / "scratch", ignore_errors=True)
     logs = data / "logs"
     with Supervisor(_children(devices, logs), environment, say, keep=lock) as supervisor:
         url = f"http://{_reachable(host)}:{port}"
@@ -116,9 +122,18 @@ def _environment(
     return environment | {"PYTHONUNBUFFERED": "1"}
 
 
-def _devices(text: str) -> list[str]:
+def _settings(environment: Mapping[str, str]) -> Settings:
+    from storage.settings import InvalidSettings, Settings  # noqa: PLC0415 - a client needs no server package
+
+    try:
+        return Settings.load(environment)
+    except InvalidSettings as error:
+        raise _CannotServe(str(error), EXIT_USAGE) from error
+
+
+def _devices(named: Sequence[str] | None) -> list[str]:
     present = available_devices()
-    wanted = [name.strip() for name in text.split(",") if name.strip()] or present
+    wanted = named or present
     missing = [name for name in wanted if name not in present]
     if missing:
         message = f"no device {', '.join(missing)} on this machine; it has {', '.join(present)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -17,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-__all__ = ["LIFELINE_VARIABLE", "ChildSpec", "Supervisor"]
+from storage.lifeline import LIFELINE_VARIABLE
 
-LIFELINE_VARIABLE: Final = "KERNELJUDGE_LIFELINE_FD"
+__all__ = ["ChildSpec", "Supervisor"]
 
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 10.0
@@ -27,11 +28,13 @@ _STEADY_AFTER_S: Final = 30.0
 _STOP_GRACE_S: Final = 20.0
 _POLL_S: Final = 0.05
 _LOG_BYTES: Final = 10 * 2**20
+_TAIL_BYTES: Final = 4096
+_LINE_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """A process to keep running; its output is appended to ``log``."""
+    """A process to keep running; its output is appended to ``log``, of which the older part is in ``*.old.log``."""
 
     name: str
     argv: Sequence[str]
@@ -76,11 +79,15 @@ class Supervisor:
         return {child.spec.name: child.last_status for child in self._children}
 
     def check(self) -> None:
-        """Start again what has ended, each time after a longer pause. Call it often."""
+        """Start again what has ended, each time after a longer pause, and keep logs short. Call it often."""
         for child in self._children:
             how = child.ended()
             if how is not None:
-                self._say(f"{child.spec.name} ended ({how}); starting it again in {child.delay_s:g} s")
+                self._say(
+                    f"{child.spec.name} ended ({how}); starting it again in {child.delay_s:g} s "
+                    f"(log: {child.spec.log}{_last_line(child.spec.log)})"
+                )
+            child.shorten_log()
             child.restart_if_due()
 
     def stop(self) -> None:
@@ -121,8 +128,7 @@ class _Child:
     def start(self) -> None:
         log = self.spec.log
         log.parent.mkdir(parents=True, exist_ok=True)
-        if log.exists() and log.stat().st_size > _LOG_BYTES:
-            log.replace(log.with_suffix(".old.log"))
+        self.shorten_log()
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 self.spec.argv,
@@ -135,6 +141,16 @@ class _Child:
             )
         self._started_at = time.monotonic()
         self._due_at = None
+
+    def shorten_log(self) -> None:
+        """Move what the log holds aside once it is long; the child goes on writing, at the new end."""
+        log = self.spec.log
+        if not log.exists() or log.stat().st_size <= _LOG_BYTES:
+            return
+        # On a full disk, the service goes on without its older log.
+        with contextlib.suppress(OSError):
+            shutil.copyfile(log, log.with_suffix(".old.log"))
+        os.truncate(log, 0)
 
     def ended(self) -> str | None:
         """How it ended, if it has since the last call; what it left behind is ended, too."""
@@ -168,3 +184,12 @@ class _Child:
         if self._process is not None:
             self._process.wait()
             self._process = None
+
+
+def _last_line(log: Path) -> str:
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f", which ends with: {last[:_LINE_CHARACTERS]}" if last else ""
+    return ""

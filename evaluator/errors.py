@@ -35,11 +35,15 @@ class ProblemError(EvaluatorError):
 
 
 class DeviceUnavailable(EvaluatorError):
-    """The device asked for is not on this machine."""
+    """The device asked for is not on this machine, or no longer; another machine may have it."""
+
+    retriable = True
 
 
 class ToolchainMissing(EvaluatorError):
-    """A compiler that the candidate needs is not on this machine."""
+    """A compiler that the candidate needs is not on this machine; another machine may have it."""
+
+    retriable = True
 
 
 class DoesNotFit(EvaluatorError):

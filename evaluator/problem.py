@@ -96,6 +96,22 @@ class Problem:
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
+    def to_record(self) -> dict[str, Any]:
+        """What people and programs are shown of it: everything but the reference's source."""
+        return {
+            "id": self.id,
+            "version": self.version,
+            "title": self.title,
+            "description": self.description,
+            "dtype": self.dtype,
+            "sizes": {name: dict(size) for name, size in self.sizes.items()},
+            "gradient_policy": self.gradient_policy,
+            "input_domain": self.input_domain,
+            "tolerances": {precision: asdict(self.tolerance(precision)) for precision in PRECISIONS},
+            "tags": list(self.tags),
+            "kernelbench": None if self.kernelbench is None else asdict(self.kernelbench),
+        }
+
     def default_size(self, device_kind: str) -> str:
         """The size that is meant where none is named: ``full`` on CUDA; on a CPU ``smoke``, if there is one."""
         return "smoke" if device_kind == "cpu" and "smoke" in self.sizes else "full"

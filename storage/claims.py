@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import CursorResult, and_, select, update
+from sqlalchemy import CursorResult, and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from evaluator.candidate import Candidate
@@ -21,7 +21,9 @@ from evaluator.problem import Problem
 from storage.bells import Bell, announce, repeat_after
 from storage.clock import database_now
 from storage.models import Attempt, Stage, StoredProblem, StoredSource, Submission
+from storage.queue import queue_name
 from storage.records import store_evaluation
+from storage.workers import serving_ids
 
 __all__ = ["Claim", "Claims"]
 
@@ -36,6 +38,11 @@ _UNCLAIMED: Final[dict[str, Any]] = {
 }
 _RUNG_AT_ONCE: Final = 20
 """How many waiting submissions of a queue are rung again at a time: the oldest; the others come later."""
+
+_RETRY_AFTER: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 10, 60))
+"""How long a submission rests after its first, second … fault: what broke may need a while."""
+_LEFT_FOR: Final = timedelta(seconds=1)
+"""How soon what one worker left to others is rung again."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,17 @@ class Claims:
         self._session = session
 
     def claim(self, submission_id: str, stage: Stage, worker: str, lease_s: float) -> Claim | None:
-        """Take the submission up, or ``None`` if it does not wait for ``stage`` (any more)."""
+        """Take the submission up, or ``None`` if it does not wait for ``stage`` (any more).
+
+        ``None``, too, while it rests after a fault, and if ``worker`` had a fault with it that another
+        live worker has not had yet: that one is to try.
+        """
         now = database_now(self._session)
+        waiting = and_(
+            Submission.id == submission_id, Submission.status == Status.QUEUED, Submission.stage == stage, _rested(now)
+        )
+        if self._left_to_others(waiting, stage, worker, now):
+            return None
         token = secrets.token_hex(16)
         taken: dict[str, Any] = {
             "status": _CLAIMED[stage],
@@ -73,11 +89,11 @@ class Claims:
             "lease_until": now + timedelta(seconds=lease_s),
             "attempts": Submission.faults + 1,
             "bell_due_at": None,
+            "not_before": None,
         }
         if stage == "evaluate":
             taken["started_at"] = now
-        waiting = and_(Submission.status == Status.QUEUED, Submission.stage == stage)
-        if not self._update(and_(Submission.id == submission_id, waiting), taken):
+        if not self._update(waiting, taken):
             return None
         row = self._session.get(Submission, submission_id, populate_existing=True)
         assert row is not None
@@ -136,7 +152,7 @@ class Claims:
         return True
 
     def record_fault(self, claim: Claim, detail: str, *, retriable: bool, max_attempts: int) -> bool:
-        """Our fault: back into the queue, or ``failed`` if it cannot or may no more be retried."""
+        """Our fault: back into the queue after a rest, or ``failed`` if it cannot or may no more be retried."""
         return self._fault(claim.token, "fault", detail, max_attempts if retriable else 0)
 
     def release(self, claim: Claim) -> bool:
@@ -169,7 +185,7 @@ class Claims:
         bells: list[Bell] = []
         for stage, device in sorted(queues):
             waiting = [Submission.status == Status.QUEUED, Submission.stage == stage, Submission.device == device]
-            oldest = select(Submission.id, Submission.bells, Submission.bell_due_at).where(*waiting)
+            oldest = select(Submission.id, Submission.bells, Submission.bell_due_at).where(*waiting, _rested(now))
             rows = self._session.execute(oldest.order_by(Submission.id).limit(_RUNG_AT_ONCE)).all()
             for submission_id, count, due_at in rows:
                 if due_at is not None and due_at > now:
@@ -191,8 +207,12 @@ class Claims:
             return False
         faults = row.faults + 1
         values: dict[str, Any] = {**_UNCLAIMED, "faults": faults}
+        # A lost worker cost a whole lease already: that is rest enough.
+        rest = timedelta(0) if outcome == "lost" else _RETRY_AFTER[min(faults, len(_RETRY_AFTER)) - 1]
         if faults < max_attempts:
             values |= {**_waiting(now), "message": f"attempt {faults} failed, to be tried again: {detail}"}
+            if rest:
+                values |= {"not_before": now + rest, "bell_due_at": now + rest, "bells": 0}
         else:
             values |= {"status": Status.FAILED, "message": detail, "finished_at": now}
         still = Submission.claim_token == token
@@ -201,9 +221,25 @@ class Claims:
         if not self._update(still, values):
             return False
         self._end_attempt(token, outcome, detail, now)
-        if faults < max_attempts:
+        if faults < max_attempts and not rest:
             stage: Stage = "build" if row.stage == "build" else "evaluate"
             announce(self._session, Bell(row.id, stage, row.device))
+        return True
+
+    def _left_to_others(self, waiting: Any, stage: Stage, worker: str, now: datetime) -> bool:
+        row = self._session.execute(select(Submission.id, Submission.faults, Submission.device).where(waiting)).first()
+        if row is None or row.faults == 0:
+            return False
+        # Counted from the end: what was before somebody asked to retry is forgiven.
+        failed = select(Attempt.worker, Attempt.outcome).where(
+            Attempt.submission_id == row.id, Attempt.outcome.in_(("fault", "lost"))
+        )
+        latest = self._session.execute(failed.order_by(Attempt.id.desc()).limit(row.faults))
+        unfit = {attempt.worker for attempt in latest if attempt.outcome == "fault"}
+        if worker not in unfit or serving_ids(self._session, queue_name(stage, row.device), now) <= unfit:
+            return False
+        # The bell that was heard here has to be rung for the others.
+        self._update(waiting, {"bell_due_at": now + _LEFT_FOR})
         return True
 
     def _claim_of(self, row: Submission, stage: Stage, token: str, worker: str) -> Claim:
@@ -242,3 +278,7 @@ class Claims:
 
 def _waiting(now: datetime) -> dict[str, Any]:
     return {"status": Status.QUEUED, "bells": 1, "bell_due_at": now + repeat_after(1)}
+
+
+def _rested(now: datetime) -> Any:
+    return or_(Submission.not_before.is_(None), Submission.not_before <= now)

@@ -19,7 +19,11 @@ Track = Literal["inference", "training"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One ranked result. ``speedup`` and ``latency_ms`` are those of the track."""
+    """One ranked result. ``speedup`` and ``latency_ms`` are those of the track.
+
+    ``rank`` counts from 1 for each ``device_name``. ``speedup_training`` is there on either track, where
+    it was measured.
+    """
 
     rank: int
     submission_id: str
@@ -27,6 +31,8 @@ class Entry:
     label: str | None
     speedup: float
     speedup_interval: Interval | None
+    speedup_training: float | None
+    speedup_training_interval: Interval | None
     latency_ms: float | None
     baseline_ms: float | None
     gradients: Gradients
@@ -50,23 +56,30 @@ def leaderboard(
     precision: str = "float32",
     size: str = "full",
     baseline: str = "eager",
+    device_name: str | None = None,
     limit: int = 50,
     cursor: int = 0,
 ) -> list[Entry]:
-    """Up to ``limit`` entries after rank ``cursor``, the fastest first.
+    """Up to ``limit`` entries after the first ``cursor`` ones, the fastest first.
 
     Ranks what passed against the problem's current version, the best result of each author and source.
     The training track admits only gradients that match. Equal speedups rank by who was first.
+
+    What different devices measured is never ranked together: without a ``device_name``, one ranking
+    follows the other, by the device's name.
     """
     speedup = StoredEvaluation.speedup if track == "inference" else StoredEvaluation.speedup_training
     order = (speedup.desc(), Submission.submitted_at, Submission.id)
+    # Null sorts differently on SQLite and PostgreSQL.
+    measured_on = func.coalesce(StoredEvaluation.device_name, "")
     admitted = (
         select(
             Submission.id.label("id"),
             speedup.label("speedup"),
+            measured_on.label("measured_on"),
             Submission.submitted_at.label("submitted_at"),
             func.row_number()
-            .over(partition_by=(Submission.author, Submission.source_digest), order_by=order)
+            .over(partition_by=(measured_on, Submission.author, Submission.source_digest), order_by=order)
             .label("place"),
         )
         .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id)
@@ -88,16 +101,21 @@ def leaderboard(
     )
     if track == "training":
         admitted = admitted.where(StoredEvaluation.gradients == Gradients.MATCH)
+    if device_name is not None:
+        admitted = admitted.where(StoredEvaluation.device_name == device_name)
     best = admitted.subquery()
+    rank = func.row_number().over(
+        partition_by=best.c.measured_on, order_by=(best.c.speedup.desc(), best.c.submitted_at, best.c.id)
+    )
+    ranked = select(best.c.id, best.c.measured_on, rank.label("rank")).where(best.c.place == 1).subquery()
     query = (
-        select(Submission)
-        .join(best, (best.c.id == Submission.id) & (best.c.place == 1))
-        .order_by(best.c.speedup.desc(), best.c.submitted_at, best.c.id)
+        select(Submission, ranked.c.rank)
+        .join(ranked, ranked.c.id == Submission.id)
+        .order_by(ranked.c.measured_on, ranked.c.rank)
         .offset(cursor)
         .limit(limit)
     )
-    rows = session.scalars(query).unique().all()
-    return [_entry(rank, row, track) for rank, row in enumerate(rows, start=cursor + 1)]
+    return [_entry(rank, row, track) for row, rank in session.execute(query).unique()]
 
 
 def _entry(rank: int, submission: Submission, track: Track) -> Entry:
@@ -118,6 +136,8 @@ def _entry(rank: int, submission: Submission, track: Track) -> Entry:
         submission_id=submission.id,
         speedup=speedup,
         speedup_interval=evaluation.speedup_training_interval if training else evaluation.speedup_interval,
+        speedup_training=evaluation.speedup_training,
+        speedup_training_interval=evaluation.speedup_training_interval,
         latency_ms=None if latency is None else latency.candidate,
         baseline_ms=None if latency is None else latency.baseline,
         gradients=evaluation.gradients,

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 from storage.database import migrate
-from storage.settings import Settings
+from storage.settings import InvalidSettings, Settings
 
 if __name__ == "__main__":
-    migrate(Settings())
+    try:
+        migrate(Settings.load())
+    except InvalidSettings as error:
+        print(f"storage.migrate: {error}", file=sys.stderr)
+        sys.exit(2)

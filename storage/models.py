@@ -73,7 +73,8 @@ class Submission(Base):
 
     ``device`` is a kind (``cpu``, ``cuda``). ``attempts`` counts from 1 with the first claim and grows
     with each fault of ours. ``claim_token`` belongs to the one worker whose results are taken;
-    ``lease_until`` is when it is held to be lost. ``bell_due_at``: when a queued row is rung again.
+    ``lease_until`` is when it is held to be lost. ``bell_due_at``: when a queued row is rung again;
+    ``not_before``: until when it is not taken up, after a fault.
     """
 
     __tablename__ = "submissions"
@@ -106,6 +107,7 @@ class Submission(Base):
     faults: Mapped[int] = mapped_column(default=0)
     bell_due_at: Mapped[datetime | None]
     bells: Mapped[int] = mapped_column(default=0)
+    not_before: Mapped[datetime | None]
     claim_token: Mapped[str | None] = mapped_column(index=True, unique=True)
     claim_worker: Mapped[str | None]
     lease_until: Mapped[datetime | None] = mapped_column(index=True)

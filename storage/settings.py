@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-__all__ = ["Settings"]
+__all__ = ["InvalidSettings", "Settings"]
 
 
 def _default_build_slots() -> int:
     return max(1, min(8, (os.cpu_count() or 2) // 2))
+
+
+class InvalidSettings(ValueError):
+    """An environment variable has a value that cannot be used; says which in one line."""
 
 
 class Settings(BaseSettings):
@@ -21,8 +26,8 @@ class Settings(BaseSettings):
 
     Without any, everything lives below ``data_dir``: an SQLite database and a queue made of files, so
     that nothing needs a server. ``database_url`` (``postgresql+psycopg://...``) and ``broker_url``
-    (``redis://...``) move them to one. ``devices`` is a list with commas (``cpu,cuda:0``); ``None``
-    means every device of the machine.
+    (``redis://...``) move them to one. ``devices`` is a list with commas (``cpu,cuda:0``) that ``serve``
+    starts a worker each for; ``None`` means every device of the machine.
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -71,6 +76,22 @@ class Settings(BaseSettings):
                     f"database_url must name its driver: postgresql+psycopg://{self.database_url[len(plain) :]}"
                 )
         return self
+
+    @classmethod
+    def load(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """The settings by ``environment`` (default: this process's). Raises ``InvalidSettings``."""
+        prefix, given = cls.model_config["env_prefix"], environment or {}
+        keys = {name: f"{prefix}{name.upper()}" for name in cls.model_fields}
+        values: dict[str, Any] = {name: given[key] for name, key in keys.items() if key in given}
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            problems = []
+            for each in error.errors(include_url=False):
+                reason = each["msg"].removeprefix("Value error, ")
+                named = f"{prefix}{str(each['loc'][0]).upper()}={each['input']}: " if each["loc"] else ""
+                problems.append(named + reason)
+            raise InvalidSettings("; ".join(problems)) from error
 
     @property
     def cache_dir(self) -> Path:

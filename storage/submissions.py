@@ -23,13 +23,14 @@ from storage.bells import Bell, announce, repeat_after
 from storage.clock import database_now
 from storage.columns import clean_text
 from storage.ids import new_id
-from storage.models import Attempt, StoredEvaluation, StoredProblem, StoredSource, Submission
+from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, StoredSource, Submission
 from storage.records import store_evaluation
 
 __all__ = [
     "Filters",
     "IdempotencyConflict",
     "NewSubmission",
+    "NotRetriable",
     "Page",
     "Submissions",
     "UnknownProblem",
@@ -39,6 +40,10 @@ __all__ = [
 
 class UnknownSubmission(LookupError):
     """There is no submission with this id."""
+
+
+class NotRetriable(ValueError):
+    """Only a submission that failed can be retried."""
 
 
 class UnknownProblem(LookupError):
@@ -183,7 +188,6 @@ class Submissions:
         A submission that is over is returned as it is. Raises ``UnknownSubmission``.
         """
         now = database_now(self._session)
-        token = self._session.scalar(select(Submission.claim_token).where(Submission.id == submission_id))
         cancelled = self._session.execute(
             update(Submission)
             .where(Submission.id == submission_id, Submission.status.not_in([s for s in Status if s.final]))
@@ -195,15 +199,46 @@ class Submissions:
                 claim_worker=None,
                 lease_until=None,
                 bell_due_at=None,
+                not_before=None,
             )
         )
-        if cancelled.rowcount and token is not None:  # type: ignore[attr-defined]
+        if cancelled.rowcount:  # type: ignore[attr-defined]
+            # By submission, not by token: a worker may have claimed it just before the update.
             self._session.execute(
                 update(Attempt)
-                .where(Attempt.token == token, Attempt.ended_at.is_(None))
+                .where(Attempt.submission_id == submission_id, Attempt.ended_at.is_(None))
                 .values(outcome="cancelled", ended_at=now)
             )
         return self._known(submission_id)
+
+    def retry(self, submission_id: str) -> Submission:
+        """Queue a submission that failed anew, at the stage at which it failed.
+
+        Its attempts stay on record, but are counted from the start again. Raises ``UnknownSubmission``,
+        and ``NotRetriable`` if it has not failed.
+        """
+        now = database_now(self._session)
+        queued = self._session.execute(
+            update(Submission)
+            .where(Submission.id == submission_id, Submission.status == Status.FAILED)
+            .values(
+                status=Status.QUEUED,
+                message="",
+                attempts=0,
+                faults=0,
+                bells=1,
+                bell_due_at=now + repeat_after(1),
+                not_before=None,
+                started_at=None,
+                finished_at=None,
+            )
+        )
+        submission = self._known(submission_id)
+        if not queued.rowcount:  # type: ignore[attr-defined]
+            raise NotRetriable(f"submission {submission_id} is {submission.status}: only what failed can be retried")
+        stage: Stage = "build" if submission.stage == "build" else "evaluate"
+        announce(self._session, Bell(submission.id, stage, submission.device))
+        return submission
 
     def source_of(self, submission_id: str) -> str:
         """The source that is graded. Raises ``UnknownSubmission``."""

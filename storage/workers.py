@@ -7,14 +7,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import CursorResult, delete, select, update
 from sqlalchemy.orm import Session
 
 from storage.clock import database_now
 from storage.columns import json_safe
 from storage.models import StoredWorker
 
-__all__ = ["SILENT_AFTER", "Worker", "forget_silent", "heartbeat", "list_workers", "register", "unregister"]
+__all__ = [
+    "SILENT_AFTER",
+    "Worker",
+    "forget_silent",
+    "heartbeat",
+    "list_workers",
+    "register",
+    "serving_ids",
+    "unregister",
+]
 
 SILENT_AFTER: Final = timedelta(seconds=20)
 """A worker that was not heard of for this long is held to be gone."""
@@ -63,13 +72,15 @@ def register(
     session.flush()
 
 
-def heartbeat(session: Session, worker_id: str, current_submission: str | None) -> None:
-    """Say that a worker lives and what it is at."""
-    session.execute(
+def heartbeat(session: Session, worker_id: str, current_submission: str | None) -> bool:
+    """Say that a worker lives and what it is at. ``False``: it was struck off and has to register again."""
+    known = session.execute(
         update(StoredWorker)
         .where(StoredWorker.id == worker_id)
         .values(heartbeat_at=database_now(session), current_submission=current_submission)
     )
+    assert isinstance(known, CursorResult)
+    return known.rowcount == 1
 
 
 def unregister(session: Session, worker_id: str) -> None:
@@ -81,6 +92,13 @@ def forget_silent(session: Session) -> None:
     """Strike off workers that were not heard of for an hour."""
     limit = database_now(session) - _FORGOTTEN_AFTER
     session.execute(delete(StoredWorker).where(StoredWorker.heartbeat_at < limit))
+
+
+def serving_ids(session: Session, queue: str, now: datetime | None = None) -> frozenset[str]:
+    """The workers that are alive and take from ``queue``."""
+    limit = (now or database_now(session)) - SILENT_AFTER
+    alive = select(StoredWorker.id, StoredWorker.queues).where(StoredWorker.heartbeat_at >= limit)
+    return frozenset(worker_id for worker_id, queues in session.execute(alive) if queue in queues)
 
 
 def list_workers(session: Session) -> list[Worker]:

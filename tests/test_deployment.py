@@ -216,13 +216,77 @@ def test_every_setting_is_one_that_the_code_knows() -> None:
     assert used <= known
 
 
+def test_every_setting_reaches_the_containers() -> None:
+    _, stages = dockerfile()
+    by_image = {name: set(re.findall(r"\b(KERNELJUDGE_[A-Z_]+)=", nearest(stages, name, "ENV"))) for name in TARGETS}
+    by_image["api"] |= set(re.findall(r"\b(KERNELJUDGE_[A-Z_]+)=", nearest(stages, "slim", "ENV")))
+    listens = {"KERNELJUDGE_HOST", "KERNELJUDGE_PORT"}
+    known = {f"KERNELJUDGE_{name.upper()}" for name in Settings.model_fields}
+    for name, service in compose()["services"].items():
+        if "build" in service:
+            given = by_image[service["build"]["target"]] | set(service["environment"])
+            # Only kerneljudge serve chooses devices; only the API listens.
+            expected = known - {"KERNELJUDGE_DEVICES"} - (set() if name in ("api", "migrate") else listens)
+            assert given == expected, name
+
+
+def test_a_setting_of_an_example_is_one_that_compose_reads() -> None:
+    text = (ROOT / "docker-compose.yml").read_text() + (ROOT / "docker-compose.share.yml").read_text()
+    for name in re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE):
+        assert re.search(rf"\$\{{{name}:|^  {name}:$", text, re.MULTILINE), name
+
+
+def filled(text: str, **given: str) -> str:
+    """``text`` as compose fills it in: the innermost variables first, with their defaults where nothing is given."""
+    pattern = re.compile(r"\$\{(\w+)(?::([-?])([^${}]*))?\}")
+
+    def value(match: re.Match[str]) -> str:
+        name, kind, default = match.groups()
+        if name in given:
+            return given[name]
+        assert kind == "-", f"{name} is asked for"
+        return str(default)
+
+    while pattern.search(text):
+        text = pattern.sub(value, text)
+    return text
+
+
+def test_a_machine_with_workers_only_is_told_where_the_servers_are() -> None:
+    given = {
+        "KERNELJUDGE_DATABASE_URL": "postgresql+psycopg://kerneljudge:abc@10.0.0.1:5432/kerneljudge",
+        "KERNELJUDGE_BROKER_URL": "redis://:abc@10.0.0.1:6379/0",
+    }
+    for name, address in given.items():
+        text = compose()["x-settings"][name]
+        assert filled(text, POSTGRES_PASSWORD="abc", REDIS_PASSWORD="abc", **given) == address
+
+
+def test_the_servers_are_shared_only_by_the_file_for_it_and_on_a_given_address() -> None:
+    shared: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.share.yml").read_text())
+    assert set(shared["services"]) == {"postgres", "redis"}
+    for name, port in (("postgres", 5432), ("redis", 6379)):
+        assert "ports" not in compose()["services"][name]
+        assert set(shared["services"][name]) == {"ports"}
+        (mapping,) = shared["services"][name]["ports"]
+        assert filled(mapping, KERNELJUDGE_SHARE="10.0.0.1") == f"10.0.0.1:{port}:{port}"
+
+
+def test_without_a_gpu_builds_are_made_where_they_are_used() -> None:
+    services = compose()["services"]
+    builder, evaluator = services["cpu-build-worker"], services["cpu-worker"]
+    for shared in ("build", "image", "volumes", "profiles"):
+        assert builder[shared] == evaluator[shared]
+    assert builder["command"][-1] == "build"
+
+
 def test_the_addresses_of_both_servers_are_understood(tmp_path: Path) -> None:
     given = compose()["x-settings"]
-    filled = {name: re.sub(r"\$\{[^}]*\}", "abc", value) for name, value in given.items()}
+    secrets = dict.fromkeys(SECRETS, "abc")
     settings = Settings(
         data_dir=tmp_path,
-        database_url=filled["KERNELJUDGE_DATABASE_URL"],
-        broker_url=filled["KERNELJUDGE_BROKER_URL"],
+        database_url=filled(given["KERNELJUDGE_DATABASE_URL"], **secrets),
+        broker_url=filled(given["KERNELJUDGE_BROKER_URL"], **secrets),
     )
     assert settings.database_url == "postgresql+psycopg://kerneljudge:abc@postgres:5432/kerneljudge"
     assert settings.broker_url == "redis://:abc@redis:6379/0"
@@ -277,7 +341,7 @@ def test_make_help_lists_every_target_that_is_for_people() -> None:
 
 def test_without_a_virtual_environment_nothing_is_installed() -> None:
     printed = make("--dry-run", "test-gpu", "VENV=", "PYTHON=some-python")
-    assert printed.strip() == "some-python -m pytest -m gpu"
+    assert printed.strip() == "some-python -m pytest -m gpu tests/evaluator"
 
 
 def test_the_lock_pins_everything_that_the_project_asks_for() -> None:

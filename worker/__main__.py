@@ -26,6 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         role = Role(queue=options.queue, device=options.device)
+        settings = Settings.load()
     except ValueError as error:
         print(f"python -m worker: {error}", file=sys.stderr)
         return _USAGE_STATUS
@@ -34,7 +35,6 @@ def main(argv: list[str] | None = None) -> int:
     # Until Celery has its own handlers, being asked to stop while starting ends in an orderly way, too.
     signal.signal(signal.SIGTERM, _exit)
     try:
-        settings = Settings()
         migrate(settings)
         return run_worker(settings, role)
     except EvaluatorError as error:

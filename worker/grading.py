@@ -19,7 +19,12 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.engine import BuildReport, Progress
-from evaluator.errors import EvaluationCancelled, EvaluatorError, InfrastructureFault
+from evaluator.errors import (
+    DeviceUnavailable,
+    EvaluationCancelled,
+    EvaluatorError,
+    InfrastructureFault,
+)
 from evaluator.evaluation import Evaluation
 from evaluator.problem import Problem
 from storage.claims import Claim, Claims
@@ -30,6 +35,9 @@ from worker.hold import Hold
 __all__ = ["Grader", "GradingEngine"]
 
 _DATABASE_PATIENCE_S: Final = 60.0
+_DETAIL_CHARACTERS: Final = 2000
+_DATABASE_AWAY: Final = (OperationalError, InterfaceError)
+"""What another machine, or this one in a minute, may well not have."""
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -137,7 +145,7 @@ class Grader:
         try:
             with Hold(self._sessions, self._readers, claim, lease_s=lease_s, stopping=self._stopping) as hold:
                 record = self._outcome(claim, hold, work)
-                if record is not None and not self._persist(record):
+                if record is not None and not self._record(claim, record):
                     _log.warning("%s: the claim was lost or cancelled; the result is dropped", submission_id)
         finally:
             self._current.discard(submission_id)
@@ -156,12 +164,26 @@ class Grader:
             return lambda claims: claims.release(claim)
         except EvaluatorError as error:
             _log.warning("%s: %s", claim.submission_id, error)
-            if isinstance(error, InfrastructureFault):
+            if isinstance(error, InfrastructureFault | DeviceUnavailable):
                 self._renew_engine()
-            return self._fault(claim, str(error), retriable=error.retriable)
+            retriable = error.retriable
+            return self._fault(claim, str(error), retriable=retriable)
         except Exception as error:  # noqa: BLE001 - a bug of ours is never the candidate's verdict
             _log.exception("%s: unexpected", claim.submission_id)
             return self._fault(claim, f"internal error: {type(error).__name__}: {error}", retriable=True)
+
+    def _record(self, claim: Claim, record: Callable[[Claims], bool]) -> bool:
+        """Record what came of the work; what cannot be recorded is a fault of ours, with its reason."""
+        try:
+            return self._persist(record)
+        except _DATABASE_AWAY:
+            raise
+        except Exception as error:  # noqa: BLE001 - else the lease would expire, and nobody learn why
+            _log.exception("%s: the result cannot be recorded", claim.submission_id)
+            # The driver's own words: the statement, with all that it was to store, is in the log.
+            reason = str(getattr(error, "orig", None) or error)[:_DETAIL_CHARACTERS]
+            detail = f"internal error: the result cannot be recorded: {type(error).__name__}: {reason}"
+            return self._persist(self._fault(claim, detail, retriable=True))
 
     def _fault(self, claim: Claim, detail: str, *, retriable: bool) -> Callable[[Claims], bool]:
         limit = self._settings.max_attempts
@@ -185,7 +207,7 @@ class Grader:
             try:
                 with self._sessions.begin() as session:
                     return operation(Claims(session))
-            except (OperationalError, InterfaceError):
+            except _DATABASE_AWAY:
                 if time.monotonic() > deadline or self._stopping.is_set():
                     raise
                 _log.warning("the database is away; trying again", exc_info=True)

@@ -8,7 +8,6 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.engine import Progress
@@ -82,8 +81,10 @@ class Hold:
                 else:
                     with self._readers() as session:
                         held = Claims(session).holds(self._claim)
-            except SQLAlchemyError:
-                _log.warning("%s: could not reach the database; trying again", self._claim.submission_id, exc_info=True)
+            except Exception:  # noqa: BLE001 - whatever it is, a thread that ended would lose the claim in silence
+                _log.warning(
+                    "%s: could not look after the claim; trying again", self._claim.submission_id, exc_info=True
+                )
                 continue
             if not held and not self._ended.is_set():
                 self._lost.set()

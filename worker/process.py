@@ -8,8 +8,9 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from celery import Celery, signals
@@ -24,6 +25,7 @@ from storage.queue import BUILD_TASK, EVALUATE_TASK, QUEUES, make_celery, ring_a
 from storage.settings import Settings
 from worker.grading import Grader, GradingEngine
 from worker.reconciler import Reconciler
+from worker.scratch import own_scratch
 
 __all__ = ["Role", "run_worker"]
 
@@ -65,7 +67,7 @@ class Role:
 
 
 def run_worker(
-    settings: Settings, role: Role, make_engine: Callable[[Settings, Role], GradingEngine] | None = None
+    settings: Settings, role: Role, make_engine: Callable[[Settings, Role, Path], GradingEngine] | None = None
 ) -> int:
     """Work until SIGTERM or SIGINT; returns the exit status.
 
@@ -78,34 +80,47 @@ def run_worker(
     ring_after_commit(sessions, app)
     name = f"{socket.gethostname()}-{role.device or role.queue}-{os.getpid()}-{secrets.token_hex(2)}"
     stopping = threading.Event()
-    engine = (make_engine or _engine)(settings, role)
-    try:
+    with ExitStack() as ending:
+        ending.callback(database.dispose)
+        scratch = ending.enter_context(own_scratch(settings.scratch_dir))
+        engine = (make_engine or _engine)(settings, role, scratch)
+        ending.callback(engine.close)
+        ending.callback(stopping.set)
         engine.start()
         grader = Grader(settings, sessions, readers, engine, worker=name, device=role.device, stopping=stopping)
         _add_tasks(app, grader)
+        # As it is now: while the engine restarts, it knows none.
+        capabilities = engine.environment
+
+        def register(session: Session) -> None:
+            workers.register(
+                session,
+                name,
+                kind=role.kind,
+                queues=[role.queue],
+                device=role.device,
+                capabilities=capabilities,
+            )
+
         with (
-            _registered(sessions, name, role, engine),
+            _registered(sessions, name, role, register),
             Reconciler(
                 settings,
                 sessions,
                 worker=name,
                 queues=role.takes,
                 current_submission=lambda: grader.current_submission,
+                register=register,
             ),
         ):
             return _consume(app, settings, role, name, stopping)
-    finally:
-        stopping.set()
-        engine.close()
-        database.dispose()
 
 
-def _engine(settings: Settings, role: Role) -> GradingEngine:
-    settings.scratch_dir.mkdir(parents=True, exist_ok=True)
+def _engine(settings: Settings, role: Role, scratch: Path) -> GradingEngine:
     return Engine(
         device=role.device,
         cache_dir=settings.cache_dir,
-        scratch_dir=settings.scratch_dir,
+        scratch_dir=scratch,
         build_slots=settings.build_slots,
     )
 
@@ -116,16 +131,11 @@ def _add_tasks(app: Celery, grader: Grader) -> None:
 
 
 @contextmanager
-def _registered(sessions: sessionmaker[Session], name: str, role: Role, engine: GradingEngine) -> Iterator[None]:
+def _registered(
+    sessions: sessionmaker[Session], name: str, role: Role, register: Callable[[Session], None]
+) -> Iterator[None]:
     with sessions.begin() as session:
-        workers.register(
-            session,
-            name,
-            kind=role.kind,
-            queues=[role.queue],
-            device=role.device,
-            capabilities=engine.environment,
-        )
+        register(session)
     _log.info("worker %s takes from %s", name, role.queue)
     try:
         yield

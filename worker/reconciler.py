@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
 from storage import workers
@@ -25,7 +25,8 @@ class Reconciler:
     """A thread of every worker that reconciles every ``settings.reconcile_s`` and sends its heartbeat.
 
     ``queues``: what this worker takes (stage, kind of device); only there it rings again, so that
-    queues without a worker do not fill up.
+    queues without a worker do not fill up. ``register`` makes this worker known again where others have
+    struck it off.
     """
 
     def __init__(
@@ -36,12 +37,16 @@ class Reconciler:
         worker: str,
         queues: Collection[tuple[Stage, str]],
         current_submission: Callable[[], str | None],
+        register: Callable[[Session], None],
     ) -> None:
         self._settings = settings
         self._sessions = sessions
         self._worker = worker
         self._queues = queues
         self._current_submission = current_submission
+        self._register = register
+        self._passed_at: float | None = None
+        self._lenient_until = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
@@ -58,21 +63,35 @@ class Reconciler:
     def reconcile(self) -> None:
         """One pass."""
         with self._sessions.begin() as session:
-            workers.heartbeat(session, self._worker, self._current_submission())
+            if not workers.heartbeat(session, self._worker, self._current_submission()):
+                _log.warning("this worker was struck off; it registers again")
+                self._register(session)
             workers.forget_silent(session)
             claims = Claims(session)
-            released = claims.release_expired(self._settings.max_attempts)
+            released = 0 if self._lenient() else claims.release_expired(self._settings.max_attempts)
             bells = claims.ring_overdue(self._queues)
+        self._passed_at = time.time()
         if released:
             _log.warning("took %d submissions from workers that were lost", released)
         if bells:
             _log.info("rang again for %d submissions", len(bells))
 
+    def _lenient(self) -> bool:
+        """Whether to take nothing from anybody: the machine slept or the database was away until just now.
+
+        Nobody could renew a lease meanwhile; the living do so within a lease's time from now.
+        """
+        # By the wall clock: the monotonic one stands still while a machine sleeps.
+        now, settings = time.time(), self._settings
+        if self._passed_at is not None and now - self._passed_at > settings.reconcile_s + settings.lease_s / 2:
+            self._lenient_until = now + settings.lease_s
+        return now < self._lenient_until
+
     def _run(self) -> None:
         while True:
             try:
                 self.reconcile()
-            except SQLAlchemyError:
+            except Exception:  # noqa: BLE001 - whatever it is, a thread that ended would take the heartbeat with it
                 _log.warning("could not reconcile; trying again", exc_info=True)
             if self._ended.wait(self._settings.reconcile_s):
                 return

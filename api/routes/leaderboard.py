@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from api.boards import board, board_csv
 from api.errors import InvalidRequest, problems
-from api.intake import default_device, default_size
+from api.intake import default_device
 from api.schemas import Board, DeviceKind, Precision, Track
 from api.services import ReadSession, ServicesDep
 
@@ -33,6 +33,9 @@ def read_leaderboard(
     track: Track = "inference",
     size: Annotated[str | None, Query(max_length=100)] = None,
     precision: Precision | None = None,
+    device_name: Annotated[
+        str | None, Query(max_length=200, description="Only results from devices of this name, such as `NVIDIA H200`.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: Annotated[int, Query(ge=0, le=_MAX_RANK)] = 0,
     accept: Annotated[str, Header()] = "*/*",
@@ -40,8 +43,8 @@ def read_leaderboard(
     """The best result of each author and source, the fastest first; as JSON, or CSV by `Accept: text/csv`.
 
     `inference` ranks the forward pass, `training` forward and backward, with only those in it whose
-    gradients match. Kinds of device, sizes and precisions are never mixed; what is left out is chosen as
-    it is for a submission.
+    gradients match. Devices, sizes and precisions are never mixed: what is left out is chosen as it is for
+    a submission, except that without a `device_name` the ranking of one device follows that of another.
     """
     known = services.problem(problem)
     kind = device or default_device(session)
@@ -52,8 +55,9 @@ def read_leaderboard(
         known,
         kind,
         track,
-        size=size or default_size(known, kind),
+        size=size or known.default_size(kind),
         precision=precision or known.dtype,
+        device_name=device_name,
         limit=limit,
         cursor=cursor,
     )

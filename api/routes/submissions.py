@@ -1,4 +1,4 @@
-"""Submissions: hand one in, follow it, cancel it."""
+"""Submissions: hand one in, follow it, cancel it, have it graded again."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from api.errors import problems
+from api.errors import Conflict, NotFound, problems
 from api.intake import submit
-from api.records import submission_record, with_queue_position
-from api.schemas import DeviceKind, SubmissionPage, SubmissionRecord, SubmissionRequest
+from api.records import attempt_list, current_record, samples_record, submission_records
+from api.schemas import AttemptList, DeviceKind, SamplesRecord, SubmissionPage, SubmissionRecord, SubmissionRequest
 from api.services import KnownSubmission, ReadSession, Services, ServicesDep, WaitSeconds, WriteSession
 from evaluator.evaluation import Status, Verdict
-from storage.submissions import Filters, Submissions
+from storage.submissions import Filters, NotRetriable, Submissions
 
 __all__ = ["router"]
 
@@ -90,7 +90,7 @@ def list_submissions(
     """Submissions that meet all of the conditions, newest first."""
     filters = Filters(problem=problem, device=device, status=status, verdict=verdict, author=author, label=label)
     page = Submissions(session).page(filters, cursor, limit)
-    return SubmissionPage(items=[submission_record(row) for row in page.items], next_cursor=page.next_cursor)
+    return SubmissionPage(items=submission_records(session, page.items), next_cursor=page.next_cursor)
 
 
 @router.get("/{submission_id}", responses=problems(404, 422))
@@ -106,7 +106,16 @@ async def read_submission(
 @router.delete("/{submission_id}", responses=problems(404, 422))
 def cancel_submission(known: KnownSubmission, session: WriteSession) -> SubmissionRecord:
     """Cancel a submission; a running one is stopped. One that is over stays as it is."""
-    return submission_record(Submissions(session).cancel(known.id))
+    return current_record(session, Submissions(session).cancel(known.id))
+
+
+@router.post("/{submission_id}/retry", status_code=202, responses=problems(404, 409, 422))
+def retry_submission(known: KnownSubmission, session: WriteSession) -> SubmissionRecord:
+    """Queue a submission anew that `failed`, which is our fault; 409 if it has not."""
+    try:
+        return current_record(session, Submissions(session).retry(known.id))
+    except NotRetriable as error:
+        raise Conflict(str(error)) from error
 
 
 @router.get("/{submission_id}/source", response_class=PlainTextResponse, responses=problems(404, 422))
@@ -119,6 +128,27 @@ def read_source(known: KnownSubmission, session: ReadSession) -> str:
 def read_log(known: KnownSubmission, session: ReadSession) -> str:
     """What the compiler and the candidate printed so far, bounded."""
     return Submissions(session).log_of(known.id)
+
+
+@router.get("/{submission_id}/samples", responses=problems(404, 409, 422))
+def read_samples(known: KnownSubmission, session: ReadSession) -> SamplesRecord:
+    """The raw samples that the figures are derived from: every timed call of candidate and baseline.
+
+    409 while the submission is under way; 404 where it ended without being timed.
+    """
+    submission = Submissions(session).get(known.id) or known
+    if not submission.state.final:
+        raise Conflict(f"submission {known.id} is {submission.state}: its samples are there once it is done")
+    record = samples_record(submission)
+    if record is None:
+        raise NotFound(f"submission {known.id} has no samples: {submission.message or submission.status}")
+    return record
+
+
+@router.get("/{submission_id}/attempts", responses=problems(404, 422))
+def read_attempts(known: KnownSubmission, session: ReadSession) -> AttemptList:
+    """Every time that a worker took the submission up, and what came of it."""
+    return attempt_list(known.id, Submissions(session).attempts_of(known.id))
 
 
 @router.get("/{submission_id}/events", response_class=EventSourceResponse, responses=problems(404, 422))
@@ -139,7 +169,6 @@ async def follow_submission(known: KnownSubmission, services: ServicesDep) -> As
 
 def _read(services: Services, submission_id: str) -> SubmissionRecord:
     with services.readers() as session:
-        submissions = Submissions(session)
-        submission = submissions.get(submission_id)
+        submission = Submissions(session).get(submission_id)
         assert submission is not None
-        return with_queue_position(submissions, submission)
+        return current_record(session, submission)

@@ -342,7 +342,6 @@ class Session:
         return ours, self._baseline_call(mode, variant)
 
     def _sample(self, mode: CallMode, variant: Variant) -> TimedCall:
-        self._take_memory(self._candidate, self._baseline)
         call, findings = self._call_candidate(mode, variant)
         self._conclude_if_wrong(findings)
         if mode is CallMode.BACKWARD and findings.gradients is not Gradients.MATCH and not findings.inconclusive:
@@ -350,7 +349,6 @@ class Session:
         return call
 
     def _baseline_call(self, mode: CallMode, variant: Variant) -> TimedCall:
-        self._take_memory(self._baseline, self._candidate)
         with self._ours("the reference fails"):
             call, _ = self._call(self._baseline, mode, variant, self._config.limits.call_s)
         self._measure_memory()
@@ -386,6 +384,7 @@ class Session:
         baseline alone made it 8 % slower on an H200: what a device did last decides how the next call finds it.
         The side's processes run only from the release to "done"; otherwise they are stopped.
         """
+        self._take_memory(side, self._baseline if side is self._candidate else self._candidate)
         self._source.fill(self._blocks["inputs"].tensors, variant, avoid_zero=mode is CallMode.BACKWARD)
         given, delivered = ["inputs"], ["outputs"]
         if mode is CallMode.BACKWARD:
@@ -422,17 +421,15 @@ class Session:
         )
         self._check_clocks(track, series)
         self._check_idle(candidate, baseline)
-        overhead = median_ms(_differences(series.baseline_outer_ms, series.baseline_device_ms))
-        credited = _credited(series.candidate_device_ms, series.candidate_outer_ms, overhead)
-        baseline_ms = _credited(series.baseline_device_ms, series.baseline_outer_ms, overhead)
+        credited = _credited(series)
         latency = Latency(
             median_ms(credited),
-            median_ms(baseline_ms),
+            median_ms(series.baseline_device_ms),
             median_ms(series.candidate_outer_ms),
             median_ms(series.baseline_outer_ms),
         )
-        interval = speedup_interval(baseline_ms, credited)
-        value = speedup(baseline_ms, credited)
+        interval = speedup_interval(series.baseline_device_ms, credited)
+        value = speedup(series.baseline_device_ms, credited)
         half_width = (interval.high - interval.low) / 2 / value
         outcome = self.outcome
         outcome.samples[track] = series
@@ -608,9 +605,15 @@ def _differences(outer: Sequence[float], inner: Sequence[float]) -> list[float]:
     return [a - b for a, b in zip(outer, inner, strict=True)]
 
 
-def _credited(device_ms: Sequence[float], outer_ms: Sequence[float], overhead_ms: float) -> list[float]:
-    """Device times, none below what the judge's clock leaves room for.
+def _credited(series: SampleSeries) -> list[float]:
+    """The candidate's device times, moved up where the judge's clock says that something is left out of them.
 
-    Applied to both sides, so that the noise of the outer clock moves both alike.
+    The median outer time minus the baseline's overhead should be the median device time. Where it is above
+    that by more than four standard errors of the overhead, the whole difference is put back. An honest
+    series is left as it is, so it stays as steady as the device's own clock.
     """
-    return [max(inner, outer - overhead_ms) for inner, outer in zip(device_ms, outer_ms, strict=True)]
+    overheads = _differences(series.baseline_outer_ms, series.baseline_device_ms)
+    missing = median_ms(series.candidate_outer_ms) - median_ms(overheads) - median_ms(series.candidate_device_ms)
+    if missing <= _NOISE_FACTOR * median_error(overheads):
+        missing = 0.0
+    return [sample + missing for sample in series.candidate_device_ms]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.evaluation import ErrorFigures, Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
 from evaluator.problem import Problem
 from storage.claims import Claim, Claims
+from storage.models import Submission
 from storage.submissions import NewSubmission, Submissions
 from storage.workers import register
 
@@ -95,6 +97,16 @@ class Seeds:
         """The worker that holds ``claim`` says what it is at."""
         with self.sessions.begin() as session:
             assert Claims(session).renew(claim, LEASE_S, (stage, message, share))
+
+    def fault(self, claim: Claim, detail: str, *, final: bool = False) -> None:
+        """The worker that holds ``claim`` fails; ``final``: for the last time."""
+        with self.sessions.begin() as session:
+            assert Claims(session).record_fault(claim, detail, retriable=not final, max_attempts=3)
+
+    def let_time_pass(self, submission_id: str) -> None:
+        """Whatever ``submission_id`` has to wait for after a fault is over."""
+        with self.sessions.begin() as session:
+            session.execute(update(Submission).where(Submission.id == submission_id).values(not_before=None))
 
     def worker(self, name: str, kind: str, queue: str, device: str | None, **capabilities: Any) -> None:
         """A worker that lives."""

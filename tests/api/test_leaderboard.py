@@ -7,7 +7,9 @@ import io
 
 import httpx
 import pytest
+from sqlalchemy import event
 
+from api.services import Services
 from evaluator.evaluation import Gradients, Verdict
 from tests.api.conftest import assert_problem, fields
 from tests.api.seeds import Seeds, failed
@@ -56,6 +58,29 @@ def test_what_is_left_out_follows_the_defaults_of_a_submission(http: httpx.Clien
     seeds.worker("w", "evaluate", "evaluate.cuda", "cuda:0")
     board = http.get(URL, params={"problem": "relu"}).json()
     assert (board["device"], board["size"], board["precision"]) == ("cuda", "full", "float32")
+
+
+def test_devices_of_different_names_are_ranked_apart(http: httpx.Client, seeds: Seeds) -> None:
+    for name, speedup in (("slow", 9.0), ("quick", 2.0), ("quick", 3.0)):
+        machine = {"speedup": speedup, "environment": {"device_name": name}}
+        seeds.passed(source=f"class ModelNew: a = {speedup}", evaluation=machine)
+    found = [(entry["device_name"], entry["rank"], entry["speedup"]) for entry in ranked(http)]
+    assert found == [("quick", 1, 3.0), ("quick", 2, 2.0), ("slow", 1, 9.0)]
+    assert [entry["speedup"] for entry in ranked(http, device_name="slow")] == [9.0]
+    assert http.get(URL, params={"problem": "relu", "device_name": "slow"}).json()["device_name"] == "slow"
+    assert ranked(http, device_name="none") == []
+
+
+def test_a_board_costs_as_many_queries_however_long_it_is(http: httpx.Client, seeds: Seeds, services: Services) -> None:
+    statements: list[str] = []
+    event.listen(services.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    counts = []
+    for number in range(4):
+        seeds.passed(source=f"class ModelNew: a = {number}")
+        statements.clear()
+        assert len(ranked(http)) == number + 1
+        counts.append(len(statements))
+    assert len(set(counts)) == 1
 
 
 def test_a_board_is_read_in_pages(http: httpx.Client, seeds: Seeds) -> None:

@@ -90,7 +90,7 @@ def test_no_request_makes_it_fail_or_answer_outside_its_document(
         assert len(page["items"]) > EXAMPLES / 10, "hardly any request was in order"
 
 
-@pytest.mark.parametrize("path", ["", "/source", "/log", "/events"])
+@pytest.mark.parametrize("path", ["", "/source", "/log", "/samples", "/attempts", "/events"])
 def test_answers_about_what_is_there_are_as_documented(document: schemathesis.BaseSchema, path: str) -> None:
     """The generated requests hardly ever hit on an id that exists."""
     operation = document[f"/api/v1/submissions/{{submission_id}}{path}"]["GET"]

@@ -110,6 +110,29 @@ def test_a_submission_page_says_everything_about_it(http: httpx.Client, seeds: S
     assert "http-equiv" not in html
 
 
+def test_the_page_of_what_failed_says_how_to_try_again(http: httpx.Client, seeds: Seeds) -> None:
+    submission_id = seeds.submit()
+    seeds.fault(seeds.claim_build(submission_id), "the builder died", final=True)
+    html = page(http, f"/submissions/{submission_id}")
+    assert f"curl -X POST http://testserver/api/v1/submissions/{submission_id}/retry" in html
+    assert "the builder died" in html
+
+
+def test_each_device_has_a_table_of_its_own(http: httpx.Client, seeds: Seeds) -> None:
+    for name in ("this one", "that one"):
+        seeds.passed(source=f"class ModelNew: a = '{name}'", evaluation={"environment": {"device_name": name}})
+    html = page(http, "/problems/relu")
+    for name in ("this one", "that one"):
+        assert f"<caption>CPU: {name}, size smoke, float32</caption>" in html
+
+
+def test_a_page_says_when_nobody_can_take_a_submission(http: httpx.Client, seeds: Seeds) -> None:
+    seeds.worker("b", "build", "build", None)
+    submission_id = seeds.submit(device="cuda", label="waits")
+    for path in ("/", f"/submissions/{submission_id}"):
+        assert "waiting for a worker for device cuda: none is running" in page(http, path)
+
+
 @pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.PASSED])
 def test_every_verdict_has_words(http: httpx.Client, seeds: Seeds, verdict: Verdict) -> None:
     html = page(http, f"/submissions/{seeds.evaluate(seeds.submit(), failed(seeds.problems['relu'], verdict, 'why'))}")

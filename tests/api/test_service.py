@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -216,3 +220,12 @@ def test_a_bad_filter_of_a_page_is_an_error_page(http: httpx.Client) -> None:
     assert (answer.status_code, answer.headers["content-type"]) == (422, "text/html; charset=utf-8")
     assert "<script" not in answer.text
     assert fields(assert_problem(http.get("/", params={"track": "x"}), 422)) == {"track"}
+
+
+def test_a_setting_that_cannot_be_used_is_one_line_and_status_2(tmp_path: Path) -> None:
+    environment = {**os.environ, "KERNELJUDGE_DATA_DIR": str(tmp_path), "KERNELJUDGE_PORT": "high"}
+    argv = [sys.executable, "-m", "api"]
+    ended = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert "KERNELJUDGE_PORT=high" in ended.stderr
+    assert "Traceback" not in ended.stderr

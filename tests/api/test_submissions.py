@@ -9,8 +9,9 @@ import pytest
 
 from api.schemas import SubmissionRecord
 from evaluator.evaluation import Verdict
+from storage.claims import Claims
 from tests.api.conftest import Post, assert_problem, fields
-from tests.api.seeds import SOURCE, Seeds, failed
+from tests.api.seeds import SOURCE, Seeds, failed, passed
 
 CONTRACT = {
     "id", "status", "verdict", "gradients", "problem", "problem_version", "device", "size", "precision", "speedup",
@@ -211,7 +212,7 @@ def test_a_bad_condition_is_refused_and_named(http: httpx.Client, name: str, val
     assert fields(assert_problem(http.get("/api/v1/submissions", params={name: value}), 422)) == {name}
 
 
-@pytest.mark.parametrize("suffix", ["", "/source", "/log", "/events"])
+@pytest.mark.parametrize("suffix", ["", "/source", "/log", "/samples", "/attempts", "/events"])
 @pytest.mark.parametrize("identity", ["sub_none", "%00", "%ff", "a%20b"])
 def test_what_does_not_exist_is_not_found(http: httpx.Client, suffix: str, identity: str) -> None:
     assert_problem(http.get(f"/api/v1/submissions/{identity}{suffix}"), 404)
@@ -264,3 +265,100 @@ def test_a_finished_submission_stays_as_it_is(http: httpx.Client, seeds: Seeds) 
 
 def test_what_does_not_exist_cannot_be_cancelled(http: httpx.Client) -> None:
     assert_problem(http.delete("/api/v1/submissions/none"), 404)
+
+
+def test_the_raw_samples_are_served_by_track(http: httpx.Client, seeds: Seeds) -> None:
+    record = http.get(f"/api/v1/submissions/{seeds.passed()}").json()
+    answer = http.get(record["links"]["samples"])
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "submission": record["id"],
+        "tracks": {
+            "inference": {
+                "candidate_device_ms": [1.0],
+                "baseline_device_ms": [2.0],
+                "candidate_outer_ms": [1.1],
+                "baseline_outer_ms": [2.1],
+                "order": ["ab"],
+            }
+        },
+    }
+
+
+def test_samples_that_are_not_there_yet_are_a_conflict(http: httpx.Client, seeds: Seeds) -> None:
+    submission_id = seeds.submit()
+    assert "is queued" in str(assert_problem(http.get(f"/api/v1/submissions/{submission_id}/samples"), 409)["detail"])
+    seeds.claim_build(submission_id)
+    assert "is building" in str(assert_problem(http.get(f"/api/v1/submissions/{submission_id}/samples"), 409)["detail"])
+
+
+def test_samples_of_what_was_not_timed_are_not_found(http: httpx.Client, seeds: Seeds, post: Post) -> None:
+    evaluation = failed(seeds.problems["relu"], Verdict.WRONG_OUTPUT, "element (3, 5) is 1, not 0", samples={})
+    links = http.get(f"/api/v1/submissions/{seeds.evaluate(seeds.submit(), evaluation)}").json()["links"]
+    assert "element (3, 5)" in str(assert_problem(http.get(links["samples"]), 404)["detail"])
+    assert_problem(http.get(post(code="x = (").json()["links"]["samples"]), 404)
+    cancelled = http.delete(f"/api/v1/submissions/{seeds.submit()}").json()
+    assert "cancelled" in str(assert_problem(http.get(cancelled["links"]["samples"]), 404)["detail"])
+
+
+def test_every_attempt_is_on_record(http: httpx.Client, seeds: Seeds) -> None:
+    submission_id = seeds.submit()
+    seeds.fault(seeds.claim_build(submission_id), "the builder died")
+    seeds.let_time_pass(submission_id)
+    seeds.evaluate(submission_id, passed(seeds.problems["relu"]))
+    record = http.get(f"/api/v1/submissions/{submission_id}").json()
+    answer = http.get(record["links"]["attempts"]).json()
+    assert answer["submission"] == submission_id
+    seen = [
+        tuple(item[name] for name in ("number", "stage", "worker", "outcome", "detail")) for item in answer["items"]
+    ]
+    assert seen == [
+        (1, "build", "builder", "fault", "the builder died"),
+        (2, "build", "builder", "built", ""),
+        (2, "evaluate", "worker", "done", "passed"),
+    ]
+    assert all(item["started"] <= item["ended"] for item in answer["items"])
+
+
+def test_what_nobody_has_taken_up_has_no_attempts(http: httpx.Client, seeds: Seeds) -> None:
+    assert http.get(f"/api/v1/submissions/{seeds.submit()}/attempts").json()["items"] == []
+
+
+def test_what_failed_is_graded_again_on_request(http: httpx.Client, seeds: Seeds) -> None:
+    submission_id = seeds.submit()
+    seeds.fault(seeds.claim_build(submission_id), "the builder died", final=True)
+    assert http.get(f"/api/v1/submissions/{submission_id}").json()["status"] == "failed"
+    answer = http.post(f"/api/v1/submissions/{submission_id}/retry")
+    assert (answer.status_code, answer.json()["status"], answer.json()["queue_position"]) == (202, "queued", 1)
+    seeds.evaluate(submission_id, passed(seeds.problems["relu"]))
+    assert http.get(f"/api/v1/submissions/{submission_id}").json()["verdict"] == "passed"
+    assert len(http.get(f"/api/v1/submissions/{submission_id}/attempts").json()["items"]) == 3
+
+
+def test_only_what_failed_is_graded_again(http: httpx.Client, seeds: Seeds) -> None:
+    for submission_id in (seeds.submit(), seeds.passed()):
+        detail = assert_problem(http.post(f"/api/v1/submissions/{submission_id}/retry"), 409)["detail"]
+        assert "only what failed" in str(detail)
+    assert_problem(http.post("/api/v1/submissions/none/retry"), 404)
+
+
+def test_what_waits_for_nobody_says_so(http: httpx.Client, seeds: Seeds) -> None:
+    submission_id = seeds.submit(device="cuda")
+
+    def message() -> str:
+        record = http.get(f"/api/v1/submissions/{submission_id}").json()
+        (listed,) = http.get("/api/v1/submissions").json()["items"]
+        assert listed["message"] == record["message"]
+        return str(record["message"])
+
+    assert message() == "waiting for a worker that compiles and a worker for device cuda: none is running"
+    seeds.worker("b", "build", "build", None)
+    seeds.worker("c", "evaluate", "evaluate.cpu", "cpu")
+    assert message() == "waiting for a worker for device cuda: none is running"
+    build = seeds.claim_build(submission_id)
+    assert message() == ""
+    with seeds.sessions.begin() as session:
+        assert Claims(session).record_built(build, seconds=0.1, log="")
+    assert message() == "waiting for a worker for device cuda: none is running"
+    seeds.worker("g", "evaluate", "evaluate.cuda", "cuda:0")
+    assert message() == ""

@@ -112,7 +112,10 @@ def test_bad_usage_is_status_2_and_says_why(cli: Cli, argv: list[object], words:
     result = cli("eval", *argv, "--json", stdin="class ModelNew: ...")
     assert result.exit_code == 2
     assert words in result.stderr
-    assert result.stdout == ""
+    record = json.loads(result.stdout)
+    assert set(record) == set(SubmissionRecord.__annotations__)
+    assert record["status"] == "failed"
+    assert words in record["message"]
 
 
 def test_problems_are_listed_and_shown_without_a_service(cli: Cli) -> None:

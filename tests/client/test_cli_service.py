@@ -129,6 +129,62 @@ def test_bad_usage_is_status_2_and_says_why(online: Cli, candidate: Path, argv: 
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["none.py", "-p", "relu"], "cannot read none.py"),
+        (["bytes.py", "-p", "relu"], "not UTF-8"),
+        (["mine.py", "-p", "rleu"], "there are linear_relu_divide, relu"),
+        (["mine.py", "-p", "relu", "--size", "huge"], "full, smoke"),
+        (["mine.py", "-p", "relu", "--device", "tpu"], "device"),
+    ],
+)
+def test_what_is_refused_is_one_object_in_json(
+    online: Cli, candidate: Path, tmp_path: Path, argv: list[str], words: str
+) -> None:
+    assert candidate.exists()
+    (tmp_path / "bytes.py").write_bytes(b"\xff\xfe")
+    result = online("submit", *argv, "--json")
+    assert result.exit_code == 2
+    record = json.loads(result.stdout)
+    assert set(record) == set(SubmissionRecord.__annotations__)
+    assert (record["status"], record["verdict"], record["id"]) == ("failed", None, None)
+    assert words in record["message"]
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize("argv", [["leaderboard", "rleu"], ["problems", "show", "rleu", "--url", "http://testserver"]])
+def test_an_answer_that_there_is_none_of_is_an_error_in_json(online: Cli, argv: list[str]) -> None:
+    result = online(*argv, "--json")
+    assert result.exit_code == 2
+    assert "there are linear_relu_divide, relu" in json.loads(result.stdout)["error"]
+
+
+def test_submit_says_that_nobody_can_take_it(online: Cli, candidate: Path, seeds: Seeds) -> None:
+    words = "waiting for a worker for device cuda: none is running"
+    seeds.worker("b", "build", "build", None)
+    result = online("submit", candidate, "-p", "relu", "--device", "cuda")
+    assert words in result.stderr
+    record = json.loads(online("submit", candidate, "-p", "relu", "--device", "cuda", "--json").stdout)
+    assert record["message"] == words
+
+
+def test_watching_says_that_nobody_can_take_it(online: Cli, candidate: Path, seeds: Seeds) -> None:
+    from storage.submissions import Submissions
+
+    def cancel() -> None:
+        with seeds.sessions.begin() as session:
+            for item in Submissions(session).page().items:
+                Submissions(session).cancel(item.id)
+
+    canceller = threading.Timer(2.0, cancel)
+    canceller.start()
+    result = online("submit", candidate, "-p", "relu", "--device", "cuda", "--watch")
+    canceller.join()
+    assert result.exit_code == 3
+    assert "none is running, number 1 in its queue" in result.stderr
+
+
 def test_a_file_that_is_no_text_is_bad_usage(online: Cli, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(b"\xff\xfe")
     result = online("submit", tmp_path / "a.py", "-p", "relu")

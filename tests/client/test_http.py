@@ -8,14 +8,25 @@ import time
 import httpx
 import pytest
 
+from api.schemas import AttemptRecord as ApiAttempt
 from api.schemas import Board as ApiBoard
 from api.schemas import LeaderboardEntry as ApiEntry
 from api.schemas import ProblemRecord as ApiProblem
+from api.schemas import SeriesRecord as ApiSeries
 from api.schemas import SubmissionPage as ApiPage
 from api.schemas import SubmissionRecord as ApiSubmission
 from client.errors import NoAnswer, RequestRefused, ServiceUnreachable
 from client.http import Client
-from client.records import Board, LeaderboardEntry, ProblemRecord, SubmissionPage, SubmissionRecord, blank_record
+from client.records import (
+    Attempt,
+    Board,
+    LeaderboardEntry,
+    ProblemRecord,
+    Series,
+    SubmissionPage,
+    SubmissionRecord,
+    blank_record,
+)
 from tests.api.inmemory import AppTransport
 from tests.api.seeds import SOURCE, Seeds, passed
 from tests.client.conftest import URL, Flaky, Pauses
@@ -29,6 +40,8 @@ from tests.client.conftest import URL, Flaky, Pauses
         (LeaderboardEntry, ApiEntry),
         (Board, ApiBoard),
         (SubmissionPage, ApiPage),
+        (Series, ApiSeries),
+        (Attempt, ApiAttempt),
     ],
 )
 def test_records_have_the_fields_of_the_api(ours: type, theirs: type) -> None:
@@ -72,6 +85,27 @@ def test_what_the_service_knows_is_read(service: Client, seeds: Seeds) -> None:
     assert [entry["submission"] for entry in board["entries"]] == [submission_id]
     assert service.workers()[0]["id"] == "w"
     assert service.log(submission_id) == "compiled\nit ran\n"
+
+
+def test_samples_attempts_and_a_retry(service: Client, seeds: Seeds) -> None:
+    submission_id = seeds.passed()
+    series = service.samples(submission_id)["inference"]
+    assert set(series) == set(Series.__annotations__)
+    assert series["baseline_outer_ms"] == [2.1]
+    build, evaluate = service.attempts(submission_id)
+    assert set(build) == set(Attempt.__annotations__)
+    assert (build["outcome"], evaluate["outcome"]) == ("built", "done")
+    with pytest.raises(RequestRefused, match="only what failed"):
+        service.retry(submission_id)
+    failed_id = seeds.submit()
+    seeds.fault(seeds.claim_build(failed_id), "the builder died", final=True)
+    assert service.retry(failed_id)["status"] == "queued"
+
+
+def test_the_leaderboard_of_one_device(service: Client, seeds: Seeds) -> None:
+    seeds.passed()
+    assert len(service.leaderboard("relu", device_name="a processor")["entries"]) == 1
+    assert service.leaderboard("relu", device_name="another")["entries"] == []
 
 
 def test_waiting_returns_the_verdict(service: Client, seeds: Seeds) -> None:

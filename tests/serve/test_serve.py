@@ -158,9 +158,15 @@ def test_it_goes_on_with_what_was_not_finished_when_it_was_killed(service: Servi
     left = service.processes
     service.process.kill()
     service.process.wait()
+    scratch = service.data / "scratch"
+    killed = set(scratch.glob("kerneljudge-*"))
+    (scratch / "mine").mkdir()
     service.start()
     wait_until_gone(left, timeout_s=1)
     assert service.wait(submission_id)["verdict"] == "wrong_output"
+    assert killed
+    assert not killed & set(scratch.glob("kerneljudge-*"))
+    assert (scratch / "mine").exists()
 
 
 def test_a_second_one_on_the_same_folder_is_refused(service: Service) -> None:
@@ -181,6 +187,14 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pat
     status, said = refused(DATA_DIR=str(tmp_path), PORT=str(free_port()), DEVICES="cpu,cuda:99")
     assert status == 2
     assert "no device cuda:99 on this machine; it has cpu" in said
+
+
+@pytest.mark.parametrize("name", ["PORT", "LEASE_S"])
+def test_a_variable_that_cannot_be_used_is_named_in_one_line(tmp_path: Path, name: str) -> None:
+    status, said = refused(**{"DATA_DIR": str(tmp_path), name: "abc"})
+    assert status == 2
+    assert said.startswith(f"kerneljudge serve: KERNELJUDGE_{name}=abc: ")
+    assert len(said.splitlines()) == 1
 
 
 def test_a_database_that_cannot_be_used_is_our_fault_with_the_reason(tmp_path: Path) -> None:

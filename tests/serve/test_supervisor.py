@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from client.supervisor import LIFELINE_VARIABLE, ChildSpec, Supervisor
-from storage import lifeline
+from client.supervisor import ChildSpec, Supervisor
 from tests.processes import Process, descendants, look, wait_until, wait_until_gone
 
 _ROOT = Path(__file__).parent.parent.parent
@@ -52,7 +51,7 @@ def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
 
         wait_until(replaced, "a new child")
         assert other.alive
-        assert said == ["one ended (killed by SIGKILL); starting it again in 0.2 s"]
+        assert said == [f"one ended (killed by SIGKILL); starting it again in 0.2 s (log: {tmp_path / 'one.log'})"]
         assert supervisor.deaths == {"one": 1, "two": 0}
     assert children() == []
 
@@ -63,7 +62,8 @@ def test_a_child_that_keeps_dying_is_started_less_and_less_often(tmp_path: Path)
         while time.monotonic() < deadline:
             supervisor.check()
             time.sleep(0.02)
-    assert said[:3] == [f"one ended (exit status 7); starting it again in {delay} s" for delay in ("0.2", "0.4", "0.8")]
+    starts = [f"one ended (exit status 7); starting it again in {delay} s " for delay in ("0.2", "0.4", "0.8")]
+    assert [line.startswith(start) for line, start in zip(said, starts, strict=False)] == [True, True, True]
     assert 3 <= supervisor.deaths["one"] <= 4
     assert supervisor.last_status == {"one": 7}
 
@@ -86,8 +86,23 @@ def test_a_child_that_will_not_stop_is_killed(tmp_path: Path, monkeypatch: pytes
     assert children() == []
 
 
-def test_the_lifeline_is_called_the_same_on_both_ends() -> None:
-    assert lifeline.LIFELINE_VARIABLE == LIFELINE_VARIABLE
+def test_a_log_is_kept_short_while_its_child_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("client.supervisor._LOG_BYTES", 10_000)
+    chatty = "import time\nfor number in range(10**9): print(f'{number:99d}', flush=True); time.sleep(0.001)"
+    log, old = tmp_path / "one.log", tmp_path / "one.old.log"
+    with supervised(tmp_path, one=chatty) as (supervisor, _):
+        wait_until(lambda: supervisor.check() or old.exists(), "the log to be moved")
+        first = old.read_text()
+        wait_until(lambda: supervisor.check() or old.read_text() > first, "the log to be moved again")
+        assert supervisor.deaths == {"one": 0}
+        assert log.stat().st_size < 100_000
+        assert "\x00" not in log.read_text()
+
+
+def test_what_a_dead_child_said_last_is_told_with_its_log(tmp_path: Path) -> None:
+    with supervised(tmp_path, one="print('first'); print('the reason'); raise SystemExit(7)") as (supervisor, said):
+        wait_until(lambda: supervisor.check() or said, "its death")
+    assert said[0].endswith(f"(log: {tmp_path / 'one.log'}, which ends with: the reason)")
 
 
 def test_children_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import ErrorFigures, Status, Verdict
 from evaluator.problem import Problem
+from storage import workers
 from storage.bells import take_announced
 from storage.claims import Claim, Claims
 from storage.database import create_engine_for, session_factory
@@ -45,6 +47,18 @@ def read(sessions: sessionmaker[Session], submission_id: str) -> Submission:
 def outcomes(sessions: sessionmaker[Session], submission_id: str) -> list[tuple[str, str]]:
     with sessions() as session:
         return [(each.stage, each.outcome) for each in Submissions(session).attempts_of(submission_id)]
+
+
+def end_rest(sessions: sessionmaker[Session]) -> None:
+    """As if all had rested long enough after their faults."""
+    with sessions.begin() as session:
+        session.execute(update(Submission).values(not_before=None))
+
+
+def fault(sessions: sessionmaker[Session], submission_id: str, worker: str = "w") -> None:
+    work = claim(sessions, submission_id, worker=worker)
+    with sessions.begin() as session:
+        assert Claims(session).record_fault(work, "the judge died", retriable=True, max_attempts=9)
 
 
 def later(seconds: float) -> datetime:
@@ -141,16 +155,70 @@ def test_a_fault_of_ours_is_retried_until_the_attempts_are_used_up(
 ) -> None:
     submission_id = submit()
     for attempt in (1, 2):
+        end_rest(sessions)
         work = claim(sessions, submission_id)
         assert work.attempt == attempt
         with sessions.begin() as session:
             assert Claims(session).record_fault(work, "the judge died", retriable=True, max_attempts=2)
-            bells = take_announced(session)
-        assert len(bells) == (1 if attempt == 1 else 0)
+            assert take_announced(session) == []
     failed = read(sessions, submission_id)
     assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, "the judge died", 2)
     assert failed.finished_at is not None
     assert outcomes(sessions, submission_id) == [("build", "fault"), ("build", "fault")]
+
+
+def test_after_a_fault_it_rests_longer_each_time(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = submit()
+    for rest_s in (1, 10, 60, 60):
+        fault(sessions, submission_id)
+        waiting = read(sessions, submission_id)
+        assert waiting.status == Status.QUEUED
+        assert waiting.not_before is not None
+        assert rest_s - 1 < (waiting.not_before - datetime.now(UTC)).total_seconds() <= rest_s
+        with sessions.begin() as session:
+            claims = Claims(session)
+            assert claims.claim(submission_id, "build", "w", LEASE_S) is None
+            assert claims.ring_overdue([("build", "cpu")], now=later(rest_s - 1)) == []
+            assert len(claims.ring_overdue([("build", "cpu")], now=later(rest_s + 1))) == 1
+        end_rest(sessions)
+
+
+def test_what_rests_does_not_keep_others_from_being_rung(sessions: sessionmaker[Session], submit: Submit) -> None:
+    for _ in range(20):
+        fault(sessions, submit())
+        fault_free = submit()
+    with sessions.begin() as session:
+        session.execute(update(Submission).where(Submission.faults > 0).values(not_before=later(3600)))
+        bells = Claims(session).ring_overdue([("build", "cpu")], now=later(60))
+    assert len(bells) == 20
+    assert bells[-1].submission_id == fault_free
+
+
+def test_a_worker_leaves_what_it_failed_at_to_another_that_lives(
+    sessions: sessionmaker[Session], submit: Submit
+) -> None:
+    submission_id = submit()
+    with sessions.begin() as session:
+        for name in ("first", "second"):
+            workers.register(session, name, kind="build", queues=["build"], device=None, capabilities={})
+        workers.register(session, "cpu", kind="evaluate", queues=["evaluate.cpu"], device="cpu", capabilities={})
+    fault(sessions, submission_id, "first")
+    end_rest(sessions)
+    with sessions.begin() as session:
+        assert Claims(session).claim(submission_id, "build", "first", LEASE_S) is None
+        # The bell that the first one heard in vain is rung again soon.
+        assert Claims(session).ring_overdue([("build", "cpu")], now=later(2)) != []
+    fault(sessions, submission_id, "second")
+    end_rest(sessions)
+    # Everybody failed at it: anybody may try again.
+    fault(sessions, submission_id, "first")
+
+
+def test_a_worker_tries_again_where_no_other_lives(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = submit()
+    fault(sessions, submission_id, "first")
+    end_rest(sessions)
+    assert claim(sessions, submission_id, worker="first").attempt == 2
 
 
 def test_a_fault_that_would_come_again_is_not_retried(sessions: sessionmaker[Session], submit: Submit) -> None:

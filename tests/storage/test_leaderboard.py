@@ -36,6 +36,7 @@ def test_an_entry_says_what_it_is(
     assert (entry.submission_id, entry.author, entry.label) == (submission_id, "ada", "fused")
     assert (entry.speedup, entry.speedup_interval) == (2.0, Interval(1.9, 2.1))
     assert (entry.latency_ms, entry.baseline_ms, entry.gradients) == (1.0, 2.0, Gradients.MATCH)
+    assert (entry.speedup_training, entry.speedup_training_interval) == (None, None)
     assert (entry.device, entry.device_name) == ("cpu", "a processor")
     assert (entry.problem, entry.problem_version) == ("relu", problems["relu"].version)
 
@@ -76,6 +77,8 @@ def test_the_training_track_admits_only_gradients_that_match(sessions: sessionma
     assert (entry.speedup, entry.speedup_interval) == (1.25, Interval(1.2, 1.3))
     assert (entry.latency_ms, entry.baseline_ms) == (4.0, 5.0)
     assert len(board(sessions)) == 4
+    (same,) = [each for each in board(sessions) if each.submission_id == entry.submission_id]
+    assert (same.speedup_training, same.speedup_training_interval) == (1.25, Interval(1.2, 1.3))
 
 
 def test_only_the_current_version_of_a_problem_is_ranked(
@@ -96,3 +99,24 @@ def test_pages_continue_after_a_rank(sessions: sessionmaker[Session], finish: Fi
         finish(f"# {speedup}", evaluation={"speedup": speedup})
     assert [entry.rank for entry in board(sessions, limit=2)] == [1, 2]
     assert [(entry.rank, entry.speedup) for entry in board(sessions, limit=2, cursor=2)] == [(3, 1.0)]
+
+
+def test_what_different_devices_measured_is_not_ranked_together(
+    sessions: sessionmaker[Session], finish: Finish
+) -> None:
+    for name, speedup in (("b", 9.0), ("a", 1.0), (None, 4.0), ("a", 2.0)):
+        environment = {} if name is None else {"device_name": name}
+        finish(f"# {speedup}", evaluation={"speedup": speedup, "environment": environment})
+    # The best of each author and source is that of each device.
+    finish("# 9.0", evaluation={"speedup": 3.0, "environment": {"device_name": "a"}})
+    ranks = [(entry.device_name, entry.rank, entry.speedup) for entry in board(sessions)]
+    assert ranks == [(None, 1, 4.0), ("a", 1, 3.0), ("a", 2, 2.0), ("a", 3, 1.0), ("b", 1, 9.0)]
+    paged = [board(sessions, limit=2, cursor=cursor) for cursor in (0, 2, 4)]
+    assert [(entry.device_name, entry.rank, entry.speedup) for page in paged for entry in page] == ranks
+
+
+def test_a_board_may_be_of_one_device(sessions: sessionmaker[Session], finish: Finish) -> None:
+    for name, speedup in (("a", 1.0), ("b", 2.0)):
+        finish(f"# {name}", evaluation={"speedup": speedup, "environment": {"device_name": name}})
+    assert [(entry.device_name, entry.rank) for entry in board(sessions, device_name="b")] == [("b", 1)]
+    assert board(sessions, device_name="c") == []

@@ -70,3 +70,22 @@ def test_a_worker_that_ends_is_struck_off(sessions: sessionmaker[Session]) -> No
         workers.register(session, "w1", kind="build", queues=["build"], device=None, capabilities={})
         workers.unregister(session, "w1")
         assert workers.list_workers(session) == []
+
+
+def test_a_worker_that_was_struck_off_is_told_so(sessions: sessionmaker[Session]) -> None:
+    with sessions.begin() as session:
+        workers.register(session, "w1", kind="build", queues=["build"], device=None, capabilities={})
+        assert workers.heartbeat(session, "w1", None)
+        workers.unregister(session, "w1")
+        assert not workers.heartbeat(session, "w1", None)
+
+
+def test_a_queue_is_served_by_live_workers_that_take_from_it(sessions: sessionmaker[Session]) -> None:
+    with sessions.begin() as session:
+        workers.register(session, "w1", kind="build", queues=["build"], device=None, capabilities={})
+    with sessions() as session:
+        now = datetime.now(UTC)
+        assert workers.serving_ids(session, "build") == {"w1"}
+        assert workers.serving_ids(session, "build", now) == {"w1"}
+        assert not workers.serving_ids(session, "evaluate.cpu", now)
+        assert not workers.serving_ids(session, "build", now + timedelta(minutes=1))

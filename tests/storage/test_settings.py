@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from storage.settings import Settings
+from storage.settings import InvalidSettings, Settings
 
 
 def test_everything_lives_below_the_data_folder_by_default(tmp_path: Path) -> None:
@@ -50,3 +50,24 @@ def test_a_relative_folder_is_fixed_when_the_settings_are_made(tmp_path: Path, m
 def test_a_postgresql_url_without_its_driver_says_how_to_write_it(url: str) -> None:
     with pytest.raises(ValidationError, match=r"postgresql\+psycopg://h/db"):
         Settings(database_url=url)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("PORT", "abc", "KERNELJUDGE_PORT=abc: Input should be a valid integer"),
+        ("LEASE_S", "0", "KERNELJUDGE_LEASE_S=0: Input should be greater than 0"),
+        ("DATABASE_URL", "postgres://h/db", "database_url must name its driver"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named_in_one_line(
+    name: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidSettings) as given:
+        Settings.load({f"KERNELJUDGE_{name}": value})
+    monkeypatch.setenv(f"KERNELJUDGE_{name}", value)
+    with pytest.raises(InvalidSettings) as inherited:
+        Settings.load()
+    assert str(given.value) == str(inherited.value)
+    assert reason in str(given.value)
+    assert "\n" not in str(given.value)

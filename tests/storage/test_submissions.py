@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidate import InvalidSource
 from evaluator.evaluation import Status, Verdict
 from evaluator.problem import Problem
+from storage import workers
 from storage.bells import take_announced
 from storage.claims import Claims
 from storage.models import StoredSource, Submission
@@ -21,6 +22,7 @@ from storage.submissions import (
     Filters,
     IdempotencyConflict,
     NewSubmission,
+    NotRetriable,
     Submissions,
     UnknownProblem,
     UnknownSubmission,
@@ -235,10 +237,48 @@ def test_what_is_over_cannot_be_cancelled(sessions: sessionmaker[Session], finis
         assert Submissions(session).cancel(submission_id).status == Status.DONE
 
 
+def test_cancelling_ends_every_open_attempt(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = submit()
+    with sessions.begin() as session:
+        assert Claims(session).claim(submission_id, "build", "builder", LEASE_S) is not None
+        # As if a worker had claimed it between two statements of the cancellation.
+        session.execute(update(Submission).values(claim_token="another"))
+        Submissions(session).cancel(submission_id)
+        (attempt,) = Submissions(session).attempts_of(submission_id)
+        assert (attempt.outcome, attempt.ended_at is not None) == ("cancelled", True)
+
+
+def test_what_failed_can_be_retried_with_all_its_attempts(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = submit()
+    with sessions.begin() as session:
+        claim = Claims(session).claim(submission_id, "build", "builder", LEASE_S)
+        assert claim is not None
+        Claims(session).record_fault(claim, "no compiler", retriable=True, max_attempts=1)
+        take_announced(session)
+    with sessions.begin() as session:
+        again = Submissions(session).retry(submission_id)
+        assert (again.status, again.stage, again.attempts, again.message) == (Status.QUEUED, "build", 0, "")
+        assert (again.finished_at, again.started_at) == (None, None)
+        assert [bell.submission_id for bell in take_announced(session)] == [submission_id]
+    with sessions.begin() as session:
+        # The builder may try again, other builders or not: what was before is forgiven.
+        workers.register(session, "other", kind="build", queues=["build"], device=None, capabilities={})
+        claim = Claims(session).claim(submission_id, "build", "builder", LEASE_S)
+        assert claim is not None
+        assert claim.attempt == 1
+        assert [each.outcome for each in Submissions(session).attempts_of(submission_id)] == ["fault", "running"]
+
+
+def test_only_what_failed_can_be_retried(sessions: sessionmaker[Session], submit: Submit, finish: Finish) -> None:
+    for submission_id, status in ((submit(), "queued"), (finish("# another"), "done")):
+        with sessions.begin() as session, pytest.raises(NotRetriable, match=status):
+            Submissions(session).retry(submission_id)
+
+
 def test_an_unknown_submission_is_said_to_be_unknown(sessions: sessionmaker[Session]) -> None:
     with sessions.begin() as session:
         submissions = Submissions(session)
         assert submissions.get("sub_none\x00") is None
-        for call in (submissions.cancel, submissions.source_of, submissions.log_of):
+        for call in (submissions.cancel, submissions.retry, submissions.source_of, submissions.log_of):
             with pytest.raises(UnknownSubmission):
                 call("sub_none")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidate import Candidate
@@ -51,6 +52,11 @@ class Installation:
     def outcomes(self, submission_id: str) -> list[tuple[str, str]]:
         with self.readers() as session:
             return [(each.stage, each.outcome) for each in Submissions(session).attempts_of(submission_id)]
+
+    def end_rest(self) -> None:
+        """As if all had rested long enough after their faults."""
+        with self.sessions.begin() as session:
+            session.execute(update(Submission).values(not_before=None))
 
     def wait(self, submission_id: str, *statuses: str, timeout_s: float = 30.0) -> Submission:
         """Wait until the submission has one of ``statuses``."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from evaluator.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.engine import BuildReport, Progress
-from evaluator.errors import DoesNotFit, EvaluationCancelled, InfrastructureFault
+from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault, ToolchainMissing
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problem import Problem
 
@@ -63,7 +64,9 @@ class ScriptedEngine:
         cancelled: Callable[[], bool],
     ) -> Evaluation:
         self._follow("evaluate", candidate, config, progress, cancelled)
-        return _evaluation(problem, config, Verdict.PASSED, "it passed", speedup=2.0)
+        evaluation = _evaluation(problem, config, Verdict.PASSED, "it passed", speedup=2.0)
+        # Something that no database can hold.
+        return replace(evaluation, details={"what": object()}) if "unstorable" in candidate.source else evaluation
 
     def _follow(
         self,
@@ -87,6 +90,10 @@ class ScriptedEngine:
                 time.sleep(0.02)
         elif action == "fault":
             raise InfrastructureFault("the judge died")
+        elif action == "device":
+            raise DeviceUnavailable("the device is gone")
+        elif action == "toolchain":
+            raise ToolchainMissing("no compiler")
         elif action == "big":
             raise DoesNotFit("needs 3 GiB, has 2 GiB")
         elif action == "bug":

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from evaluator.evaluation import Status
+from storage.claims import Claims
 from storage.submissions import Submissions
 from tests.worker.conftest import Installation
 from tests.worker.engines import ScriptedEngine
@@ -96,11 +98,57 @@ def test_a_fault_of_the_machine_is_retried_on_new_processes_and_then_fails(insta
     again = installation.read(submission_id)
     assert again.status == Status.QUEUED
     assert "the judge died" in again.message
+    installation.end_rest()
     worker.evaluate(submission_id)
     failed = installation.read(submission_id)
     assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, "the judge died", 2)
     assert installation.journal.count("close") == 2
     assert installation.journal.count("start") == 3
+
+
+@pytest.mark.parametrize(("what", "reason"), [("device", "the device is gone"), ("toolchain", "no compiler")])
+def test_what_another_machine_may_have_is_retried_and_then_fails(install: Install, what: str, reason: str) -> None:
+    installation = install(max_attempts=2)
+    submission_id = installation.submit(f"# evaluate: {what}")
+    worker = grader(installation)
+    worker.build(submission_id)
+    worker.evaluate(submission_id)
+    assert installation.read(submission_id).status == Status.QUEUED
+    installation.end_rest()
+    worker.evaluate(submission_id)
+    failed = installation.read(submission_id)
+    assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, reason, 2)
+
+
+def test_a_result_that_cannot_be_recorded_is_a_fault_with_its_reason(install: Install) -> None:
+    installation = install(max_attempts=1)
+    submission_id = installation.submit("# unstorable")
+    worker = grader(installation)
+    worker.build(submission_id)
+    worker.evaluate(submission_id)
+    failed = installation.read(submission_id)
+    assert (failed.status, failed.evaluation) == (Status.FAILED, None)
+    assert "the result cannot be recorded" in failed.message
+    assert "object" in failed.message
+    assert installation.outcomes(submission_id)[-1] == ("evaluate", "fault")
+
+
+def test_holding_goes_on_after_an_error_that_nobody_expected(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    installation = install(lease_s=0.6)
+    submission_id = installation.submit("# evaluate: sleep 1.5")
+    worker = grader(installation)
+    worker.build(submission_id)
+    renew, calls = Claims.renew, iter([True, True])
+
+    def failing(*args: Any) -> bool:
+        if next(calls, False):
+            raise KeyError("surprise")
+        return renew(*args)
+
+    monkeypatch.setattr(Claims, "renew", failing)
+    worker.evaluate(submission_id)
+    assert next(calls, None) is None
+    assert installation.read(submission_id).status == Status.DONE
 
 
 def test_what_does_not_fit_fails_at_once_with_the_figures(install: Install) -> None:
@@ -132,7 +180,12 @@ def test_a_lease_is_renewed_and_progress_shown_while_it_is_worked_on(install: In
     installation.wait(submission_id, Status.EVALUATING)
     assert worker.current_submission == submission_id
     reconciler = Reconciler(
-        installation.settings, installation.sessions, worker="x", queues=[], current_submission=lambda: None
+        installation.settings,
+        installation.sessions,
+        worker="x",
+        queues=[],
+        current_submission=lambda: None,
+        register=lambda _: None,
     )
     shown = set()
     while task.is_alive():

@@ -136,3 +136,12 @@ def test_a_role_that_contradicts_itself_is_refused(queue: str, device: str | Non
 def test_a_role_says_what_it_takes() -> None:
     assert Role("build").takes == (("build", "cpu"), ("build", "cuda"))
     assert (Role("evaluate.cuda").device, Role("evaluate.cuda").takes) == ("cuda:0", (("evaluate", "cuda"),))
+
+
+def test_a_variable_that_cannot_be_used_is_named_in_one_line() -> None:
+    argv = [sys.executable, "-m", "worker", "--queue", "build"]
+    environment = {**os.environ, "KERNELJUDGE_LEASE_S": "abc"}
+    result = subprocess.run(argv, cwd=_ROOT, env=environment, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert result.returncode == 2
+    assert result.stderr.startswith("python -m worker: KERNELJUDGE_LEASE_S=abc: ")
+    assert len(result.stderr.splitlines()) == 1

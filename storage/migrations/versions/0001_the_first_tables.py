@@ -67,6 +67,7 @@ def upgrade() -> None:
         sa.Column("faults", sa.Integer(), nullable=False),
         sa.Column("bell_due_at", UtcDateTime(), nullable=True),
         sa.Column("bells", sa.Integer(), nullable=False),
+        sa.Column("not_before", UtcDateTime(), nullable=True),
         sa.Column("claim_token", CleanText(), nullable=True),
         sa.Column("claim_worker", CleanText(), nullable=True),
         sa.Column("lease_until", UtcDateTime(), nullable=True),
