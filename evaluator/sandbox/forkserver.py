@@ -25,6 +25,7 @@ import sys
 import traceback
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from evaluator import wire
@@ -34,7 +35,9 @@ __all__ = ["main"]
 
 _STARTED: Final = struct.Struct("<iI")
 _FILE_BYTES: Final = 2**30
-_LAYERS: Final = ("user", "pid", "network", "ipc", "uts", "mount", "proc")
+_YES: Final = ord("y")
+_NO: Final = ord("n")
+_LAYERS: Final = ("user", "pid", "network", "ipc", "uts", "mount", "proc", "read-only")
 
 
 @dataclass
@@ -128,8 +131,12 @@ def _keep(spec: dict[str, Any], descriptors: list[int], pipe: int) -> None:
             os.close(ready_read)
             _become_runner(spec, descriptors, ready_write, "pid" not in refused)
         os.close(ready_write)
-        if os.read(ready_read, 1) != b"y":
-            refused.append("proc")
+        # One letter for each layer that only the runner itself can put on.
+        refused += [
+            layer
+            for layer, letter in zip(("proc", "read-only"), os.read(ready_read, 2), strict=False)
+            if letter != _YES
+        ]
         bits = sum(1 << bit for bit, layer in enumerate(_LAYERS) if layer in refused)
         os.write(pipe, _STARTED.pack(runner, bits))
         namespaces.close_descriptors({pipe})
@@ -147,7 +154,9 @@ def _become_runner(spec: dict[str, Any], descriptors: list[int], ready: int, own
     code = 70
     try:
         namespaces.die_with_parent()
-        os.write(ready, b"y" if own_pids and namespaces.remount_proc() else b"n")
+        proc = own_pids and namespaces.remount_proc()
+        read_only = proc and namespaces.make_read_only(Path(spec["directory"]))
+        os.write(ready, bytes(_YES if layer else _NO for layer in (proc, read_only)))
         control, build, log = descriptors
         null = os.open("/dev/null", os.O_RDONLY)
         os.dup2(null, 0)

@@ -22,6 +22,7 @@ __all__ = [
     "drop_privileges",
     "kill_descendants",
     "limit_resources",
+    "make_read_only",
     "members",
     "remount_proc",
     "unshare_all",
@@ -34,6 +35,11 @@ _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWPID: Final = 0x20000000
 _CLONE_NEWNET: Final = 0x40000000
 _MS_REC_PRIVATE: Final = 0x4000 | 0x40000
+_MS_BIND: Final = 0x1000
+_AT_FDCWD: Final = -100
+_AT_RECURSIVE: Final = 0x8000
+_MOUNT_ATTR_RDONLY: Final = 0x1
+_SYS_MOUNT_SETATTR: Final = 442  # the same number on every architecture
 _MS_PROC_FLAGS: Final = 0x2 | 0x4 | 0x8  # nosuid, nodev, noexec
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -86,6 +92,27 @@ def remount_proc() -> bool:
     if _libc.unshare(_CLONE_NEWNS) != 0:
         return False
     return bool(_libc.mount(b"proc", b"/proc", b"proc", _MS_PROC_FLAGS, None) == 0)
+
+
+def make_read_only(writable: Path) -> bool:
+    """Make every mount read-only but the folder ``writable``. False where the kernel refuses (before Linux 5.12).
+
+    Needs a mount namespace of the caller's own, and the capabilities that came with it. ``/proc`` stays
+    as it is: CUDA names its threads there, and nothing in the caller's own PID namespace is worth protecting.
+    """
+    folder = os.fsencode(writable)
+    if _libc.mount(folder, folder, None, _MS_BIND, None) != 0:
+        return False
+    return _set_mount(b"/", _AT_RECURSIVE, set_flags=_MOUNT_ATTR_RDONLY) and all(
+        _set_mount(path, 0, clear_flags=_MOUNT_ATTR_RDONLY) for path in (folder, b"/proc")
+    )
+
+
+def _set_mount(path: bytes, at_flags: int, *, set_flags: int = 0, clear_flags: int = 0) -> bool:
+    attributes = (ctypes.c_uint64 * 4)(set_flags, clear_flags, 0, 0)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    result = _libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, path, at_flags, ctypes.byref(attributes), size)
+    return bool(result == 0)
 
 
 def die_with_parent() -> None:
