@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -14,7 +14,8 @@ class Process:
 
     pid: int
     started: int
-    command: str
+    # A process that is just being started or ended shows another command, and is the same all the same.
+    command: str = field(compare=False)
 
     @property
     def alive(self) -> bool:

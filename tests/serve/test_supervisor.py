@@ -47,7 +47,7 @@ def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
 
         def replaced() -> bool:
             supervisor.check()
-            return len(children()) == 2 and victim not in children()
+            return bool(said) and len(children()) == 2 and victim not in children()
 
         wait_until(replaced, "a new child")
         assert other.alive
