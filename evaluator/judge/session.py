@@ -55,6 +55,7 @@ _COMMAND_S: Final = 60.0
 _SLACK_MS: Final = {"cpu": 1.0, "cuda": 0.1}
 _SLACK_SHARE: Final = {"cpu": 0.1, "cuda": 0.02}
 _NOISE_FACTOR: Final = 4.0
+_FLOOR_MS: Final = {"cpu": 0.1, "cuda": 0.02}
 _WARM_UP_PAIRS: Final = 8
 _SETTLED: Final = 0.2
 _LAUNCH_BOUND_MS: Final = 0.05
@@ -421,7 +422,7 @@ class Session:
         )
         self._check_clocks(track, series)
         self._check_idle(candidate, baseline)
-        credited = _credited(series)
+        credited = _credited(series, _FLOOR_MS[self._device.torch_device.type])
         latency = Latency(
             median_ms(credited),
             median_ms(series.baseline_device_ms),
@@ -470,7 +471,8 @@ class Session:
 
     def _slack_ms(self, series: SampleSeries) -> float:
         kind = self._device.torch_device.type
-        return _SLACK_MS[kind] + _SLACK_SHARE[kind] * median_ms(series.baseline_outer_ms)
+        longest = max(median_ms(series.baseline_outer_ms), median_ms(series.candidate_device_ms))
+        return _SLACK_MS[kind] + _SLACK_SHARE[kind] * longest
 
     def _check_idle(self, candidate: list[TimedCall], baseline: list[TimedCall]) -> None:
         """Taking the fingerprints after "done" must not take longer than after the baseline's calls: work that
@@ -605,15 +607,18 @@ def _differences(outer: Sequence[float], inner: Sequence[float]) -> list[float]:
     return [a - b for a, b in zip(outer, inner, strict=True)]
 
 
-def _credited(series: SampleSeries) -> list[float]:
+def _credited(series: SampleSeries, floor_ms: float) -> list[float]:
     """The candidate's device times, moved up where the judge's clock says that something is left out of them.
 
     The median outer time minus the baseline's overhead should be the median device time. Where it is above
-    that by more than four standard errors of the overhead, the whole difference is put back. An honest
-    series is left as it is, so it stays as steady as the device's own clock.
+    that by more than four standard errors of the overhead, or by ``floor_ms`` and by as much again as the
+    runner says, the whole difference is put back, and those standard errors with it: doubt is at the cost of who
+    left it. An honest series is left as it is, so it stays as steady as the device's own clock.
     """
     overheads = _differences(series.baseline_outer_ms, series.baseline_device_ms)
-    missing = median_ms(series.candidate_outer_ms) - median_ms(overheads) - median_ms(series.candidate_device_ms)
-    if missing <= _NOISE_FACTOR * median_error(overheads):
-        missing = 0.0
-    return [sample + missing for sample in series.candidate_device_ms]
+    claimed = median_ms(series.candidate_device_ms)
+    missing = median_ms(series.candidate_outer_ms) - median_ms(overheads) - claimed
+    doubt = _NOISE_FACTOR * median_error(overheads)
+    if missing <= min(doubt, max(claimed, floor_ms)):
+        return list(series.candidate_device_ms)
+    return [sample + missing + doubt for sample in series.candidate_device_ms]
