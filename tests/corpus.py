@@ -6,17 +6,36 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from evaluator.evaluation import Gradients, Verdict
+from evaluator.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.config import EvalConfig, Limits, SamplingPlan
+from evaluator.evaluation import Evaluation, Gradients, Verdict
 
-__all__ = ["CANDIDATES", "Case", "load_case", "load_cases"]
+__all__ = ["ATTACKS", "CANDIDATES", "FALSE_SPEEDUP", "Case", "load_case", "load_cases"]
 
 CANDIDATES = Path(__file__).parent / "candidates"
 KINDS = ("honest", "wrong", "hostile")
 DEVICES = ("any", "cpu", "cuda")
+ATTACKS = {
+    "A": "timing evasion",
+    "B": "output reuse",
+    "C": "answer theft and tampering",
+    "D": "not doing the work",
+    "E": "inputs and problem",
+    "F": "precision",
+    "G": "checker logic",
+    "H": "system, build, infrastructure",
+    "I": "shared device memory",
+    "bomb": "resource bombs",
+}
+"""Classes of attacks."""
+FALSE_SPEEDUP = 1.5
+"""An attack that passes must not be faster than this, with 95 % confidence."""
+# What is looked at are verdicts: a few samples are enough, and the speedups' bounds are wide.
+_SAMPLING = SamplingPlan(min_samples=10, max_samples=10)
 
 
 @dataclass(frozen=True)
@@ -24,7 +43,9 @@ class Case:
     """A candidate and what must come of it.
 
     ``device`` of ``any``: the same on every device. ``gradients`` of ``None``: not a matter of this case.
-    ``message_contains``: each must occur in the evaluation's message or hints. The speedups are bounds.
+    ``message_contains``: each must occur in the evaluation's message or hints. The speedups are bounds on the
+    interval. ``verdicts`` has one entry, but for hostile cases: these may end in several ways, and may even
+    pass, as long as nothing was gained. ``attack`` is the class of a hostile case.
     """
 
     name: str
@@ -34,7 +55,10 @@ class Case:
     problem: str
     device: str
     size: str
-    verdict: Verdict
+    verdicts: tuple[Verdict, ...]
+    attack: str | None = None
+    precision: str = "float32"
+    limits: Limits = field(default_factory=Limits)
     gradients: Gradients | None = None
     message_contains: tuple[str, ...] = ()
     speedup_at_least: float | None = None
@@ -45,10 +69,52 @@ class Case:
             raise ValueError(f"{self.name}: kind must be one of {', '.join(KINDS)}, not {self.kind!r}")
         if self.device not in DEVICES:
             raise ValueError(f"{self.name}: device must be one of {', '.join(DEVICES)}, not {self.device!r}")
-        if self.kind == "honest" and self.verdict is not Verdict.PASSED:
+        if self.kind == "honest" and self.verdicts != (Verdict.PASSED,):
             raise ValueError(f"{self.name}: an honest candidate passes")
-        if self.kind != "honest" and self.verdict is Verdict.PASSED:
-            raise ValueError(f"{self.name}: a candidate that is not honest does not pass")
+        if self.kind == "wrong" and Verdict.PASSED in self.verdicts:
+            raise ValueError(f"{self.name}: a wrong candidate does not pass")
+        if (self.kind == "hostile") != (self.attack is not None):
+            raise ValueError(f"{self.name}: hostile cases, and no others, have the class of their attack")
+        if self.attack is not None and self.attack not in ATTACKS:
+            raise ValueError(f"{self.name}: attack must be one of {', '.join(ATTACKS)}, not {self.attack!r}")
+        if self.kind != "hostile" and len(self.verdicts) != 1:
+            raise ValueError(f"{self.name}: only a hostile case may end in several ways")
+
+    def config(self, device: str) -> EvalConfig:
+        """The settings that the case is judged with on ``device``."""
+        return EvalConfig(
+            device=device, size=self.size, precision=self.precision, limits=self.limits, sampling=_SAMPLING
+        )
+
+    def candidate(self) -> Candidate | InvalidSource:
+        return parse_candidate(code=self.source)
+
+    def complaints(self, result: Evaluation | InvalidSource) -> list[str]:
+        """What is not as expected, in words; empty where everything is."""
+        verdict = Verdict.INVALID_SOURCE if isinstance(result, InvalidSource) else result.verdict
+        if verdict not in self.verdicts:
+            return [f"{verdict}, expected {' or '.join(self.verdicts)}: {result.message}"]
+        said = " ".join((result.message, *result.hints))
+        found = [f"{part!r} is not in: {said}" for part in self.message_contains if part not in said]
+        if isinstance(result, InvalidSource):
+            return found
+        if self.gradients is not None and result.gradients is not self.gradients:
+            found.append(f"gradients {result.gradients}, expected {self.gradients}: {result.message}")
+        interval = result.speedup_interval
+        if self.speedup_at_least is not None and not (interval and interval.high >= self.speedup_at_least):
+            found.append(f"speedup {interval}, expected at least {self.speedup_at_least}")
+        at_most = FALSE_SPEEDUP if self.kind == "hostile" and self.speedup_at_most is None else self.speedup_at_most
+        measured = [each for each in (interval, result.speedup_training_interval) if each is not None]
+        return found + [
+            f"speedup {each}, expected at most {at_most}"
+            for each in measured
+            if at_most is not None and not each.low <= at_most
+        ]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The first, and for all but hostile cases the only one."""
+        return self.verdicts[0]
 
     def runs_on(self, device_kind: str) -> bool:
         """Whether the case says something about ``cpu`` or ``cuda``."""
@@ -64,10 +130,17 @@ def load_case(name: str) -> Case:
     """One case. Raises ``ValueError`` for a field that is unknown, missing or wrong."""
     folder = CANDIDATES / name
     expected: dict[str, Any] = tomllib.loads((folder / "expected.toml").read_text(encoding="utf-8"))
-    unknown = set(expected) - {field.name for field in fields(Case)}
+    verdicts = expected.pop("verdict", None)
+    verdicts = [verdicts] if isinstance(verdicts, str) else verdicts
+    unknown = set(expected) - {field.name for field in fields(Case)} | {"verdicts"} & set(expected)
     if unknown:
         raise ValueError(f"{name}: unknown field {min(unknown)!r}")
-    expected["verdict"] = Verdict(expected["verdict"])
+    if not verdicts:
+        raise ValueError(f"{name}: the verdict is missing")
+    expected["verdicts"] = tuple(
+        Verdict(verdict) for verdict in ([verdicts] if isinstance(verdicts, str) else verdicts)
+    )
+    expected["limits"] = Limits(**expected.get("limits", {}))
     if "gradients" in expected:
         expected["gradients"] = Gradients(expected["gradients"])
     expected["message_contains"] = tuple(expected.get("message_contains", ()))
