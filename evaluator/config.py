@@ -17,7 +17,8 @@ class Limits:
     """Wall-clock and memory limits of one evaluation. Times in seconds, memory in bytes.
 
     ``total_s`` bounds the whole evaluation: what is not through by then is ``timeout``.
-    ``device_memory_bytes`` of ``None`` stands for what the device has free.
+    ``device_memory_bytes`` of ``None`` stands for what the device has free, ``memory_bytes`` for half of the
+    machine's memory. ``disk_bytes`` is for all files that the candidate writes, ``processes`` counts threads, too.
     """
 
     build_s: float = 600.0
@@ -26,6 +27,9 @@ class Limits:
     call_s: float = 60.0
     total_s: float = 1800.0
     device_memory_bytes: int | None = None
+    memory_bytes: int | None = None
+    disk_bytes: int = 2**30
+    processes: int = 1024
     log_bytes: int = 64 * 1024
 
 

@@ -8,7 +8,15 @@ from functools import cache
 
 import pynvml
 
-__all__ = ["available_devices", "cuda_architectures", "has_cxx_compiler", "has_nvcc", "nvcc_path"]
+__all__ = [
+    "available_devices",
+    "cuda_architectures",
+    "cuda_nodes",
+    "cuda_uuid",
+    "has_cxx_compiler",
+    "has_nvcc",
+    "nvcc_path",
+]
 
 DEFAULT_CUDA_ARCHITECTURE = "9.0"
 
@@ -27,6 +35,17 @@ def cuda_architectures() -> str:
     return ";".join([*versions[:-1], versions[-1] + "+PTX"])
 
 
+def cuda_uuid(device: str) -> str:
+    """The name that CUDA knows ``cuda`` or ``cuda:N`` by, wherever it is visible from. Raises ``pynvml.NVMLError``."""
+    return _identities()[_index(device)][0]
+
+
+def cuda_nodes(device: str) -> tuple[str, ...]:
+    """The device nodes that a process needs to use this device and no other."""
+    own = f"/dev/nvidia{_identities()[_index(device)][1]}"
+    return (own, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+
+
 def has_nvcc() -> bool:
     """Whether CUDA's compiler is on this machine."""
     return nvcc_path() is not None
@@ -41,6 +60,23 @@ def nvcc_path() -> str | None:
 def has_cxx_compiler() -> bool:
     """Whether the C++ compiler that torch would call is on this machine."""
     return shutil.which(os.environ.get("CXX", "c++")) is not None
+
+
+def _index(device: str) -> int:
+    return int(device.partition(":")[2] or 0)
+
+
+@cache
+def _identities() -> tuple[tuple[str, int], ...]:
+    """UUID and minor number of every device."""
+    pynvml.nvmlInit()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(
+            (str(pynvml.nvmlDeviceGetUUID(handle)), int(pynvml.nvmlDeviceGetMinorNumber(handle))) for handle in handles
+        )
+    finally:
+        pynvml.nvmlShutdown()
 
 
 @cache

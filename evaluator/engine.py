@@ -24,20 +24,42 @@ from typing import Any, Final
 
 from evaluator.build.client import BuilderProcess
 from evaluator.candidate import Candidate
-from evaluator.config import EvalConfig
-from evaluator.devices import available_devices, cuda_architectures, has_cxx_compiler, has_nvcc, nvcc_path
-from evaluator.errors import DeviceUnavailable, EvaluationCancelled, InfrastructureFault, ToolchainMissing
+from evaluator.config import EvalConfig, Limits
+from evaluator.devices import (
+    available_devices,
+    cuda_architectures,
+    cuda_nodes,
+    cuda_uuid,
+    has_cxx_compiler,
+    has_nvcc,
+    nvcc_path,
+)
+from evaluator.errors import (
+    DeviceUnavailable,
+    EvaluationCancelled,
+    InfrastructureFault,
+    SandboxIncomplete,
+    ToolchainMissing,
+)
 from evaluator.evaluation import ErrorFigures, Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
 from evaluator.explain import explain_exit, explain_failure, hints_for
 from evaluator.judge.client import JudgeProcess
 from evaluator.problem import Problem
 from evaluator.protocol import FRAME_BYTES
+from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.client import ForkServer, RunnerProcess
+from evaluator.sandbox.confinement import Confinement
+from evaluator.sandbox.filesystem import Root, visible_paths
+from evaluator.sandbox.layers import MEANING, OPTIONAL, Layer
 
 __all__ = ["BuildReport", "Engine", "Progress", "available_devices", "has_nvcc"]
 
 _PASSED_ON: Final = ("PATH", "CUDA_HOME", "CXX", "CC", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
+_PACKAGES: Final = ("api", "client", "evaluator", "storage", "worker")
+_LEAST_MEMORY_BYTES: Final = 4 * 2**30
+_BUILD_DISK_BYTES: Final = 4 * 2**30
 _EXIT_S: Final = 5.0
+_DRAIN_S: Final = 1.0
 _POLL_S: Final = 0.2
 
 
@@ -75,8 +97,7 @@ class _Run:
     builder: BuilderProcess
     control: socket.socket
     build_session: int
-    log: Any
-    directory: Path
+    log: Capture
     builds: list[dict[str, Any]] = field(default_factory=list)
 
     def learn_builds(self) -> None:
@@ -99,7 +120,8 @@ class Engine:
     """Builds and evaluates on one device. One evaluation at a time; builds may run beside it.
 
     ``device``: ``cpu``, ``cuda`` or ``cuda:N``; ``None`` for an engine that only builds. ``cache_dir``
-    holds built extensions and may be shared by several engines.
+    holds built extensions and may be shared by several engines. With ``require_sandbox`` it does not start
+    where the kernel refuses a layer of the sandbox.
     """
 
     def __init__(
@@ -109,8 +131,10 @@ class Engine:
         cache_dir: Path,
         scratch_dir: Path | None = None,
         build_slots: int | None = None,
+        require_sandbox: bool = False,
     ) -> None:
         self._device = device
+        self._require_sandbox = require_sandbox
         self._cache_dir = cache_dir.absolute()
         self._scratch_base = scratch_dir
         self._build_slots = build_slots or max(1, (os.cpu_count() or 2) // 2)
@@ -121,6 +145,7 @@ class Engine:
         self._evaluating = threading.Lock()
         self._starting = threading.RLock()
         self._description: dict[str, Any] = {}
+        self._missing_layers: tuple[Layer, ...] = ()
 
     def __enter__(self) -> Engine:
         self.start()
@@ -133,6 +158,11 @@ class Engine:
     def environment(self) -> Mapping[str, Any]:
         """Device, driver and versions; what a result has to be read with. Empty before ``start``."""
         return dict(self._description)
+
+    @property
+    def missing_layers(self) -> dict[str, str]:
+        """Layers of the sandbox that this machine's kernel refuses, and what each of them means."""
+        return {str(layer): MEANING[layer] for layer in self._missing_layers}
 
     @property
     def process_ids(self) -> dict[str, int]:
@@ -148,7 +178,8 @@ class Engine:
         """Start every process and wait until it is ready.
 
         Raises ``DeviceUnavailable`` where the device is not on this machine, ``ToolchainMissing`` where
-        there is no C++ compiler, ``InfrastructureFault`` where a process does not start.
+        there is no C++ compiler, ``SandboxIncomplete`` where one is required and the kernel refuses a layer,
+        ``InfrastructureFault`` where a process does not start.
         """
         if self._device is not None and not any(_covers(known, self._device) for known in available_devices()):
             raise DeviceUnavailable(
@@ -249,13 +280,13 @@ class Engine:
                 self._runner(problem, candidate.source, config, discover=False) as run,
                 self._runner(problem, reference, config, discover=False, reference=True) as baseline,
             ):
-                pids = {"candidate_pid": run.process.pid, "baseline_pid": baseline.process.pid}
+                enclosures = {"candidate": _enclosure(run.process), "baseline": _enclosure(baseline.process)}
                 try:
                     outcome = judge.evaluate(
                         problem,
                         config,
                         [run.control.fileno(), baseline.control.fileno()],
-                        pids,
+                        enclosures,
                         lambda stage, message, share: progress(Progress(stage, message, share)),
                         cancelled,
                     )
@@ -266,7 +297,8 @@ class Engine:
                         with contextlib.suppress(InfrastructureFault):
                             ended.forkserver.kill(ended.process)
                     judge.clean_up()
-                if status == signal.SIGKILL and _out_of_memory_kills() == kills_before:
+                killed_by_kernel = run.process.out_of_memory or _out_of_memory_kills() != kills_before
+                if status == signal.SIGKILL and not killed_by_kernel:
                     # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
                     # inside its namespace): it was somebody on this machine.
                     raise InfrastructureFault("the candidate's process was killed from outside")
@@ -293,6 +325,7 @@ class Engine:
                     self._forkserver.close()
                 self._forkserver = ForkServer(self._process_environment())
                 self._forkserver.start()
+                self._try_sandbox(self._forkserver)
             if self._builder is None or not self._builder.alive:
                 if self._builder is not None:
                     self._builder.close()
@@ -307,6 +340,46 @@ class Engine:
                 **_compilers(),
             }
 
+    def _try_sandbox(self, forkserver: ForkServer) -> None:
+        assert self._scratch is not None
+        spec = {"confinement": self._confinement().to_json(), "scratch": str(self._scratch)}
+        self._missing_layers = forkserver.try_on(spec)
+        needed = [layer for layer in self._missing_layers if layer not in OPTIONAL]
+        if self._require_sandbox and needed:
+            raise SandboxIncomplete(
+                "a complete sandbox is required, and the kernel refuses: "
+                + "; ".join(f"{layer} ({MEANING[layer]})" for layer in needed)
+            )
+
+    def _confinement(self, limits: Limits | None = None, *, discover: bool = False) -> Confinement:
+        """What a runner may see and use."""
+        limits = limits or Limits()
+        devices: tuple[str, ...] = ()
+        if self._device is not None and self._device.startswith("cuda") and not discover:
+            devices = cuda_nodes(self._device)
+        return Confinement(
+            self._root(devices, limits.disk_bytes),
+            memory_bytes=limits.memory_bytes or max(_LEAST_MEMORY_BYTES, _memory_bytes() // 2),
+            processes=limits.processes,
+            file_bytes=limits.disk_bytes,
+        )
+
+    def _build_confinement(self) -> Confinement:
+        """What a compiler may see and use: no device, and more room for files."""
+        return Confinement(
+            self._root((), _BUILD_DISK_BYTES),
+            memory_bytes=max(_LEAST_MEMORY_BYTES, _memory_bytes() // 2),
+            processes=Limits.processes,
+            file_bytes=_BUILD_DISK_BYTES,
+        )
+
+    def _root(self, devices: tuple[str, ...], size_bytes: int) -> Root:
+        own = Path(__file__).parent.parent
+        hidden = [*(own / name for name in _PACKAGES), self._cache_dir, self._scratch]
+        return Root(
+            visible_paths(_tool_folders()), devices, tuple(str(path) for path in hidden if path is not None), size_bytes
+        )
+
     def _start_builder(self, versions: Mapping[str, str | None]) -> BuilderProcess:
         assert self._scratch is not None
         builder = BuilderProcess(
@@ -319,6 +392,7 @@ class Engine:
                 "cuda_architectures": cuda_architectures(),
             },
             environment=self._process_environment() | {"TORCH_CUDA_ARCH_LIST": cuda_architectures()},
+            confinement=self._build_confinement(),
             slots=self._build_slots,
         )
         builder.start()
@@ -339,7 +413,8 @@ class Engine:
         # would make CUDA unusable in every process forked afterwards; NVML answers without touching it.
         environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         if self._device is not None and self._device.startswith("cuda"):
-            environment["CUDA_VISIBLE_DEVICES"] = self._device.partition(":")[2] or "0"
+            # By its name and not by a number: a runner is given this device's node alone, and counts from there.
+            environment["CUDA_VISIBLE_DEVICES"] = cuda_uuid(self._device)
         elif self._device == "cpu":
             environment["CUDA_VISIBLE_DEVICES"] = ""
         return environment
@@ -353,51 +428,46 @@ class Engine:
         builder, forkserver = self._builder, self._forkserver
         if builder is None or forkserver is None:
             raise InfrastructureFault("the engine was closed")
-        directory = Path(tempfile.mkdtemp(prefix="runner-", dir=self._scratch))
         ours, theirs = socket.socketpair()
         run: _Run | None = None
         session, build_end = builder.open_session(config.limits.build_s)
-        log = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 - closed below
+        log = Capture(config.limits.log_bytes)
         try:
-            (directory / "model.py").write_text(problem.sized_source(config.size))
+            files = {"model.py": problem.sized_source(config.size)}
             if not reference:
-                (directory / "candidate.py").write_text(source)
+                files["candidate.py"] = source
             spec = {
-                "directory": str(directory),
+                "confinement": self._confinement(config.limits, discover=discover).to_json(),
+                "scratch": str(self._scratch),
+                "files": files,
                 "module": "model" if reference else "candidate",
                 "class_name": "Model" if reference else "ModelNew",
                 "discover": discover,
-                "environment": self._runner_environment(directory, discover=discover),
+                "environment": self._runner_environment(discover=discover),
             }
-            process = forkserver.spawn(spec, [theirs.fileno(), build_end.fileno(), log.fileno()])
-            # The runner alone holds these ends now, so that its death is the end of both streams.
+            process = forkserver.spawn(spec, [theirs.fileno(), build_end.fileno(), log.descriptor])
+            # The runner alone holds these ends now, so that its death is the end of all of them.
             theirs.close()
             build_end.close()
-            run = _Run(process, forkserver, builder, ours, session, log, directory)
+            log.close_writer()
+            run = _Run(process, forkserver, builder, ours, session, log)
             yield run
         finally:
             theirs.close()
             build_end.close()
+            log.close_writer()
             if run is not None:
                 with contextlib.suppress(InfrastructureFault):
                     forkserver.kill(run.process)
             ours.close()
-            log.close()
             with contextlib.suppress(InfrastructureFault):
                 builder.close_session(session)
-            _remove(directory)
 
-    def _runner_environment(self, directory: Path, *, discover: bool) -> dict[str, str]:
+    def _runner_environment(self, *, discover: bool) -> dict[str, str]:
         own = self._process_environment()
         environment = {
             "PATH": own["PATH"],
             "LANG": "C.UTF-8",
-            "HOME": str(directory),
-            "TMPDIR": str(directory),
-            "TORCH_EXTENSIONS_DIR": str(directory / "extensions"),
-            "TRITON_CACHE_DIR": str(directory / "triton"),
-            "TORCHINDUCTOR_CACHE_DIR": str(directory / "inductor"),
-            "CUDA_CACHE_PATH": str(directory / "cuda"),
             "CUDA_VISIBLE_DEVICES": "" if discover else own.get("CUDA_VISIBLE_DEVICES", ""),
         }
         return environment | {name: own[name] for name in ("CUDA_HOME", "LD_LIBRARY_PATH") if name in own}
@@ -437,11 +507,10 @@ class Engine:
             f"{', cached' if build.get('cached') else ''})\n{build['log'][:limit]}"
             for build in run.builds
         ]
-        run.log.seek(0)
-        printed = run.log.read(limit).decode("utf-8", "replace")
+        printed = run.log.text(_DRAIN_S)
         if printed.strip():
             parts.append(f"== printed by the candidate\n{printed}")
-        return "\n".join(parts).replace(f"{run.directory}/", "")
+        return "\n".join(parts).replace(f"{run.process.directory}/", "")
 
     def _conclude(
         self, problem: Problem, config: EvalConfig, run: _Run, outcome: dict[str, Any], status: int | None
@@ -461,8 +530,9 @@ class Engine:
             verdict, message = _build_verdict(failed)
         elif failed is not None:
             notes.append(f"extension {failed['name']} did not build, and the candidate went on without it")
-        if run.process.refused:
-            notes.append(f"the kernel refused these layers of isolation: {', '.join(run.process.refused)}")
+        missing = [layer for layer in run.process.refused if layer not in OPTIONAL]
+        if missing:
+            notes.append(f"the kernel refused these layers of isolation: {', '.join(missing)}")
         return Evaluation(
             verdict=verdict,
             message=message,
@@ -518,6 +588,25 @@ class Engine:
             environment=self.environment,
             stage_s=stage_s,
         )
+
+
+def _enclosure(process: RunnerProcess) -> dict[str, Any]:
+    return {"pid": process.pid, "group": process.group}
+
+
+def _tool_folders() -> list[str]:
+    """Folders outside of the usual ones that compilers and CUDA's libraries may be in."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    return [
+        *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
+        *([os.environ["CUDA_HOME"]] if "CUDA_HOME" in os.environ else []),
+        *(str(Path(tool).parent.parent) for tool in (nvcc_path(), compiler) if tool is not None),
+    ]
+
+
+def _memory_bytes() -> int:
+    """The machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _build_verdict(build: Mapping[str, Any]) -> tuple[Verdict, str]:

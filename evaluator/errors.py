@@ -4,6 +4,7 @@
     ├── ProblemError          a problem's files are unusable (says which file and field)
     ├── DeviceUnavailable     the device asked for is not on this machine
     ├── ToolchainMissing      no compiler for what the candidate needs
+    ├── SandboxIncomplete     a complete sandbox is required, and the kernel refuses a part of it (says which)
     ├── DoesNotFit            the problem's size cannot fit the device (says the figures)
     ├── InfrastructureFault   a judge, builder or fork server died or broke its protocol: retry elsewhere
     └── EvaluationCancelled   the caller asked to stop
@@ -20,6 +21,7 @@ __all__ = [
     "EvaluatorError",
     "InfrastructureFault",
     "ProblemError",
+    "SandboxIncomplete",
     "ToolchainMissing",
 ]
 
@@ -44,6 +46,10 @@ class ToolchainMissing(EvaluatorError):
     """A compiler that the candidate needs is not on this machine; another machine may have it."""
 
     retriable = True
+
+
+class SandboxIncomplete(EvaluatorError):
+    """A complete sandbox is required, and the kernel refuses a layer of it; the message says which."""
 
 
 class DoesNotFit(EvaluatorError):

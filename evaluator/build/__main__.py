@@ -8,6 +8,7 @@ where a candidate's code runs, and are validated as such.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -20,8 +21,9 @@ from typing import Any, Final
 
 from evaluator import wire
 from evaluator.build.builder import Builder, BuildFailure
-from evaluator.build.cache import Artifact, ArtifactCache
+from evaluator.build.cache import ArtifactCache
 from evaluator.build.request import BuildRequest, InvalidRequest
+from evaluator.sandbox.confinement import Confinement
 
 __all__ = ["main"]
 
@@ -65,38 +67,58 @@ class _Session:
                 for descriptor in descriptors:
                     os.close(descriptor)
                 self._busy = True
-                answer = self._answer(message)
+                answer, library = self._answer(message)
                 self._busy = False
-                wire.send(self._connection, answer)
+                try:
+                    wire.send(self._connection, answer, library)
+                finally:
+                    for descriptor in library:
+                        os.close(descriptor)
         self._connection.close()
 
-    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """What the runner is told, and a descriptor of the finished library."""
         try:
             request = BuildRequest.parse(message)
         except InvalidRequest as error:
             reason = str(error)[:_MAX_REASON]
             self._note({"name": str(message.get("name"))[:_MAX_REASON], "error": reason, "log": "", "seconds": 0.0})
-            return {"error": reason}
+            return {"error": reason}, []
         try:
             result, cached = self._builder.build(request, self._timeout_s, self._ended)
         except Exception as error:  # noqa: BLE001 - our own fault: the runner is answered, the supervisor told
             traceback.print_exc()
             reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
             self._note({"name": request.name, "error": reason, "log": "", "seconds": 0.0, "infrastructure": True})
-            return {"error": "the builder failed"}
+            return {"error": "the builder failed"}, []
         if isinstance(result, BuildFailure):
             self._note({**asdict(result), "error": result.message, "cached": cached})
-            return {"error": result.message}
+            return {"error": result.message}, []
         self._note({**asdict(result), "cached": cached})
-        return _loadable(result)
+        return {}, [] if result.path is None else [_sealed_copy(Path(result.path))]
 
     def _note(self, build: dict[str, Any]) -> None:
         with self._lock:
             self._builds.append(build)
 
 
-def _loadable(artifact: Artifact) -> dict[str, Any]:
-    return {"path": artifact.path}
+def _sealed_copy(library: Path) -> int:
+    """The library as memory that nobody can change: a descriptor of the file itself would let a runner, which
+    belongs to the same user, alter what the cache holds."""
+    size = library.stat().st_size
+    descriptor = os.memfd_create(library.name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with library.open("rb") as source:
+            sent = 0
+            while sent < size:
+                sent += os.sendfile(descriptor, source.fileno(), sent, size - sent)
+        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def main(descriptor: int) -> None:
@@ -110,6 +132,7 @@ def main(descriptor: int) -> None:
         message["toolchain"],
         message["environment"],
         Path(message["scratch_dir"]),
+        Confinement.from_json(message["confinement"]),
         slots=message["slots"],
     )
     try:

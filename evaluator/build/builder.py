@@ -18,12 +18,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaluator.build.cache import Artifact, ArtifactCache
-from evaluator.build.diagnostics import first_error, foreign_header_missing, kernel_names
+from evaluator.build.diagnostics import first_error, foreign_header_missing
 from evaluator.build.request import BuildRequest
+from evaluator.sandbox.capture import Capture
+from evaluator.sandbox.confinement import Confinement
 
 __all__ = ["BuildFailure", "Builder"]
 
 _LOG_BYTES: Final = 256 * 1024
+_REPORT_BYTES: Final = 256 * 1024
+_DRAIN_S: Final = 5.0
 _POLL_S: Final = 0.2
 _RECIPE: Final = "plain"
 
@@ -55,6 +59,7 @@ class Builder:
         toolchain: Mapping[str, Any],
         environment: Mapping[str, str],
         scratch: Path,
+        confinement: Confinement,
         *,
         slots: int,
     ) -> None:
@@ -62,6 +67,7 @@ class Builder:
         self._toolchain = {**toolchain, "recipe": _RECIPE}
         self._environment = dict(environment)
         self._scratch = scratch
+        self._confinement = confinement
         self._slots = threading.BoundedSemaphore(slots)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
@@ -99,50 +105,60 @@ class Builder:
         self, request: BuildRequest, key: str, timeout_s: float, ended: threading.Event
     ) -> Artifact | BuildFailure:
         directory = Path(tempfile.mkdtemp(prefix="build-", dir=self._scratch))
+        library = directory.with_suffix(".so")
         begin = time.monotonic()
         try:
-            status, log, report = self._run(request, directory, timeout_s, ended)
+            status, log, report = self._run(request, directory, library, timeout_s, ended)
             seconds = time.monotonic() - begin
-            library = directory / f"{request.name}.so"
+            folder = str(report.get("directory", directory))
             if status == 0:
+                kernels = tuple(map(str, report.get("kernels", ())))
                 linked = library if report.get("linked") else None
-                kernels = tuple(kernel_names(library)) if linked and request.uses_cuda else ()
                 return self._cache.store(Artifact(key, request.name, None, kernels, seconds, log), linked)
             if status is None:
                 message = f"building extension {request.name!r} took longer than {timeout_s:.0f} s"
                 return BuildFailure(request.name, message, log, seconds, timed_out=True)
-            header = foreign_header_missing(log, str(directory))
+            header = foreign_header_missing(log, folder)
             if header is not None:
                 message = f"this machine's toolkit lacks {header}, which a header of torch or CUDA includes"
                 return BuildFailure(request.name, message, log, seconds, toolchain_missing=True)
-            error = first_error(log, str(directory)) or report.get("message") or f"the compiler ended with {status}"
+            error = first_error(log, folder) or report.get("message") or f"the compiler ended with {status}"
             return BuildFailure(
                 request.name,
-                error,
-                log.replace(f"{directory}/", ""),
+                str(error),
+                log.replace(f"{folder}/", ""),
                 seconds,
                 toolchain_missing=bool(report.get("toolchain")),
             )
         finally:
             shutil.rmtree(directory, ignore_errors=True)
+            library.unlink(missing_ok=True)
 
     def _run(
-        self, request: BuildRequest, directory: Path, timeout_s: float, ended: threading.Event
+        self, request: BuildRequest, directory: Path, library: Path, timeout_s: float, ended: threading.Event
     ) -> tuple[int | None, str, dict[str, Any]]:
-        """Exit status (``None``: timed out, or ended), the compiler's output, and the recipe's own report."""
-        payload = {**asdict(request), "uses_cuda": request.uses_cuda}
-        environment = {**self._environment, "HOME": str(directory), "TMPDIR": str(directory)}
-        output, report = directory / ".log", directory / ".report"
-        with output.open("wb") as log_file, report.open("wb") as report_file:
+        """Exit status (``None``: timed out, or ended), the compiler's output, and the recipe's own report.
+
+        The compiler works in a root of its own over ``directory``; what comes out is written to ``library``.
+        """
+        payload = {
+            "request": {**asdict(request), "uses_cuda": request.uses_cuda},
+            "confinement": self._confinement.to_json(),
+        }
+        output, report = Capture(_LOG_BYTES), Capture(_REPORT_BYTES)
+        with library.open("wb") as library_file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "evaluator.build.plain"],
+                [sys.executable, "-m", "evaluator.build.plain", str(library_file.fileno())],
                 cwd=directory,
-                env=environment,
+                env=self._environment,
                 stdin=subprocess.PIPE,
-                stdout=log_file,
-                stderr=report_file,
+                stdout=output.descriptor,
+                stderr=report.descriptor,
+                pass_fds=[library_file.fileno()],
                 start_new_session=True,
             )
+            output.close_writer()
+            report.close_writer()
             with self._lock:
                 self._running.add(process)
                 if self._closed:
@@ -160,18 +176,12 @@ class Builder:
             process.wait()
             with self._lock:
                 self._running.discard(process)
-        return status, _read_bounded(output), _last_object(_read_bounded(report))
+        return status, output.text(_DRAIN_S), _last_object(report.text(_DRAIN_S))
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _read_bounded(path: Path) -> str:
-    """The beginning of a file: the first error is what counts."""
-    with path.open("rb") as file:
-        return file.read(_LOG_BYTES).decode("utf-8", "replace")
 
 
 def _last_object(text: str) -> dict[str, Any]:

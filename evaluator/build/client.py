@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from evaluator import wire
 from evaluator.errors import InfrastructureFault
+from evaluator.sandbox.confinement import Confinement
 
 __all__ = ["BuilderProcess"]
 
@@ -32,6 +33,7 @@ class BuilderProcess:
         scratch_dir: Path,
         toolchain: Mapping[str, Any],
         environment: Mapping[str, str],
+        confinement: Confinement,
         slots: int,
     ) -> None:
         self._settings = {
@@ -39,6 +41,7 @@ class BuilderProcess:
             "scratch_dir": str(scratch_dir),
             "toolchain": dict(toolchain),
             "environment": dict(environment),
+            "confinement": confinement.to_json(),
             "slots": slots,
         }
         self._environment = dict(environment)

@@ -1,9 +1,10 @@
 """The plain recipe: what torch itself would do, up to the finished library and no further.
 
-``python -m evaluator.build.plain`` reads a request from standard input and builds in the current
-directory. torch's own ``load_inline`` and ``load`` do the work, so that every argument means what it means
-in this version of torch; only the step that would load the library into this process is taken out. What
-the compiler says goes to standard output; the last line of standard error is a JSON object.
+``python -m evaluator.build.plain FD`` reads a request from standard input, puts on a sandbox, and writes the
+finished library to the descriptor ``FD``. torch's own ``load_inline`` and ``load`` do the work, so that every
+argument means what it means in this version of torch; only the step that would load the library into this
+process is taken out. What the compiler says goes to standard output; the last line of standard error is a
+JSON object.
 
 A machine without CUDA's libraries (a CPU build of torch) compiles CUDA sources, which finds every compile
 error, and leaves out the link step.
@@ -13,27 +14,32 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.utils.cpp_extension as torch_extension
 
+from evaluator.build.diagnostics import kernel_names
 from evaluator.sandbox import namespaces
+from evaluator.sandbox.confinement import Confinement, put_on
 
 __all__ = ["main"]
 
-_FILE_BYTES = 2 * 2**30
 _GENERATED_HEADER = "c10/cuda/impl/cuda_cmake_macros.h"
 
 
-def main() -> None:
+def main(library_fd: int) -> None:
     """Build once; exit status 0 where everything asked for was compiled, 1 otherwise."""
-    request = json.load(sys.stdin)
-    _confine()
+    payload = json.load(sys.stdin)
+    _confine(Confinement.from_json(payload["confinement"]))
+    request = payload["request"]
     directory = Path.cwd()
+    os.environ |= {"HOME": str(directory), "TMPDIR": str(directory)}
     uses_cuda = request.pop("uses_cuda")
     files = request.pop("files")
     can_link = not uses_cuda or torch.version.cuda is not None
@@ -57,21 +63,26 @@ def main() -> None:
         _conclude(1, f"{type(error).__name__}: {error}", toolchain=True)
     except Exception as error:  # noqa: BLE001 - torch refuses the request: the candidate's author must read why
         _conclude(1, f"{type(error).__name__}: {error}")
-    _conclude(0, "", linked=can_link)
+    kernels: list[str] = []
+    if can_link:
+        library = directory / f"{request['name']}.so"
+        kernels = kernel_names(library) if uses_cuda else []
+        with library.open("rb") as source, open(library_fd, "wb") as target:
+            shutil.copyfileobj(source, target)
+    _conclude(0, "", linked=can_link, kernels=kernels)
 
 
-def _confine() -> None:
-    """The compiler needs neither a network nor privileges, and whatever it starts ends with this process."""
+def _confine(confinement: Confinement) -> None:
+    """The compiler sees what it needs of the machine, and whatever it starts ends with this process."""
     namespaces.die_with_parent()
-    namespaces.unshare_all(("pid", "network", "ipc", "uts"))
+    refused = namespaces.unshare_all()
     namespaces.die_with_parent()
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
     namespaces.die_with_parent()
-    namespaces.limit_resources(_FILE_BYTES)
-    namespaces.drop_privileges()
+    put_on(confinement, Path.cwd(), refused)
 
 
 def _load_inline(request: dict[str, Any], directory: Path) -> None:
@@ -130,12 +141,21 @@ def _write_shims(directory: Path) -> Path:
     return shims
 
 
-def _conclude(status: int, message: str, *, linked: bool = False, toolchain: bool = False) -> None:
+def _conclude(
+    status: int, message: str, *, linked: bool = False, toolchain: bool = False, kernels: Sequence[str] = ()
+) -> NoReturn:
+    report = {
+        "message": message,
+        "linked": linked,
+        "toolchain": toolchain,
+        "kernels": kernels,
+        "directory": str(Path.cwd()),
+    }
     sys.stdout.flush()
-    sys.stderr.write("\n" + json.dumps({"message": message, "linked": linked, "toolchain": toolchain}) + "\n")
+    sys.stderr.write("\n" + json.dumps(report) + "\n")
     sys.stderr.flush()
     os._exit(status)
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -24,6 +24,7 @@ from evaluator.judge.device import Device, open_device
 from evaluator.judge.link import RunnerLink
 from evaluator.judge.session import Session, Side
 from evaluator.problem import Problem
+from evaluator.sandbox.enclosure import Enclosure
 
 __all__ = ["main"]
 
@@ -49,7 +50,7 @@ def main(kind: str, descriptor: int) -> None:
 
 def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any], descriptors: list[int]) -> None:
     candidate, baseline = (
-        Side(name, RunnerLink(socket.socket(fileno=descriptor), device.spin_s), message[f"{name}_pid"])
+        Side(name, RunnerLink(socket.socket(fileno=descriptor), device.spin_s), Enclosure(**message[name]))
         for name, descriptor in zip(("candidate", "baseline"), descriptors, strict=True)
     )
 

@@ -69,18 +69,19 @@ class JudgeProcess:
         problem: Problem,
         config: EvalConfig,
         controls: Sequence[int],
-        pids: Mapping[str, int],
+        enclosures: Mapping[str, Mapping[str, Any]],
         on_progress: Callable[[str, str, float | None], None],
         cancelled: Callable[[], bool],
     ) -> dict[str, Any]:
         """Have one candidate judged; returns the judge's ``Outcome`` as plain data.
 
-        ``controls``: control sockets of the candidate's and the baseline's runner. ``clean_up`` must
+        ``controls``: control sockets of the candidate's and the baseline's runner; ``enclosures``: ``pid``
+        and ``group`` of each. ``clean_up`` must
         follow once both runners are gone. Raises ``DoesNotFit``, ``ProblemError``,
         ``EvaluationCancelled`` and ``InfrastructureFault``.
         """
         assert self._connection is not None
-        request = {"op": "evaluate", "problem": problem.to_dict(), "config": asdict(config), **pids}
+        request = {"op": "evaluate", "problem": problem.to_dict(), "config": asdict(config), **enclosures}
         try:
             wire.send(self._connection, request, controls)
         except wire.ConnectionClosed as error:

@@ -35,8 +35,7 @@ from evaluator.judge.verify import CallFindings, Commitment, Verifier, Violation
 from evaluator.memory import Block, create_block
 from evaluator.problem import Problem
 from evaluator.protocol import MAX_GRADIENTS, CallMode, Failure
-from evaluator.sandbox import client as processes
-from evaluator.sandbox.namespaces import members
+from evaluator.sandbox.enclosure import Enclosure
 from evaluator.statistics import median_error, median_ms, speedup, speedup_interval
 
 __all__ = ["Outcome", "Session", "Side"]
@@ -56,6 +55,7 @@ _SLACK_MS: Final = {"cpu": 1.0, "cuda": 0.1}
 _SLACK_SHARE: Final = {"cpu": 0.1, "cuda": 0.02}
 _NOISE_FACTOR: Final = 4.0
 _FLOOR_MS: Final = {"cpu": 0.1, "cuda": 0.02}
+_RAN_S: Final = 0.1
 _WARM_UP_PAIRS: Final = 8
 _SETTLED: Final = 0.2
 _LAUNCH_BOUND_MS: Final = 0.05
@@ -102,7 +102,7 @@ class Side:
 
     name: str
     link: RunnerLink
-    pid: int
+    enclosure: Enclosure
 
 
 class Session:
@@ -207,8 +207,8 @@ class Session:
                 self._baseline.link.await_ready(limits.load_s, "importing the reference")
         with self._stage("constructing"):
             self._construct()
-        self._freeze(self._candidate)
-        self._freeze(self._baseline)
+        self._candidate.enclosure.freeze()
+        self._baseline.enclosure.freeze()
         with self._stage("verifying"):
             self._verify(sampling.trials, sampling.gradient_trials)
         with self._stage("sampling"):
@@ -584,15 +584,17 @@ class Session:
     @contextlib.contextmanager
     def _awake(self, side: Side) -> Iterator[None]:
         """Let the processes of ``side`` run, and stop them again at the end."""
-        processes.thaw(members(side.pid))
+        side.enclosure.thaw()
+        if side.enclosure.ran_while_stopped_s > _RAN_S:
+            raise Violation(
+                f"{side.name}'s processes used {side.enclosure.ran_while_stopped_s:.2f} s of processor time while "
+                "they were stopped: they wake each other"
+            )
         try:
             yield
         finally:
-            self._freeze(side)
-
-    def _freeze(self, side: Side) -> None:
-        """Stop every process of ``side``: it cannot slow down what it is compared with, nor write late."""
-        processes.freeze(members(side.pid))
+            # Stopped, it cannot slow down what it is compared with, nor write late.
+            side.enclosure.freeze()
 
 
 def _device(calls: Sequence[TimedCall]) -> list[float]:

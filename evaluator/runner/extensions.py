@@ -12,6 +12,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import os
+import shutil
 import socket
 import types
 from collections.abc import Callable
@@ -60,14 +61,19 @@ class Placeholder(types.ModuleType):
 class ExtensionClient:
     """Sends build requests over ``connection`` and loads what comes back."""
 
-    def __init__(self, connection: socket.socket, *, placeholders: bool) -> None:
+    def __init__(self, connection: socket.socket, directory: Path, *, placeholders: bool) -> None:
         self._connection = connection
+        self._directory = directory / "extensions"
         self._placeholders = placeholders
 
     def install(self) -> None:
-        """Put this client in the place of torch's own functions."""
+        """Put this client in the place of torch's own functions, and of the one beneath them.
+
+        ``CUDAExtension`` and ``BuildExtension`` are left as they are: they compile in the runner's own folder.
+        """
         torch_extension.load_inline = self._bound(torch_extension.load_inline, self._load_inline)
         torch_extension.load = self._bound(torch_extension.load, self._load)
+        torch_extension._jit_compile = self._bound(torch_extension._jit_compile, self._load)
 
     def _bound(self, original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(original)
@@ -99,6 +105,8 @@ class ExtensionClient:
     def _build(self, arguments: dict[str, Any], files: dict[str, str]) -> Any:
         if arguments.get("sycl_sources") or arguments.get("with_sycl"):
             raise RuntimeError("SYCL extensions cannot be built here")
+        if arguments.get("is_standalone"):
+            raise RuntimeError("standalone executables cannot be built here: load a module")
         name = str(arguments["name"])
         request: dict[str, Any] = {"name": name, "files": files}
         for argument in _LIST_ARGUMENTS:
@@ -106,12 +114,27 @@ class ExtensionClient:
             request[argument] = [value] if isinstance(value, str) else [str(item) for item in value or []]
         request.update({argument: arguments[argument] for argument in _PASSED_ON if argument in arguments})
         wire.send(self._connection, request)
-        reply, _ = wire.receive(self._connection)
+        reply, descriptors = wire.receive(self._connection)
         if "error" in reply:
             raise RuntimeError(f"Error building extension {name!r}: {reply['error']}")
         if self._placeholders:
+            for descriptor in descriptors:
+                os.close(descriptor)
             return Placeholder(name)
-        return _load_library(name, reply["path"], python_module=bool(arguments.get("is_python_module", True)))
+        if not descriptors:
+            raise RuntimeError(f"extension {name!r} compiles, and cannot be linked or loaded without CUDA's libraries")
+        path = self._place(name, descriptors[0])
+        return _load_library(name, path, python_module=bool(arguments.get("is_python_module", True)))
+
+    def _place(self, name: str, descriptor: int) -> str:
+        """A copy of the library where torch would have put it, in a folder of this runner's alone."""
+        folder = self._directory / name
+        folder.mkdir(parents=True, exist_ok=True)
+        # A module's second build under the same name must not overwrite what is mapped already.
+        path = folder / f"{name}{'' if not (folder / f'{name}.so').exists() else f'_v{len(list(folder.iterdir()))}'}.so"
+        with open(descriptor, "rb") as source, path.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        return str(path)
 
 
 def _load_library(name: str, path: str, *, python_module: bool) -> Any:

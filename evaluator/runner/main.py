@@ -23,16 +23,14 @@ from evaluator.runner.tracebacks import describe
 __all__ = ["run"]
 
 
-def run(spec: dict[str, Any], control_fd: int, build_fd: int) -> None:
+def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -> None:
     """Serve one evaluation.
 
-    ``spec``: ``directory`` (holds ``candidate.py`` and ``model.py``), ``class_name`` (what to construct),
-    ``module`` (the file that defines it, without ``.py``), ``discover`` (only import, to find the
-    extensions), ``environment``.
+    ``directory`` holds ``candidate.py`` and ``model.py``. ``spec``: ``class_name`` (what to construct),
+    ``module`` (the file that defines it, without ``.py``), ``discover`` (only import, to find the extensions).
     """
     control = socket.socket(fileno=control_fd)
-    directory = Path(spec["directory"])
-    extensions = ExtensionClient(socket.socket(fileno=build_fd), placeholders=bool(spec["discover"]))
+    extensions = ExtensionClient(socket.socket(fileno=build_fd), directory, placeholders=bool(spec["discover"]))
     extensions.install()
     try:
         reference = _import("model", directory)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -18,8 +16,9 @@ from typing import Any, Final
 
 from evaluator import wire
 from evaluator.errors import InfrastructureFault
+from evaluator.sandbox.layers import Layer
 
-__all__ = ["ForkServer", "RunnerProcess", "freeze", "thaw"]
+__all__ = ["ForkServer", "RunnerProcess"]
 
 _START_S: Final = 120.0
 _SPAWN_S: Final = 20.0
@@ -30,13 +29,22 @@ _numbers = itertools.count(1)
 
 @dataclass
 class RunnerProcess:
-    """A runner as its supervisor knows it. ``refused`` lists the isolation layers that the kernel refused."""
+    """A runner as its supervisor knows it."""
 
     number: int
     pid: int = 0
-    refused: tuple[str, ...] = ()
+    group: str | None = None
+    """The folder of its control group, where it has one."""
+    directory: str = ""
+    """Its working folder, as it sees it."""
+    refused: tuple[Layer, ...] = ()
+    """The layers of isolation that the kernel refused."""
     status: int | None = None
     """The raw wait status once it has ended (``os.waitstatus_to_exitcode`` reads it)."""
+    out_of_memory: bool = False
+    """The kernel killed it at the limit of its control group."""
+    left: bool = False
+    """Something of it survived its end."""
     started: bool = field(default=False, repr=False)
 
 
@@ -78,8 +86,14 @@ class ForkServer:
             raise InfrastructureFault("the process that runners are forked from did not start") from error
         self.versions = {"torch": message["torch"], "cuda": message["cuda"]}
 
+    def try_on(self, spec: Mapping[str, Any]) -> tuple[Layer, ...]:
+        """The layers of isolation that the kernel refuses on this machine. Raises ``InfrastructureFault``."""
+        trial = self.spawn(spec, ())
+        self.kill(trial)
+        return trial.refused
+
     def spawn(self, spec: Mapping[str, Any], descriptors: Sequence[int]) -> RunnerProcess:
-        """Fork a runner. ``descriptors``: its control socket, its build socket, its log."""
+        """Fork a runner. ``descriptors``: its control socket, its build socket, its log; none for a trial."""
         with self._lock:
             runner = RunnerProcess(next(_numbers))
             self._runners[runner.number] = runner
@@ -153,22 +167,8 @@ class ForkServer:
         if runner is None:
             return
         if message["event"] == "spawned":
-            runner.pid, runner.refused, runner.started = message["pid"], tuple(message["refused"]), True
+            runner.pid, runner.group, runner.directory = message["pid"], message["group"], message["directory"]
+            runner.refused, runner.started = tuple(map(Layer, message["refused"])), True
         else:
+            runner.out_of_memory, runner.left = message["out_of_memory"], message["left"]
             runner.status = message["status"]
-
-
-def freeze(pids: Sequence[int]) -> None:
-    """Stop the given processes (``SIGSTOP``); those that have ended are passed over."""
-    _signal_all(pids, signal.SIGSTOP)
-
-
-def thaw(pids: Sequence[int]) -> None:
-    """Let the given processes go on (``SIGCONT``)."""
-    _signal_all(pids, signal.SIGCONT)
-
-
-def _signal_all(pids: Sequence[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)

@@ -2,11 +2,12 @@
 
 Started as ``python -m evaluator.sandbox.forkserver FD``. Over the socket ``FD`` it takes::
 
-    {"op": "spawn", "id": 7, "spec": {...}}  with descriptors [control, build, log]
+    {"op": "spawn", "id": 7, "spec": {...}}  with descriptors [control, build, log], or none for a trial
     {"op": "kill", "id": 7}
 
-and says ``{"event": "ready"}``, ``{"event": "spawned", "id", "pid", "refused"}`` and
-``{"event": "exited", "id", "status"}``. It ends, with everything it forked, when the socket closes.
+and says ``{"event": "ready"}``, ``{"event": "spawned", "id", "pid", "group", "directory", "refused"}`` and
+``{"event": "exited", "id", "status", "out_of_memory", "left"}``. It ends, with everything it forked, when
+the socket closes.
 
 Each runner has a keeper between it and this process: the keeper enters the namespaces, forks the runner
 as the first process of the new PID namespace, and takes all of it down with itself.
@@ -16,12 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import select
+import shutil
 import signal
 import socket
-import struct
 import sys
+import tempfile
 import traceback
 import warnings
 from dataclasses import dataclass
@@ -30,20 +33,21 @@ from typing import Any, Final
 
 from evaluator import wire
 from evaluator.sandbox import namespaces
+from evaluator.sandbox.cgroups import Group, GroupParent
+from evaluator.sandbox.confinement import Confinement, put_on
+from evaluator.sandbox.filesystem import WORKING_FOLDER
+from evaluator.sandbox.layers import Layer
+from evaluator.sandbox.syscalls import compile_filter
 
 __all__ = ["main"]
 
-_STARTED: Final = struct.Struct("<iI")
-_FILE_BYTES: Final = 2**30
-_YES: Final = ord("y")
-_NO: Final = ord("n")
-_LAYERS: Final = ("user", "pid", "network", "ipc", "uts", "mount", "proc", "read-only")
+_MESSAGE_BYTES: Final = 4096
 
 
 @dataclass
 class _Child:
     keeper: int
-    pipe: int
+    connection: socket.socket
     pid: int = 0
 
 
@@ -62,30 +66,39 @@ def main(descriptor: int) -> None:
     connection = socket.socket(fileno=descriptor)
     # Ctrl-C goes to the whole foreground group; ending is our supervisor's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    compile_filter()  # once, here, for all runners
+    groups = GroupParent.open()
     children: dict[int, _Child] = {}
     wire.send(connection, {"event": "ready", "torch": torch.__version__, "cuda": torch.version.cuda})
     with contextlib.suppress(wire.ConnectionClosed):
         while True:
-            pipes = {child.pipe: number for number, child in children.items()}
-            readable, _, _ = select.select([connection.fileno(), *pipes], [], [])
-            for pipe in readable:
-                if pipe in pipes:
-                    _hear_keeper(connection, children, pipes[pipe])
+            keepers = {child.connection.fileno(): number for number, child in children.items()}
+            readable, _, _ = select.select([connection.fileno(), *keepers], [], [])
+            for keeper in readable:
+                if keeper in keepers:
+                    _hear_keeper(connection, children, keepers[keeper])
             if connection.fileno() in readable:
                 message, descriptors = wire.receive(connection)
-                _obey(children, message, descriptors)
+                _obey(children, message, descriptors, groups)
     for child in children.values():
         _kill(child)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child.keeper, 0)
+    if groups is not None:
+        groups.close()
 
 
-def _obey(children: dict[int, _Child], message: dict[str, Any], descriptors: list[int]) -> None:
+def _obey(
+    children: dict[int, _Child], message: dict[str, Any], descriptors: list[int], groups: GroupParent | None
+) -> None:
     number = int(message["id"])
     if message["op"] == "spawn":
-        ours, theirs = os.pipe()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         keeper = os.fork()
         if keeper == 0:
-            _keep(message["spec"], descriptors, theirs)
-        for descriptor in (theirs, *descriptors):
+            _keep(message["spec"], descriptors, theirs, groups, number)
+        theirs.close()
+        for descriptor in descriptors:
             os.close(descriptor)
         children[number] = _Child(keeper, ours)
     elif number in children:
@@ -94,19 +107,19 @@ def _obey(children: dict[int, _Child], message: dict[str, Any], descriptors: lis
 
 def _hear_keeper(connection: socket.socket, children: dict[int, _Child], number: int) -> None:
     child = children[number]
-    data = os.read(child.pipe, _STARTED.size)
-    if child.pid == 0 and len(data) == _STARTED.size:
-        child.pid, refused = _STARTED.unpack(data)
-        layers = [layer for bit, layer in enumerate(_LAYERS) if refused >> bit & 1]
-        wire.send(connection, {"event": "spawned", "id": number, "pid": child.pid, "refused": layers})
+    data = child.connection.recv(_MESSAGE_BYTES)
+    if data and child.pid == 0:
+        started = json.loads(data)
+        child.pid = started["pid"]
+        wire.send(connection, {"event": "spawned", "id": number, **started})
         return
-    # The second message is the runner's wait status; an end without one means that the keeper was killed.
-    status = int.from_bytes(data, "little") if data else int(signal.SIGKILL)
-    os.close(child.pipe)
+    # The second message is about the runner's end; an end without one means that the keeper was killed.
+    ended = json.loads(data) if data else {"status": int(signal.SIGKILL), "out_of_memory": False, "left": False}
+    child.connection.close()
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child.keeper, 0)
     del children[number]
-    wire.send(connection, {"event": "exited", "id": number, "status": status})
+    wire.send(connection, {"event": "exited", "id": number, **ended})
 
 
 def _kill(child: _Child) -> None:
@@ -117,70 +130,119 @@ def _kill(child: _Child) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _keep(spec: dict[str, Any], descriptors: list[int], pipe: int) -> None:
+def _keep(
+    spec: dict[str, Any], descriptors: list[int], connection: socket.socket, groups: GroupParent | None, number: int
+) -> None:
     """The keeper's whole life. Never returns."""
+    confinement = Confinement.from_json(spec["confinement"])
+    directory: Path | None = None
+    group: Group | None = None
     try:
         namespaces.die_with_parent()
         namespaces.adopt_orphans()
         os.setsid()
+        directory = Path(tempfile.mkdtemp(prefix="runner-", dir=spec["scratch"]))
+        if groups is not None:
+            group = groups.create(
+                f"runner-{number}", memory_bytes=confinement.memory_bytes, processes=confinement.processes
+            )
         refused = namespaces.unshare_all()
         namespaces.die_with_parent()  # entering a user namespace has cleared it
         ready_read, ready_write = os.pipe()
         runner = os.fork()
         if runner == 0:
             os.close(ready_read)
-            _become_runner(spec, descriptors, ready_write, "pid" not in refused)
+            limits_memory = group is not None and groups is not None and groups.limits
+            _become_runner(spec, descriptors, ready_write, directory, refused, group, limits_memory)
         os.close(ready_write)
-        # One letter for each layer that only the runner itself can put on.
-        refused += [
-            layer
-            for layer, letter in zip(("proc", "read-only"), os.read(ready_read, 2), strict=False)
-            if letter != _YES
-        ]
-        bits = sum(1 << bit for bit, layer in enumerate(_LAYERS) if layer in refused)
-        os.write(pipe, _STARTED.pack(runner, bits))
-        namespaces.close_descriptors({pipe})
+        # Only the runner itself can put the rest on, and know what was refused. Nothing: it died before.
+        told = os.read(ready_read, _MESSAGE_BYTES)
+        started = json.loads(told) if told else {"refused": [], "group": None, "directory": str(directory)}
+        connection.send(json.dumps({"pid": runner, **started}).encode())
+        namespaces.close_descriptors({connection.fileno()})
         _, status = os.waitpid(runner, 0)
         namespaces.kill_descendants()
-        os.write(pipe, status.to_bytes(4, "little"))
+        out_of_memory = group is not None and group.ran_out_of_memory()
+        left = group is not None and not group.remove()
+        shutil.rmtree(directory, ignore_errors=True)
+        connection.send(json.dumps({"status": status, "out_of_memory": out_of_memory, "left": left}).encode())
     except BaseException:  # noqa: BLE001 - reported, and then the process ends in any case
         traceback.print_exc()
     finally:
         os._exit(0)
 
 
-def _become_runner(spec: dict[str, Any], descriptors: list[int], ready: int, own_pids: bool) -> None:
+def _become_runner(
+    spec: dict[str, Any],
+    descriptors: list[int],
+    ready: int,
+    directory: Path,
+    refused: list[Layer],
+    group: Group | None,
+    limits_memory: bool,
+) -> None:
     """The runner's whole life. Never returns."""
     code = 70
     try:
         namespaces.die_with_parent()
-        proc = own_pids and namespaces.remount_proc()
-        read_only = proc and namespaces.make_read_only(Path(spec["directory"]))
-        os.write(ready, bytes(_YES if layer else _NO for layer in (proc, read_only)))
+        joined = group is not None and group.join()
+        if not (joined and limits_memory):
+            refused = [*refused, Layer.CGROUP]
+        refused = put_on(
+            Confinement.from_json(spec["confinement"]), directory, refused, memory_is_grouped=joined and limits_memory
+        )
+        folder = Path.cwd()
+        told = {
+            "refused": refused,
+            "group": str(group.path) if joined and group is not None else None,
+            "directory": str(folder),
+        }
+        if not descriptors:
+            os.write(ready, json.dumps(told).encode())
+            os._exit(0)
+        for name, text in spec["files"].items():
+            (folder / name).write_text(text)
         control, build, log = descriptors
         null = os.open("/dev/null", os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        own_root = str(folder) == WORKING_FOLDER
+        namespaces.clear_environment(spec["environment"] | _private_environment(folder, own_root=own_root))
+        os.write(ready, json.dumps(told).encode())
         namespaces.close_descriptors({0, 1, 2, control, build})
-        namespaces.clear_environment(spec["environment"])
-        namespaces.limit_resources(_FILE_BYTES)
-        namespaces.drop_privileges()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.chdir(spec["directory"])
+        # What has been printed must be there even if the process is killed in the next moment.
+        sys.stdout = open(1, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
 
         from evaluator.runner.main import run  # noqa: PLC0415 - already imported by main()
 
-        run(spec, control, build)
+        run(spec, folder, control, build)
         code = 0
     except SystemExit:
         code = 71
+    except Exception:  # noqa: BLE001 - ours, and told to whoever reads the log
+        traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
         # No interpreter shutdown: atexit handlers and destructors of the candidate's have no say any more.
         os._exit(code)
+
+
+def _private_environment(folder: Path, *, own_root: bool) -> dict[str, str]:
+    """Everything that tools write on the side goes where it ends with the runner."""
+    return {
+        "HOME": str(folder),
+        "USER": "candidate",
+        "TMPDIR": "/tmp" if own_root else str(folder),  # noqa: S108 - in a root of its own
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "CUDA_CACHE_PATH": str(folder / "cuda"),
+    }
 
 
 if __name__ == "__main__":

@@ -176,36 +176,3 @@ def test_required_gradients_that_are_missing_fail(engine: Engine, problems: dict
     config = EvalConfig(device="cpu", size="smoke", require_gradients=True, sampling=_QUICK)
     evaluation = engine.evaluate(problems["relu"], _candidate(load_case("relu_no_gradient").source), config)
     assert evaluation.verdict is Verdict.WRONG_GRADIENT
-
-
-def test_a_candidate_writes_nowhere_but_in_its_own_folder(
-    engine: Engine, problems: dict[str, Problem], tmp_path: Path
-) -> None:
-    writes = (
-        "import os, pathlib, torch\n"
-        f"for folder in ({str(tmp_path)!r}, '/tmp', '/dev/shm', '/', os.path.dirname(torch.__file__)):\n"
-        "    try:\n        (pathlib.Path(folder) / 'kerneljudge-was-here').write_text('x')\n"
-        "        raise AssertionError(folder)\n"
-        "    except OSError:\n        pass\n"
-        "pathlib.Path('own').write_text('x')\n" + _PLAIN
-    )
-    evaluation = engine.evaluate(problems["relu"], _candidate(writes), _CONFIG)
-    assert evaluation.verdict is Verdict.PASSED, evaluation.message
-    assert not any("refused" in note for note in evaluation.notes)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_candidate_sees_no_environment_and_no_network(engine: Engine, problems: dict[str, Problem]) -> None:
-    os.environ["KERNELJUDGE_TEST_SECRET"] = "hunter2"
-    nosy = (
-        "import os, socket, torch\n"
-        "assert 'KERNELJUDGE_TEST_SECRET' not in os.environ\n"
-        "assert os.getpid() == 1 or not os.path.exists(f'/proc/{os.getppid()}/cmdline')\n"
-        "try:\n    socket.create_connection(('127.0.0.1', 22), 1)\n    raise AssertionError('connected')\n"
-        "except OSError as error:\n    assert 'unreachable' in str(error), error\n" + _PLAIN
-    )
-    try:
-        evaluation = engine.evaluate(problems["relu"], _candidate(nosy), _CONFIG)
-    finally:
-        del os.environ["KERNELJUDGE_TEST_SECRET"]
-    assert evaluation.verdict is Verdict.PASSED, evaluation.message

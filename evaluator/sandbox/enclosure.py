@@ -1,0 +1,111 @@
+"""Stopping all processes of a runner, and letting them go on. Torch-free.
+
+With a control group the kernel stops them all at once, and nothing but the judge wakes them. Without one they
+get SIGSTOP one by one until none is new; what they consume while they should stand still is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+from evaluator.errors import InfrastructureFault
+
+__all__ = ["Enclosure"]
+
+_FREEZE_S: Final = 10.0
+_MAX_PASSES: Final = 50
+_TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
+
+
+class Enclosure:
+    """A runner and all that it has started. ``pid``: as seen from here; ``group``: its control group, if any."""
+
+    def __init__(self, pid: int, group: str | None) -> None:
+        self._pid = pid
+        self._group = None if group is None else Path(group)
+        self._stopped: set[int] = set()
+        self._ticks = 0
+        self.ran_while_stopped_s = 0.0
+        """Processor time that was used between a ``freeze`` and the ``thaw`` after it."""
+
+    def freeze(self) -> None:
+        """Stop everything. Raises ``InfrastructureFault`` where the kernel does not come to an end with it."""
+        if self._group is not None:
+            self._freeze_group(self._group)
+            return
+        for _ in range(_MAX_PASSES):
+            members = self._members()
+            running = {pid for pid in members if pid not in self._stopped or _runs(pid)}
+            if not running:
+                break
+            self._signal(running, signal.SIGSTOP)
+            self._stopped |= members
+        self._ticks = self._consumed()
+
+    def thaw(self) -> None:
+        """Let everything go on."""
+        if self._group is not None:
+            with contextlib.suppress(OSError):
+                (self._group / "cgroup.freeze").write_text("0")
+            return
+        if self._stopped:
+            self.ran_while_stopped_s += max(0, self._consumed() - self._ticks) * _TICK_S
+        self._signal(self._stopped, signal.SIGCONT)
+        self._stopped = set()
+
+    def _freeze_group(self, group: Path) -> None:
+        deadline = time.monotonic() + _FREEZE_S
+        try:
+            (group / "cgroup.freeze").write_text("1")
+            events = os.open(group / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # it has ended, and its group with it
+        try:
+            while b"frozen 1" not in os.pread(events, 256, 0):
+                if time.monotonic() > deadline:
+                    raise InfrastructureFault(f"a runner could not be stopped within {_FREEZE_S:.0f} s")
+        except OSError:
+            return
+        finally:
+            os.close(events)
+
+    def _signal(self, pids: set[int], number: int) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _members(self) -> set[int]:
+        """The runner and its descendants: orphans fall to it, since it is the first of its PID namespace."""
+        found, waiting = set(), [self._pid]
+        while waiting:
+            pid = waiting.pop()
+            if pid in found:
+                continue
+            found.add(pid)
+            with contextlib.suppress(OSError):
+                for thread in Path(f"/proc/{pid}/task").iterdir():
+                    with contextlib.suppress(OSError):
+                        waiting.extend(map(int, (thread / "children").read_text().split()))
+        return found
+
+    def _consumed(self) -> int:
+        """Ticks of processor time that the stopped processes have used so far."""
+        total = 0
+        for pid in self._stopped:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                total += int(fields[11]) + int(fields[12])
+        return total
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is neither stopped nor at its end."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TtZXx"
+    except OSError:
+        return False

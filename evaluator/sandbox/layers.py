@@ -1,0 +1,44 @@
+"""The layers that a sandbox is made of, and what each is for. Torch-free."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+__all__ = ["MEANING", "OPTIONAL", "Layer"]
+
+
+class Layer(StrEnum):
+    """One thing that the kernel can take from a process, or refuse to."""
+
+    USER = "user"
+    PID = "pid"
+    NETWORK = "network"
+    IPC = "ipc"
+    UTS = "uts"
+    MOUNT = "mount"
+    FILES = "files"
+    PROC = "proc"
+    SYSCALLS = "syscalls"
+    PROCESSES = "processes"
+    CGROUP = "cgroup"
+
+
+MEANING: Final = {
+    Layer.USER: "without a user namespace there is no other one for an ordinary user, and root keeps root's rights",
+    Layer.PID: "a candidate sees and can signal other processes of its user, and what it starts may outlive it",
+    Layer.NETWORK: "a candidate reaches the network",
+    Layer.IPC: "a candidate reaches System V shared memory and message queues of its user",
+    Layer.UTS: "a candidate sees the machine's name",
+    Layer.MOUNT: "a candidate shares the machine's mounts",
+    Layer.FILES: "a candidate reads and writes whatever its user can: the database, other candidates' files",
+    Layer.PROC: "a candidate reads what /proc shows of other processes, and writes to /proc where its user may",
+    Layer.SYSCALLS: "a candidate may use every system call of the kernel (is libseccomp installed?)",
+    Layer.PROCESSES: "a candidate may start as many processes and threads as the machine can hold",
+    Layer.CGROUP: "memory is limited for each process, not for all of a candidate's together, and processes are "
+    "stopped one by one, not all at once (cgroup v2 is not writable here)",
+}
+"""What it means that a layer is missing."""
+
+OPTIONAL: Final = frozenset({Layer.CGROUP})
+"""Layers that a complete sandbox can do without."""

@@ -1,0 +1,133 @@
+"""A seccomp filter for confined processes, compiled by libseccomp. Torch-free.
+
+Every system call that libseccomp knows is allowed but those below, which a model, a compiler or CUDA has no
+use for and which are how kernels get broken into; what it does not know (yet) does not exist here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+from functools import cache
+from typing import Any, Final
+
+__all__ = ["apply_filter", "compile_filter"]
+
+_DENIED: Final = frozenset(
+    """
+    acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module fanotify_init
+    fanotify_mark finit_module fsconfig fsmount fsopen fspick get_kernel_syms init_module io_uring_enter
+    io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load kexec_load keyctl lookup_dcookie
+    memfd_secret migrate_pages modify_ldt mount mount_setattr move_mount move_pages mq_notify name_to_handle_at
+    nfsservctl open_by_handle_at open_tree perf_event_open personality pidfd_getfd pivot_root process_madvise
+    process_mrelease process_vm_readv process_vm_writev ptrace query_module quotactl quotactl_fd reboot
+    request_key setdomainname sethostname setns settimeofday swapoff swapon sysfs syslog timer_create umount
+    umount2 unshare uselib userfaultfd ustat vhangup vm86 vm86old
+    """.split()  # noqa: SIM905 - a list this long is read as text
+)
+# New namespaces, and children whose end sends another signal than usual: SIGCONT would wake a stopped parent.
+_CLONE_DENIED: Final = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
+_EXIT_SIGNAL: Final = 0xFF
+_F_SETSIG: Final = 10
+# AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: of the others some are not bound to a network namespace (AF_VSOCK).
+_SOCKET_FAMILIES: Final = (1, 2, 10, 16)
+
+_ALLOW: Final = 0x7FFF0000
+_ERRNO: Final = 0x00050000
+_EQUAL: Final = 4
+_NOT_EQUAL: Final = 1
+_MASKED_EQUAL: Final = 7
+_OPTIMIZE: Final = 8
+_HIGHEST_NUMBER: Final = 1024
+_PR_SET_SECCOMP: Final = 22
+_MODE_FILTER: Final = 2
+_INSTRUCTION_BYTES: Final = 8
+
+
+class _Comparison(ctypes.Structure):
+    _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+@cache
+def compile_filter() -> bytes | None:
+    """The filter as a BPF program; ``None`` where libseccomp is missing or too old."""
+    try:
+        library = ctypes.CDLL("libseccomp.so.2")
+        return _compile(library)
+    except (OSError, AttributeError):
+        return None
+
+
+def apply_filter() -> bool:
+    """Put the calling process under the filter, for good. Needs ``no_new_privs``."""
+    program = compile_filter()
+    if program is None:
+        return False
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = _Program(len(program) // _INSTRUCTION_BYTES, ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(header), 0, 0) == 0)
+
+
+def _compile(library: Any) -> bytes:
+    library.seccomp_init.restype = ctypes.c_void_p
+    library.seccomp_init.argtypes = [ctypes.c_uint32]
+    library.seccomp_syscall_resolve_num_arch.restype = ctypes.c_void_p
+    library.seccomp_arch_native.restype = ctypes.c_uint32
+    free = ctypes.CDLL(None).free
+    free.argtypes = [ctypes.c_void_p]
+    context = ctypes.c_void_p(library.seccomp_init(_ERRNO | errno.ENOSYS))
+    try:
+        library.seccomp_attr_set(context, _OPTIMIZE, 2)
+        for number in range(_HIGHEST_NUMBER):
+            text = library.seccomp_syscall_resolve_num_arch(library.seccomp_arch_native(), number)
+            if not text:
+                continue
+            name = ctypes.string_at(text).decode()
+            free(text)
+            if name == "clone3":
+                continue  # its flags are out of a filter's sight; on ENOSYS, glibc falls back to clone
+            if name in _DENIED:
+                _rule(library, context, _ERRNO | errno.EPERM, number)
+            elif name == "clone":
+                for exit_signal in (0, signal.SIGCHLD):
+                    _rule(
+                        library,
+                        context,
+                        _ALLOW,
+                        number,
+                        _Comparison(0, _MASKED_EQUAL, _CLONE_DENIED | _EXIT_SIGNAL, exit_signal),
+                    )
+            elif name == "socket":
+                for family in _SOCKET_FAMILIES:
+                    _rule(library, context, _ALLOW, number, _Comparison(0, _EQUAL, family, 0))
+            elif name == "fcntl":
+                _rule(library, context, _ALLOW, number, _Comparison(1, _NOT_EQUAL, _F_SETSIG, 0))
+            else:
+                _rule(library, context, _ALLOW, number)
+        return _export(library, context)
+    finally:
+        library.seccomp_release(context)
+
+
+def _rule(library: Any, context: Any, action: int, number: int, *comparisons: _Comparison) -> None:
+    array = (_Comparison * len(comparisons))(*comparisons)
+    if library.seccomp_rule_add_array(context, ctypes.c_uint32(action), number, len(comparisons), array) != 0:
+        raise OSError(f"libseccomp refuses a rule for system call {number}")
+
+
+def _export(library: Any, context: Any) -> bytes:
+    descriptor = os.memfd_create("filter")
+    try:
+        if library.seccomp_export_bpf(context, descriptor) != 0:
+            raise OSError("libseccomp cannot export its program")
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        return os.pread(descriptor, size, 0)
+    finally:
+        os.close(descriptor)

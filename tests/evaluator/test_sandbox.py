@@ -1,0 +1,406 @@
+"""The sandbox from the inside: candidates that try to reach what is none of their business, over a real engine."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from evaluator.candidate import Candidate, parse_candidate
+from evaluator.config import EvalConfig, Limits, SamplingPlan
+from evaluator.engine import Engine
+from evaluator.errors import SandboxIncomplete
+from evaluator.evaluation import Evaluation, Verdict
+from evaluator.problem import Problem
+from evaluator.sandbox.cgroups import GroupParent
+from evaluator.sandbox.confinement import Confinement
+from evaluator.sandbox.enclosure import Enclosure
+from evaluator.sandbox.filesystem import visible_paths
+from evaluator.sandbox.layers import MEANING, OPTIONAL, Layer
+from tests.corpus import load_case
+
+_PLAIN = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
+_QUICK = SamplingPlan(min_samples=10, max_samples=10)
+
+Run = Callable[..., Evaluation]
+
+
+@pytest.fixture
+def run(cpu_engine: Engine, problems: dict[str, Problem]) -> Run:
+    """Evaluate a plain candidate with ``code`` before it."""
+
+    def evaluate(code: str, *, plain: str = _PLAIN, **limits: float) -> Evaluation:
+        candidate = parse_candidate(code=code + "\n" + plain)
+        assert isinstance(candidate, Candidate)
+        config = EvalConfig(device="cpu", size="smoke", sampling=_QUICK, limits=Limits(**limits))  # type: ignore[arg-type]
+        return cpu_engine.evaluate(problems["relu"], candidate, config)
+
+    return evaluate
+
+
+def _passes(evaluation: Evaluation) -> None:
+    assert evaluation.verdict is Verdict.PASSED, (evaluation.message, evaluation.log)
+
+
+def test_every_layer_but_the_optional_ones_is_there(cpu_engine: Engine, run: Run) -> None:
+    assert {Layer(name) for name in cpu_engine.missing_layers} <= OPTIONAL
+    assert not any("refused" in note for note in run("").notes)
+
+
+def test_every_layer_has_a_meaning() -> None:
+    assert set(MEANING) == set(Layer)
+
+
+def test_nothing_is_visible_but_the_system_and_python(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter2")
+    folders = [str(tmp_path), str(Path(__file__).parent), "/home", "/var", "/etc/shadow", "/boot", "/mnt", "/dev/shm"]
+    _passes(
+        run(
+            f"""
+import os
+for folder in {folders}:
+    found = os.listdir(folder) if os.path.isdir(folder) else os.path.exists(folder)
+    assert not found, (folder, found)
+assert not [name for name in os.listdir("/dev") if name.startswith(("sd", "vd", "nvme", "mem", "kvm", "fuse", "tty"))]
+assert sorted(os.listdir(".")) == ["__pycache__", "candidate.py", "model.py"], os.listdir(".")
+"""
+        )
+    )
+
+
+def test_nothing_of_the_project_is_visible(run: Run, cpu_engine: Engine, artifact_cache: Path) -> None:
+    project = Path(__file__).parent.parent.parent
+    _passes(
+        run(
+            f"""
+import glob, os, sys
+for path in [{str(artifact_cache)!r}, {str(project / "evaluator")!r}, {str(project / "storage")!r}]:
+    assert not os.path.isdir(path) or not os.listdir(path), path
+assert not [path for folder in sys.path for path in glob.glob(folder + "/evaluator/*.py")]
+"""
+        )
+    )
+
+
+def test_a_database_on_this_machine_cannot_be_opened(run: Run, tmp_path: Path) -> None:
+    database = tmp_path / "kerneljudge.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE submissions (source TEXT)")
+    _passes(
+        run(
+            f"""
+import sqlite3
+try:
+    sqlite3.connect("file:{database}?mode=rw", uri=True).execute("VACUUM")
+    raise AssertionError("reached the database")
+except sqlite3.OperationalError as error:
+    assert "unable to open" in str(error), error
+"""
+        )
+    )
+
+
+def test_servers_on_this_machine_cannot_be_reached(run: Run, tmp_path: Path) -> None:
+    path, abstract = str(tmp_path / "broker.sock"), f"\0kerneljudge-{os.getpid()}"
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        other = socket.socket(socket.AF_UNIX)
+        unix.bind(path)
+        other.bind(abstract)
+        unix.listen()
+        other.listen()
+        evaluation = run(
+            f"""
+import socket
+for family, address in [(socket.AF_INET, ("127.0.0.1", {tcp.getsockname()[1]})), (socket.AF_INET, ("10.0.0.1", 80)),
+                        (socket.AF_INET, ("169.254.169.254", 80)), (socket.AF_UNIX, {path!r}),
+                        (socket.AF_UNIX, {abstract!r})]:
+    try:
+        socket.socket(family).connect(address)
+        raise AssertionError(f"connected to {{address}}")
+    except OSError:
+        pass
+try:
+    socket.socket(socket.AF_VSOCK)
+    raise AssertionError("made a socket to the host")
+except OSError:
+    pass
+"""
+        )
+        other.close()
+    _passes(evaluation)
+
+
+def test_no_environment_and_no_process_of_ours_is_visible(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELJUDGE_DATABASE_URL", "postgresql://user:hunter2@host/db")
+    _passes(
+        run(
+            """
+import os, pathlib
+assert not [name for name in os.environ if "KERNELJUDGE" in name or "hunter2" in os.environ[name]]
+processes = [name for name in os.listdir("/proc") if name.isdigit()]
+assert processes == ["1"], processes
+assert os.getpid() == 1
+assert b"hunter2" not in pathlib.Path("/proc/self/environ").read_bytes()
+"""
+        )
+    )
+
+
+def test_what_belongs_to_the_whole_machine_cannot_be_written(run: Run) -> None:
+    _passes(
+        run(
+            """
+import os, torch
+for path in ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger", "/usr/kerneljudge",
+             "/sys/devices/system/cpu/cpu0/online", os.path.dirname(torch.__file__) + "/x.py",
+             os.path.join(os.path.dirname(os.__file__), "x.py"), "/etc/ld.so.cache", "/proc/irq/0/smp_affinity"]:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    except OSError:
+        continue
+    raise AssertionError(path)
+"""
+        )
+    )
+
+
+def test_system_calls_that_break_kernels_are_refused(run: Run) -> None:
+    _passes(
+        run(
+            """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = {"ptrace": 101, "mount": 165, "unshare": 272, "bpf": 321, "keyctl": 250, "perf_event_open": 298,
+           "userfaultfd": 323, "io_uring_setup": 425, "process_vm_writev": 311, "timer_create": 222, "personality": 135}
+import platform
+if platform.machine() == "x86_64":
+    for name, number in numbers.items():
+        assert libc.syscall(number, 0, 0, 0, 0, 0) == -1, name
+        assert ctypes.get_errno() in (errno.EPERM, errno.ENOSYS), (name, ctypes.get_errno())
+assert libc.unshare(0x10000000) == -1
+"""
+        )
+    )
+
+
+def test_files_are_bounded_together_and_gone_afterwards(run: Run) -> None:
+    before = os.statvfs("/tmp").f_bfree
+    evaluation = run(
+        """
+import errno, os
+written = 0
+try:
+    for number in range(1000):
+        with open(f"{'/dev/shm' if number % 2 else '/tmp'}/{number}", "wb") as file:
+            written += file.write(bytes(2**22))
+    raise AssertionError("no bound")
+except OSError as error:
+    assert error.errno == errno.ENOSPC, error
+assert written <= 2**26, written
+for number in range(16):
+    for folder in ("/tmp", "/dev/shm"):
+        if os.path.exists(f"{folder}/{number}"):
+            os.remove(f"{folder}/{number}")
+""",
+        disk_bytes=2**26,
+    )
+    _passes(evaluation)
+    assert os.statvfs("/tmp").f_bfree > before - 2**14
+
+
+def test_too_much_memory_is_out_of_memory(run: Run) -> None:
+    evaluation = run("hog = bytearray(3 * 2**30)", memory_bytes=2 * 2**30)
+    assert evaluation.verdict is Verdict.OUT_OF_MEMORY
+    _passes(run(""))
+
+
+def test_processes_and_threads_are_limited_and_end_with_their_runner(run: Run) -> None:
+    evaluation = run(
+        """
+import os, signal, time
+children = []
+try:
+    while len(children) < 5000:
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)
+        children.append(child)
+    raise AssertionError("no bound")
+except OSError:
+    print("started", len(children))
+for child in children[2:]:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+""",
+        processes=100,
+    )
+    assert "started" in evaluation.log, (evaluation.message, evaluation.log)
+    assert 50 < int(evaluation.log.rpartition("started ")[2].split()[0]) < 400
+    _passes(evaluation)
+    _passes(run(""))
+
+
+def test_a_flood_of_output_is_cut_and_harms_nobody(run: Run) -> None:
+    evaluation = run("import os\nfor _ in range(200):\n    os.write(1, b'x' * 2**20)\nos.write(2, b'end')")
+    _passes(evaluation)
+    assert 2**15 < len(evaluation.log) < 2**18
+
+
+def test_a_compiler_sees_no_more_than_a_candidate(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "secret.h").write_text("#error hunter2")
+    evaluation = run(
+        f"""
+from torch.utils.cpp_extension import load_inline
+load_inline(name="nosy", cpp_sources='#include "{tmp_path}/secret.h"')
+"""
+    )
+    assert evaluation.verdict is Verdict.COMPILE_ERROR
+    assert "No such file" in evaluation.message
+    assert "hunter2" not in evaluation.log + evaluation.message
+
+
+@pytest.mark.timeout(400)
+def test_a_candidate_cannot_change_what_the_cache_holds(
+    cpu_engine: Engine, problems: dict[str, Problem], artifact_cache: Path
+) -> None:
+    honest = load_case("relu_honest_cpp").source
+    vandal = (
+        honest
+        + """
+import glob, os
+for path in [*glob.glob("/candidate/extensions/*/*.so"), *[f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd")]]:
+    try:
+        os.chmod(path, 0o777)
+        with open(path, "r+b") as file:
+            file.write(b"overwritten")
+    except OSError:
+        pass
+"""
+    )
+    config = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
+
+    def evaluate(source: str) -> Verdict:
+        candidate = parse_candidate(code=source)
+        assert isinstance(candidate, Candidate)
+        return cpu_engine.evaluate(problems["relu"], candidate, config).verdict
+
+    assert evaluate(honest) is Verdict.PASSED
+    before = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in artifact_cache.rglob("*.so")}
+    assert before
+    evaluate(vandal)
+    assert {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in artifact_cache.rglob("*.so")} == before
+    assert all(path.stat().st_mode & 0o222 == 0 for path in before)
+
+
+def test_a_sandbox_that_is_required_and_incomplete_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problems: dict[str, Problem]
+) -> None:
+    # A fork server that finds no libseccomp: the layer is missing for real.
+    monkeypatch.setattr(
+        Engine,
+        "_process_environment",
+        lambda self, original=Engine._process_environment: original(self) | {"PYTHONPATH": _without_seccomp(tmp_path)},
+    )
+    with pytest.raises(SandboxIncomplete, match="syscalls"):
+        Engine(device="cpu", cache_dir=tmp_path / "cache", require_sandbox=True).start()
+    with Engine(device="cpu", cache_dir=tmp_path / "cache") as engine:
+        assert "syscalls" in engine.missing_layers
+        candidate = parse_candidate(code=_PLAIN)
+        assert isinstance(candidate, Candidate)
+        config = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
+        evaluation = engine.evaluate(problems["relu"], candidate, config)
+    assert "the kernel refused these layers of isolation: syscalls" in evaluation.notes
+
+
+def _without_seccomp(folder: Path) -> str:
+    (folder / "sitecustomize.py").write_text(
+        "import ctypes\n"
+        "class Missing(ctypes.CDLL):\n"
+        "    def __init__(self, name, *arguments, **keywords):\n"
+        "        if name and 'seccomp' in str(name):\n"
+        "            raise OSError(name)\n"
+        "        super().__init__(name, *arguments, **keywords)\n"
+        "ctypes.CDLL = Missing\n"
+    )
+    return os.pathsep.join([str(folder), *(path for path in sys.path if path)])
+
+
+def test_a_confinement_survives_its_way_to_another_process(cpu_engine: Engine) -> None:
+    confinement = cpu_engine._confinement(Limits(processes=400))
+    assert Confinement.from_json(confinement.to_json()) == confinement
+    assert confinement.processes == 400
+
+
+def test_visible_paths_never_hold_a_whole_root_and_do_not_nest() -> None:
+    paths = [Path(name) for name in visible_paths(["/", "", "relative", "/usr/lib", "/tmp"])]
+    assert Path("/") not in paths
+    assert Path("/tmp") in paths
+    assert not [(one, other) for one in paths for other in paths if one != other and one.is_relative_to(other)]
+
+
+# --- standing still --------------------------------------------------------------------------------------------------
+
+_PING_PONG = """
+import os, signal, time
+signal.signal(signal.SIGCONT, lambda *_: None)
+other = os.getpid()
+child = os.fork()
+pid = other if child == 0 else child
+while True:
+    os.kill(pid, signal.SIGCONT)
+"""
+
+
+@pytest.fixture(params=["group", "signals"])
+def enclosure(request: pytest.FixtureRequest) -> Iterator[Enclosure]:
+    """Two processes that wake each other all the time."""
+    parent = GroupParent.open() if request.param == "group" else None
+    if request.param == "group" and parent is None:
+        pytest.skip("no control group can be made here")
+    group = parent.create("test", memory_bytes=2**30, processes=64) if parent is not None else None
+    process = subprocess.Popen([sys.executable, "-c", _PING_PONG], start_new_session=True)
+    if group is not None:
+        (group.path / "cgroup.procs").write_text(str(process.pid))
+    time.sleep(0.5)
+    yield Enclosure(process.pid, None if group is None else str(group.path))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if group is not None and parent is not None:
+        assert group.remove()
+        parent.close()
+
+
+def _consumed_s(session: int) -> float:
+    """Processor time of all processes of a session."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def test_processes_that_wake_each_other_stand_still_or_are_found_out(enclosure: Enclosure) -> None:
+    stood_s = 0.0
+    for _ in range(10):
+        enclosure.freeze()
+        before = _consumed_s(enclosure._pid)
+        time.sleep(0.1)
+        stood_s += _consumed_s(enclosure._pid) - before
+        enclosure.thaw()
+        time.sleep(0.01)
+    assert _consumed_s(enclosure._pid) > 0.1
+    if enclosure._group is not None:
+        assert stood_s < 0.05
+    assert enclosure.ran_while_stopped_s >= stood_s / 2 or stood_s < 0.05
