@@ -56,6 +56,7 @@ def _environment() -> Environment:
         VERDICTS=words.VERDICTS,
         STATUSES=words.STATUSES,
         GRADIENTS=words.GRADIENTS,
+        FLAGS=words.FLAGS,
         tone=words.tone,
     )
     return environment

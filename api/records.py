@@ -115,6 +115,7 @@ def _submission_record(submission: Submission, served: Collection[str], queue_po
             "message": _message(submission, served),
             "hints": list(plain.get("hints", ())),
             "notes": list(plain.get("notes", ())),
+            "flags": plain.get("flags", []),
             "details": plain.get("details", {}),
             "queue_position": queue_position,
             "attempts": submission.attempts,

@@ -8,12 +8,14 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from evaluator.evaluation import Gradients, Status, Verdict
+from evaluator.flags import FlagKind
 
 __all__ = [
     "AttemptList",
     "AttemptRecord",
     "Board",
     "DeviceKind",
+    "FlagRecord",
     "LeaderboardEntry",
     "Precision",
     "ProblemRecord",
@@ -92,6 +94,14 @@ class ErrorRecord(BaseModel):
     reference_max_rel: float | None
 
 
+class FlagRecord(BaseModel):
+    """Something in the source that a reviewer would want to look at. Advice only: no verdict depends on it."""
+
+    kind: FlagKind = Field(description="What was noticed; see *Flags* in the documentation of the method.")
+    line: int | None = Field(description="In the source, from 1; null where no single line is meant.")
+    message: str
+
+
 class ProgressRecord(BaseModel):
     """What is being done right now."""
 
@@ -150,6 +160,7 @@ class SubmissionRecord(BaseModel):
     message: str
     hints: list[str]
     notes: list[str]
+    flags: list[FlagRecord] = Field(description="What was noticed in the source. They never decide a verdict.")
     details: dict[str, Any]
     queue_position: int | None = Field(description="1 is next. Only in a single record, not in lists.")
     attempts: int

@@ -8,10 +8,12 @@ from typing import Final
 
 from api.schemas import IntervalRecord
 from evaluator.evaluation import Gradients, Status, Verdict
+from evaluator.flags import FlagKind
 from storage.models import Stage
 from storage.queue import queue_name
 
 __all__ = [
+    "FLAGS",
     "GRADIENTS",
     "STATUSES",
     "VERDICTS",
@@ -56,6 +58,18 @@ GRADIENTS: Final = {
     Gradients.MISSING: "missing",
     Gradients.NOT_APPLICABLE: "not applicable",
     Gradients.NOT_CHECKED: "not checked",
+}
+
+FLAGS: Final = {
+    FlagKind.LIBRARY_ONLY: "library only",
+    FlagKind.UNUSED_KERNEL: "unused kernel",
+    FlagKind.INHERITS_REFERENCE: "inherits the reference",
+    FlagKind.EXCEPTION_FALLBACK: "fallback where something raises",
+    FlagKind.PRECISION_SHORTCUT: "less precision",
+    FlagKind.CACHES_OUTPUTS: "keeps results",
+    FlagKind.READS_ITS_SURROUNDINGS: "looks at its surroundings",
+    FlagKind.PATCHES_LIBRARIES: "changes a library",
+    FlagKind.CONCEALS_SOURCE: "hidden source",
 }
 
 _DASH: Final = "\N{EN DASH}"

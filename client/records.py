@@ -9,6 +9,7 @@ from evaluator.evaluation import Evaluation
 __all__ = [
     "Attempt",
     "Board",
+    "Flag",
     "Interval",
     "Latency",
     "LeaderboardEntry",
@@ -44,6 +45,14 @@ class Errors(TypedDict):
     max_abs: float | None
     max_rel: float | None
     reference_max_rel: float | None
+
+
+class Flag(TypedDict):
+    """Advice about the source; no verdict depends on it."""
+
+    kind: str
+    line: int | None
+    message: str
 
 
 class Progress(TypedDict):
@@ -83,6 +92,7 @@ class SubmissionRecord(TypedDict):
     message: str
     hints: list[str]
     notes: list[str]
+    flags: list[Flag]
     details: dict[str, Any]
     queue_position: int | None
     attempts: int
@@ -183,6 +193,7 @@ def blank_record(problem: str, /, **known: Any) -> SubmissionRecord:
         "message": "",
         "hints": [],
         "notes": [],
+        "flags": [],
         "details": {},
         "attempts": 1,
         "timeline": dict.fromkeys(("submitted", "built", "started", "finished")),

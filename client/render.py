@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from client.records import Board, Interval, ProblemRecord, SubmissionRecord
+from client.records import Board, Flag, Interval, ProblemRecord, SubmissionRecord
 
 __all__ = ["leaderboard", "plain", "problem", "problem_list", "submission", "write"]
 
@@ -47,6 +47,8 @@ def submission(record: SubmissionRecord) -> RenderableType:
     parts.extend(Text(f"  {name:<17} {value}".rstrip()) for name, value in _figures(record).items())
     parts.extend(_indented(f"note: {note}") for note in record["notes"])
     parts.extend(_indented(f"hint: {hint}", "bold") for hint in record["hints"])
+    # A service that is older than flags sends none.
+    parts.extend(_indented(_flag(flag), "dim") for flag in record.get("flags", ()))
     return Group(*parts)
 
 
@@ -131,6 +133,11 @@ def _figures(record: SubmissionRecord) -> dict[str, str]:
     if record["stage_s"]:
         figures["time"] = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in record["stage_s"].items())
     return figures
+
+
+def _flag(flag: Flag) -> str:
+    where = "" if flag["line"] is None else f", line {flag['line']}"
+    return f"advisory: {flag['kind'].replace('_', ' ')}{where}: {flag['message']}"
 
 
 def _indented(text: str, style: str = "") -> Text:

@@ -6,6 +6,7 @@ Nothing here executes a candidate; it is only parsed.
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import hashlib
 import io
@@ -20,7 +21,7 @@ from typing import Final, Literal
 
 from evaluator.answers import Answer, CodeBlock, read_answer
 
-__all__ = ["CLASS_NAME", "MAX_BYTES", "Candidate", "InvalidSource", "parse_candidate"]
+__all__ = ["CLASS_NAME", "MAX_BYTES", "Candidate", "InvalidSource", "parse_candidate", "parse_quietly"]
 
 CLASS_NAME: Final = "ModelNew"
 MAX_BYTES: Final = 300_000
@@ -88,6 +89,12 @@ def parse_candidate(
     if origin == "code" and not text.lstrip().startswith(("```", "~~~")):
         return _from_code(text)
     return _from_answer(text, origin)
+
+
+def parse_quietly(source: str) -> ast.Module:
+    """The syntax tree of ``source``, without the warnings of ``ast.parse``. Raises what that raises."""
+    with _quiet():
+        return ast.parse(source)
 
 
 def _unusable(text: str, max_bytes: int) -> str:
@@ -172,13 +179,19 @@ def _candidate(source: str, origin: Literal["code", "response"]) -> Candidate:
     return Candidate(source, hashlib.sha256(source.encode()).hexdigest(), origin)
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with _PARSER, warnings.catch_warnings():
+        # What Python only warns about is not ours to judge.
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _parse(source: str) -> ast.Module | _Syntax:
     """Parse and compile, as importing the file would."""
     try:
-        with _PARSER, warnings.catch_warnings():
-            # What Python only warns about is not ours to judge.
-            warnings.simplefilter("ignore")
-            module = ast.parse(source)
+        module = parse_quietly(source)
+        with _quiet():
             # Finds what the grammar alone does not, such as a return outside of a function.
             compile(source, "candidate.py", "exec", dont_inherit=True)
         # The file will be read back as bytes, where an encoding declaration counts.

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from evaluator.flags import Flag
+
 __all__ = [
     "ErrorFigures",
     "Evaluation",
@@ -125,6 +127,7 @@ class ErrorFigures:
 class Evaluation:
     """The immutable record of one run of one candidate on one problem and device.
 
+    ``flags``: advice about the source; no verdict depends on it.
     ``peak_memory_bytes``: the most that judge, candidate and baseline together had taken of the device
     between calls (allocators keep what they took); on a CPU, the growth of what the machine had in use.
     """
@@ -149,6 +152,7 @@ class Evaluation:
     errors: ErrorFigures = field(default_factory=ErrorFigures)
     hints: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
     log: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
     samples: Mapping[str, SampleSeries] = field(default_factory=dict)
@@ -166,7 +170,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-ready data; ``Evaluation.from_dict`` takes it back."""
-        return asdict(self)
+        return {**asdict(self), "flags": [flag.to_dict() for flag in self.flags]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
@@ -183,6 +187,8 @@ class Evaluation:
         fields["errors"] = ErrorFigures(**fields["errors"])
         fields["hints"] = tuple(fields["hints"])
         fields["notes"] = tuple(fields["notes"])
+        # Records that are older than flags have none.
+        fields["flags"] = tuple(Flag.from_dict(flag) for flag in fields.get("flags", ()))
         fields["samples"] = {
             track: SampleSeries(**{name: tuple(values) for name, values in series.items()})
             for track, series in fields["samples"].items()

@@ -19,6 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.app import create_app
+from evaluator.flags import Flag, FlagKind
 from evaluator.problem import Problem
 from storage.settings import Settings
 from tests.api.conftest import PROBLEMS, LiveServer
@@ -42,7 +43,7 @@ def document(tmp_path_factory: pytest.TempPathFactory, problems: dict[str, Probl
     live = LiveServer(create_app(config), config)
     live.start()
     seeds = Seeds(live.app.state.services.sessions, problems)
-    seeds.passed()
+    seeds.passed(evaluation={"flags": (Flag(FlagKind.LIBRARY_ONLY, 1, "no kernel"),)})
     seeds.submit()
     seeds.worker("w", "evaluate", "evaluate.cpu", "cpu")
     # Waits end at once, whatever was asked for: nobody grades what is handed in here.

@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from api.schemas import IntervalRecord
-from api.words import VERDICTS, interval, milliseconds, size_of, times
+from api.words import FLAGS, VERDICTS, interval, milliseconds, size_of, times
 from evaluator.evaluation import Verdict
+from evaluator.flags import Flag, FlagKind
 from tests.api.seeds import Seeds, failed
 
 DASH = "\N{EN DASH}"
@@ -99,11 +100,14 @@ def test_a_size_shows_only_its_own_results(http: httpx.Client, seeds: Seeds) -> 
 
 
 def test_a_submission_page_says_everything_about_it(http: httpx.Client, seeds: Seeds) -> None:
-    evaluation = {"notes": ("below 50 us",), "hints": ("use float4",), "details": {"worst": [1, 2]}}
+    flags = (Flag(FlagKind.UNUSED_KERNEL, 7, "nothing launches it"), Flag(FlagKind.LIBRARY_ONLY, None, "no kernel"))
+    evaluation = {"notes": ("below 50 us",), "hints": ("use float4",), "details": {"worst": [1, 2]}, "flags": flags}
     html = page(http, f"/submissions/{seeds.passed(label='fused', author='ann', evaluation=evaluation)}")
     for words in (
         "passed", "outputs and gradients match", f"2.00{TIMES}", f"1.90 {DASH} 2.10", "1 ms, baseline 2 ms", "3 GiB",
         "below 50 us",
+        "the verdict does not depend on it", "<strong>unused kernel</strong>, line 7: nothing launches it",
+        "<strong>library only</strong>: no kernel",
         "use float4", "worst", "class ModelNew", "compiled\nit ran", "a processor", "submitted", "evaluation started",
     ):  # fmt: skip
         assert words in html, words
@@ -140,6 +144,14 @@ def test_every_verdict_has_words(http: httpx.Client, seeds: Seeds, verdict: Verd
     assert "why" in html
 
 
+def test_every_kind_of_flag_has_words() -> None:
+    assert set(FLAGS) == set(FlagKind)
+
+
+def test_without_flags_there_is_no_section_for_them(http: httpx.Client, seeds: Seeds) -> None:
+    assert 'id="flags"' not in page(http, f"/submissions/{seeds.passed()}")
+
+
 def test_a_waiting_submission_renews_its_page(http: httpx.Client, seeds: Seeds) -> None:
     submission_id = seeds.submit()
     html = page(http, f"/submissions/{submission_id}")
@@ -169,6 +181,7 @@ def test_nothing_that_was_typed_is_markup(http: httpx.Client, seeds: Seeds) -> N
         "message": HOSTILE,
         "notes": (HOSTILE,),
         "hints": (HOSTILE,),
+        "flags": (Flag(FlagKind.CONCEALS_SOURCE, 1, HOSTILE),),
         "log": HOSTILE,
         "details": {HOSTILE: HOSTILE},
         "environment": {"device_name": HOSTILE, HOSTILE: HOSTILE},

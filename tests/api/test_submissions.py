@@ -6,17 +6,20 @@ import json
 
 import httpx
 import pytest
+from sqlalchemy import select
 
 from api.schemas import SubmissionRecord
 from evaluator.evaluation import Verdict
+from evaluator.flags import Flag, FlagKind
 from storage.claims import Claims
+from storage.models import StoredEvaluation
 from tests.api.conftest import Post, assert_problem, fields
 from tests.api.seeds import SOURCE, Seeds, failed, passed
 
 CONTRACT = {
     "id", "status", "verdict", "gradients", "problem", "problem_version", "device", "size", "precision", "speedup",
     "speedup_interval", "speedup_training", "speedup_compiled", "latency_ms", "roofline_share", "errors", "message",
-    "hints", "queue_position", "attempts", "timeline", "environment", "links",
+    "hints", "flags", "queue_position", "attempts", "timeline", "environment", "links",
 }  # fmt: skip
 
 
@@ -32,6 +35,24 @@ def test_a_submission_is_accepted_and_can_be_read_back(http: httpx.Client, post:
     again = http.get(record["links"]["self"])
     assert again.status_code == 200
     assert again.json() == record
+
+
+def test_flags_are_served_and_change_no_verdict(http: httpx.Client, seeds: Seeds) -> None:
+    flags = (Flag(FlagKind.LIBRARY_ONLY, 3, "no kernel"), Flag(FlagKind.UNUSED_KERNEL, None, "never launched"))
+    record = http.get(f"/api/v1/submissions/{seeds.passed(evaluation={'flags': flags})}").json()
+    assert (record["status"], record["verdict"]) == ("done", "passed")
+    assert record["flags"] == [
+        {"kind": "library_only", "line": 3, "message": "no kernel"},
+        {"kind": "unused_kernel", "line": None, "message": "never launched"},
+    ]
+
+
+def test_what_was_graded_before_there_were_flags_has_none(http: httpx.Client, seeds: Seeds) -> None:
+    submission_id = seeds.passed()
+    with seeds.sessions.begin() as session:
+        stored = session.scalars(select(StoredEvaluation)).one()
+        stored.record = {name: value for name, value in stored.record.items() if name != "flags"}
+    assert http.get(f"/api/v1/submissions/{submission_id}").json()["flags"] == []
 
 
 def test_without_a_cuda_worker_the_default_is_the_cpu_at_its_small_size(post: Post) -> None:
@@ -95,9 +116,9 @@ def test_an_unknown_problem_is_answered_with_the_known_ones(post: Post) -> None:
 
 
 def test_an_unknown_size_is_answered_with_the_known_ones(post: Post) -> None:
-    problem = assert_problem(post(size="medium"), 422)
+    problem = assert_problem(post(size="enormous"), 422)
     assert fields(problem) == {"size"}
-    assert "full, smoke" in str(problem["detail"])
+    assert "full, medium, smoke" in str(problem["detail"])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -48,6 +48,24 @@ def test_a_passed_record_shows_every_figure() -> None:
     ):  # fmt: skip
         assert words in text, words
     assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+def test_flags_are_shown_as_advice_one_in_a_line() -> None:
+    flags = [
+        {"kind": "exception_fallback", "line": 12, "message": "computed in another way"},
+        {"kind": "library_only", "line": None, "message": "no kernel \x1b[2J"},
+    ]
+    lines = shown(record(verdict="passed", flags=flags)).splitlines()
+    assert lines[0].startswith("passed  relu")
+    assert lines[1:] == [
+        "  advisory: exception fallback, line 12: computed in another way",
+        "  advisory: library only: no kernel \N{REPLACEMENT CHARACTER}[2J",
+    ]
+
+
+def test_a_record_of_a_service_without_flags_is_shown() -> None:
+    old = {name: value for name, value in record(verdict="passed").items() if name != "flags"}
+    assert shown(cast(SubmissionRecord, old)).startswith("passed  relu")
 
 
 @pytest.mark.parametrize("status", ["queued", "failed", "cancelled"])
