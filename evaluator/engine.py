@@ -17,11 +17,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from evaluator.advisory import advise
 from evaluator.build.client import BuilderProcess
 from evaluator.candidate import Candidate
 from evaluator.config import EvalConfig, Limits
@@ -45,14 +47,14 @@ from evaluator.evaluation import ErrorFigures, Evaluation, Gradients, Interval, 
 from evaluator.explain import explain_exit, explain_failure, hints_for
 from evaluator.judge.client import JudgeProcess
 from evaluator.problem import Problem
-from evaluator.protocol import FRAME_BYTES
+from evaluator.protocol import FRAME_BYTES, Frame, FrameKind
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.client import ForkServer, RunnerProcess
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
-from evaluator.sandbox.layers import MEANING, OPTIONAL, Layer
+from evaluator.sandbox.layers import MEANING, OPTIONAL, Layer, SandboxLayer
 
-__all__ = ["BuildReport", "Engine", "Progress", "available_devices", "has_nvcc"]
+__all__ = ["BuildReport", "Engine", "Progress", "SandboxLayer", "available_devices", "has_nvcc"]
 
 _PASSED_ON: Final = ("PATH", "CUDA_HOME", "CXX", "CC", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
 _PACKAGES: Final = ("api", "client", "evaluator", "storage", "worker")
@@ -86,6 +88,14 @@ class BuildReport:
     cached: int
     log: str
     toolchain_gap: str | None = None
+
+
+class _Discovery(Enum):
+    """How importing a module to find its extensions ended. ``TIMED_OUT``: after ``load_s``, compilers not counted."""
+
+    IMPORTED = auto()
+    FAILED = auto()
+    TIMED_OUT = auto()
 
 
 @dataclass
@@ -165,6 +175,14 @@ class Engine:
         return {str(layer): MEANING[layer] for layer in self._missing_layers}
 
     @property
+    def layers(self) -> tuple[SandboxLayer, ...]:
+        """Every layer of the sandbox, as ``start`` found it."""
+        return tuple(
+            SandboxLayer(str(layer), layer not in self._missing_layers, layer in OPTIONAL, MEANING[layer])
+            for layer in Layer
+        )
+
+    @property
     def process_ids(self) -> dict[str, int]:
         """The engine's own long-lived processes that are alive, by role."""
         roles = {"judge": self._judge, "builder": self._builder, "forkserver": self._forkserver}
@@ -228,22 +246,24 @@ class Engine:
         self._ensure_alive(judge=False)
         progress(Progress("building", "looking for extensions"))
         with self._runner(problem, candidate.source, config, discover=True) as run:
-            timed_out = self._await_discovery(run, config, progress, cancelled)
+            discovery = self._await_discovery(run, config, progress, cancelled)
             run.learn_builds()
             builds, log = run.builds, self._log_of(run)
         seconds = time.monotonic() - begin
         evaluation = None
-        if timed_out:
+        if discovery is _Discovery.TIMED_OUT:
             message = f"importing the module took longer than {config.limits.load_s:.0f} s, compilers not counted"
             evaluation = self._evaluation(
                 problem, config, Verdict.TIMEOUT, message, log=log, stage_s={"building": seconds}
             )
         failed = next((build for build in builds if "error" in build), None)
-        # What this machine cannot compile, the device's own may.
-        if failed is not None and not failed.get("toolchain_missing"):
+        # What this machine cannot compile, the device's own may; and a candidate may have an answer to it.
+        if failed is not None and not failed.get("toolchain_missing") and discovery is _Discovery.FAILED:
             evaluation = self._evaluation(
                 problem, config, *_build_verdict(failed), log=log, stage_s={"building": seconds}
             )
+        if evaluation is not None:
+            evaluation = replace(evaluation, flags=advise(candidate.source, of_precision=config.precision))
         return BuildReport(
             evaluation,
             seconds,
@@ -295,8 +315,13 @@ class Engine:
                     # The judge frees the shared memory once nobody maps it, however this ended.
                     for ended in (run, baseline):
                         with contextlib.suppress(InfrastructureFault):
+                            ended.forkserver.begin_kill(ended.process)  # a context takes a while to go
+                    for ended in (run, baseline):
+                        with contextlib.suppress(InfrastructureFault):
                             ended.forkserver.kill(ended.process)
                     judge.clean_up()
+                if run.process.left:
+                    raise InfrastructureFault("something of the candidate survived its end")
                 killed_by_kernel = run.process.out_of_memory or _out_of_memory_kills() != kills_before
                 if status == signal.SIGKILL and not killed_by_kernel:
                     # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
@@ -304,7 +329,8 @@ class Engine:
                     raise InfrastructureFault("the candidate's process was killed from outside")
                 run.learn_builds()
                 outcome["stage_s"]["total"] = time.monotonic() - begin
-                return self._conclude(problem, config, run, outcome, status)
+                evaluation = self._conclude(problem, config, run, outcome, status)
+                return replace(evaluation, flags=advise(candidate.source, of_precision=config.precision))
 
     def _ensure_alive(self, *, judge: bool = True) -> None:
         """Start what is not running: at first, and after something of ours died.
@@ -346,6 +372,7 @@ class Engine:
         self._missing_layers = forkserver.try_on(spec)
         needed = [layer for layer in self._missing_layers if layer not in OPTIONAL]
         if self._require_sandbox and needed:
+            forkserver.close()  # or the next evaluation would take it as it is
             raise SandboxIncomplete(
                 "a complete sandbox is required, and the kernel refuses: "
                 + "; ".join(f"{layer} ({MEANING[layer]})" for layer in needed)
@@ -443,6 +470,7 @@ class Engine:
                 "module": "model" if reference else "candidate",
                 "class_name": "Model" if reference else "ModelNew",
                 "discover": discover,
+                "watched": not reference,
                 "environment": self._runner_environment(discover=discover),
             }
             process = forkserver.spawn(spec, [theirs.fileno(), build_end.fileno(), log.descriptor])
@@ -474,31 +502,29 @@ class Engine:
 
     def _await_discovery(
         self, run: _Run, config: EvalConfig, progress: Callable[[Progress], None], cancelled: Callable[[], bool]
-    ) -> bool:
-        """Wait until the runner says that it has imported the module, has failed to, or has ended.
-
-        Returns whether it took too long: ``load_s``, not counting what the builder takes.
-        """
+    ) -> _Discovery:
+        """Wait until the runner says that it has imported the module, has failed to, or has ended."""
         run.control.settimeout(_POLL_S)
-        received, waited_s, begin = 0, 0.0, time.monotonic()
-        while received < FRAME_BYTES:
+        data, waited_s, begin = b"", 0.0, time.monotonic()
+        while len(data) < FRAME_BYTES:
             if cancelled():
                 raise EvaluationCancelled
             try:
-                part = run.control.recv(FRAME_BYTES - received)
+                part = run.control.recv(FRAME_BYTES - len(data))
             except TimeoutError:
                 progress(Progress("building", f"{time.monotonic() - begin:.0f} s"))
                 if not run.builder.busy(run.build_session):
                     waited_s += _POLL_S
                 if waited_s > config.limits.load_s:
-                    return True
+                    return _Discovery.TIMED_OUT
                 continue
             except ConnectionError:
-                return False
+                return _Discovery.FAILED
             if not part:
-                return False
-            received += len(part)
-        return False
+                return _Discovery.FAILED
+            data += part
+        frame = Frame.decode(data)
+        return _Discovery.IMPORTED if frame is not None and frame.kind is FrameKind.READY else _Discovery.FAILED
 
     def _log_of(self, run: _Run, limit: int = 64 * 1024) -> str:
         """Compiler output, then what the candidate printed; each bounded."""

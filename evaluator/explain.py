@@ -16,9 +16,11 @@ _DEVICE_FAULTS: Final = {
     "misaligned address": "misaligned address",
     "unspecified launch failure": "unspecified launch failure",
     "illegal instruction": "illegal instruction",
-    "device-side assert": "device-side assert",
+    "device-side assert triggered": "device-side assert",
     "invalid configuration argument": "invalid launch configuration",
     "too many resources requested": "too many resources requested for launch",
+    "CUDA error: invalid argument": "invalid argument",
+    "operation not supported on global/shared address space": "invalid address space",
 }
 
 _HINTS: Final = (

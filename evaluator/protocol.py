@@ -57,11 +57,18 @@ _MAGIC: Final = b"kjf1"
 
 
 class CallMode(IntEnum):
-    """What the released call is. ``MESSAGE``: no call; read a message from the control socket."""
+    """What the released call is. ``MESSAGE``: no call; read a message from the control socket.
+
+    ``DELIVER``: copy what the call before has computed into the shared memory. It is a call of its own
+    because the inputs are taken away before it: nothing can be computed any more by then. ``AWAKE``: nothing
+    but the answer, once the runner is running.
+    """
 
     MESSAGE = 0
     FORWARD = 1
     BACKWARD = 2
+    DELIVER = 3
+    AWAKE = 4
 
 
 class FrameKind(IntEnum):

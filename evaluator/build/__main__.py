@@ -61,7 +61,7 @@ class _Session:
             for _ in range(_MAX_REQUESTS):
                 try:
                     message, descriptors = wire.receive(self._connection, _MAX_REQUEST_BYTES)
-                except (ValueError, TypeError, wire.MessageTooLarge):
+                except (ValueError, TypeError, RecursionError, wire.MessageTooLarge):
                     # What cannot be read cannot be answered in step either.
                     break
                 for descriptor in descriptors:

@@ -119,7 +119,7 @@ class Builder:
                 message = f"building extension {request.name!r} took longer than {timeout_s:.0f} s"
                 return BuildFailure(request.name, message, log, seconds, timed_out=True)
             header = foreign_header_missing(log, folder)
-            if header is not None:
+            if header is not None and not request.renames_lines:
                 message = f"this machine's toolkit lacks {header}, which a header of torch or CUDA includes"
                 return BuildFailure(request.name, message, log, seconds, toolchain_missing=True)
             error = first_error(log, folder) or report.get("message") or f"the compiler ended with {status}"

@@ -42,6 +42,8 @@ def main(library_fd: int) -> None:
     os.environ |= {"HOME": str(directory), "TMPDIR": str(directory)}
     uses_cuda = request.pop("uses_cuda")
     files = request.pop("files")
+    for name, text in request.pop("headers"):
+        (directory / name).write_text(text)
     can_link = not uses_cuda or torch.version.cuda is not None
     torch_extension._import_module_from_library = lambda *_args: None
     torch_extension.remove_extension_h_precompiler_headers = lambda: None

@@ -13,6 +13,7 @@ __all__ = ["BuildRequest", "InvalidRequest"]
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
+_LINE_DIRECTIVE: Final = re.compile(r"^[ \t]*(#|%:|\?\?=)\s*(line\b|\d)", re.MULTILINE)
 _LISTS: Final = (
     "cpp_sources",
     "cuda_sources",
@@ -31,12 +32,16 @@ class InvalidRequest(ValueError):
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """One call of ``load_inline`` (``files`` empty) or ``load`` (``files``: name to content)."""
+    """One call of ``load_inline`` (``files`` empty) or ``load`` (``files``: name to content).
+
+    ``headers``, by name, lie beside the sources.
+    """
 
     name: str
     cpp_sources: tuple[str, ...] = ()
     cuda_sources: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
     functions: tuple[tuple[str, str], ...] | None = None
     extra_cflags: tuple[str, ...] = ()
     extra_cuda_cflags: tuple[str, ...] = ()
@@ -62,10 +67,11 @@ class BuildRequest:
             name=name,
             functions=_functions(data.get("functions")),
             files=_files(data.get("files")),
+            headers=_files(data.get("headers")),
             with_cuda=with_cuda,
             **fields,
         )
-        if sum(len(text) for text in (*request.cpp_sources, *request.cuda_sources)) > _MAX_BYTES:
+        if sum(map(len, request.texts)) > _MAX_BYTES:
             raise InvalidRequest(f"more than {_MAX_BYTES} characters of source")
         return request
 
@@ -75,6 +81,16 @@ class BuildRequest:
         if self.with_cuda is not None:
             return self.with_cuda
         return bool(self.cuda_sources) or any(name.endswith((".cu", ".cuh")) for name, _ in self.files)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every source and header."""
+        return (*self.cpp_sources, *self.cuda_sources, *(text for _, text in (*self.files, *self.headers)))
+
+    @property
+    def renames_lines(self) -> bool:
+        """Whether a source says of itself which file it is: a compiler's message cannot be taken at its word then."""
+        return any(_LINE_DIRECTIVE.search(text.replace("\\\n", "")) for text in self.texts)
 
     def key(self, toolchain: Mapping[str, Any]) -> str:
         """The content address of what this request builds with ``toolchain``: 64 hex digits."""

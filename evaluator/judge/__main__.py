@@ -71,8 +71,7 @@ def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any]
         wire.send(supervisor, {"event": "fault", "message": traceback.format_exc()})
     # Runners map the shared memory: it is freed when the supervisor says that they are gone.
     wire.receive(supervisor)
-    session.close()
-    wire.send(supervisor, {"event": "clean"})
+    wire.send(supervisor, {"event": "clean", "left": session.close()})
 
 
 def _config(data: dict[str, Any]) -> EvalConfig:

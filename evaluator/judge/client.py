@@ -108,16 +108,23 @@ class JudgeProcess:
                 raise InfrastructureFault(f"the judge failed: {message['message']}")
 
     def clean_up(self) -> None:
-        """Have the shared memory freed. A judge that cannot is ended; the next evaluation starts a new one."""
+        """Have the shared memory freed. A judge that cannot is ended; the next evaluation starts a new one.
+
+        Raises ``InfrastructureFault`` where something of the evaluation is still on the device.
+        """
         if self._connection is None or not self.alive:
             return
         try:
             wire.send(self._connection, {"op": "clean_up"})
             deadline = time.monotonic() + _CLEAN_S
-            while self._receive(deadline)["event"] != "clean":
+            while (message := self._receive(deadline))["event"] != "clean":
                 pass
         except (wire.ConnectionClosed, InfrastructureFault):
             self.close()
+            return
+        if message["left"]:
+            self.close()
+            raise InfrastructureFault(f"after an evaluation the device is not as it was before: {message['left']}")
 
     def close(self) -> None:
         """End the process. Idempotent."""

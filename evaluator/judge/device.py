@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import os
 import platform
 import secrets
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +20,15 @@ __all__ = ["CpuDevice", "CudaDevice", "Device", "open_device"]
 
 _CPU_FLUSH_BYTES: Final = 64 * 2**20
 _CONTEXT_BYTES: Final = 600 * 2**20
+_COPY_BYTES: Final = 512 * 2**20
+_COPIES: Final = 10
+# How much faster than the fastest copy seen a candidate may be before it is impossible.
+_CUDA_HEADROOM: Final = 1.2
+_CPU_HEADROOM: Final = 4.0
+_CALM_PROBES: Final = 200
+_PROBES: Final = 3
+_PROBE_ROUNDS: Final = 3
+_QUIET_SLACK_MS: Final = 0.05
 
 
 class Device(ABC):
@@ -35,6 +47,9 @@ class Device(ABC):
         """Threads that torch may use in a runner: every core that this process may run on."""
         return len(os.sched_getaffinity(0))
 
+    outlives_processes: bool
+    """Whether work can go on here while the processes that asked for it are stopped."""
+
     @abstractmethod
     def synchronize(self) -> None:
         """Wait until everything that the judge has asked of the device is done."""
@@ -44,12 +59,28 @@ class Device(ABC):
         """Push everything out of the last-level cache, so that every call starts cold."""
 
     @abstractmethod
+    def probe(self) -> None:
+        """Keep the device busy for a moment in a way that takes longer when somebody else works on it."""
+
+    @abstractmethod
+    def is_quiet(self) -> bool:
+        """Whether nothing but the judge works on the device right now."""
+
+    @abstractmethod
+    def floor_ms(self, byte_count: int) -> float:
+        """The least time in which this device can move so many bytes, from what it has been seen to do at its best."""
+
+    @abstractmethod
     def total_bytes(self) -> int:
         """Memory of the device."""
 
     @abstractmethod
     def free_bytes(self) -> int:
         """Memory that can still be allocated."""
+
+    @abstractmethod
+    def foreign_bytes(self) -> int:
+        """Memory in use that is not the judge's allocator's."""
 
     @abstractmethod
     def release_cache(self) -> None:
@@ -69,14 +100,27 @@ class CpuDevice(Device):
 
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")
+        self.outlives_processes = False
         # A spinning judge would take a core from what it measures.
         self.spin_s = 0.0
         self.slice_elements = 2**23
         self.context_bytes = 300 * 2**20
         self._flush = torch.zeros(_CPU_FLUSH_BYTES // 4, dtype=torch.int32)
+        # Within the caches, so that no machine's memory is faster.
+        self._bytes_per_ms = _copy_rate(torch.empty(2**19), torch.empty(2**19), lambda: None)
 
     def synchronize(self) -> None:
         pass
+
+    def probe(self) -> None:
+        pass
+
+    def is_quiet(self) -> bool:
+        # Nothing outlives the stopping of processes on a CPU, and the machine may be somebody else's as well.
+        return True
+
+    def floor_ms(self, byte_count: int) -> float:
+        return byte_count / (_CPU_HEADROOM * self._bytes_per_ms)
 
     def flush_cache(self) -> None:
         self._flush.add_(1)
@@ -86,6 +130,9 @@ class CpuDevice(Device):
 
     def free_bytes(self) -> int:
         return _meminfo()["MemAvailable"]
+
+    def foreign_bytes(self) -> int:
+        return self.total_bytes() - self.free_bytes()
 
     def release_cache(self) -> None:
         pass
@@ -104,6 +151,7 @@ class CudaDevice(Device):
 
     def __init__(self) -> None:
         self.torch_device = torch.device("cuda", 0)
+        self.outlives_processes = True
         self.spin_s = 0.5
         self.slice_elements = 2**25
         self.context_bytes = _CONTEXT_BYTES
@@ -111,18 +159,58 @@ class CudaDevice(Device):
         l2_bytes = int(getattr(properties, "L2_cache_size", 64 * 2**20))
         self._flush = torch.zeros(2 * l2_bytes // 4, dtype=torch.int32, device=self.torch_device)
         self._properties = properties
+        self._l2_bytes = l2_bytes
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._mark = torch.zeros(1, dtype=torch.int32, device=self.torch_device)
+        self._bytes_per_ms = self._measure_copies()
+        calm = sorted(self._probe_ms() for _ in range(_CALM_PROBES))
+        # Another context's kernel makes the judge's wait for its time slice, which is some hundred microseconds
+        # or more; the slowest of many probes on an idle device is an interrupt of the processor's.
+        self._quiet_ms = 2 * calm[-1 - _CALM_PROBES // 20] + _QUIET_SLACK_MS
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
     def flush_cache(self) -> None:
+        # Lines that some context has had set aside would survive the flush.
+        self._driver.cuCtxResetPersistingL2Cache()
         self._flush.add_(1)
+
+    def probe(self) -> None:
+        # Each waits for the one before: a context that has the device in between is noticed.
+        for _ in range(_PROBES):
+            self._probe_ms()
+
+    def is_quiet(self) -> bool:
+        return min(max(self._probe_ms() for _ in range(_PROBES)) for _ in range(_PROBE_ROUNDS)) <= self._quiet_ms
+
+    def floor_ms(self, byte_count: int) -> float:
+        # What the last-level cache can hold need not have come from memory, or reached it yet.
+        return max(0, byte_count - self._l2_bytes) / (_CUDA_HEADROOM * self._bytes_per_ms)
+
+    def _probe_ms(self) -> float:
+        """How long a kernel takes that has nothing to do."""
+        begin = time.perf_counter()
+        self._mark.add_(1)
+        torch.cuda.synchronize(self.torch_device)
+        return 1000 * (time.perf_counter() - begin)
+
+    def _measure_copies(self) -> float:
+        elements = _COPY_BYTES // 4
+        source, target = (torch.zeros(elements, dtype=torch.int32, device=self.torch_device) for _ in range(2))
+        rate = _copy_rate(source, target, self.synchronize)
+        del source, target
+        torch.cuda.empty_cache()
+        return rate
 
     def total_bytes(self) -> int:
         return int(torch.cuda.mem_get_info(self.torch_device)[1])
 
     def free_bytes(self) -> int:
         return int(torch.cuda.mem_get_info(self.torch_device)[0])
+
+    def foreign_bytes(self) -> int:
+        return self.total_bytes() - self.free_bytes() - torch.cuda.memory_reserved(self.torch_device)
 
     def release_cache(self) -> None:
         torch.cuda.empty_cache()
@@ -138,6 +226,18 @@ class CudaDevice(Device):
             "cuda": torch.version.cuda,
             "driver": _driver_version(),
         }
+
+
+def _copy_rate(source: torch.Tensor, target: torch.Tensor, synchronize: Callable[[], None]) -> float:
+    """Bytes read and written per millisecond by the fastest of a few copies."""
+    best = math.inf
+    for _ in range(_COPIES):
+        synchronize()
+        begin = time.perf_counter()
+        target.copy_(source)
+        synchronize()
+        best = min(best, time.perf_counter() - begin)
+    return 2 * source.numel() * source.element_size() / (1000 * best)
 
 
 def open_device(kind: str) -> Device:

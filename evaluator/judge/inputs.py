@@ -7,32 +7,45 @@ exist only in the judge.
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
+
+from evaluator.memory import TensorSpec
 
 __all__ = ["InputSource", "Variant", "fill_random"]
 
 _PIECE: Final = 2**25
 _WIDE_BITS: Final = 10
 _PLANT_EVERY: Final = 64
+_STRETCHES: Final = 32
 
 
 class Variant(StrEnum):
-    """Kinds of inputs. All but the first are drawn by the judge, scaled like the problem's own."""
+    """Kinds of inputs. All but the first are drawn by the judge, scaled like the problem's own.
+
+    ``MIXED``: as written in some places and sign-mixed in the others, so that no shortcut for inputs of the one
+    kind (ReLU of nothing but positive numbers) serves for a whole tensor.
+    """
 
     AS_WRITTEN = "as written"
+    MIXED = "mixed"
     SIGNED = "sign-mixed"
     WIDE = "wide-ranged"
     SPECIAL = "special values"
     STRUCTURED = "structured"
 
 
+_AS_DRAWN: Final = (Variant.AS_WRITTEN, Variant.MIXED)
+
+
 class InputSource:
-    """Draws inputs of one problem at one size into given tensors."""
+    """Draws inputs of one problem at one size."""
 
     def __init__(self, get_inputs: Callable[[], Sequence[Any]], device: torch.device, *, variants: bool) -> None:
         self._get_inputs = get_inputs
@@ -43,37 +56,44 @@ class InputSource:
     def available(self, variant: Variant) -> bool:
         return self._variants or variant is Variant.AS_WRITTEN
 
-    def draw(self) -> list[Any]:
+    def draw(self, seed: int) -> list[Any]:
         """What ``get_inputs`` returns, made on the device; tensors made elsewhere are moved."""
-        torch.manual_seed(secrets.randbits(63))
+        torch.manual_seed(seed)
         with torch.device(self._device):
             values = self._get_inputs()
         return [value.to(self._device) if isinstance(value, torch.Tensor) else value for value in values]
 
-    def fill(self, targets: Sequence[torch.Tensor], variant: Variant, *, avoid_zero: bool) -> None:
-        """Write new values into ``targets`` (the tensor inputs, in order).
+    def make(self, specs: Sequence[TensorSpec], variant: Variant, seed: int, *, avoid_zero: bool) -> list[torch.Tensor]:
+        """Values for the tensor inputs, in order: contiguous, and in memory that nobody else sees.
 
+        ``seed`` (secret, 63 bits) decides them: with it, they can be made once more.
         ``avoid_zero`` replaces exact zeros by the smallest normal number: where a derivative jumps at
         zero (ReLU), both one-sided derivatives are right, and no candidate should fail for its choice.
         """
-        drawn = variant is Variant.AS_WRITTEN or not all(target.is_floating_point() for target in targets)
-        if drawn or self._scales is None:
-            tensors = [value for value in self.draw() if isinstance(value, torch.Tensor)]
+        stream = random.Random(seed)  # noqa: S311 - it only spreads a secret seed
+        made: list[torch.Tensor] | None = None
+        if (
+            variant in _AS_DRAWN
+            or self._scales is None
+            or not all(spec.torch_dtype.is_floating_point for spec in specs)
+        ):
+            drawn = [value for value in self.draw(stream.getrandbits(63)) if isinstance(value, torch.Tensor)]
+            made = [value.to(spec.torch_dtype).contiguous().detach() for value, spec in zip(drawn, specs, strict=True)]
             if self._scales is None:
-                self._scales = [_root_mean_square(tensor) for tensor in tensors]
-            for target, tensor in zip(targets, tensors, strict=True):
-                target.copy_(tensor)
-            del tensors
-        if variant is not Variant.AS_WRITTEN:
-            for target, scale in zip(targets, self._scales, strict=True):
-                if target.is_floating_point():
-                    _fill_variant(target, variant, scale)
-        if avoid_zero:
-            for target in targets:
-                if target.is_floating_point():
-                    tiny = torch.finfo(target.dtype).tiny
-                    for piece in _pieces(target):
+                self._scales = [_root_mean_square(tensor) for tensor in made]
+        if made is None:
+            made = [torch.empty(spec.shape, dtype=spec.torch_dtype, device=self._device) for spec in specs]
+        for tensor, scale in zip(made, self._scales, strict=True):
+            if tensor.is_floating_point():
+                if variant is Variant.MIXED:
+                    _mix(tensor, scale, stream)
+                elif variant is not Variant.AS_WRITTEN:
+                    _fill_variant(tensor, variant, scale, stream)
+                if avoid_zero:
+                    tiny = torch.finfo(tensor.dtype).tiny
+                    for piece in _pieces(tensor):
                         piece.masked_fill_(piece == 0, tiny)
+        return made
 
 
 def fill_random(target: torch.Tensor) -> None:
@@ -83,9 +103,19 @@ def fill_random(target: torch.Tensor) -> None:
         piece.normal_(generator=generator)
 
 
-def _fill_variant(target: torch.Tensor, variant: Variant, scale: float) -> None:
-    generator = torch.Generator(target.device).manual_seed(secrets.randbits(63))
-    start = secrets.randbelow(2**20)
+def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:
+    """Make every other stretch of ``target`` sign-mixed; the stretches' bounds are random."""
+    generator = torch.Generator(target.device).manual_seed(stream.getrandbits(63))
+    flat = target.view(-1)
+    bounds = sorted({0, flat.numel(), *(stream.randrange(flat.numel() + 1) for _ in range(_STRETCHES))})
+    for start, end in list(pairwise(bounds))[stream.randrange(2) :: 2]:
+        for piece in flat[start:end].split(_PIECE):  # type: ignore[no-untyped-call]
+            piece.normal_(generator=generator).mul_(scale)
+
+
+def _fill_variant(target: torch.Tensor, variant: Variant, scale: float, stream: random.Random) -> None:
+    generator = torch.Generator(target.device).manual_seed(stream.getrandbits(63))
+    start = stream.randrange(2**20)
     for piece in _pieces(target):
         if variant is Variant.WIDE:
             piece.uniform_(-1.0, 1.0, generator=generator)
@@ -112,7 +142,10 @@ def _plant(piece: torch.Tensor, scale: float, generator: torch.Generator) -> Non
         device=piece.device,
     )
     count = max(1, piece.numel() // _PLANT_EVERY)
-    places = torch.randint(piece.numel(), (count,), generator=generator, device=piece.device)
+    # One in each stretch, none twice: which of two values wins would differ from one time to the next.
+    places = torch.randint(_PLANT_EVERY, (count,), generator=generator, device=piece.device)
+    places += torch.arange(count, device=piece.device) * _PLANT_EVERY
+    places %= piece.numel()
     which = torch.randint(len(values), (count,), generator=generator, device=piece.device)
     piece[places] = values[which]
 

@@ -7,7 +7,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,16 @@ __all__ = ["RunnerFailed", "RunnerGone", "RunnerLink", "RunnerTimeout", "TimedCa
 
 
 _SEND_S: Final = 30.0
+_WORDS: Final = {
+    CallMode.FORWARD: "forward",
+    CallMode.BACKWARD: "forward and backward",
+    CallMode.DELIVER: "copying the outputs",
+    CallMode.AWAKE: "answering",
+}
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class RunnerFailed(Exception):
@@ -44,8 +54,10 @@ class TimedCall:
 
     outer_ms: float
     report: CallReport
-    commit_ms: float = 0.0
-    """How long the judge took, after "done", to fingerprint what was delivered."""
+    delivery_ms: float = 0.0
+    """The judge's clock around the copying of what was computed."""
+    prelude_ms: float = 0.0
+    """How long the judge's last steps on the device took, with every process stopped."""
 
 
 class RunnerLink:
@@ -56,6 +68,8 @@ class RunnerLink:
         self._spin_s = spin_s
         self._doorbell, self._descriptors = Doorbell.create(spin_s)
         self._sequence = 0
+        self.constructed = False
+        """Whether the runner has its model and the shared memory."""
 
     def await_ready(self, timeout_s: float, what: str) -> None:
         """Wait for a ready frame. Raises ``RunnerFailed``, ``RunnerGone`` or ``RunnerTimeout``."""
@@ -72,6 +86,7 @@ class RunnerLink:
             os.close(descriptor)
         self._descriptors = []
         self.await_ready(timeout_s, "constructing ModelNew")
+        self.constructed = True
 
     def command(self, message: Mapping[str, Any], timeout_s: float) -> None:
         """Have something done between two calls."""
@@ -80,20 +95,34 @@ class RunnerLink:
         self._doorbell.release(self._sequence, CallMode.MESSAGE)
         self.await_ready(timeout_s, str(message["op"]))
 
-    def call(self, mode: CallMode, timeout_s: float) -> TimedCall:
-        """Release one call and wait until the runner says that it is done."""
+    def call(
+        self,
+        mode: CallMode,
+        timeout_s: float,
+        *,
+        before: Callable[[], None] = _nothing,
+        wake: Callable[[], None] = _nothing,
+        settle: Callable[[], None] = _nothing,
+    ) -> TimedCall:
+        """Release one call and wait until the runner says that it is done.
+
+        The judge's clock runs from before ``before``, which comes before the release, until ``settle`` has
+        ended: what that reads must be there by then. ``wake`` follows the release.
+        """
         self._sequence += 1
-        what = "forward" if mode is CallMode.FORWARD else "forward and backward"
         begin_ns = time.perf_counter_ns()
+        before()
         self._doorbell.release(self._sequence, mode)
+        wake()
         try:
             done = self._doorbell.await_done(self._sequence, time.monotonic() + timeout_s, self._control.fileno())
         except TimeoutError:
-            raise RunnerTimeout(f"{what} took longer than {timeout_s:.0f} s") from None
-        outer_ms = (time.perf_counter_ns() - begin_ns) / 1e6
+            raise RunnerTimeout(f"{_WORDS[mode]} took longer than {timeout_s:.0f} s") from None
         if not done:
-            self.await_ready(timeout_s, what)
+            self.await_ready(timeout_s, _WORDS[mode])
             raise RunnerGone
+        settle()
+        outer_ms = (time.perf_counter_ns() - begin_ns) / 1e6
         return TimedCall(outer_ms, self._doorbell.report())
 
     def weight_report(self) -> WeightReport:

@@ -8,6 +8,7 @@ timed and not verified.
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from evaluator.config import EvalConfig
-from evaluator.errors import InfrastructureFault, ProblemError
+from evaluator.errors import DoesNotFit, InfrastructureFault, ProblemError
 from evaluator.evaluation import (
     ErrorFigures,
     Gradients,
@@ -48,11 +49,24 @@ _TRIALS: Final = (
     Variant.STRUCTURED,
 )
 _GRADIENT_TRIALS: Final = (Variant.SIGNED, Variant.AS_WRITTEN, Variant.WIDE)
-_SAMPLES: Final = (Variant.AS_WRITTEN, Variant.SIGNED)
 _CHECK_EVERY: Final = 5
+_TRACKS: Final = {CallMode.FORWARD: "inference", CallMode.BACKWARD: "training"}
 _COMMAND_S: Final = 60.0
-_SLACK_MS: Final = {"cpu": 1.0, "cuda": 0.1}
-_SLACK_SHARE: Final = {"cpu": 0.1, "cuda": 0.02}
+_CLEAN_S: Final = 10.0
+_CLEAN_POLL_S: Final = 0.02
+_LEFT_BYTES: Final = 2**30
+_CALM_CALLS: Final = 3
+_KEPT_BYTES: Final = 2**30
+_MOST_DECOYS: Final = 2
+_MOST_DISTURBED: Final = 10
+_MOST_DISTURBED_SHARE: Final = 0.3
+_SLOWER_BASELINE: Final = 1.25
+_DISTURBED_SHARE: Final = 1.05
+_DISTURBED_MS: Final = 0.03
+_SLACK_MS: Final = 1.0
+_SLACK_SHARE: Final = 0.1
+_CALM_SLACK_MS: Final = 0.1
+_CALM_SLACK_SHARE: Final = 0.02
 _NOISE_FACTOR: Final = 4.0
 _FLOOR_MS: Final = {"cpu": 0.1, "cuda": 0.02}
 _RAN_S: Final = 0.1
@@ -92,6 +106,20 @@ class Outcome:
     stage_s: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass
+class _Inputs:
+    """What decides the inputs of one call; ``kept`` are the values themselves, where they are small enough."""
+
+    variant: Variant
+    seed: int
+    avoid_zero: bool
+    kept: list[torch.Tensor] | None = None
+
+
+class _NotRepeatable(Exception):
+    """The same seed did not make the same inputs."""
+
+
 class _Concluded(Exception):
     """The verdict stands; ``Session.outcome`` has it."""
 
@@ -126,12 +154,18 @@ class Session:
         self._blocks: dict[str, Block] = {}
         self._deadline = time.monotonic() + config.limits.total_s
         self._used_before = device.total_bytes() - device.free_bytes()
+        self._foreign_before = device.foreign_bytes()
         self._peak_bytes = 0
         self._runner_peak = 0
         self._gradients_required = (
             problem.gradient_policy == "require" if config.require_gradients is None else config.require_gradients
         )
         self._training = True
+        self._calm_overhead_ms: dict[str, float] = {}
+        self._calm_baseline_ms: dict[str, float] = {}
+        self._calm_prelude_ms: dict[str, float] = {}
+        self._preludes = self._disturbed = 0
+        self._kept_bytes: float = _KEPT_BYTES
         self._max_abs: float | None = None
         self._max_rel: float | None = None
         self._reference_max_rel: float | None = None
@@ -140,8 +174,11 @@ class Session:
     def run(self) -> Outcome:
         """Carry the evaluation out. Raises ``DoesNotFit`` and ``ProblemError``; both are not the candidate's."""
         try:
+            # Until everything is allocated, the candidate must not take what it needs, or be in the figures.
+            self._candidate.enclosure.freeze()
             with self._stage("preparing"):
                 self._prepare()
+            self._candidate.enclosure.thaw()
             self._run_stages()
         except _Concluded:
             pass
@@ -151,23 +188,41 @@ class Session:
             self._note_verdict(Verdict.TIMEOUT, str(error))
         except Violation as error:
             self._note_verdict(Verdict.REJECTED, str(error))
+        except torch.OutOfMemoryError as error:
+            self._blame_for_memory(str(error))
         except RunnerGone:
             self.outcome.verdict = None
         self._finish()
         return self.outcome
 
-    def close(self) -> None:
-        """Free everything. Call it when the runners are gone: they map the same memory."""
+    def close(self) -> str:
+        """Free everything, and say what is left behind all the same. Call it when the runners are gone: they map
+        the same memory."""
         for block in self._blocks.values():
             block.close()
         self._blocks = {}
         self._candidate.link.close()
         self._baseline.link.close()
         self._device.release_cache()
+        return self._left_behind()
+
+    def _left_behind(self) -> str:
+        """What is not as it was before, although the runners are gone; empty where nothing is."""
+        if not self._device.outlives_processes:
+            return ""
+        deadline = time.monotonic() + _CLEAN_S
+        while True:
+            used = self._device.foreign_bytes() - self._foreign_before
+            if used <= _LEFT_BYTES and self._device.is_quiet():
+                return ""
+            if time.monotonic() > deadline:
+                return f"{used / 2**30:.1f} GiB of device memory more than before are in use, or the device is busy"
+            time.sleep(_CLEAN_POLL_S)
 
     def _prepare(self) -> None:
         """Find out whether it fits, then allocate. Nothing is asked of the candidate before this is done."""
         problem, config, device = self._problem, self._config, self._device
+        self._require_quiet()
         self._reference = Reference(problem, config.size, config.precision, device)
         signature = self._reference.signature
         self._training = problem.gradient_policy != "none" and signature.differentiable
@@ -186,6 +241,7 @@ class Session:
         self._source = InputSource(
             self._reference.get_inputs, device.torch_device, variants=problem.input_domain == "real"
         )
+        self._sampled = Variant.MIXED if self._source.available(Variant.MIXED) else Variant.AS_WRITTEN
         self._verifier = Verifier(
             self._reference,
             self._blocks,
@@ -199,16 +255,24 @@ class Session:
             self.outcome.gradients = Gradients.NOT_CHECKED
         self.outcome.details["memory_plan"] = plan.describe()
 
+    def _require_quiet(self) -> None:
+        """Nobody else may be at work on the device, or no figure of this evaluation would be worth anything."""
+        deadline = time.monotonic() + _CLEAN_S
+        while not self._device.is_quiet():
+            if time.monotonic() > deadline:
+                raise InfrastructureFault("the device is busy with something that is not part of this evaluation")
+            time.sleep(_CLEAN_POLL_S)
+
     def _run_stages(self) -> None:
         limits, sampling = self._config.limits, self._config.sampling
         with self._stage("loading"):
             self._candidate.link.await_ready(limits.load_s + limits.build_s, "importing the module")
             with self._ours("the reference does not import"):
                 self._baseline.link.await_ready(limits.load_s, "importing the reference")
+        self._candidate.enclosure.freeze()
         with self._stage("constructing"):
             self._construct()
         self._candidate.enclosure.freeze()
-        self._baseline.enclosure.freeze()
         with self._stage("verifying"):
             self._verify(sampling.trials, sampling.gradient_trials)
         with self._stage("sampling"):
@@ -232,10 +296,24 @@ class Session:
             "weight_names": [name for name, _ in self._reference.signature.weights],
         }
         self._weight_names = message["weight_names"]
-        construct_s = self._config.limits.construct_s + self._config.limits.build_s
-        self._candidate.link.construct(message, self._blocks, construct_s)
+        # The baseline first: what the candidate does with the shared memory does not exist yet.
         with self._ours("the reference does not construct"):
             self._baseline.link.construct(message, self._blocks, self._config.limits.construct_s)
+        self._baseline.enclosure.freeze()
+        self._calibrate()
+        self._candidate.enclosure.thaw()
+        construct_s = self._config.limits.construct_s + self._config.limits.build_s
+        self._candidate.link.construct(message, self._blocks, construct_s)
+
+    def _calibrate(self) -> None:
+        """What lies between the two clocks while only the baseline has the shared memory."""
+        for mode in (CallMode.FORWARD, CallMode.BACKWARD) if self._training else (CallMode.FORWARD,):
+            self._baseline_call(mode, Variant.AS_WRITTEN)
+            calls = [self._baseline_call(mode, Variant.AS_WRITTEN) for _ in range(_CALM_CALLS)]
+            self._calm_overhead_ms[_TRACKS[mode]] = max(_differences(_outer(calls), _device(calls)))
+            self._calm_baseline_ms[_TRACKS[mode]] = median_ms(_device(calls))
+            if self._device.outlives_processes:
+                self._calm_prelude_ms[_TRACKS[mode]] = median_ms([call.prelude_ms for call in calls])
 
     def _verify(self, trials: int, gradient_trials: int) -> None:
         """Forward trials, then gradient trials; sets the gradient result, concludes where something is wrong."""
@@ -291,7 +369,7 @@ class Session:
     def _sample_track(self, mode: CallMode) -> None:
         """Paired samples until the interval is narrow enough or a cap is reached; records the track's figures."""
         sampling = self._config.sampling
-        track = "inference" if mode is CallMode.FORWARD else "training"
+        track = _TRACKS[mode]
         self._release_both()
         candidate: list[TimedCall] = []
         baseline: list[TimedCall] = []
@@ -301,10 +379,7 @@ class Session:
         self._warm_up(mode)
         while len(candidate) < sampling.max_samples:
             number = len(candidate)
-            variant = _SAMPLES[number // 2 % len(_SAMPLES)]
-            ours, theirs = self._sample_pair(
-                mode, variant if self._source.available(variant) else Variant.AS_WRITTEN, number
-            )
+            ours, theirs = self._sample_pair(mode, self._sampled, number)
             candidate.append(ours)
             baseline.append(theirs)
             order.append("candidate first" if number % 2 == 0 else "baseline first")
@@ -327,7 +402,7 @@ class Session:
         autotuners and clocks settle."""
         before: tuple[float, float] | None = None
         for number in range(_WARM_UP_PAIRS):
-            now = tuple(call.report.device_ms for call in self._sample_pair(mode, Variant.AS_WRITTEN, number))
+            now = tuple(call.report.device_ms for call in self._sample_pair(mode, self._sampled, number))
             if before is not None and all(
                 abs(new - old) <= _SETTLED * old for new, old in zip(now, before, strict=True)
             ):
@@ -379,6 +454,17 @@ class Session:
         return call, findings
 
     def _call(self, side: Side, mode: CallMode, variant: Variant, timeout_s: float) -> tuple[TimedCall, Commitment]:
+        """One call of either side, and what the judge keeps of it."""
+        try:
+            return self._call_once(side, mode, variant, timeout_s)
+        except _NotRepeatable:
+            # get_inputs has another source of randomness than torch: from now on its inputs are kept.
+            self._kept_bytes = math.inf
+            return self._call_once(side, mode, variant, timeout_s)
+
+    def _call_once(
+        self, side: Side, mode: CallMode, variant: Variant, timeout_s: float
+    ) -> tuple[TimedCall, Commitment]:
         """One call of either side, and fingerprints of what it was given and of what it delivered.
 
         Everything here is the same for both sides, needed or not. Leaving the fingerprints out for the
@@ -386,25 +472,108 @@ class Session:
         The side's processes run only from the release to "done"; otherwise they are stopped.
         """
         self._take_memory(side, self._baseline if side is self._candidate else self._candidate)
-        self._source.fill(self._blocks["inputs"].tensors, variant, avoid_zero=mode is CallMode.BACKWARD)
-        given, delivered = ["inputs"], ["outputs"]
+        delivered = ["outputs"]
         if mode is CallMode.BACKWARD:
-            for tensor in self._blocks["upstream"].tensors:
-                fill_random(tensor)
-            given.append("upstream")
             delivered += ["input_gradients", "weight_gradients"]
+        commitment = self._verifier.prepare(["inputs", *delivered])
+        inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
+        given = self._make_inputs(inputs)
+        if self._blocks["inputs"].layout.size_bytes <= self._kept_bytes:
+            inputs.kept = given
+        self._verifier.commit(commitment, "inputs", given)
+        if mode is CallMode.BACKWARD:
+            upstream = self._blocks["upstream"].tensors
+            for tensor in upstream:
+                fill_random(tensor)
+            self._verifier.commit(commitment, "upstream", upstream)
         for name in delivered:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.
-            self._blocks[name].memory.view(torch.int64).fill_(secrets.randbits(63))
-        commitment = self._verifier.commit(given)
-        self._device.flush_cache()
+            self._poison(name)
+        prelude_ms = self._await_calm(_TRACKS[mode])
+
+        def show() -> None:
+            for target, tensor in zip(self._blocks["inputs"].tensors, given, strict=True):
+                target.copy_(tensor)
+            self._device.flush_cache()
+            self._device.synchronize()
+
+        def take_back() -> None:
+            # What is not computed by now never can be: the inputs are gone.
+            self._verifier.pick(commitment, ["inputs"])
+            self._poison("inputs")
+            self._device.synchronize()
+
+        def settle() -> None:
+            self._verifier.pick(commitment, delivered)
+            self._device.synchronize()
+
+        try:
+            if self._device.outlives_processes:
+                # Waking takes a millisecond, so it comes first; the inputs come within the clock. On a device that
+                # works for one process at a time, nothing can be gained by beginning while they are written.
+                self._wake(side)
+                side.link.call(CallMode.AWAKE, self._config.limits.call_s)
+                call = side.link.call(mode, timeout_s, before=show, settle=take_back)
+            else:
+                # Other processors could begin while the inputs are written, so that comes before anybody is woken.
+                show()
+                call = side.link.call(mode, timeout_s, wake=lambda: self._wake(side), settle=take_back)
+            if inputs.kept is None:
+                given.clear()
+            delivery = side.link.call(CallMode.DELIVER, self._config.limits.call_s, settle=settle)
+        finally:
+            side.enclosure.freeze()
+        self._restore_inputs(commitment, inputs)
+        for name in delivered:
+            self._verifier.commit(commitment, name, self._blocks[name].tensors)
         self._device.synchronize()
-        with self._awake(side):
-            call = side.link.call(mode, timeout_s)
-        begin = time.perf_counter()
-        commitment |= self._verifier.commit(delivered)
-        self._device.synchronize()
-        return replace(call, commit_ms=1000 * (time.perf_counter() - begin)), commitment
+        return replace(call, delivery_ms=delivery.outer_ms, prelude_ms=prelude_ms), commitment
+
+    def _poison(self, name: str) -> None:
+        self._blocks[name].memory.view(torch.int64).fill_(secrets.randbits(63))
+
+    def _await_calm(self, track: str) -> float:
+        """With every process stopped, write to all that the runners share and work for a moment.
+
+        Returns how long that took, in milliseconds. It is the same in each call, so work that the candidate
+        has left on the device, or set up to begin when something is written, shows as a delay.
+        """
+        if not self._device.outlives_processes:
+            return 0.0
+        calm_ms = self._calm_prelude_ms.get(track)
+        while True:
+            for _ in range(1 + secrets.randbelow(_MOST_DECOYS)):
+                self._device.synchronize()
+                begin = time.perf_counter()
+                self._poison("inputs")
+                self._device.flush_cache()
+                self._device.probe()
+                prelude_ms = 1000 * (time.perf_counter() - begin)
+                self._preludes += 1
+                self._disturbed += calm_ms is not None and prelude_ms > _DISTURBED_SHARE * calm_ms + _DISTURBED_MS
+            if calm_ms is None or prelude_ms <= _DISTURBED_SHARE * calm_ms + _DISTURBED_MS:
+                return prelude_ms
+            if self._disturbed > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self._preludes:
+                raise Violation(
+                    f"the device was busy while every process was stopped: {self._disturbed} of {self._preludes} times "
+                    f"the judge's own steps took longer than before the candidate was constructed, at last "
+                    f"{prelude_ms:.3f} instead of {calm_ms:.3f} ms"
+                )
+
+    def _restore_inputs(self, commitment: Commitment, inputs: _Inputs) -> None:
+        """Write what the runner was given once more, for the comparison."""
+        again = inputs.kept or self._make_inputs(inputs)
+        for target, tensor in zip(self._blocks["inputs"].tensors, again, strict=True):
+            target.copy_(tensor)
+        if inputs.kept is None:
+            made = Commitment()
+            self._verifier.commit(made, "inputs", again)
+            if any(commitment.fingerprints[place] != value for place, value in made.fingerprints.items()):
+                raise _NotRepeatable
+
+    def _make_inputs(self, inputs: _Inputs) -> list[torch.Tensor]:
+        specs = self._reference.signature.input_tensors
+        return self._source.make(specs, inputs.variant, inputs.seed, avoid_zero=inputs.avoid_zero)
 
     def _command(self, side: Side, message: dict[str, Any]) -> None:
         with self._awake(side):
@@ -420,9 +589,13 @@ class Session:
             tuple(_outer(baseline)),
             tuple(order),
         )
-        self._check_clocks(track, series)
-        self._check_idle(candidate, baseline)
-        credited = _credited(series, _FLOOR_MS[self._device.torch_device.type])
+        overhead_ms = self._overhead_ms(track, series)
+        self._check_clocks(track, series, overhead_ms)
+        self._check_floor(track, series)
+        self._check_baseline(track, series, candidate, baseline)
+        believed = _credited(series, overhead_ms, _FLOOR_MS[self._device.torch_device.type])
+        put_off = self._put_off_ms(track, candidate, baseline)
+        credited = [sample + more for sample, more in zip(believed, put_off, strict=True)]
         latency = Latency(
             median_ms(credited),
             median_ms(series.baseline_device_ms),
@@ -447,7 +620,57 @@ class Session:
             outcome.speedup_training, outcome.speedup_training_interval = value, interval
             outcome.latency_training_ms = latency
 
-    def _check_clocks(self, track: str, series: SampleSeries) -> None:
+    def _check_baseline(
+        self, track: str, series: SampleSeries, candidate: list[TimedCall], baseline: list[TimedCall]
+    ) -> None:
+        """The baseline must take about as long as it did before the candidate had the shared memory.
+
+        Raises ``InfrastructureFault``: the cause may as well be the machine.
+        """
+        now_ms, calm_ms = median_ms(series.baseline_device_ms), self._calm_baseline_ms[track]
+        self.outcome.details.setdefault("calm", {})[track] = {
+            "prelude_ms": median_ms([call.prelude_ms for call in (*candidate, *baseline)]),
+            "prelude_before_ms": self._calm_prelude_ms.get(track),
+            "baseline_before_ms": calm_ms,
+            "disturbed": self._disturbed,
+            "preludes": self._preludes,
+        }
+        if not self._device.outlives_processes:
+            return
+        doubt_ms = _NOISE_FACTOR * median_error(series.baseline_device_ms) + self._calm_slack_ms(series)
+        if now_ms > _SLOWER_BASELINE * calm_ms + doubt_ms:
+            raise InfrastructureFault(
+                f"the baseline takes {now_ms:.3f} ms, and took {calm_ms:.3f} ms before the candidate was constructed"
+            )
+
+    def _put_off_ms(self, track: str, candidate: list[TimedCall], baseline: list[TimedCall]) -> list[float]:
+        """For each call, how much longer copying the outputs took than for the baseline: work put off until then.
+
+        Call by call, and with the baseline's noise alone: what a candidate adds to its own must not hide anything.
+        """
+        theirs = [call.delivery_ms for call in baseline]
+        allowed_ms = (
+            median_ms(theirs) + _NOISE_FACTOR * median_error(theirs) + _FLOOR_MS[self._device.torch_device.type]
+        )
+        self.outcome.details.setdefault("delivery_ms", {})[track] = {
+            "candidate": median_ms([call.delivery_ms for call in candidate]),
+            "baseline": median_ms(theirs),
+            "allowed": allowed_ms,
+        }
+        return [call.delivery_ms - median_ms(theirs) if call.delivery_ms > allowed_ms else 0.0 for call in candidate]
+
+    def _overhead_ms(self, track: str, series: SampleSeries) -> float:
+        """What lies between the two clocks for the baseline.
+
+        Not more than before the candidate had the shared memory, give or take the slack: a candidate that
+        could prolong what happens around the baseline's calls could hide as much of its own.
+        """
+        now = median_ms(_differences(series.baseline_outer_ms, series.baseline_device_ms))
+        if not self._device.outlives_processes:
+            return now  # nothing works on a CPU while its process is stopped
+        return min(now, self._calm_overhead_ms[track] + self._calm_slack_ms(series))
+
+    def _check_clocks(self, track: str, series: SampleSeries, overhead_ms: float) -> None:
         """The runner's clock against the judge's: what lies between them must be what it is for the baseline.
 
         The comparison allows for a stated slack and for the noise of both medians, so that a busy machine
@@ -459,42 +682,44 @@ class Session:
         noise = _NOISE_FACTOR * (median_error(ours) + median_error(theirs))
         self.outcome.details.setdefault("clock_overhead_ms", {})[track] = {
             "candidate": median_ms(ours),
-            "baseline": median_ms(theirs),
+            "baseline": overhead_ms,
             "slack": slack,
             "noise": noise,
         }
-        if median_ms(ours) - median_ms(theirs) > slack + noise:
+        if median_ms(ours) - overhead_ms > slack + noise:
             raise Violation(
                 f"inner and outer clock disagree: {median_ms(ours):.3f} ms of each call lie outside of what the runner "
-                f"measured, {median_ms(theirs):.3f} ms for the baseline, and {slack + noise:.3f} ms more are allowed"
+                f"measured, {overhead_ms:.3f} ms for the baseline, and {slack + noise:.3f} ms more are allowed"
             )
 
     def _slack_ms(self, series: SampleSeries) -> float:
-        kind = self._device.torch_device.type
         longest = max(median_ms(series.baseline_outer_ms), median_ms(series.candidate_device_ms))
-        return _SLACK_MS[kind] + _SLACK_SHARE[kind] * longest
+        return _SLACK_MS + _SLACK_SHARE * longest
 
-    def _check_idle(self, candidate: list[TimedCall], baseline: list[TimedCall]) -> None:
-        """Taking the fingerprints after "done" must not take longer than after the baseline's calls: work that
-        is still going on then was not in the clock."""
-        ours, theirs = [call.commit_ms for call in candidate], [call.commit_ms for call in baseline]
-        kind = self._device.torch_device.type
-        allowed = (
-            _SLACK_MS[kind]
-            + _SLACK_SHARE[kind] * median_ms(_outer(baseline))
-            + _NOISE_FACTOR * (median_error(ours) + median_error(theirs))
-        )
-        if median_ms(ours) - median_ms(theirs) > allowed:
+    def _calm_slack_ms(self, series: SampleSeries) -> float:
+        return _CALM_SLACK_MS + _CALM_SLACK_SHARE * median_ms(series.baseline_outer_ms)
+
+    def _check_floor(self, track: str, series: SampleSeries) -> None:
+        """No sample may be below what moving the bytes takes: the outputs, and the inputs that they depend on."""
+        signature = self._reference.signature
+        moved = sum(spec.size_bytes for spec in signature.outputs)
+        for index, spec in enumerate(signature.float_inputs):
+            moved += int(spec.size_bytes * self._verifier.influence.get(index, 0.0))
+        floor_ms = self._device.floor_ms(moved)
+        self.outcome.details.setdefault("floor_ms", {})[track] = floor_ms
+        fastest = min(series.candidate_device_ms)
+        if fastest < floor_ms:
             raise Violation(
-                f"the device was still busy after the candidate had said that it was done: {median_ms(ours):.3f} ms "
-                f"until its output could be read, {median_ms(theirs):.3f} ms after the baseline, {allowed:.3f} ms more "
-                "are allowed"
+                f"a call in {fastest:.4f} ms is faster than this device can move {moved} bytes, which takes "
+                f"{floor_ms:.4f} ms at the least"
             )
 
     def _take_memory(self, side: Side, other: Side) -> None:
         """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
         if self._plan.lean:
             for each, operation in ((other, "release_memory"), (side, "reserve_memory")):
+                if not each.link.constructed:
+                    continue  # it has nothing to give back yet
                 with self._blamed(each):
                     self._command(each, {"op": operation})
 
@@ -511,6 +736,19 @@ class Session:
         # A CPU's memory is everybody's; a CUDA device is the judge's and its runners'.
         foreign = self._used_before if self._device.torch_device.type == "cpu" else 0
         self._peak_bytes = max(self._peak_bytes, used - foreign)
+
+    def _blame_for_memory(self, message: str) -> None:
+        """The judge or the baseline ran out of memory, which the plan has room for: the candidate holds it, or
+        the plan is wrong, and that is for us to know."""
+        used = self._device.total_bytes() - self._device.free_bytes()
+        ours = self._used_before + self._plan.peak_bytes - (0 if self._plan.lean else self._plan.runner_bytes)
+        if used - ours <= self._plan.runner_bytes:
+            raise DoesNotFit(f"the plan of {self._plan.describe()} was not enough: {message}") from None
+        self._note_verdict(
+            Verdict.OUT_OF_MEMORY,
+            f"the candidate holds so much memory that none is left for its reference: {used / 2**30:.1f} GiB of "
+            f"{self._device.total_bytes() / 2**30:.1f} GiB are in use, planned were {self._plan.describe()}",
+        )
 
     def _note_errors(self, findings: CallFindings) -> None:
         for tally in findings.tallies:
@@ -576,7 +814,12 @@ class Session:
         """Whatever the baseline's runner does wrong is not the candidate's fault."""
         try:
             yield
-        except (RunnerFailed, RunnerTimeout) as error:
+        except RunnerFailed as error:
+            if error.failure is Failure.OUT_OF_MEMORY:
+                self._blame_for_memory(str(error))
+                raise _Concluded from None
+            raise ProblemError(f"{what}: {error}") from error
+        except RunnerTimeout as error:
             raise ProblemError(f"{what}: {error}") from error
         except RunnerGone as error:
             raise InfrastructureFault(f"{what}: its process ended") from error
@@ -584,17 +827,20 @@ class Session:
     @contextlib.contextmanager
     def _awake(self, side: Side) -> Iterator[None]:
         """Let the processes of ``side`` run, and stop them again at the end."""
+        self._wake(side)
+        try:
+            yield
+        finally:
+            # Stopped, it cannot slow down what it is compared with, nor write late.
+            side.enclosure.freeze()
+
+    def _wake(self, side: Side) -> None:
         side.enclosure.thaw()
         if side.enclosure.ran_while_stopped_s > _RAN_S:
             raise Violation(
                 f"{side.name}'s processes used {side.enclosure.ran_while_stopped_s:.2f} s of processor time while "
                 "they were stopped: they wake each other"
             )
-        try:
-            yield
-        finally:
-            # Stopped, it cannot slow down what it is compared with, nor write late.
-            side.enclosure.freeze()
 
 
 def _device(calls: Sequence[TimedCall]) -> list[float]:
@@ -609,17 +855,17 @@ def _differences(outer: Sequence[float], inner: Sequence[float]) -> list[float]:
     return [a - b for a, b in zip(outer, inner, strict=True)]
 
 
-def _credited(series: SampleSeries, floor_ms: float) -> list[float]:
+def _credited(series: SampleSeries, overhead_ms: float, floor_ms: float) -> list[float]:
     """The candidate's device times, moved up where the judge's clock says that something is left out of them.
 
-    The median outer time minus the baseline's overhead should be the median device time. Where it is above
+    The median outer time minus ``overhead_ms``, the baseline's, should be the median device time. Where it is above
     that by more than four standard errors of the overhead, or by ``floor_ms`` and by as much again as the
     runner says, the whole difference is put back, and those standard errors with it: doubt is at the cost of who
     left it. An honest series is left as it is, so it stays as steady as the device's own clock.
     """
     overheads = _differences(series.baseline_outer_ms, series.baseline_device_ms)
     claimed = median_ms(series.candidate_device_ms)
-    missing = median_ms(series.candidate_outer_ms) - median_ms(overheads) - claimed
+    missing = median_ms(series.candidate_outer_ms) - overhead_ms - claimed
     doubt = _NOISE_FACTOR * median_error(overheads)
     if missing <= min(doubt, max(claimed, floor_ms)):
         return list(series.candidate_device_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +19,11 @@ from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
 from evaluator.protocol import CallReport
 
-Commitment = dict[tuple[str, int, int], int]
-"""Fingerprints by block, tensor and slice."""
+__all__ = ["CallFindings", "Commitment", "Verifier", "Violation"]
 
-__all__ = ["CallFindings", "Verifier", "Violation"]
-
+_PICKS: Final = 1024
+"""Elements of each delivered tensor that are read before the judge's clock is. Work of which a share s is still
+to be done by then is found with a chance of 1 - (1 - s)**1024 in each call."""
 
 _CHANGED: Final = {
     "inputs": "input {index} was changed by the candidate: a model must not write to its inputs",
@@ -35,6 +36,19 @@ _CHANGED: Final = {
 
 class Violation(Exception):
     """A rule of measurement was broken: the evaluation is ``rejected`` with this message."""
+
+
+@dataclass
+class Commitment:
+    """What the judge keeps of one call, so that nothing can change unnoticed afterwards.
+
+    ``fingerprints`` by block, tensor and slice; ``picks`` by block and tensor: secret places (sorted) of
+    the flat tensor, and the values that were there at "done".
+    """
+
+    fingerprints: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    places: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
+    picks: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass
@@ -68,21 +82,40 @@ class Verifier:
         self._fingerprints = Fingerprinter(new_generator())
         self._slices = list(_slices(reference.signature.outputs, reference.signature.input_tensors, slice_elements))
         self._order = random.SystemRandom()
+        self._secret = new_generator()
+        self.influence: dict[int, float] = {}
+        """Share of the elements of each floating-point input that the outputs were seen to depend on."""
 
-    def commit(self, names: Sequence[str]) -> Commitment:
-        """Fingerprints of the blocks ``names``, slice by slice in random order.
+    def prepare(self, names: Sequence[str]) -> Commitment:
+        """Choose the places of the blocks ``names`` that ``pick`` will read; before the call is released."""
+        chosen = Commitment()
+        for name in names:
+            for index, tensor in enumerate(self._blocks[name].tensors):
+                if tensor.numel():
+                    places = torch.randint(tensor.numel(), (_PICKS,), generator=self._secret, device=tensor.device)
+                    chosen.places[name, index] = places.sort().values
+        return chosen
 
-        Taken of what is given (inputs, upstream gradients) before a call is released, and of what is
-        delivered when it is done; whatever is used later is a private copy that agrees with it.
+    def pick(self, commitment: Commitment, names: Sequence[str]) -> None:
+        """Read the chosen places of the blocks ``names``. At "done", and before the judge's clock: what is not
+        there yet is late."""
+        for (name, index), places in commitment.places.items():
+            if name in names:
+                commitment.picks[name, index] = self._blocks[name].tensors[index].view(-1).index_select(0, places)
+
+    def commit(self, commitment: Commitment, name: str, tensors: Sequence[torch.Tensor]) -> None:
+        """Add fingerprints of ``tensors``, which are or will be the content of the block ``name``.
+
+        Slice by slice in random order. Taken of what is given (inputs, upstream gradients) before it is
+        shown, and of what is delivered when it is done; whatever is used later agrees with it.
         """
         places = [
-            (name, index, number)
-            for name in names
-            for index, tensor in enumerate(self._blocks[name].tensors)
-            for number in range(len(self._cuts(name, tensor)))
+            (index, number) for index, tensor in enumerate(tensors) for number in range(len(self._cuts(name, tensor)))
         ]
         self._order.shuffle(places)
-        return {place: self._fingerprints.of(self._shared(*place)) for place in places}
+        for index, number in places:
+            part = self._slice(name, tensors[index], number)
+            commitment.fingerprints[name, index, number] = self._fingerprints.of(part)
 
     def verify_outputs(self, commitment: Commitment, variant: Variant) -> CallFindings:
         """Compare the outputs of a forward call. Raises ``Violation``."""
@@ -107,6 +140,7 @@ class Verifier:
         exact_weights: list[torch.Tensor | None] = [None] * len(weights)
         own_weights: list[torch.Tensor | None] = [None] * len(weights)
         expected: set[str] = set()
+        influence: dict[int, float] = {}
         for number in range(len(self._slices)):
             values, upstream = self._input_slice(commitment, number), self._upstream_slice(commitment, number)
             exact, own = self._reference.gradients(values, upstream)
@@ -119,7 +153,9 @@ class Verifier:
                 right, near = exact.inputs[index], own.inputs[index]
                 if right is None or near is None:
                     continue
-                if bool((right != 0).any()):
+                share = float((right != 0).double().mean())
+                influence[index] = influence.get(index, 0.0) + share * right.numel() / math.prod(tally.shape)
+                if share:
                     expected.add(tally.name)
                 if report.present >> (1 + index) & 1:
                     actual = self._private(commitment, "input_gradients", index, number)
@@ -128,6 +164,7 @@ class Verifier:
                         moves = self._input_moves(values, upstream, exact, index)
                         found = compare_slice(actual, right, near, self._tolerance, moves)
                     tally.add(found)
+        self.influence = {index: max(share, self.influence.get(index, 0.0)) for index, share in influence.items()}
         for index, tally in enumerate(weights):
             right, near = exact_weights[index], own_weights[index]
             if right is None or near is None:
@@ -243,17 +280,19 @@ class Verifier:
             return [None]
         return list(self._slices)
 
-    def _shared(self, name: str, index: int, number: int) -> torch.Tensor:
-        tensor = self._blocks[name].tensors[index]
+    def _slice(self, name: str, tensor: torch.Tensor, number: int) -> torch.Tensor:
         cuts = self._cuts(name, tensor)
         cut = cuts[number] if number < len(cuts) else cuts[0]
         return tensor if cut is None else tensor[cut[0] : cut[1]]
 
     def _private(self, commitment: Commitment, name: str, index: int, number: int) -> torch.Tensor:
         """A private copy of a slice, proved to be what was there when the commitment was made."""
-        copy = self._shared(name, index, number).clone()
-        cuts = self._cuts(name, self._blocks[name].tensors[index])
-        if self._fingerprints.of(copy) != commitment[name, index, number if number < len(cuts) else 0]:
+        tensor = self._blocks[name].tensors[index]
+        copy = self._slice(name, tensor, number).clone()
+        cuts = self._cuts(name, tensor)
+        number = number if number < len(cuts) else 0
+        unchanged = self._fingerprints.of(copy) == commitment.fingerprints[name, index, number]
+        if not unchanged or not _agrees(copy, commitment, (name, index), cuts[number]):
             raise Violation(_CHANGED[name].format(index=index))
         return copy
 
@@ -271,6 +310,17 @@ class Verifier:
             self._private(commitment, "upstream", index, number)
             for index in range(len(self._blocks["upstream"].tensors))
         ]
+
+
+def _agrees(copy: torch.Tensor, commitment: Commitment, place: tuple[str, int], cut: tuple[int, int] | None) -> bool:
+    """Whether a slice has the very bits that were picked at "done"."""
+    if place not in commitment.picks:
+        return True
+    start = 0 if cut is None else cut[0] * (copy.numel() // (cut[1] - cut[0]))
+    places = commitment.places[place]
+    within = (places >= start) & (places < start + copy.numel())
+    then, now = commitment.picks[place][within], copy.view(-1)[places[within] - start]
+    return torch.equal(then.view(torch.uint8), now.view(torch.uint8))
 
 
 def _accumulate(sums: list[torch.Tensor | None], terms: Sequence[torch.Tensor | None]) -> None:

@@ -16,7 +16,7 @@ import torch
 from evaluator import wire
 from evaluator.memory import Block, open_block
 from evaluator.protocol import CallMode, Doorbell, Failure, Frame, FrameKind
-from evaluator.runner.tracebacks import describe
+from evaluator.runner.tracebacks import classify, describe
 from evaluator.runner.weights import WeightMatch, load_weights, match_weights
 
 __all__ = ["CallLoop", "CandidateError"]
@@ -39,6 +39,7 @@ class CallLoop:
         self._init_inputs = init_inputs
         self._blocks: dict[str, Block] = {}
         self._reserve_bytes = 0
+        self._computed: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def serve(self) -> None:
         """Until the judge closes the control socket, or the candidate fails."""
@@ -54,6 +55,11 @@ class CallLoop:
                 if mode is CallMode.MESSAGE:
                     self._obey(wire.receive(self._control)[0])
                     self._ready()
+                elif mode is CallMode.DELIVER:
+                    self._deliver()
+                    doorbell.finish(sequence, 0, 0, 0)
+                elif mode is CallMode.AWAKE:
+                    doorbell.finish(sequence, 0, 0, 0)
                 else:
                     doorbell.finish(sequence, *self._call(mode))
                 sequence += 1
@@ -62,7 +68,7 @@ class CallLoop:
         except CandidateError as error:
             self._fail(error.failure, str(error))
         except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is its verdict
-            self._fail(_classify(error), describe(error, Path.cwd()))
+            self._fail(classify(error), describe(error, Path.cwd()))
 
     def _open(self, message: dict[str, Any], descriptors: list[int]) -> None:
         self._device = torch.device(message["device"])
@@ -90,7 +96,7 @@ class CallLoop:
         except CandidateError:
             raise
         except BaseException as error:  # whatever constructing raises is a construct error
-            failure = _classify(error)
+            failure = classify(error)
             if failure is Failure.RUNTIME:
                 failure = Failure.CONSTRUCT
             raise CandidateError(failure, describe(error, Path.cwd())) from error
@@ -114,19 +120,21 @@ class CallLoop:
             present = 0
         else:
             outputs, device_ns, present = self._timed_backward()
-        self._deliver(outputs)
+        self._computed += [
+            (self._blocks["outputs"].tensors[index], output) for index, output in enumerate(self._check(outputs))
+        ]
         self._synchronize()
         peak = torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0
         return device_ns, peak, present
 
-    def _timed_forward(self) -> tuple[list[torch.Tensor], int]:
+    def _timed_forward(self) -> tuple[list[Any], int]:
         with torch.no_grad():
             stop = self._start_clock()
-            result = self._model(*self._inputs)
-            device_ns = stop()
-        return self._check(result), device_ns
+            outputs = self._as_list(self._model(*self._inputs))
+            outputs = [self._detached_from_inputs(output) for output in outputs]
+            return outputs, stop()
 
-    def _timed_backward(self) -> tuple[list[torch.Tensor], int, int]:
+    def _timed_backward(self) -> tuple[list[Any], int, int]:
         leaves = [
             value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
             for value in self._inputs
@@ -137,33 +145,43 @@ class CallLoop:
             *(weight for weight in self._weights.parameters if weight is not None and weight.requires_grad),
         ]
         upstream = self._blocks["upstream"].tensors
+        self._model.zero_grad(set_to_none=True)
         stop = self._start_clock()
-        result = self._model(*leaves)
-        outputs = self._as_list(result)
+        outputs = self._as_list(self._model(*leaves))
         differentiable = [
             (output, gradient)
             for output, gradient in zip(outputs, upstream, strict=False)
             if isinstance(output, torch.Tensor) and output.requires_grad and output.shape == gradient.shape
         ]
-        gradients: Sequence[torch.Tensor | None] = [None] * len(wanted)
         if differentiable and wanted:
-            gradients = torch.autograd.grad(
+            # As a training step does it: autograd.grad refuses some honest models (reentrant checkpoints).
+            torch.autograd.backward(
                 [output for output, _ in differentiable],
-                wanted,
                 [gradient.to(output.dtype) for output, gradient in differentiable],
-                allow_unused=True,
             )
+        gradients: Sequence[torch.Tensor | None] = [leaf.grad for leaf in wanted]
+        outputs = [self._detached_from_inputs(output) for output in outputs]
+        gradients = [self._detached_from_inputs(gradient) for gradient in gradients]
         device_ns = stop()
-        present = self._store_gradients(gradients, len(tensors)) if differentiable else 0
-        return self._check(result), device_ns, present
+        present = self._note_gradients(gradients, len(tensors)) if differentiable else 0
+        return outputs, device_ns, present
 
-    def _store_gradients(self, gradients: Sequence[torch.Tensor | None], inputs: int) -> int:
+    def _detached_from_inputs(self, value: Any) -> Any:
+        """A copy of what lies in the memory of the inputs, which are taken away when the call is over; copying
+        them belongs to the call. Everything else as it is."""
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            return value
+        memory = self._blocks["inputs"].memory
+        begin, at = memory.data_ptr(), value.untyped_storage().data_ptr()
+        return value.detach().clone() if begin <= at < begin + memory.numel() else value
+
+    def _note_gradients(self, gradients: Sequence[torch.Tensor | None], inputs: int) -> int:
         """Bit 0: there is a graph. Bit 1 + i: gradient i (inputs, then the reference's weights) exists."""
         present = 1
         targets = self._blocks["input_gradients"].tensors
         for index, (gradient, target) in enumerate(zip(gradients[:inputs], targets, strict=True)):
             if gradient is not None:
-                target.copy_(gradient)
+                self._computed.append((target, gradient))
                 present |= 2 << index
         found = iter(gradients[inputs:])
         for index, target in enumerate(self._blocks["weight_gradients"].tensors):
@@ -172,16 +190,16 @@ class CallLoop:
                 continue
             gradient = next(found)
             if gradient is not None:
-                target.copy_(gradient.t() if self._weights.transposed[index] else gradient)
+                self._computed.append((target, gradient.t() if self._weights.transposed[index] else gradient))
                 present |= 2 << (inputs + index)
         return present
 
     def _as_list(self, result: Any) -> list[Any]:
         return list(result) if isinstance(result, tuple | list) else [result]
 
-    def _check(self, result: Any) -> list[torch.Tensor]:
+    def _check(self, outputs: list[Any]) -> list[torch.Tensor]:
         """The outputs, if their number, types, shapes, dtypes and devices are the reference's."""
-        outputs, expected = self._as_list(result), self._blocks["outputs"].tensors
+        expected = self._blocks["outputs"].tensors
         if len(outputs) != len(expected):
             raise CandidateError(Failure.WRONG_SHAPE, f"{len(outputs)} outputs, {len(expected)} expected")
         for index, (output, target) in enumerate(zip(outputs, expected, strict=True)):
@@ -204,10 +222,14 @@ class CallLoop:
                 raise CandidateError(Failure.WRONG_DTYPE, f"{which} is on {output.device}, expected {target.device}")
         return outputs
 
-    def _deliver(self, outputs: Sequence[torch.Tensor]) -> None:
+    def _deliver(self) -> None:
+        """Copy what the last call has computed into the shared memory, and let go of it."""
         with torch.no_grad():
-            for output, target in zip(outputs, self._blocks["outputs"].tensors, strict=True):
-                target.copy_(output)
+            for target, value in self._computed:
+                target.copy_(value)
+        self._computed = []
+        self._model.zero_grad(set_to_none=True)
+        self._synchronize()
 
     def _start_clock(self) -> Any:
         if self._device.type == "cpu":
@@ -242,9 +264,3 @@ def _event() -> torch.cuda.Event:
 
 def _show(tensor: torch.Tensor) -> str:
     return str(tuple(tensor.shape))
-
-
-def _classify(error: BaseException) -> Failure:
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
-        return Failure.OUT_OF_MEMORY
-    return Failure.RUNTIME

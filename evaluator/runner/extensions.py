@@ -41,6 +41,7 @@ _PASSED_ON = (
     "with_pytorch_error_handling",
     "no_implicit_headers",
 )
+_HEADER_SUFFIXES = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl"})
 
 
 class Placeholder(types.ModuleType):
@@ -92,7 +93,7 @@ class ExtensionClient:
         return call
 
     def _load_inline(self, arguments: dict[str, Any]) -> Any:
-        return self._build(arguments, {})
+        return self._build(arguments, {}, [])
 
     def _load(self, arguments: dict[str, Any]) -> Any:
         sources = arguments.pop("sources")
@@ -100,9 +101,9 @@ class ExtensionClient:
         files = {path.name: path.read_text() for path in paths}
         if len(files) != len(paths):
             raise ValueError("load() with two sources of the same file name is not supported here")
-        return self._build(arguments, files)
+        return self._build(arguments, files, [path.parent for path in paths])
 
-    def _build(self, arguments: dict[str, Any], files: dict[str, str]) -> Any:
+    def _build(self, arguments: dict[str, Any], files: dict[str, str], folders: list[Path]) -> Any:
         if arguments.get("sycl_sources") or arguments.get("with_sycl"):
             raise RuntimeError("SYCL extensions cannot be built here")
         if arguments.get("is_standalone"):
@@ -112,6 +113,15 @@ class ExtensionClient:
         for argument in _LIST_ARGUMENTS:
             value = arguments.get(argument)
             request[argument] = [value] if isinstance(value, str) else [str(item) for item in value or []]
+        # Headers of the candidate's own travel along: the builder does not see its files.
+        own = [path for path in map(Path, request["extra_include_paths"]) if self._is_own(path)]
+        headers: dict[str, str] = {}
+        for folder in dict.fromkeys([*own, *folders]):
+            headers |= _headers(folder)
+        request["headers"] = {header: text for header, text in headers.items() if header not in files}
+        request["extra_include_paths"] = [
+            "." if self._is_own(Path(path)) else path for path in request["extra_include_paths"]
+        ]
         request.update({argument: arguments[argument] for argument in _PASSED_ON if argument in arguments})
         wire.send(self._connection, request)
         reply, descriptors = wire.receive(self._connection)
@@ -126,6 +136,9 @@ class ExtensionClient:
         path = self._place(name, descriptors[0])
         return _load_library(name, path, python_module=bool(arguments.get("is_python_module", True)))
 
+    def _is_own(self, path: Path) -> bool:
+        return path.resolve().is_relative_to(self._directory.parent)
+
     def _place(self, name: str, descriptor: int) -> str:
         """A copy of the library where torch would have put it, in a folder of this runner's alone."""
         folder = self._directory / name
@@ -135,6 +148,15 @@ class ExtensionClient:
         with open(descriptor, "rb") as source, path.open("wb") as target:
             shutil.copyfileobj(source, target)
         return str(path)
+
+
+def _headers(folder: Path) -> dict[str, str]:
+    """The headers in ``folder``, by name."""
+    return {
+        path.name: path.read_text(errors="surrogateescape")
+        for path in sorted(folder.iterdir())
+        if path.suffix in _HEADER_SUFFIXES and path.is_file()
+    }
 
 
 def _load_library(name: str, path: str, *, python_module: bool) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 from evaluator.protocol import Failure, Frame, FrameKind
 from evaluator.runner.calls import CallLoop, CandidateError
 from evaluator.runner.extensions import ExtensionClient
-from evaluator.runner.tracebacks import describe
+from evaluator.runner.tracebacks import classify, describe
 
 __all__ = ["run"]
 
@@ -46,7 +46,8 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
     except CandidateError as error:
         control.sendall(Frame(FrameKind.FAILED, error.failure, str(error)).encode())
     except BaseException as error:  # noqa: BLE001 - whatever the candidate raises at import is its load error
-        failure = Failure.OUT_OF_MEMORY if isinstance(error, MemoryError) else Failure.LOAD
+        failure = classify(error)
+        failure = Failure.LOAD if failure is Failure.RUNTIME else failure
         control.sendall(Frame(FrameKind.FAILED, failure, describe(error, directory)).encode())
 
 

@@ -114,6 +114,12 @@ class ForkServer:
                 self._listen_until(lambda: runner.status is not None, wait_s)
             return runner.status
 
+    def begin_kill(self, runner: RunnerProcess) -> None:
+        """Have a runner ended without waiting for it; ``kill`` waits."""
+        with self._lock:
+            if runner.status is None:
+                self._send({"op": "kill", "id": runner.number})
+
     def kill(self, runner: RunnerProcess) -> int:
         """End the runner and everything that it started; returns its wait status. Idempotent."""
         with self._lock:

@@ -39,7 +39,7 @@ _NODES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/ura
 _LINKS: Final = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1"}
 _PROC_READ_ONLY: Final = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
 _PROC_MASKED: Final = ("kcore", "keys", "kmsg", "timer_list", "latency_stats", "sched_debug", "kallsyms")
-_FOLDERS: Final = (WORKING_FOLDER, "/tmp", "/dev/shm", "/etc", "/run")  # noqa: S108 - in a root of its own
+_WRITABLE: Final = (WORKING_FOLDER, "/tmp", "/dev/shm", "/run")  # noqa: S108 - in a root of its own
 _INODES: Final = 2**17
 
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC = 0x2, 0x4, 0x8, 0x1000, 0x4000
@@ -118,7 +118,7 @@ def _build(root: Root, base: Path, own_pids: bool) -> list[Layer]:
             _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=4096,mode=0555")
     _set_read_only(base, recursive=True)
     _set_writable(base)
-    for name in _FOLDERS:
+    for name in (*_WRITABLE, "/etc"):
         folder = base / name.lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o1777)
@@ -132,7 +132,13 @@ def _build(root: Root, base: Path, own_pids: bool) -> list[Layer]:
             _mount(name, place, None, _MS_BIND)
     for name, target in _LINKS.items():
         (base / "dev" / name).symlink_to(target)
-    return _mount_proc(base / "proc", own_pids)
+    refused = _mount_proc(base / "proc", own_pids)
+    for name in _WRITABLE:
+        folder = base / name.lstrip("/")
+        # With what is shown below it: Python itself may be in a temporary folder.
+        _mount(str(folder), folder, None, _MS_BIND | _MS_REC)
+    _set_read_only(base)
+    return refused
 
 
 def _mount_proc(place: Path, own_pids: bool) -> list[Layer]:

@@ -42,6 +42,9 @@ from evaluator.sandbox.syscalls import compile_filter
 __all__ = ["main"]
 
 _MESSAGE_BYTES: Final = 4096
+_WATCH_S: Final = 0.1
+_LEAST_SHARE: Final = 4
+"""A runner without a group of its own may use so much of the machine's memory that a fourth of it is left."""
 
 
 @dataclass
@@ -160,16 +163,43 @@ def _keep(
         started = json.loads(told) if told else {"refused": [], "group": None, "directory": str(directory)}
         connection.send(json.dumps({"pid": runner, **started}).encode())
         namespaces.close_descriptors({connection.fileno()})
-        _, status = os.waitpid(runner, 0)
+        # Without a group to limit it, a runner must not be the end of the machine.
+        watched = bool(spec.get("watched")) and Layer.CGROUP in started["refused"]
+        status, out_of_memory = _await_end(runner, watched=watched)
         namespaces.kill_descendants()
-        out_of_memory = group is not None and group.ran_out_of_memory()
+        out_of_memory = out_of_memory or (group is not None and group.ran_out_of_memory())
         left = group is not None and not group.remove()
-        shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(RecursionError):
+            shutil.rmtree(directory, ignore_errors=True)
         connection.send(json.dumps({"status": status, "out_of_memory": out_of_memory, "left": left}).encode())
     except BaseException:  # noqa: BLE001 - reported, and then the process ends in any case
         traceback.print_exc()
     finally:
         os._exit(0)
+
+
+def _await_end(runner: int, *, watched: bool) -> tuple[int, bool]:
+    """The runner's wait status, and whether it was ended here because the machine was running out of memory."""
+    if not watched:
+        return os.waitpid(runner, 0)[1], False
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    least = _available_bytes() // _LEAST_SHARE
+    out_of_memory = False
+    while True:
+        pid, status = os.waitpid(runner, os.WNOHANG)
+        if pid:
+            return status, out_of_memory
+        if _available_bytes() < least:
+            os.kill(runner, signal.SIGKILL)
+            out_of_memory = True
+        signal.sigtimedwait({signal.SIGCHLD}, _WATCH_S)
+
+
+def _available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _become_runner(
@@ -185,6 +215,7 @@ def _become_runner(
     code = 70
     try:
         namespaces.die_with_parent()
+        os.setsid()  # its keeper must not be in its process group: kill(0) knows no namespaces
         joined = group is not None and group.join()
         if not (joined and limits_memory):
             refused = [*refused, Layer.CGROUP]

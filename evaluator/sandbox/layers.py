@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["MEANING", "OPTIONAL", "Layer"]
+__all__ = ["MEANING", "OPTIONAL", "Layer", "SandboxLayer"]
 
 
 class Layer(StrEnum):
@@ -35,10 +36,20 @@ MEANING: Final = {
     Layer.PROC: "a candidate reads what /proc shows of other processes, and writes to /proc where its user may",
     Layer.SYSCALLS: "a candidate may use every system call of the kernel (is libseccomp installed?)",
     Layer.PROCESSES: "a candidate may start as many processes and threads as the machine can hold",
-    Layer.CGROUP: "memory is limited for each process, not for all of a candidate's together, and processes are "
-    "stopped one by one, not all at once (cgroup v2 is not writable here)",
+    Layer.CGROUP: "memory is limited for each process and by what the machine has left, not for all of a "
+    "candidate's together (cgroup v2 with the memory and pids controllers is not writable here)",
 }
 """What it means that a layer is missing."""
 
 OPTIONAL: Final = frozenset({Layer.CGROUP})
 """Layers that a complete sandbox can do without."""
+
+
+@dataclass(frozen=True)
+class SandboxLayer:
+    """A layer as it was found on this machine. ``meaning`` is what it means where it is not ``there``."""
+
+    name: str
+    there: bool
+    optional: bool
+    meaning: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import signal
 from functools import cache
 from typing import Any, Final
@@ -23,7 +24,7 @@ _DENIED: Final = frozenset(
     memfd_secret migrate_pages modify_ldt mount mount_setattr move_mount move_pages mq_notify name_to_handle_at
     nfsservctl open_by_handle_at open_tree perf_event_open personality pidfd_getfd pivot_root process_madvise
     process_mrelease process_vm_readv process_vm_writev ptrace query_module quotactl quotactl_fd reboot
-    request_key setdomainname sethostname setns settimeofday swapoff swapon sysfs syslog timer_create umount
+    request_key seccomp setdomainname sethostname setns settimeofday swapoff swapon sysfs syslog timer_create umount
     umount2 unshare uselib userfaultfd ustat vhangup vm86 vm86old
     """.split()  # noqa: SIM905 - a list this long is read as text
 )
@@ -31,6 +32,8 @@ _DENIED: Final = frozenset(
 _CLONE_DENIED: Final = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
 _EXIT_SIGNAL: Final = 0xFF
 _F_SETSIG: Final = 10
+# By a filter of its own or a limit on its processor time, a process can have itself killed as if by somebody
+# else, and who kills a runner decides whose fault it is: hence neither is allowed.
 # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: of the others some are not bound to a network namespace (AF_VSOCK).
 _SOCKET_FAMILIES: Final = (1, 2, 10, 16)
 
@@ -109,6 +112,12 @@ def _compile(library: Any) -> bytes:
                     _rule(library, context, _ALLOW, number, _Comparison(0, _EQUAL, family, 0))
             elif name == "fcntl":
                 _rule(library, context, _ALLOW, number, _Comparison(1, _NOT_EQUAL, _F_SETSIG, 0))
+            elif name == "prctl":
+                _rule(library, context, _ALLOW, number, _Comparison(0, _NOT_EQUAL, _PR_SET_SECCOMP, 0))
+            elif name == "setrlimit":
+                _rule(library, context, _ALLOW, number, _Comparison(0, _NOT_EQUAL, resource.RLIMIT_CPU, 0))
+            elif name == "prlimit64":
+                _rule(library, context, _ALLOW, number, _Comparison(1, _NOT_EQUAL, resource.RLIMIT_CPU, 0))
             else:
                 _rule(library, context, _ALLOW, number)
         return _export(library, context)

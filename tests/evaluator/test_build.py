@@ -15,6 +15,8 @@ from evaluator.build.builder import Builder, BuildFailure
 from evaluator.build.cache import Artifact, ArtifactCache
 from evaluator.build.diagnostics import first_error, foreign_header_missing
 from evaluator.build.request import BuildRequest, InvalidRequest
+from evaluator.sandbox.confinement import Confinement
+from evaluator.sandbox.filesystem import Root, visible_paths
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -184,7 +186,8 @@ def _builder(tmp_path: Path) -> Builder:
     import sys
 
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
-    return Builder(ArtifactCache(tmp_path / "cache"), {"nvcc": None}, environment, tmp_path, slots=1)
+    confinement = Confinement(Root(visible_paths(), (), (), 2**30), 2**32, 256, 2**30)
+    return Builder(ArtifactCache(tmp_path / "cache"), {"nvcc": None}, environment, tmp_path, confinement, slots=1)
 
 
 def test_a_build_that_takes_too_long_is_ended_with_everything_it_started(tmp_path: Path) -> None:

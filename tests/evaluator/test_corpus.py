@@ -23,8 +23,12 @@ def _check(case: Case, engine: Engine, device: str, problems: dict[str, Problem]
     candidate = case.candidate()
     if isinstance(candidate, InvalidSource):
         assert not case.complaints(candidate)
-    else:
-        assert not case.complaints(engine.evaluate(problems[case.problem], candidate, case.config(device)))
+        return
+    problem, config = problems[case.problem], case.config(device)
+    if case.kind == "honest":
+        built = engine.build(problem, candidate, config)
+        assert built.evaluation is None, built.evaluation.message
+    assert not case.complaints(engine.evaluate(problem, candidate, config))
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine, Progress
 from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault
 from evaluator.evaluation import Evaluation, Verdict
+from evaluator.flags import FlagKind
 from evaluator.problem import Problem
 from tests.corpus import load_case
 
@@ -160,6 +161,20 @@ def test_the_record_has_samples_interval_and_environment(engine: Engine, problem
     )
     assert evaluation.environment["device"] == "cpu"
     assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
+
+
+def test_flags_come_with_an_evaluation_and_decide_nothing(engine: Engine, problems: dict[str, Problem]) -> None:
+    source = f"import ctypes\n{load_case('relu_honest_plain').source}"
+    evaluation = engine.evaluate(problems["relu"], _candidate(source), _CONFIG)
+    assert [(flag.kind, flag.line) for flag in evaluation.flags] == [
+        (FlagKind.READS_ITS_SURROUNDINGS, 1),
+        (FlagKind.LIBRARY_ONLY, 6),
+    ]
+    assert evaluation.verdict is Verdict.PASSED
+    source = f"import ctypes\n{load_case('relu_compile_error_cpp').source}"
+    report = engine.build(problems["relu"], _candidate(source), _CONFIG)
+    assert report.evaluation is not None
+    assert [flag.kind for flag in report.evaluation.flags] == [FlagKind.READS_ITS_SURROUNDINGS]
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
