@@ -49,7 +49,7 @@ CMD ["python", "-m", "api"]
 
 FROM slim AS cpu-worker
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends g++ \
+    && apt-get install --yes --no-install-recommends g++ libseccomp2 \
     && rm -rf /var/lib/apt/lists/*
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN python docker/requirements.py > /tmp/requirements.txt \
@@ -70,7 +70,7 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_
     KERNELJUDGE_DATA_DIR=/data KERNELJUDGE_PROBLEMS_DIR=/srv/kerneljudge/reference_models
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
-        g++ python3 python3-dev python3-venv \
+        g++ libseccomp2 python3 python3-dev python3-venv \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/venv \
     && useradd --uid 10001 --create-home kerneljudge \

@@ -12,11 +12,12 @@ import typer
 
 from client import local, render
 from client.http import DEFAULT_URL, Client
-from client.outcomes import BadUsage, emit, finish, say, stderr, turned_into_exits
+from client.outcomes import BadUsage, ExitStatus, emit, finish, say, stderr, turned_into_exits
 from client.progress import ProgressLine
 from client.records import SubmissionRecord
 from client.sources import problems_folder, read_given
-from evaluator.config import PRECISIONS, EvalConfig
+from evaluator.config import DEVICE_KINDS, PRECISIONS, EvalConfig
+from evaluator.devices import available_devices
 from evaluator.evaluation import Status
 from evaluator.problem import Problem, load_problems
 
@@ -56,6 +57,15 @@ Url = Annotated[str, typer.Option(envvar="KERNELJUDGE_URL", help="Where the serv
 ProblemsDir = Annotated[
     Path | None, typer.Option(help="Folder of problems. Default: KERNELJUDGE_PROBLEMS_DIR, then reference_models.")
 ]
+RequireSandbox = Annotated[
+    bool | None,
+    typer.Option(
+        "--require-sandbox/--no-require-sandbox",
+        envvar="KERNELJUDGE_REQUIRE_SANDBOX",
+        help="Whether to refuse where a layer of the sandbox is missing. Default: no, but say so.",
+        show_default=False,
+    ),
+]
 
 
 def main() -> None:
@@ -73,6 +83,7 @@ def serve(
     problems_dir: ProblemsDir = None,
     devices: Annotated[str | None, typer.Option(help="Such as cpu,cuda:0. Default: all of this machine.")] = None,
     build_slots: Annotated[int | None, typer.Option(help="How many compilations at a time.", min=1)] = None,
+    require_sandbox: RequireSandbox = None,
 ) -> None:
     """Start the service on this machine: the API, its pages and the workers. Ctrl-C stops it."""
     # Here and not above: no other command needs to know how processes are supervised.
@@ -86,6 +97,7 @@ def serve(
             problems_dir=problems_folder(problems_dir),
             devices=None if devices is None else [name.strip() for name in devices.split(",") if name.strip()],
             build_slots=build_slots,
+            require_sandbox=require_sandbox,
         )
         raise typer.Exit(status)
 
@@ -104,6 +116,7 @@ def evaluate(
     json_: AsJson = False,
     log: Annotated[bool, typer.Option("--log", help="Print what the compiler and the candidate printed.")] = False,
     problems_dir: ProblemsDir = None,
+    require_sandbox: RequireSandbox = None,
 ) -> None:
     """Evaluate a candidate on this machine; no service is needed."""
     known: dict[str, str] = {}
@@ -119,10 +132,32 @@ def evaluate(
         known.update(device=config.device_kind, size=config.size, precision=config.precision)
         known.update(problem_version=task.version)
         with ProgressLine(stderr()) as line:
-            outcome = local.evaluate(task, given.parse(), config, line.show)
+            outcome = local.evaluate(task, given.parse(), config, line.show, require_sandbox=bool(require_sandbox))
         if log and outcome.log:
             say(outcome.log.rstrip("\n"))
         finish(outcome.record, as_json=json_)
+
+
+@app.command()
+def doctor(
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: every device of this machine.")
+    ] = None,
+    json_: AsJson = False,
+) -> None:
+    """Look whether this machine can evaluate candidates, and in a complete sandbox; say what is missing."""
+    # Here and not above: everything else does without starting an engine.
+    from client.doctor import examine  # noqa: PLC0415
+
+    with turned_into_exits(_as_error(json_)):
+        if device is not None and device.partition(":")[0] not in DEVICE_KINDS:
+            raise BadUsage(f"device must be cpu, cuda or cuda:N, not {device!r}")
+        examination = examine([device] if device is not None else available_devices())
+        if json_:
+            emit(examination.to_record())
+        else:
+            render.write(examination.to_text())
+        raise typer.Exit(ExitStatus.FAULT if examination.lacks else ExitStatus.OK)
 
 
 @app.command()

@@ -38,11 +38,19 @@ def default_device() -> str:
     return "cuda" if any(name.startswith("cuda") for name in available_devices()) else "cpu"
 
 
-def evaluate(problem: Problem, candidate: Candidate | InvalidSource, config: EvalConfig, show: Show) -> Outcome:
+def evaluate(
+    problem: Problem,
+    candidate: Candidate | InvalidSource,
+    config: EvalConfig,
+    show: Show,
+    *,
+    require_sandbox: bool = False,
+) -> Outcome:
     """Compile, judge and measure ``candidate`` here. Raises ``EvaluatorError`` for what is not its fault.
 
     For a device that this machine lacks the candidate is compiled all the same, so that its compile
-    errors show; if there are none, raises ``DeviceUnavailable``.
+    errors show; if there are none, raises ``DeviceUnavailable``. With ``require_sandbox`` nothing is run, and
+    ``SandboxIncomplete`` raised, where a layer of the sandbox is missing.
     """
     started = _now()
     if isinstance(candidate, InvalidSource):
@@ -58,7 +66,8 @@ def evaluate(problem: Problem, candidate: Candidate | InvalidSource, config: Eva
     present = _is_present(config.device)
     if not present:
         _refuse_without_compiler(config.device)
-    with Engine(device=config.device if present else None, cache_dir=_cache_dir()) as engine:
+    device = config.device if present else None
+    with Engine(device=device, cache_dir=_cache_dir(), require_sandbox=require_sandbox) as engine:
         built = engine.build(problem, candidate, config, progress=pass_on)
         timeline = {"submitted": started, "built": _now()}
         evaluation = built.evaluation

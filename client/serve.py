@@ -18,6 +18,7 @@ import httpx
 
 from client.supervisor import ChildSpec, Supervisor
 from evaluator.devices import available_devices
+from evaluator.errors import EvaluatorError
 
 if TYPE_CHECKING:
     from storage.settings import Settings
@@ -51,6 +52,7 @@ def serve(
     problems_dir: Path | None = None,
     devices: Sequence[str] | None = None,
     build_slots: int | None = None,
+    require_sandbox: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> int:
     """Serve until Ctrl-C, SIGTERM or SIGHUP; returns the exit status.
@@ -61,7 +63,7 @@ def serve(
     standard error).
     """
     say = say or _say
-    environment = _environment(host, port, data_dir, problems_dir, devices, build_slots)
+    environment = _environment(host, port, data_dir, problems_dir, devices, build_slots, require_sandbox)
     try:
         settings = _settings(environment)
         with _stop_signals() as stopped, _held_folder(settings.data_dir, stopped) as lock:
@@ -82,6 +84,7 @@ def _serve(
     data, host, port = settings.data_dir, settings.host, settings.port
     devices = _devices(settings.devices)
     _check_port(host, port)
+    _check_sandbox(settings, stopped)
     _migrate(environment)
     logs = data / "logs"
     with Supervisor(_children(devices, logs), environment, say, keep=lock) as supervisor:
@@ -104,6 +107,7 @@ def _environment(
     problems_dir: Path | None,
     devices: Sequence[str] | None,
     build_slots: int | None,
+    require_sandbox: bool | None,
 ) -> dict[str, str]:
     defaults = {"HOST": "127.0.0.1", "PORT": "8000", "DATA_DIR": ".kerneljudge", "DEVICES": ""}
     given = {
@@ -113,6 +117,7 @@ def _environment(
         "PROBLEMS_DIR": problems_dir,
         "DEVICES": ",".join(devices) if devices else None,
         "BUILD_SLOTS": build_slots,
+        "REQUIRE_SANDBOX": require_sandbox,
     }
     environment = {f"KERNELJUDGE_{name}": value for name, value in defaults.items()}
     environment |= os.environ
@@ -163,6 +168,21 @@ def _check_port(host: str, port: int) -> None:
     except OSError as error:
         message = f"cannot listen on {host} port {port} ({error.strerror}); choose another with --port"
         raise _CannotServe(message, EXIT_USAGE) from error
+
+
+def _check_sandbox(settings: Settings, stopped: Callable[[], bool]) -> None:
+    """Refuse here what every worker would refuse, each time it is started again."""
+    if not settings.require_sandbox:
+        return
+    from evaluator.engine import Engine  # noqa: PLC0415 - only where it is asked for
+
+    try:
+        with Engine(device=None, cache_dir=settings.cache_dir, require_sandbox=True):
+            pass
+    except EvaluatorError as error:
+        if stopped():
+            raise _CannotServe("stopped", EXIT_OK) from error
+        raise _CannotServe(str(error), EXIT_FAULT) from error
 
 
 def _migrate(environment: Mapping[str, str]) -> None:

@@ -27,7 +27,8 @@ class Settings(BaseSettings):
     Without any, everything lives below ``data_dir``: an SQLite database and a queue made of files, so
     that nothing needs a server. ``database_url`` (``postgresql+psycopg://...``) and ``broker_url``
     (``redis://...``) move them to one. ``devices`` is a list with commas (``cpu,cuda:0``) that ``serve``
-    starts a worker each for; ``None`` means every device of the machine.
+    starts a worker each for; ``None`` means every device of the machine. With ``require_sandbox`` no worker
+    starts where a layer of the sandbox is missing.
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -44,6 +45,7 @@ class Settings(BaseSettings):
     max_attempts: int = Field(default=3, ge=1)
     build_slots: int = Field(default_factory=_default_build_slots, ge=1)
     devices: Annotated[list[str] | None, NoDecode] = None
+    require_sandbox: bool = False
 
     @field_validator("devices", mode="before")
     @classmethod

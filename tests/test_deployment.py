@@ -146,6 +146,19 @@ def test_the_api_image_is_free_of_torch() -> None:
     assert {re.split(r"[^\w-]", requirement)[0] for requirement in set(everything) - set(printed)} == set(without)
 
 
+@pytest.mark.parametrize("target", [target for target in TARGETS if target != "api"])
+def test_a_workers_image_has_what_the_sandbox_filters_system_calls_with(target: str) -> None:
+    _, stages = dockerfile()
+    installed = [text for stage in lineage(stages, target) for text in stage.of("RUN") if "apt-get install" in text]
+    assert any("libseccomp2" in shlex.split(text) for text in installed)
+
+
+def test_a_complete_sandbox_is_required_in_containers_unless_told_otherwise() -> None:
+    text = compose()["x-settings"]["KERNELJUDGE_REQUIRE_SANDBOX"]
+    assert filled(text) == "true"
+    assert filled(text, KERNELJUDGE_REQUIRE_SANDBOX="false") == "false"
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 

@@ -23,10 +23,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m worker", description="Build or evaluate submissions.")
     parser.add_argument("--queue", required=True, choices=QUEUES, help="what to take up")
     parser.add_argument("--device", help="cpu, cuda:0, cuda:1 …: the device to evaluate on")
+    parser.add_argument(
+        "--require-sandbox", action="store_true", help="do not start where a layer of the sandbox is missing"
+    )
     options = parser.parse_args(argv)
     try:
         role = Role(queue=options.queue, device=options.device)
         settings = Settings.load()
+        if options.require_sandbox:
+            settings = settings.model_copy(update={"require_sandbox": True})
     except ValueError as error:
         print(f"python -m worker: {error}", file=sys.stderr)
         return _USAGE_STATUS

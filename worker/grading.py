@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidate import Candidate
 from evaluator.config import EvalConfig
-from evaluator.engine import BuildReport, Progress
+from evaluator.engine import BuildReport, Progress, SandboxLayer
 from evaluator.errors import (
     DeviceUnavailable,
     EvaluationCancelled,
@@ -48,6 +48,9 @@ class GradingEngine(Protocol):
 
     @property
     def environment(self) -> Mapping[str, Any]: ...
+
+    @property
+    def layers(self) -> tuple[SandboxLayer, ...]: ...
 
     def start(self) -> None: ...
 

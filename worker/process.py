@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from celery import Celery, signals
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.config import DEVICE_KINDS
-from evaluator.engine import Engine
+from evaluator.engine import Engine, SandboxLayer
 from storage import workers
 from storage.database import create_engine_for, session_factory
 from storage.models import Stage
@@ -72,7 +72,7 @@ def run_worker(
     """Work until SIGTERM or SIGINT; returns the exit status.
 
     What is in progress then goes back to the queue. Raises what the engine raises where it cannot
-    start (``DeviceUnavailable``, ``ToolchainMissing``, ``InfrastructureFault``).
+    start (``DeviceUnavailable``, ``ToolchainMissing``, ``SandboxIncomplete``, ``InfrastructureFault``).
     """
     database = create_engine_for(settings)
     sessions, readers = session_factory(database), session_factory(database, read_only=True)
@@ -87,6 +87,7 @@ def run_worker(
         ending.callback(engine.close)
         ending.callback(stopping.set)
         engine.start()
+        _log_sandbox(engine.layers)
         grader = Grader(settings, sessions, readers, engine, worker=name, device=role.device, stopping=stopping)
         _add_tasks(app, grader)
         # As it is now: while the engine restarts, it knows none.
@@ -122,7 +123,18 @@ def _engine(settings: Settings, role: Role, scratch: Path) -> GradingEngine:
         cache_dir=settings.cache_dir,
         scratch_dir=scratch,
         build_slots=settings.build_slots,
+        require_sandbox=settings.require_sandbox,
     )
+
+
+def _log_sandbox(layers: Sequence[SandboxLayer]) -> None:
+    """What this machine's kernel refuses, and what that means; a line each."""
+    for layer in layers:
+        if not layer.there:
+            optional = " (optional)" if layer.optional else ""
+            _log.warning("the sandbox lacks the layer %s%s: %s", layer.name, optional, layer.meaning)
+    if all(layer.there or layer.optional for layer in layers):
+        _log.info("the sandbox is complete")
 
 
 def _add_tasks(app: Celery, grader: Grader) -> None:

@@ -31,6 +31,7 @@ def test_a_good_candidate_is_status_0_with_its_figures(cli: Cli) -> None:
     assert (record["device"], record["size"]) == ("cpu", "smoke")
     assert record["speedup_interval"]["low"] <= record["speedup"] <= record["speedup_interval"]["high"]
     assert record["environment"]["torch"]
+    assert [(flag["kind"], flag["line"]) for flag in record["flags"]] == [("library_only", 5)]
     assert all(record["timeline"].values())
     assert "verifying" in result.stderr
 
@@ -40,6 +41,7 @@ def test_a_wrong_candidate_is_status_1_and_told_where(cli: Cli) -> None:
     result = cli("eval", "-", "--response", "-p", "relu", "--device", "cpu", "--problems-dir", PROBLEMS, stdin=answer)
     assert result.exit_code == 1, result.stderr
     assert "wrong output  relu (cpu, smoke, float32)" in result.stdout
+    assert "advisory: library only, line 5: no kernel of its own" in result.stdout
     assert "expected" in result.stdout
 
 
@@ -87,7 +89,7 @@ def test_a_broken_machine_is_status_3(cli: Cli, monkeypatch: pytest.MonkeyPatch)
 def test_a_fault_of_ours_never_looks_like_a_verdict(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
-    def broken(*_args: object) -> None:
+    def broken(*_args: object, **_options: object) -> None:
         raise fault
 
     monkeypatch.setattr(commands.local, "evaluate", broken)
@@ -102,7 +104,7 @@ def test_a_fault_of_ours_never_looks_like_a_verdict(
     [
         (["-", "-p", "rleu", "--problems-dir", PROBLEMS], "there are linear_relu_divide, relu"),
         (["-", "-p", "relu", "--problems-dir", "none"], "no folder of problems at none"),
-        (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--size", "huge"], "it has full, smoke"),
+        (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--size", "huge"], "it has full, medium, smoke"),
         (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--device", "tpu"], "not 'tpu'"),
         (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--precision", "int4"], "not 'int4'"),
         (["none.py", "-p", "relu", "--problems-dir", PROBLEMS], "cannot read none.py"),

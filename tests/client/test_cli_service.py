@@ -11,6 +11,7 @@ import pytest
 
 from client.records import SubmissionRecord
 from evaluator.evaluation import Verdict
+from evaluator.flags import Flag, FlagKind
 from tests.api.seeds import SOURCE, Seeds, failed, passed
 from tests.client.conftest import Cli
 
@@ -24,7 +25,8 @@ def candidate(tmp_path: Path) -> Path:
 
 def grade_soon(seeds: Seeds, verdict: Verdict = Verdict.PASSED) -> threading.Thread:
     """Grades the first submission that comes in, as a worker would."""
-    evaluation = passed(seeds.problems["relu"])
+    flags = (Flag(FlagKind.LIBRARY_ONLY, 1, "no kernel of its own"),)
+    evaluation = passed(seeds.problems["relu"], flags=flags)
     if verdict is not Verdict.PASSED:
         evaluation = failed(seeds.problems["relu"], verdict, "element (3, 5) is 1, not 0", hints=("look closer",))
 
@@ -60,6 +62,7 @@ def test_submit_watches_until_the_verdict(online: Cli, candidate: Path, seeds: S
     assert result.exit_code == 0
     assert "passed  relu (cpu, smoke, float32)" in result.stdout
     assert "2.00" in result.stdout
+    assert "advisory: library only, line 1: no kernel of its own" in result.stdout
 
 
 def test_a_candidate_that_did_not_pass_is_status_1(online: Cli, candidate: Path, seeds: Seeds) -> None:
@@ -112,7 +115,7 @@ def test_an_answer_is_handed_in_as_an_answer(online: Cli, tmp_path: Path, name: 
         (["submit", "none.py", "-p", "relu"], "cannot read none.py"),
         (["submit", ".", "-p", "relu"], "Is a directory"),
         (["submit", "mine.py", "-p", "rleu"], "there are linear_relu_divide, relu"),
-        (["submit", "mine.py", "-p", "relu", "--size", "huge"], "full, smoke"),
+        (["submit", "mine.py", "-p", "relu", "--size", "huge"], "full, medium, smoke"),
         (["submit", "mine.py", "-p", "relu", "--device", "tpu"], "device"),
         (["submit", "mine.py"], "--problem"),
         (["submit", "mine.py", "-p", "relu", "--colour"], "--colour"),
@@ -135,7 +138,7 @@ def test_bad_usage_is_status_2_and_says_why(online: Cli, candidate: Path, argv: 
         (["none.py", "-p", "relu"], "cannot read none.py"),
         (["bytes.py", "-p", "relu"], "not UTF-8"),
         (["mine.py", "-p", "rleu"], "there are linear_relu_divide, relu"),
-        (["mine.py", "-p", "relu", "--size", "huge"], "full, smoke"),
+        (["mine.py", "-p", "relu", "--size", "huge"], "full, medium, smoke"),
         (["mine.py", "-p", "relu", "--device", "tpu"], "device"),
     ],
 )

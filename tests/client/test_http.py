@@ -10,6 +10,7 @@ import pytest
 
 from api.schemas import AttemptRecord as ApiAttempt
 from api.schemas import Board as ApiBoard
+from api.schemas import FlagRecord as ApiFlag
 from api.schemas import LeaderboardEntry as ApiEntry
 from api.schemas import ProblemRecord as ApiProblem
 from api.schemas import SeriesRecord as ApiSeries
@@ -20,6 +21,7 @@ from client.http import Client
 from client.records import (
     Attempt,
     Board,
+    Flag,
     LeaderboardEntry,
     ProblemRecord,
     Series,
@@ -42,6 +44,7 @@ from tests.client.conftest import URL, Flaky, Pauses
         (SubmissionPage, ApiPage),
         (Series, ApiSeries),
         (Attempt, ApiAttempt),
+        (Flag, ApiFlag),
     ],
 )
 def test_records_have_the_fields_of_the_api(ours: type, theirs: type) -> None:
@@ -157,7 +160,7 @@ def test_events_of_nothing_are_refused(service: Client) -> None:
 
 
 def test_a_refusal_names_the_fields(service: Client) -> None:
-    with pytest.raises(RequestRefused, match="full, smoke") as refused:
+    with pytest.raises(RequestRefused, match="full, medium, smoke") as refused:
         service.submit("relu", code=SOURCE, size="huge")
     assert refused.value.status == 422
     assert set(refused.value.fields) == {"size"}

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.machines import without_libseccomp
 from tests.processes import Process, children, descendants, wait_until, wait_until_gone
 from tests.services import free_port
 
@@ -210,11 +211,21 @@ def test_an_api_that_does_not_start_is_our_fault_with_its_last_words(tmp_path: P
     assert "no folder of problems" in said
 
 
-def refused(**settings: str) -> tuple[int, str]:
+def test_an_incomplete_sandbox_is_refused_before_anything_is_started_where_it_is_required(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    machine = without_libseccomp(tmp_path / "site")
+    status, said = refused(machine, DATA_DIR=str(data), PORT=str(free_port()), DEVICES="cpu", REQUIRE_SANDBOX="true")
+    assert status == 3
+    assert said.startswith("kerneljudge serve: a complete sandbox is required, and the kernel refuses: syscalls (")
+    assert len(said.splitlines()) == 1
+    assert not (data / "logs").exists()
+
+
+def refused(machine: Mapping[str, str] = os.environ, **settings: str) -> tuple[int, str]:
     """The exit status of ``serve`` and what it said, where it does not start."""
     environment = {f"KERNELJUDGE_{name}": value for name, value in settings.items()}
     argv = [sys.executable, "-c", _PROGRAM]
     result = subprocess.run(
-        argv, cwd=_ROOT, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True, timeout=60
+        argv, cwd=_ROOT, env={**machine, **environment}, stderr=subprocess.PIPE, text=True, timeout=60
     )
     return result.returncode, result.stderr

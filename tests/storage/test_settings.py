@@ -32,6 +32,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "max_attempts": ("7", 7),
         "build_slots": ("6", 6),
         "devices": ("cpu, cuda:1", ["cpu", "cuda:1"]),
+        "require_sandbox": ("true", True),
     }
     assert set(values) == set(Settings.model_fields)
     for name, (text, _) in values.items():

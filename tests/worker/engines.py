@@ -14,7 +14,7 @@ from typing import Any
 
 from evaluator.candidate import Candidate
 from evaluator.config import EvalConfig
-from evaluator.engine import BuildReport, Progress
+from evaluator.engine import BuildReport, Progress, SandboxLayer
 from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault, ToolchainMissing
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problem import Problem
@@ -30,6 +30,13 @@ class ScriptedEngine:
     @property
     def environment(self) -> Mapping[str, Any]:
         return {"device_name": "a scripted device"} if self._running else {}
+
+    @property
+    def layers(self) -> tuple[SandboxLayer, ...]:
+        return (
+            SandboxLayer("files", there=True, optional=False, meaning="it reads files"),
+            SandboxLayer("cgroup", there=False, optional=True, meaning="memory is limited for each process"),
+        )
 
     def start(self) -> None:
         assert not self._running

@@ -16,6 +16,8 @@ import pytest
 
 from evaluator.evaluation import Status
 from storage.workers import list_workers
+from tests.machines import without_libseccomp
+from tests.processes import wait_until
 from tests.services import free_port, redis_server
 from tests.worker.conftest import Installation
 from worker.process import Role
@@ -145,3 +147,48 @@ def test_a_variable_that_cannot_be_used_is_named_in_one_line() -> None:
     assert result.returncode == 2
     assert result.stderr.startswith("python -m worker: KERNELJUDGE_LEASE_S=abc: ")
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("options", "required"), [(["--require-sandbox"], "false"), ([], "true")])
+def test_a_worker_that_requires_a_complete_sandbox_ends_with_the_missing_layer(
+    tmp_path: Path, options: list[str], required: str
+) -> None:
+    environment = {
+        **without_libseccomp(tmp_path / "site"),
+        "KERNELJUDGE_DATA_DIR": str(tmp_path / "data"),
+        "KERNELJUDGE_REQUIRE_SANDBOX": required,
+    }
+    argv = [sys.executable, "-m", "worker", "--queue", "build", *options]
+    result = subprocess.run(argv, cwd=_ROOT, env=environment, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert result.returncode == 3, result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("python -m worker: a complete sandbox is required, and the kernel refuses: syscalls (")
+    assert "(a candidate may use every system call of the kernel" in last
+
+
+def test_a_worker_logs_each_missing_layer_with_what_that_means(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    environment = {**without_libseccomp(tmp_path / "site"), "KERNELJUDGE_DATA_DIR": str(tmp_path / "data")}
+    text = _log_of_a_builder(said, environment)
+    assert "WARNING worker.process: the sandbox lacks the layer syscalls: a candidate may use every system call" in text
+    assert "the sandbox is complete" not in text
+
+
+def test_a_worker_logs_that_the_sandbox_is_complete(tmp_path: Path) -> None:
+    text = _log_of_a_builder(tmp_path / "said", {**os.environ, "KERNELJUDGE_DATA_DIR": str(tmp_path / "data")})
+    assert "INFO worker.process: the sandbox is complete" in text
+    lacking = [line for line in text.splitlines() if "the sandbox lacks" in line]
+    assert all("the layer cgroup (optional): " in line for line in lacking)
+
+
+def _log_of_a_builder(said: Path, environment: dict[str, str]) -> str:
+    """What a real builder logs until it takes submissions."""
+    with said.open("w") as output:
+        argv = [sys.executable, "-m", "worker", "--queue", "build"]
+        process = subprocess.Popen(argv, cwd=_ROOT, env=environment, stderr=output)
+    try:
+        wait_until(lambda: "takes from build" in said.read_text(), "the builder to start", timeout_s=60)
+    finally:
+        process.kill()
+        process.wait()
+    return said.read_text()

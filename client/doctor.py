@@ -1,0 +1,217 @@
+"""``kerneljudge doctor``: what this machine has of all that an evaluation needs, found by starting an engine."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from evaluator.devices import has_cxx_compiler, nvcc_path
+from evaluator.engine import Engine, SandboxLayer
+from evaluator.errors import DeviceUnavailable, EvaluatorError
+
+__all__ = ["Device", "Examination", "Tool", "examine"]
+
+_GIB: Final = 2**30
+_SYSCALLS: Final = "syscalls"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program or library. ``found`` is its version or its path, ``None`` where it is missing."""
+
+    name: str
+    found: str | None
+    needed: bool
+    advice: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that an engine was to start for. ``error`` says why none did."""
+
+    name: str
+    environment: Mapping[str, Any]
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All that was found. ``layers`` is empty where no engine came so far as to try them; ``cuda`` is torch's."""
+
+    devices: tuple[Device, ...]
+    layers: tuple[SandboxLayer, ...]
+    tools: tuple[Tool, ...]
+    torch: str | None
+    cuda: str | None
+    processors: int
+    memory_bytes: int
+
+    @property
+    def sandbox_complete(self) -> bool | None:
+        """``None`` where it could not be tried."""
+        return all(layer.there or layer.optional for layer in self.layers) if self.layers else None
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What is missing although it is needed, each with what to do about it."""
+        return tuple(self._lacks())
+
+    def _lacks(self) -> Iterator[str]:
+        missing_tools = [tool for tool in self.tools if tool.needed and tool.found is None]
+        for tool in missing_tools:
+            yield f"{tool.name} is missing: {tool.advice}"
+        without_libseccomp = any(tool.name == "libseccomp" for tool in missing_tools)
+        refused = [layer.name for layer in self.layers if not layer.there and not layer.optional]
+        if without_libseccomp and _SYSCALLS in refused:
+            refused.remove(_SYSCALLS)
+        if refused:
+            yield (
+                f"the kernel refuses these layers of the sandbox: {', '.join(refused)}; "
+                'let it grant them (docs/deploying.md, "What the sandbox needs")'
+            )
+        for device in self.devices:
+            if device.error is not None:
+                yield f"no engine for {device.name}: {device.error}"
+
+    @property
+    def conclusion(self) -> str:
+        """Whether candidates can be evaluated here, in one line."""
+        if any(device.error is not None for device in self.devices):
+            return "candidates cannot be evaluated here"
+        if not self.sandbox_complete:
+            return "candidates can be evaluated here, but not in a complete sandbox"
+        if self.lacks:
+            return "candidates can be evaluated here in a complete sandbox, but not all of them"
+        return "candidates can be evaluated here in a complete sandbox"
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "sandbox_complete": self.sandbox_complete,
+            "layers": [asdict(layer) for layer in self.layers],
+            "tools": [asdict(tool) for tool in self.tools],
+            "devices": [asdict(device) for device in self.devices],
+            "torch": self.torch,
+            "cuda": self.cuda,
+            "processors": self.processors,
+            "memory_bytes": self.memory_bytes,
+            "lacks": list(self.lacks),
+            "conclusion": self.conclusion,
+        }
+
+    def to_text(self) -> str:
+        """As people read it; the last line is the conclusion."""
+        lines = ["sandbox"]
+        lines += [_line(layer.name, _layer(layer)) for layer in self.layers]
+        if not self.layers:
+            lines.append(_line("all layers", "could not be tried"))
+        lines += ["", "tools"]
+        for tool in self.tools:
+            missing = f"missing: {tool.advice}" if tool.needed else "missing (only cuda needs it)"
+            lines.append(_line(tool.name, missing if tool.found is None else tool.found))
+        lines += ["", "devices"]
+        for device in self.devices:
+            lines.append(_line(device.name, device.error or _description(device.environment)))
+        lines += ["", "machine"]
+        lines.append(_line("torch", self.torch or "unknown"))
+        lines.append(_line("CUDA of torch", self.cuda or "none"))
+        lines.append(_line("processors", str(self.processors)))
+        lines.append(_line("memory", f"{self.memory_bytes / _GIB:.1f} GiB"))
+        lines.append("")
+        lines += [f"needed: {lack}" for lack in self.lacks]
+        return "\n".join([*lines, self.conclusion])
+
+
+def examine(devices: Sequence[str]) -> Examination:
+    """Start an engine for each of ``devices`` and look around. Takes seconds; leaves nothing behind."""
+    examined: list[Device] = []
+    layers: dict[str, SandboxLayer] = {}
+    with tempfile.TemporaryDirectory(prefix="kerneljudge-doctor-") as folder:
+        for name in devices:
+            device, tried = _start(name, Path(folder))
+            examined.append(device)
+            for layer in tried:
+                # Of several devices, the one that gets along with the least: that is the sandbox one can rely on.
+                if layer.name not in layers or not layer.there:
+                    layers[layer.name] = layer
+    known: dict[str, Any] = {}
+    for device in examined:
+        known |= {name: value for name, value in device.environment.items() if value}
+    return Examination(
+        devices=tuple(examined),
+        layers=tuple(layers.values()),
+        tools=_tools(known, for_cuda=any(name.startswith("cuda") for name in devices)),
+        torch=known.get("torch"),
+        cuda=known.get("cuda"),
+        processors=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
+
+
+def _start(name: str, folder: Path) -> tuple[Device, tuple[SandboxLayer, ...]]:
+    try:
+        with Engine(device=name, cache_dir=folder / "cache") as engine:
+            return Device(name, engine.environment), engine.layers
+    except DeviceUnavailable as error:
+        # The sandbox can be tried without it.
+        device, layers = _start_without_device(name, folder)
+        return Device(name, device.environment, str(error)), layers
+    except EvaluatorError as error:
+        return Device(name, {}, str(error)), ()
+
+
+def _start_without_device(name: str, folder: Path) -> tuple[Device, tuple[SandboxLayer, ...]]:
+    try:
+        with Engine(device=None, cache_dir=folder / "cache") as engine:
+            return Device(name, engine.environment), engine.layers
+    except EvaluatorError:
+        return Device(name, {}), ()
+
+
+def _tools(known: Mapping[str, Any], *, for_cuda: bool) -> tuple[Tool, ...]:
+    compiler = shutil.which(os.environ.get("CXX", "c++")) if has_cxx_compiler() else None
+    nvcc = nvcc_path()
+    # As an engine's processes find it: beside this Python first.
+    ninja = shutil.which("ninja", path=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
+    return (
+        Tool("C++ compiler", compiler and str(known.get("compiler", compiler)), True, "install g++ (or set CXX)"),
+        Tool(
+            "nvcc",
+            nvcc and str(known.get("nvcc", nvcc)),
+            for_cuda,
+            "install the CUDA toolkit of the version that torch was built for (or set CUDA_HOME)",
+        ),
+        Tool("ninja", ninja, True, "install it with pip install ninja"),
+        Tool("libseccomp", _libseccomp(), True, "install libseccomp2 (libseccomp on Fedora)"),
+    )
+
+
+def _libseccomp() -> str | None:
+    name = "libseccomp.so.2"
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return None
+    return name
+
+
+def _layer(layer: SandboxLayer) -> str:
+    if layer.there:
+        return "there"
+    return f"missing{' (optional)' if layer.optional else ''}: {layer.meaning}"
+
+
+def _description(environment: Mapping[str, Any]) -> str:
+    driver = [f"driver {environment['driver']}"] if environment.get("driver") else []
+    return ", ".join([str(environment["device_name"]), *driver])
+
+
+def _line(name: str, value: str) -> str:
+    return f"  {name:<13} {value}"
