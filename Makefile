@@ -23,7 +23,7 @@ KERNELJUDGE := $(RUN) -m client
 COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test test-gpu check format bench lock clean
+.PHONY: help install serve demo test test-gpu redteam check format bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +41,9 @@ test: $(READY) ## Run the tests that need no GPU (ARGS="-k candidate")
 
 test-gpu: $(READY) ## Run the tests that need a GPU
 	$(RUN) -m pytest -m gpu tests/evaluator $(ARGS)
+
+redteam: $(READY) ## Try every attack of the corpus and print a table by class (ARGS="--device cuda")
+	$(RUN) -m tests.redteam $(ARGS)
 
 check: $(READY) ## Lint, check the format, the types and the dependency rule
 	$(RUN) -m ruff check

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from client.cli import app
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.evaluation import Verdict
+from evaluator.flags import FlagKind
 from evaluator.problem import load_problem
 from storage.settings import Settings
 from tests.corpus import Case
@@ -92,6 +93,11 @@ def test_the_readme_explains_every_verdict() -> None:
     table = read("README.md").partition("| verdict | when |")[2].partition("\n\n")[0]
     explained = {name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
     assert explained == {str(verdict) for verdict in Verdict}
+
+
+def test_the_method_explains_every_flag() -> None:
+    section = read("docs/methodology.md").partition("## Flags")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `([a-z_]+)` \|", section, re.MULTILINE)) == {str(kind) for kind in FlagKind}
 
 
 def test_the_example_of_a_problem_loads(tmp_path: Path) -> None:

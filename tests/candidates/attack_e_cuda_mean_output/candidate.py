@@ -1,0 +1,13 @@
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, divisor):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.divisor = divisor
+
+    def forward(self, x):
+        y = x.mean(1, keepdim=True) * self.linear.weight.sum(1) + self.linear.bias
+        return torch.relu(y) / self.divisor

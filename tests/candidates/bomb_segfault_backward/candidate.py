@@ -1,0 +1,22 @@
+"""Reads address 0 in backward."""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+
+
+class Relu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, upstream):
+        ctypes.string_at(0)
+        return upstream
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return Relu.apply(x) if torch.is_grad_enabled() else x.clamp(min=0)

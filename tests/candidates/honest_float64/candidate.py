@@ -1,0 +1,13 @@
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, divisor):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.divisor = divisor
+
+    def forward(self, x):
+        z = torch.addmm(self.linear.bias.double(), x.double(), self.linear.weight.double().t())
+        return (z.clamp_(min=0) / self.divisor).to(x.dtype)

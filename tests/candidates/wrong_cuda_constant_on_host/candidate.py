@@ -1,0 +1,12 @@
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, divisor):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.scale = torch.full((out_features,), 1.0 / divisor)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x)) * self.scale

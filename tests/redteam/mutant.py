@@ -1,0 +1,28 @@
+"""``python -m tests.redteam.mutant CASE``: one case against the evaluator that PYTHONPATH leads to.
+
+Prints what is not as the case expects it, as a JSON list.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from evaluator.engine import Engine
+from evaluator.problem import load_problems
+from tests.corpus import load_case
+from tests.redteam.grading import complaints_about
+
+_ROOT = Path(__file__).parent.parent.parent
+
+
+def main(name: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, Engine(device="cpu", cache_dir=Path(folder)) as engine:
+        problems = load_problems(_ROOT / "reference_models")
+        print(json.dumps(complaints_about(load_case(name), engine, "cpu", problems)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,125 @@
+"""Defences taken out one at a time, each with an attack that must get through then.
+
+A mutation changes a copy of ``evaluator``; nothing in the evaluator itself can be switched off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["MUTATIONS", "Mutation"]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Each change is a file, the text in it and what becomes of that; ``case`` is what the defence stops.
+
+    Where two mechanisms stop the same attack, both are taken out. What three or more stop is not here.
+    """
+
+    name: str
+    case: str
+    changes: tuple[tuple[str, str, str], ...]
+
+
+MUTATIONS = (
+    Mutation(
+        "inputs are only ever as the problem writes them",
+        "relu_identity",
+        (
+            (
+                "judge/inputs.py",
+                "return self._variants or variant is Variant.AS_WRITTEN",
+                "return variant is Variant.AS_WRITTEN",
+            ),
+        ),
+    ),
+    Mutation(
+        "inputs are the same in every call",
+        "attack_b_shape_cache",
+        (
+            (
+                "judge/session.py",
+                "inputs = _Inputs(variant, secrets.randbits(63),",
+                "inputs = _Inputs(variant if variant is self._sampled else self._sampled, 7,",
+            ),
+        ),
+    ),
+    Mutation(
+        "NaN counts as right",
+        "attack_g_one_nan",
+        (("judge/compare.py", "right = error <= limit", "right = ~(error > limit)"),),
+    ),
+    Mutation(
+        "the tolerance is a hundred times as wide",
+        "attack_f_rounded_answer",
+        (("judge/compare.py", "limit.mul_(widened)", "limit.mul_(100 * widened)"),),
+    ),
+    Mutation(
+        "a few wrong elements are overlooked",
+        "attack_g_one_nan",
+        (
+            (
+                "judge/compare.py",
+                "return self.right == self.total == math.prod(self.shape)",
+                "return self.right >= 0.99 * self.total",
+            ),
+        ),
+    ),
+    Mutation(
+        "gradients are not compared",
+        "attack_d_lying_hook",
+        (("judge/verify.py", "if tally.total and not tally.passed:", "if False:"),),
+    ),
+    Mutation(
+        "the runner's clock is believed",
+        "attack_a_tenth_of_the_time",
+        (
+            ("judge/session.py", "if median_ms(ours) - overhead_ms > slack + noise:", "if False:"),
+            ("judge/session.py", "    if missing <= min(doubt, max(claimed, floor_ms)):", "    if True:"),
+        ),
+    ),
+    Mutation(
+        "the network is there",
+        "attack_h_network",
+        (("sandbox/namespaces.py", "    Layer.NETWORK: 0x40000000,\n", ""),),
+    ),
+    Mutation(
+        "the machine's files are there",
+        "attack_h_written_packages",
+        (
+            (
+                "sandbox/filesystem.py",
+                "        refused = _build(root, mount_point, own_pids)\n",
+                '        raise OSError("no root")\n',
+            ),
+        ),
+    ),
+    Mutation(
+        "every system call is allowed",
+        "attack_h_strict_seccomp",
+        (
+            (
+                "sandbox/syscalls.py",
+                "    program = compile_filter()\n",
+                "    return True\n    program = compile_filter()\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "the runner shares its keeper's process group",
+        "attack_h_kills_its_group",
+        (
+            (
+                "sandbox/forkserver.py",
+                "        os.setsid()  # its keeper must not be in its process group: kill(0) knows no namespaces\n",
+                "",
+            ),
+        ),
+    ),
+    Mutation(
+        "a source's word for its own name is taken",
+        "attack_h_blames_the_toolkit",
+        (("build/builder.py", "if header is not None and not request.renames_lines:", "if header is not None:"),),
+    ),
+)

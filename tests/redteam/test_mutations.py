@@ -1,0 +1,42 @@
+"""Every defence is needed: without it, an attack of the corpus gets through."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.redteam.mutations import MUTATIONS, Mutation
+
+_ROOT = Path(__file__).parent.parent.parent
+
+
+def _run(case: str, packages: Path) -> list[str]:
+    paths = [str(packages), str(_ROOT), *(path for path in sys.path if path)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tests.redteam.mutant", case],
+        cwd=packages,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    complaints: list[str] = json.loads(done.stdout.strip().splitlines()[-1])
+    return complaints
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_without_this_defence_its_attack_gets_through(mutation: Mutation, tmp_path: Path) -> None:
+    shutil.copytree(_ROOT / "evaluator", tmp_path / "evaluator", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, old, new in mutation.changes:
+        file = tmp_path / "evaluator" / name
+        text = file.read_text()
+        assert text.count(old) == 1, f"{name} has no such place any more: the mutation says nothing"
+        file.write_text(text.replace(old, new))
+    assert _run(mutation.case, tmp_path), "the attack is stopped all the same"
