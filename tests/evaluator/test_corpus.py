@@ -34,17 +34,18 @@ def _check(case: Case, engine: Engine, device: str, problems: dict[str, Problem]
 @pytest.fixture(scope="module")
 def built(request: pytest.FixtureRequest, artifact_cache: Path, problems: dict[str, Problem]) -> None:
     """Every extension of the selected cases, built at once and ahead: one after the other they would take minutes."""
-    selected = {item.callspec.params["case"] for item in request.session.items if "case" in _parameters(item)}
-    with Engine(device=None, cache_dir=artifact_cache) as engine, ThreadPoolExecutor(os.cpu_count()) as pool:
+    # Of this module alone: other tests have cases as parameters and evaluate none of them.
+    selected = {item.callspec.params["case"] for item in request.session.items if item.path == Path(__file__)}
+    slots = os.cpu_count() or 1
+    with (
+        Engine(device=None, cache_dir=artifact_cache, build_slots=slots) as engine,
+        ThreadPoolExecutor(slots) as pool,
+    ):
         candidates = [(case, case.candidate()) for case in selected if "load_inline" in case.source]
         for _ in pool.map(
             lambda pair: engine.build(problems[pair[0].problem], pair[1], EvalConfig(size=pair[0].size)), candidates
         ):
             pass
-
-
-def _parameters(item: pytest.Item) -> dict[str, object]:
-    return getattr(getattr(item, "callspec", None), "params", {})
 
 
 @pytest.mark.timeout(900)
