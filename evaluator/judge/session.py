@@ -32,7 +32,7 @@ from evaluator.judge.inputs import InputSource, Variant, fill_random
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerLink, RunnerTimeout, TimedCall
 from evaluator.judge.plan import MemoryPlan, plan_memory
 from evaluator.judge.reference import Reference
-from evaluator.judge.verify import CallFindings, Commitment, Verifier, Violation
+from evaluator.judge.verify import CallFindings, ClocksDisagree, Commitment, Verifier, Violation
 from evaluator.memory import Block, create_block
 from evaluator.problem import Problem
 from evaluator.protocol import MAX_GRADIENTS, CallMode, Failure
@@ -367,6 +367,13 @@ class Session:
             )
 
     def _sample_track(self, mode: CallMode) -> None:
+        """Sample a track; once more where the clocks disagree, since a busy machine can do that, too."""
+        try:
+            self._sample_once(mode)
+        except ClocksDisagree:
+            self._sample_once(mode)
+
+    def _sample_once(self, mode: CallMode) -> None:
         """Paired samples until the interval is narrow enough or a cap is reached; records the track's figures."""
         sampling = self._config.sampling
         track = _TRACKS[mode]
@@ -687,7 +694,7 @@ class Session:
             "noise": noise,
         }
         if median_ms(ours) - overhead_ms > slack + noise:
-            raise Violation(
+            raise ClocksDisagree(
                 f"inner and outer clock disagree: {median_ms(ours):.3f} ms of each call lie outside of what the runner "
                 f"measured, {overhead_ms:.3f} ms for the baseline, and {slack + noise:.3f} ms more are allowed"
             )

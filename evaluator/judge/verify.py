@@ -19,7 +19,7 @@ from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
 from evaluator.protocol import CallReport
 
-__all__ = ["CallFindings", "Commitment", "Verifier", "Violation"]
+__all__ = ["CallFindings", "ClocksDisagree", "Commitment", "Verifier", "Violation"]
 
 _PICKS: Final = 1024
 """Elements of each delivered tensor that are read before the judge's clock is. Work of which a share s is still
@@ -36,6 +36,10 @@ _CHANGED: Final = {
 
 class Violation(Exception):
     """A rule of measurement was broken: the evaluation is ``rejected`` with this message."""
+
+
+class ClocksDisagree(Violation):
+    """More lies between the runner's clock and the judge's than for the baseline."""
 
 
 @dataclass

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from evaluator.candidate import InvalidSource
-from evaluator.config import EvalConfig
 from evaluator.engine import Engine
 from evaluator.problem import Problem
 from tests.corpus import Case, load_cases
@@ -41,9 +40,9 @@ def built(request: pytest.FixtureRequest, artifact_cache: Path, problems: dict[s
         Engine(device=None, cache_dir=artifact_cache, build_slots=slots) as engine,
         ThreadPoolExecutor(slots) as pool,
     ):
-        candidates = [(case, case.candidate()) for case in selected if "load_inline" in case.source]
+        candidates = [(case, case.candidate()) for case in selected if "load_inline" in case.source and not case.attack]
         for _ in pool.map(
-            lambda pair: engine.build(problems[pair[0].problem], pair[1], EvalConfig(size=pair[0].size)), candidates
+            lambda pair: engine.build(problems[pair[0].problem], pair[1], pair[0].config("cpu")), candidates
         ):
             pass
 

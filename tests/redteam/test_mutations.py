@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,15 @@ def _run(case: str, packages: Path) -> list[str]:
     assert done.returncode == 0, done.stderr
     complaints: list[str] = json.loads(done.stdout.strip().splitlines()[-1])
     return complaints
+
+
+@pytest.fixture(autouse=True)
+def somebody_who_answers() -> Iterator[None]:
+    """A server at a place where an attack looks for one; where that is taken, somebody answers already."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(socket.create_server(("127.0.0.1", 8000)))
+        yield
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
