@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from api.records import leaderboard_entry
 from api.schemas import Board, DeviceKind, Track
 from evaluator.problem import Problem
-from storage.leaderboard import leaderboard
+from storage.leaderboard import Entry, leaderboard
 
 __all__ = ["board", "board_csv"]
 
@@ -34,18 +34,23 @@ def board(
     limit: int,
     cursor: int = 0,
 ) -> Board:
-    """Up to ``limit`` entries after the first ``cursor`` ones; ranks are counted for each device's name."""
-    found = leaderboard(
-        session,
-        problem.id,
-        device,
-        track,
-        precision=precision,
-        size=size,
-        device_name=device_name,
-        limit=limit + 1,
-        cursor=cursor,
-    )
+    """Up to ``limit`` entries after the first ``cursor`` ones; ranks are counted for each device's name.
+
+    A problem that vetting has refused has no entries, and the reason instead.
+    """
+    found: list[Entry] = []
+    if problem.refusal is None:
+        found = leaderboard(
+            session,
+            problem.id,
+            device,
+            track,
+            precision=precision,
+            size=size,
+            device_name=device_name,
+            limit=limit + 1,
+            cursor=cursor,
+        )
     return Board(
         problem=problem.id,
         problem_version=problem.version,
@@ -54,6 +59,7 @@ def board(
         track=track,
         size=size,
         precision=precision,
+        refusal=problem.refusal,
         entries=[leaderboard_entry(entry) for entry in found[:limit]],
         next_cursor=cursor + limit if len(found) > limit else None,
     )

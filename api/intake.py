@@ -38,6 +38,9 @@ def submit(services: Services, body: SubmissionRequest, idempotency_key: str | N
                 author=body.author,
                 idempotency_key=idempotency_key,
             )
+            refusal = problem.refuses_baseline(new.config)
+            if refusal is not None:
+                raise InvalidRequest.on("baseline", refusal)
             try:
                 return submissions.submit(new)
             except IdempotencyConflict as error:

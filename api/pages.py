@@ -24,6 +24,7 @@ from api.schemas import Board, DeviceKind, LeaderboardEntry, Track
 from api.services import ReadSession, Services, ServicesDep
 from evaluator.config import DEVICE_KINDS
 from evaluator.problem import Problem
+from evaluator.vetting import MEANING
 from storage.submissions import Filters, Submissions
 from storage.workers import list_workers
 
@@ -47,7 +48,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("interval", "milliseconds", "moment", "size_of", "times"):
+    for name in ("figure", "first_upper", "interval", "milliseconds", "moment", "size_of", "times"):
         environment.filters[name] = getattr(words, name)
     environment.filters["pretty"] = _pretty
     environment.filters["by_device"] = _by_device
@@ -57,6 +58,7 @@ def _environment() -> Environment:
         STATUSES=words.STATUSES,
         GRADIENTS=words.GRADIENTS,
         FLAGS=words.FLAGS,
+        LABELS=MEANING,
         tone=words.tone,
     )
     return environment

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from evaluator.evaluation import Gradients, Status, Verdict
 from evaluator.flags import FlagKind
+from evaluator.vetting import Label
 
 __all__ = [
     "AttemptList",
@@ -26,11 +27,13 @@ __all__ = [
     "SubmissionRecord",
     "SubmissionRequest",
     "Track",
+    "VettedOn",
     "WorkerRecord",
 ]
 
 DeviceKind = Literal["cpu", "cuda"]
 Precision = Literal["float32", "float16", "bfloat16"]
+Baseline = Literal["eager", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16"]
 Track = Literal["inference", "training"]
 
 _EXACTLY_ONE: Final[list[JsonValue]] = [
@@ -64,7 +67,11 @@ class SubmissionRequest(BaseModel):
     require_gradients: bool | None = Field(
         default=None, description="Whether missing gradients fail. Left out: the problem's policy."
     )
-    baseline: Literal["eager"] | None = Field(default=None, description="What the speedup divides by.")
+    baseline: Baseline | None = Field(
+        default=None,
+        description="What the speedup divides by. Left out: `eager`, the reference as it is, and the only one that the "
+        "leaderboards show. `compile*`: by `torch.compile`. Lower precisions where the problem allows them.",
+    )
     label: str | None = Field(default=None, max_length=200, description="Your name for this candidate.")
     author: str | None = Field(default=None, max_length=200, description="Whom the leaderboard names.")
 
@@ -84,6 +91,22 @@ class LatencyRecord(BaseModel):
     baseline: float
     candidate_outer: float
     baseline_outer: float
+
+
+class RooflineRecord(BaseModel):
+    """The least time that a track's bytes and operations take at the device's highest rates; see *Roofline* in the
+    documentation of the method."""
+
+    bound_ms: float
+    limited_by: Literal["memory", "compute"]
+    share: float = Field(description="`bound_ms` / the candidate's latency. Above 1 there is a note about it.")
+    memory_ms: float
+    compute_ms: float | None = Field(description="Null where the device's rate in this precision is not known.")
+    intensity: float = Field(description="Operations per byte.")
+    bytes: int
+    operations: int
+    bytes_per_s: float = Field(description="The fastest copy seen on the device: bytes read and written.")
+    operations_per_s: float | None = Field(description="The fastest matrix product in the problem's precision.")
 
 
 class ErrorRecord(BaseModel):
@@ -149,12 +172,19 @@ class SubmissionRecord(BaseModel):
     author: str | None
     speedup: float | None
     speedup_interval: IntervalRecord | None
+    speedup_warm: float | None = Field(description="Of a forward on warm caches, where that makes a difference.")
+    speedup_warm_interval: IntervalRecord | None
     speedup_training: float | None
     speedup_training_interval: IntervalRecord | None
-    speedup_compiled: float | None
+    speedup_compiled: float | None = Field(
+        description="Over the reference compiled by `torch.compile`, where the service compares with it."
+    )
+    speedup_compiled_interval: IntervalRecord | None
     latency_ms: LatencyRecord | None
+    latency_warm_ms: LatencyRecord | None
     latency_training_ms: LatencyRecord | None
-    roofline_share: float | None
+    roofline_share: float | None = Field(description="The inference track's share of its roofline bound.")
+    roofline: dict[Track, RooflineRecord] = Field(description="By track, for what passed.")
     errors: ErrorRecord
     peak_memory_bytes: int | None
     message: str
@@ -182,6 +212,8 @@ class SeriesRecord(BaseModel):
     baseline_device_ms: list[float]
     candidate_outer_ms: list[float]
     baseline_outer_ms: list[float]
+    candidate_forward_ms: list[float] = Field(description="The forward's part, where there is a backward.")
+    baseline_forward_ms: list[float]
     order: list[str] = Field(description="Who was called first in each pair.")
 
 
@@ -236,6 +268,17 @@ class KernelBenchRecord(BaseModel):
     name: str
 
 
+class VettedOn(BaseModel):
+    """Which version of a problem was vetted, and on what."""
+
+    version: str
+    device: DeviceKind
+    size: str
+    precision: Precision
+    torch: str
+    stale: bool = Field(description="The problem has changed since, so what was found is left out.")
+
+
 class ProblemSummary(BaseModel):
     """A problem without its source."""
 
@@ -249,7 +292,15 @@ class ProblemSummary(BaseModel):
     input_domain: Literal["real", "as_written"]
     tolerances: dict[str, ToleranceRecord]
     tags: list[str]
+    baselines: list[Baseline] = Field(description="What a submission may name as its baseline.")
     kernelbench: KernelBenchRecord | None
+    labels: list[Label] | None = Field(
+        description="What vetting found, see *Vetting* in the documentation of the method; null: this version was "
+        "never vetted."
+    )
+    ranked: bool = Field(description="Whether it has leaderboards. What was not vetted has.")
+    refusal: str | None = Field(description="Why it has none.")
+    vetting: VettedOn | None
 
 
 class ProblemRecord(ProblemSummary):
@@ -294,6 +345,7 @@ class Board(BaseModel):
     track: Track
     size: str
     precision: str
+    refusal: str | None = Field(description="Why the problem is not ranked; then there are no entries.")
     entries: list[LeaderboardEntry]
     next_cursor: int | None
 

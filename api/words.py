@@ -17,6 +17,8 @@ __all__ = [
     "GRADIENTS",
     "STATUSES",
     "VERDICTS",
+    "figure",
+    "first_upper",
     "interval",
     "milliseconds",
     "moment",
@@ -129,6 +131,16 @@ def size_of(count: int | None) -> str:
             return f"{value:.4g} {unit}"
         value /= 1024
     raise AssertionError("the last unit takes everything")
+
+
+def figure(value: float | str) -> str:
+    """A number of a tensor; what is not finite has come as text."""
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def first_upper(text: str) -> str:
+    """``text`` as the beginning of a sentence; the rest of it as it is."""
+    return text[:1].upper() + text[1:]
 
 
 def moment(value: datetime) -> str:

@@ -10,16 +10,18 @@ from typing import Annotated
 
 import typer
 
-from client import local, render
+from client import diagnosis, local, render
 from client.http import DEFAULT_URL, Client
 from client.outcomes import BadUsage, ExitStatus, emit, finish, say, stderr, turned_into_exits
 from client.progress import ProgressLine
 from client.records import SubmissionRecord
 from client.sources import problems_folder, read_given
-from evaluator.config import DEVICE_KINDS, PRECISIONS, EvalConfig
+from evaluator.config import BASELINES, DEVICE_KINDS, PRECISIONS, EvalConfig
 from evaluator.devices import available_devices
+from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
-from evaluator.problem import Problem, load_problems
+from evaluator.problem import Problem, load_problems, save_vetting
+from evaluator.vetting import Vetting
 
 __all__ = ["app", "main"]
 
@@ -50,6 +52,12 @@ RequireGradients = Annotated[
         "--require-gradients/--no-require-gradients",
         help="Whether missing gradients fail. Default: the problem's policy.",
         show_default=False,
+    ),
+]
+Baseline = Annotated[
+    str,
+    typer.Option(
+        help=f"What the speedup divides by: {', '.join(BASELINES)}. The last three are for problems that allow them."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else.")]
@@ -112,6 +120,11 @@ def evaluate(
     size: Size = None,
     precision: Precision = None,
     require_gradients: RequireGradients = None,
+    baseline: Baseline = "eager",
+    compiled: Annotated[
+        bool,
+        typer.Option("--compiled", help="Also hold it against torch.compile; measured once, and then known."),
+    ] = False,
     response: AsResponse = False,
     json_: AsJson = False,
     log: Annotated[bool, typer.Option("--log", help="Print what the compiler and the candidate printed.")] = False,
@@ -128,7 +141,7 @@ def evaluate(
     with turned_into_exits(as_record):
         task = _problem(problems_folder(problems_dir), problem)
         given = read_given(file, is_response=response)
-        config = _config(task, device, size, precision, require_gradients)
+        config = _config(task, device, size, precision, require_gradients, baseline, compare_compiled=compiled)
         known.update(device=config.device_kind, size=config.size, precision=config.precision)
         known.update(problem_version=task.version)
         with ProgressLine(stderr()) as line:
@@ -136,6 +149,47 @@ def evaluate(
         if log and outcome.log:
             say(outcome.log.rstrip("\n"))
         finish(outcome.record, as_json=json_)
+
+
+@app.command()
+def diagnose(
+    file: File,
+    problem: ProblemId,
+    tool: Annotated[
+        Tool, typer.Option(help="A tool of compute-sanitizer, or counters (ncu): how fast each kernel is, and why.")
+    ] = Tool.MEMCHECK,
+    device: Annotated[str, typer.Option(help="cuda or cuda:N.")] = "cuda",
+    size: Annotated[
+        str | None, typer.Option(help="smoke, full, or what the problem has. Default: full for counters, else smoke.")
+    ] = None,
+    precision: Precision = None,
+    response: AsResponse = False,
+    json_: AsJson = False,
+    log: Annotated[bool, typer.Option("--log", help="Print what the candidate and the tool printed.")] = False,
+    problems_dir: ProblemsDir = None,
+    require_sandbox: RequireSandbox = None,
+) -> None:
+    """Run a candidate once below compute-sanitizer or ncu, in the sandbox: which line is wrong, or slow.
+
+    Exit status: 0 nothing is wrong, 1 a fault was found or the candidate failed, 3 the tool told nothing.
+    """
+    with turned_into_exits(_as_error(json_)):
+        task = _problem(problems_folder(problems_dir), problem)
+        given = read_given(file, is_response=response)
+        if size is None and tool is not Tool.COUNTERS and "smoke" in task.sizes:
+            size = "smoke"  # a tool makes a kernel many times slower
+        config = _config(task, device, size, precision, None)
+        if config.device_kind != "cuda":
+            raise BadUsage("these tools know of CUDA alone: device must be cuda or cuda:N")
+        found = local.diagnose(task, given.parse(), config, tool, require_sandbox=bool(require_sandbox))
+        if log and found.printed:
+            say(found.printed.rstrip("\n"))
+        if json_:
+            emit(found.to_dict())
+        else:
+            render.write(diagnosis.found(found, render.plain))
+        status = ExitStatus.OK if found.clean else ExitStatus.FAULT if found.obstacle else ExitStatus.NOT_PASSED
+        raise typer.Exit(status)
 
 
 @app.command()
@@ -169,6 +223,7 @@ def submit(
     size: Size = None,
     precision: Precision = None,
     require_gradients: RequireGradients = None,
+    baseline: Baseline = "eager",
     response: AsResponse = False,
     label: Annotated[str | None, typer.Option(help="Your name for it. Default: the file's name.")] = None,
     author: Annotated[str | None, typer.Option(help="Whom the leaderboard names.")] = None,
@@ -192,6 +247,7 @@ def submit(
             size=size,
             precision=precision,
             require_gradients=require_gradients,
+            baseline=baseline,
             label=given.name if label is None else label,
             author=author,
         )
@@ -287,6 +343,44 @@ def show_problem(
             render.write(render.problem(record))
 
 
+@problems_app.command("check")
+def check_problems(
+    problems: Annotated[
+        list[str] | None, typer.Argument(help="The problems' ids. Default: all of them.", metavar="[PROBLEM]...")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where there is one, else cpu.")
+    ] = None,
+    size: Size = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Store what is found as vetting.json in the problem's folder.")
+    ] = False,
+    json_: AsJson = False,
+    problems_dir: ProblemsDir = None,
+) -> None:
+    """Vet problems: does the judge let zeros, a constant or the like pass? Is the reference fit to be judged by?
+
+    Exit status: 0 all are ranked, 1 some are not, 2 bad usage, 3 the fault is ours.
+    """
+    with turned_into_exits(_as_error(json_)):
+        folder = problems_folder(problems_dir)
+        tasks = [_problem(folder, name) for name in dict.fromkeys(problems or load_problems(folder))]
+        configs = [_config(task, device, size, None, None) for task in tasks]
+        found = []
+        with ProgressLine(stderr()) as line:
+            wanted = [(task, config.size) for task, config in zip(tasks, configs, strict=True)]
+            for vetting in local.vet(wanted, configs[0].device, line.show):
+                if write:
+                    _save(folder / vetting.problem, vetting)
+                found.append(vetting)
+        if json_:
+            emit({"items": [{**vetting.to_dict(), "ranked": not vetting.refused} for vetting in found]})
+        else:
+            for vetting in found:
+                render.write(render.vetting(vetting))
+        raise typer.Exit(ExitStatus.NOT_PASSED if any(vetting.refused for vetting in found) else ExitStatus.OK)
+
+
 def connect(url: str) -> Client:
     """The client that every command talks through."""
     return Client(url)
@@ -304,19 +398,42 @@ def _problem(folder: Path, problem_id: str) -> Problem:
     return problems[problem_id]
 
 
+def _save(folder: Path, vetting: Vetting) -> None:
+    try:
+        say(f"written: {save_vetting(folder, vetting)}")
+    except OSError as error:
+        raise BadUsage(f"cannot write to {folder}: {error.strerror}") from error
+
+
 def _config(
-    problem: Problem, device: str | None, size: str | None, precision: str | None, require_gradients: bool | None
+    problem: Problem,
+    device: str | None,
+    size: str | None,
+    precision: str | None,
+    require_gradients: bool | None,
+    baseline: str = "eager",
+    *,
+    compare_compiled: bool = False,
 ) -> EvalConfig:
     device = device or local.default_device()
     size = size or problem.default_size(device.partition(":")[0])
     if size not in problem.sizes:
         raise BadUsage(f"problem {problem.id} has no size {size!r}; it has {', '.join(problem.sizes)}")
     try:
-        return EvalConfig(
-            device=device, size=size, precision=precision or problem.dtype, require_gradients=require_gradients
+        config = EvalConfig(
+            device=device,
+            size=size,
+            precision=precision or problem.dtype,
+            baseline=baseline,
+            require_gradients=require_gradients,
+            compare_compiled=compare_compiled,
         )
     except ValueError as error:
         raise BadUsage(str(error)) from error
+    refusal = problem.refuses_baseline(config)
+    if refusal is not None:
+        raise BadUsage(refusal)
+    return config
 
 
 def _watch(client: Client, record: SubmissionRecord) -> SubmissionRecord:

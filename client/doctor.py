@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.devices import has_cxx_compiler, nvcc_path
+from evaluator.devices import has_cxx_compiler, machine_memory_bytes, nvcc_path
 from evaluator.engine import Engine, SandboxLayer
 from evaluator.errors import DeviceUnavailable, EvaluatorError
 
@@ -151,28 +151,20 @@ def examine(devices: Sequence[str]) -> Examination:
         torch=known.get("torch"),
         cuda=known.get("cuda"),
         processors=len(os.sched_getaffinity(0)),
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        memory_bytes=machine_memory_bytes(),
     )
 
 
-def _start(name: str, folder: Path) -> tuple[Device, tuple[SandboxLayer, ...]]:
+def _start(name: str, folder: Path, unavailable: str | None = None) -> tuple[Device, tuple[SandboxLayer, ...]]:
+    """What an engine for the device says; ``unavailable`` is why it has to be one without the device."""
     try:
-        with Engine(device=name, cache_dir=folder / "cache") as engine:
-            return Device(name, engine.environment), engine.layers
+        with Engine(device=name if unavailable is None else None, cache_dir=folder / "cache") as engine:
+            return Device(name, engine.environment, unavailable), engine.layers
     except DeviceUnavailable as error:
         # The sandbox can be tried without it.
-        device, layers = _start_without_device(name, folder)
-        return Device(name, device.environment, str(error)), layers
+        return _start(name, folder, str(error))
     except EvaluatorError as error:
-        return Device(name, {}, str(error)), ()
-
-
-def _start_without_device(name: str, folder: Path) -> tuple[Device, tuple[SandboxLayer, ...]]:
-    try:
-        with Engine(device=None, cache_dir=folder / "cache") as engine:
-            return Device(name, engine.environment), engine.layers
-    except EvaluatorError:
-        return Device(name, {}), ()
+        return Device(name, {}, unavailable or str(error)), ()
 
 
 def _tools(known: Mapping[str, Any], *, for_cuda: bool) -> tuple[Tool, ...]:

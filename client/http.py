@@ -91,6 +91,7 @@ class Client:
         size: str | None = None,
         precision: str | None = None,
         require_gradients: bool | None = None,
+        baseline: str | None = None,
         label: str | None = None,
         author: str | None = None,
         idempotency_key: str | None = None,
@@ -108,6 +109,7 @@ class Client:
             "size": size,
             "precision": precision,
             "require_gradients": require_gradients,
+            "baseline": baseline,
             "label": label,
             "author": author,
         }

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from client.records import ProblemRecord, SubmissionRecord, blank_record, evaluation_fields
+from client.sources import UnusableFile
 from evaluator.candidate import Candidate, InvalidSource
 from evaluator.config import EvalConfig
 from evaluator.devices import available_devices, has_nvcc
+from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.errors import DeviceUnavailable
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.problem import Problem
+from evaluator.vetting import Vetting
 
 if TYPE_CHECKING:
     from evaluator.engine import BuildReport, Progress
 
-__all__ = ["Outcome", "default_device", "evaluate", "fault", "problem_record"]
+__all__ = ["Outcome", "default_device", "diagnose", "evaluate", "fault", "problem_record", "vet"]
 
 Show = Callable[[str, str, float | None], None]
 
@@ -81,6 +84,36 @@ def evaluate(
     record["stage_s"] = {"building": built.seconds, **record["stage_s"]}
     log = evaluation.log
     return Outcome(record, log if log.startswith(built.log) else built.log + log)
+
+
+def diagnose(
+    problem: Problem, candidate: Candidate | InvalidSource, config: EvalConfig, tool: Tool, *, require_sandbox: bool
+) -> Diagnosis:
+    """Run ``candidate`` once below ``tool``, here. Raises ``EvaluatorError`` for what is not its fault, and
+    ``UnusableFile`` for a source that cannot be run."""
+    if isinstance(candidate, InvalidSource):
+        raise UnusableFile(candidate.message)
+    if not _is_present(config.device):
+        raise DeviceUnavailable(f"this machine has no device {config.device}: a diagnosis runs the candidate on one")
+
+    from evaluator.engine import Engine  # noqa: PLC0415 - see evaluate
+
+    with Engine(device=config.device, cache_dir=_cache_dir(), require_sandbox=require_sandbox) as engine:
+        return engine.diagnose(problem, candidate, config, tool)
+
+
+def vet(problems: Sequence[tuple[Problem, str]], device: str, show: Show) -> Iterator[Vetting]:
+    """Try each problem at its size on ``device``, one after another. Raises ``EvaluatorError`` for what is ours."""
+    from evaluator.engine import Engine  # noqa: PLC0415 - as above
+    from evaluator.vetting.vet import vet as vet_one  # noqa: PLC0415
+
+    with Engine(device=device, cache_dir=_cache_dir()) as engine:
+        for problem, size in problems:
+
+            def report(name: str, number: int, most: int, problem: str = problem.id) -> None:
+                show(problem, name, number / most)
+
+            yield vet_one(problem, engine, device, size, report)
 
 
 def fault(problem: str, message: str, **known: Any) -> SubmissionRecord:

@@ -14,9 +14,11 @@ __all__ = [
     "Latency",
     "LeaderboardEntry",
     "ProblemRecord",
+    "Roofline",
     "Series",
     "SubmissionPage",
     "SubmissionRecord",
+    "VettedOn",
     "blank_record",
     "evaluation_fields",
 ]
@@ -37,6 +39,21 @@ class Latency(TypedDict):
     baseline: float
     candidate_outer: float
     baseline_outer: float
+
+
+class Roofline(TypedDict):
+    """A track's roofline bound, what it was computed from, and the share of it that was reached."""
+
+    bound_ms: float
+    limited_by: str
+    share: float
+    memory_ms: float
+    compute_ms: float | None
+    intensity: float
+    bytes: int
+    operations: int
+    bytes_per_s: float
+    operations_per_s: float | None
 
 
 class Errors(TypedDict):
@@ -81,12 +98,17 @@ class SubmissionRecord(TypedDict):
     author: str | None
     speedup: float | None
     speedup_interval: Interval | None
+    speedup_warm: float | None
+    speedup_warm_interval: Interval | None
     speedup_training: float | None
     speedup_training_interval: Interval | None
     speedup_compiled: float | None
+    speedup_compiled_interval: Interval | None
     latency_ms: Latency | None
+    latency_warm_ms: Latency | None
     latency_training_ms: Latency | None
     roofline_share: float | None
+    roofline: dict[str, Roofline]
     errors: Errors
     peak_memory_bytes: int | None
     message: str
@@ -117,6 +139,8 @@ class Series(TypedDict):
     baseline_device_ms: list[float]
     candidate_outer_ms: list[float]
     baseline_outer_ms: list[float]
+    candidate_forward_ms: list[float]
+    baseline_forward_ms: list[float]
     order: list[str]
 
 
@@ -132,6 +156,17 @@ class Attempt(TypedDict):
     detail: str
 
 
+class VettedOn(TypedDict):
+    """Which version of a problem was vetted, and on what. ``stale``: it is not the current one."""
+
+    version: str
+    device: str
+    size: str
+    precision: str
+    torch: str
+    stale: bool
+
+
 class ProblemRecord(TypedDict):
     """A problem; ``reference`` only where a single one was asked for."""
 
@@ -145,7 +180,12 @@ class ProblemRecord(TypedDict):
     input_domain: str
     tolerances: dict[str, dict[str, float]]
     tags: list[str]
+    baselines: list[str]
     kernelbench: dict[str, Any] | None
+    labels: list[str] | None
+    ranked: bool
+    refusal: str | None
+    vetting: VettedOn | None
     reference: str
 
 
@@ -179,6 +219,7 @@ class Board(TypedDict):
     track: str
     size: str
     precision: str
+    refusal: str | None
     entries: list[LeaderboardEntry]
     next_cursor: int | None
 
@@ -189,6 +230,7 @@ def blank_record(problem: str, /, **known: Any) -> SubmissionRecord:
         **dict.fromkeys(SubmissionRecord.__annotations__),
         "problem": problem,
         "baseline": "eager",
+        "roofline": {},
         "errors": {"max_abs": None, "max_rel": None, "reference_max_rel": None},
         "message": "",
         "hints": [],

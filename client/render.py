@@ -10,9 +10,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from client import diagnosis
 from client.records import Board, Flag, Interval, ProblemRecord, SubmissionRecord
+from evaluator.vetting import MEANING, Label, Vetting
 
-__all__ = ["leaderboard", "plain", "problem", "problem_list", "submission", "write"]
+__all__ = ["leaderboard", "plain", "problem", "problem_list", "submission", "vetting", "write"]
 
 _DASH: Final = "\N{EN DASH}"
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
@@ -41,10 +43,11 @@ def submission(record: SubmissionRecord) -> RenderableType:
     style = "green" if record["verdict"] == "passed" else _STYLES.get(record["status"], "cyan")
     where = ", ".join(filter(None, [record["device"], record["size"], record["precision"]]))
     head = Text.assemble((outcome.replace("_", " "), f"bold {style}"), f"  {plain(record['problem'])} ({where})")
-    parts = [head]
+    parts: list[RenderableType] = [head]
     if record["message"]:
         parts.append(_indented(record["message"]))
     parts.extend(Text(f"  {name:<17} {value}".rstrip()) for name, value in _figures(record).items())
+    parts.extend(diagnosis.tables(record["details"], plain))
     parts.extend(_indented(f"note: {note}") for note in record["notes"])
     parts.extend(_indented(f"hint: {hint}", "bold") for hint in record["hints"])
     # A service that is older than flags sends none.
@@ -55,6 +58,10 @@ def submission(record: SubmissionRecord) -> RenderableType:
 def leaderboard(board: Board) -> RenderableType:
     """One board as a table."""
     title = f"{board['problem']}, {board['track']}, {board['device']}, {board['size']}, {board['precision']}"
+    # A service that is older than vetting has no such field.
+    refusal = board.get("refusal")
+    if refusal:
+        return Text(f"{title}: not ranked. {plain(refusal)}")
     if not board["entries"]:
         return Text(f"{title}: nobody is ranked yet")
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -83,12 +90,13 @@ def leaderboard(board: Board) -> RenderableType:
 def problem_list(problems: Sequence[ProblemRecord]) -> RenderableType:
     """Every problem in one line."""
     table = Table(box=None, pad_edge=False)
-    for column in ("problem", "title", "sizes", "precision", "KernelBench"):
+    for column in ("problem", "title", "sizes", "precision", "KernelBench", "vetting"):
         table.add_column(column, overflow="fold")
     for record in problems:
         identity = record["kernelbench"]
         known_as = f"level {identity['level']} problem {identity['problem_id']}" if identity else _DASH
-        cells = (record["id"], record["title"], ", ".join(record["sizes"]), record["dtype"], known_as)
+        sizes = ", ".join(record["sizes"])
+        cells = (record["id"], record["title"], sizes, record["dtype"], known_as, _in_short(record))
         table.add_row(*(Text(plain(cell)) for cell in cells))
     return table
 
@@ -100,6 +108,11 @@ def problem(record: ProblemRecord) -> RenderableType:
         facts[f"size {name}"] = ", ".join(f"{key}={value}" for key, value in values.items())
     for precision, tolerance in record["tolerances"].items():
         facts[f"tolerance {precision}"] = f"atol {tolerance['atol']:g}, rtol {tolerance['rtol']:g}"
+    facts["vetting"] = _in_short(record)
+    for label in record.get("labels") or ():
+        facts[f"  {label}"] = MEANING[Label(label)] if label in set(Label) else ""
+    if record.get("refusal"):
+        facts["not ranked"] = str(record["refusal"])
     lines = [f"  {name.replace('_', ' '):<20} {value}" for name, value in facts.items()]
     head = Text.assemble((record["id"], "bold"), f"  {record['title']}")
     return Group(
@@ -107,20 +120,71 @@ def problem(record: ProblemRecord) -> RenderableType:
     )
 
 
+def vetting(found: Vetting) -> RenderableType:
+    """What was tried, what was found, and what follows."""
+    head = Text.assemble((found.problem, "bold"), f"  ({found.device}, {found.size}, {found.precision})")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))
+    for column in ("check", "inputs", "verdict", "gradients"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("message", overflow="fold")
+    for check in found.checks:
+        verdict = _DASH if check.verdict is None else check.verdict.replace("_", " ")
+        message = plain(check.message).partition("\n")[0]
+        cells = (check.name, str(check.inputs), verdict, check.gradients.replace("_", " "), message)
+        table.add_row(*map(Text, cells))
+    labels = [_indented(f"{label}: {MEANING[label]}") for label in found.labels] or [_indented("nothing was found")]
+    if found.refused:
+        follows = [_indented(f"not ranked: {reason}", "red") for reason in found.refusals]
+    else:
+        follows = [_indented("ranked", "green")]
+    return Group(head, table, *labels, *follows, Text())
+
+
+def _in_short(record: ProblemRecord) -> str:
+    """What is known about a problem from vetting; a service that is older than that says nothing of it."""
+    labels, where = record.get("labels"), record.get("vetting")
+    if labels is None:
+        return "not vetted" if where is None else "not vetted since it was changed"
+    found = ", ".join(labels) or "nothing found"
+    return found if record["ranked"] else f"not ranked: {found}"
+
+
 def _figures(record: SubmissionRecord) -> dict[str, str]:
     figures: dict[str, str] = {}
     if record["speedup"] is not None:
         figures["speedup"] = f"{_times(record['speedup'])} {_interval(record['speedup_interval'])}"
+        if record["baseline"] != "eager":
+            figures["speedup"] += f" over {record['baseline']}"
+    # A service that is older than warm figures sends none.
+    if record.get("speedup_warm") is not None:
+        figures["on warm caches"] = f"{_times(record['speedup_warm'])} {_interval(record['speedup_warm_interval'])}"
     if record["speedup_training"] is not None:
         interval = _interval(record["speedup_training_interval"])
         figures["training speedup"] = f"{_times(record['speedup_training'])} {interval}"
+    if record["speedup_compiled"] is not None:
+        interval = _interval(record.get("speedup_compiled_interval"))
+        figures["over torch.compile"] = f"{_times(record['speedup_compiled'])} {interval}"
     if record["gradients"] not in (None, "not_checked"):
         figures["gradients"] = str(record["gradients"]).replace("_", " ")
-    for name, latency in (("latency", record["latency_ms"]), ("with backward", record["latency_training_ms"])):
+    tracks = record["details"].get("tracks", {})
+    for name, track, latency in (
+        ("latency", "inference", record["latency_ms"]),
+        ("on warm caches", "inference_warm", record.get("latency_warm_ms")),
+        ("with backward", "training", record["latency_training_ms"]),
+    ):
         if latency is not None:
-            figures[name] = f"{_milliseconds(latency['candidate'])}, baseline {_milliseconds(latency['baseline'])}"
+            sides = [
+                _milliseconds(latency[side]) + _quartiles(tracks.get(track, {}).get(f"{side}_ms"))
+                for side in ("candidate", "baseline")
+            ]
+            figures[f"{name} latency" if name.startswith("on") else name] = f"{sides[0]}, baseline {sides[1]}"
+    parts = tracks.get("training", {})
+    for name in ("forward", "backward"):
+        if f"candidate_{name}_ms" in parts:
+            sides = [_milliseconds(parts[f"{side}_{name}_ms"]["median_ms"]) for side in ("candidate", "baseline")]
+            figures[f"of that {name}"] = f"{sides[0]}, baseline {sides[1]}"
     if record["roofline_share"] is not None:
-        figures["share of roofline"] = f"{100 * record['roofline_share']:.1f} %"
+        figures["share of roofline"] = _share(record["roofline_share"], record, "inference")
     errors = record["errors"]
     if errors["max_abs"] is not None:
         figures["largest error"] = f"{errors['max_abs']:.3g}"
@@ -128,11 +192,26 @@ def _figures(record: SubmissionRecord) -> dict[str, str]:
         own = errors["reference_max_rel"]
         beside = "" if own is None else f", the reference's own {own:.3g}"
         figures["relative error"] = f"{errors['max_rel']:.3g}{beside}"
+    memory = record["details"].get("memory")
+    if memory is not None:
+        sides = [_bytes(memory[f"{side}_peak_bytes"]) for side in ("candidate", "baseline")]
+        figures["device memory"] = f"{sides[0]}, baseline {sides[1]}"
     if record["peak_memory_bytes"] is not None:
-        figures["peak memory"] = _bytes(record["peak_memory_bytes"])
+        figures["peak memory, all"] = _bytes(record["peak_memory_bytes"])
     if record["stage_s"]:
         figures["time"] = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in record["stage_s"].items())
     return figures
+
+
+def _quartiles(spread: dict[str, float] | None) -> str:
+    return "" if spread is None else f" ({_milliseconds(spread['q1_ms'])} {_DASH} {_milliseconds(spread['q3_ms'])})"
+
+
+def _share(share: float, record: SubmissionRecord, track: str) -> str:
+    # A service that is older than rooflines sends none.
+    known = record.get("roofline", {}).get(track)
+    under = "" if known is None else f" of a bound of {_milliseconds(known['bound_ms'])} by {known['limited_by']}"
+    return f"{100 * share:.1f} %{under}"
 
 
 def _flag(flag: Flag) -> str:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["BASELINES", "DEVICE_KINDS", "PRECISIONS", "EvalConfig", "Limits", "SamplingPlan"]
+__all__ = ["BASELINES", "DEVICE_KINDS", "LOWER_PRECISIONS", "PRECISIONS", "EvalConfig", "Limits", "SamplingPlan"]
 
 DEVICE_KINDS: Final = ("cpu", "cuda")
 PRECISIONS: Final = ("float32", "float16", "bfloat16")
-BASELINES: Final = ("eager",)
+BASELINES: Final = ("eager", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16")
+"""What a speedup divides by: the reference as it is, compiled by ``torch.compile``, or in another precision."""
+
+
+LOWER_PRECISIONS: Final = ("tf32", "float16", "bfloat16")
+"""Baselines that compute less exactly than the problem asks for: only where the problem allows them."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +46,12 @@ class SamplingPlan:
     gradient_trials: int = 3
     min_samples: int = 10
     max_samples: int = 60
-    half_width: float = 0.01
+    """0: nothing is timed."""
+    half_width: float = 0.005
     """Sampling stops when the speedup's interval is within ± this share of the speedup."""
-    budget_s: float = 20.0
+    warm_samples: int = 10
+    """Pairs on warm caches, beside those on cold ones; 0: none."""
+    budget_s: float = 8.0
     """Time after which the samples of one track end with the ``least_samples`` first ones, if need be."""
     least_samples: int = 3
 
@@ -53,7 +61,9 @@ class EvalConfig:
     """One evaluation's settings.
 
     ``device`` is ``cpu``, ``cuda`` or ``cuda:N``. ``size`` names one of the problem's sizes.
-    ``require_gradients`` of ``None`` leaves it to the problem's policy.
+    ``require_gradients`` of ``None`` leaves it to the problem's policy. ``given_inputs_only``: only inputs as
+    ``get_inputs`` makes them; no verdict to rank by, but what others would come to. With ``compare_compiled`` what
+    passed is also held against the reference as ``torch.compile`` makes it.
     """
 
     device: str = "cpu"
@@ -61,6 +71,8 @@ class EvalConfig:
     precision: str = "float32"
     baseline: str = "eager"
     require_gradients: bool | None = None
+    given_inputs_only: bool = False
+    compare_compiled: bool = False
     limits: Limits = field(default_factory=Limits)
     sampling: SamplingPlan = field(default_factory=SamplingPlan)
 

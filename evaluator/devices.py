@@ -1,21 +1,29 @@
-"""Which devices and compilers this machine has, found without torch and without touching CUDA."""
+"""Which devices, compilers and memory this machine has, found without torch and without touching CUDA."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import subprocess
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pynvml
 
 __all__ = [
+    "ProcessorShares",
     "available_devices",
+    "compiler_versions",
     "cuda_architectures",
     "cuda_nodes",
     "cuda_uuid",
     "has_cxx_compiler",
     "has_nvcc",
+    "machine_memory_bytes",
     "nvcc_path",
+    "processor_shares",
 ]
 
 DEFAULT_CUDA_ARCHITECTURE = "9.0"
@@ -46,6 +54,41 @@ def cuda_nodes(device: str) -> tuple[str, ...]:
     return (own, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 
+@dataclass(frozen=True)
+class ProcessorShares:
+    """Who runs where: ``judge`` has a core of its own, with its siblings; ``others`` are for all other processes."""
+
+    judge: frozenset[int]
+    others: frozenset[int]
+
+
+def processor_shares(device: str, root: Path = Path("/sys/devices/system/cpu")) -> ProcessorShares | None:
+    """A core for the judge of each CUDA device, from the last one down, and the rest for everybody else.
+
+    A judge spins while it waits. Whoever happened to share its core would be slower for as long as he stays there,
+    which is for one side of an evaluation more often than for both. ``None`` where there are too few cores, and for
+    a CPU, whose cores are all part of what is measured.
+    """
+    if not device.startswith("cuda"):
+        return None
+    allowed = os.sched_getaffinity(0)
+    cores = sorted({_siblings(number, root) & allowed for number in allowed}, key=min, reverse=True)
+    count = len(_capabilities())
+    if len(cores) < 3 * count:
+        return None
+    return ProcessorShares(cores[_index(device)], frozenset(allowed).difference(*cores[:count]))
+
+
+def _siblings(number: int, root: Path) -> frozenset[int]:
+    """The processors of the core that ``number`` belongs to."""
+    found = set()
+    with contextlib.suppress(OSError, ValueError):
+        for part in (root / f"cpu{number}/topology/thread_siblings_list").read_text().strip().split(","):
+            first, _, last = part.partition("-")
+            found |= set(range(int(first), int(last or first) + 1))
+    return frozenset(found | {number})
+
+
 def has_nvcc() -> bool:
     """Whether CUDA's compiler is on this machine."""
     return nvcc_path() is not None
@@ -60,6 +103,29 @@ def nvcc_path() -> str | None:
 def has_cxx_compiler() -> bool:
     """Whether the C++ compiler that torch would call is on this machine."""
     return shutil.which(os.environ.get("CXX", "c++")) is not None
+
+
+@cache
+def compiler_versions() -> dict[str, str | None]:
+    """How the C++ compiler (``compiler``) and CUDA's (``nvcc``) name their versions; ``None`` where one is missing."""
+    nvcc = nvcc_path()
+    return {
+        "compiler": _version_line([os.environ.get("CXX", "c++"), "--version"]),
+        "nvcc": None if nvcc is None else _version_line([nvcc, "--version"]),
+    }
+
+
+def machine_memory_bytes() -> int:
+    """All of the machine's memory, whoever uses it."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _version_line(command: list[str]) -> str | None:
+    """The line of a compiler's ``--version`` that identifies it."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip().splitlines()
+        return lines[-1] if command[0].endswith("nvcc") and lines else lines[0] if lines else None
+    return None
 
 
 def _index(device: str) -> int:

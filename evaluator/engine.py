@@ -10,59 +10,50 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
-from functools import cache
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.advisory import advise
+from evaluator.baselines import CompiledBaselines
 from evaluator.build.client import BuilderProcess
+from evaluator.build.resources import KernelResources
 from evaluator.candidate import Candidate
-from evaluator.config import EvalConfig, Limits
-from evaluator.devices import (
-    available_devices,
-    cuda_architectures,
-    cuda_nodes,
-    cuda_uuid,
-    has_cxx_compiler,
-    has_nvcc,
-    nvcc_path,
+from evaluator.conclusion import (
+    conclude,
+    conclude_early,
+    failed_build,
+    kernel_resources,
+    out_of_memory_kills,
+    verdict_of_build,
 )
+from evaluator.config import EvalConfig, Limits
+from evaluator.devices import available_devices, compiler_versions, cuda_architectures, has_cxx_compiler, has_nvcc
+from evaluator.diagnosis.findings import Diagnosis, Tool
+from evaluator.diagnosis.session import Workplace, diagnose
 from evaluator.errors import (
     DeviceUnavailable,
-    EvaluationCancelled,
     InfrastructureFault,
+    ProblemError,
     SandboxIncomplete,
     ToolchainMissing,
 )
-from evaluator.evaluation import ErrorFigures, Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
-from evaluator.explain import explain_exit, explain_failure, hints_for
+from evaluator.evaluation import Evaluation, Verdict
 from evaluator.judge.client import JudgeProcess
 from evaluator.problem import Problem
-from evaluator.protocol import FRAME_BYTES, Frame, FrameKind
-from evaluator.sandbox.capture import Capture
-from evaluator.sandbox.client import ForkServer, RunnerProcess
-from evaluator.sandbox.confinement import Confinement
-from evaluator.sandbox.filesystem import Root, visible_paths
+from evaluator.sandbox.client import ForkServer
 from evaluator.sandbox.layers import MEANING, OPTIONAL, Layer, SandboxLayer
+from evaluator.supervision import Discovery, SupervisedRunner, supervised_runner
+from evaluator.surroundings import Surroundings
 
 __all__ = ["BuildReport", "Engine", "Progress", "SandboxLayer", "available_devices", "has_nvcc"]
 
-_PASSED_ON: Final = ("PATH", "CUDA_HOME", "CXX", "CC", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
-_PACKAGES: Final = ("api", "client", "evaluator", "storage", "worker")
-_LEAST_MEMORY_BYTES: Final = 4 * 2**30
-_BUILD_DISK_BYTES: Final = 4 * 2**30
 _EXIT_S: Final = 5.0
-_DRAIN_S: Final = 1.0
-_POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -79,7 +70,8 @@ class BuildReport:
     """What the build stage found. ``evaluation`` is set where the verdict stands already.
 
     ``extensions`` counts those that were built, ``cached`` those of them that were there already;
-    ``toolchain_gap`` says what this machine lacks where something could not be built for that reason.
+    ``toolchain_gap`` says what this machine lacks where something could not be built for that reason;
+    ``kernels`` what the CUDA kernels take, as far as that is known.
     """
 
     evaluation: Evaluation | None
@@ -88,34 +80,7 @@ class BuildReport:
     cached: int
     log: str
     toolchain_gap: str | None = None
-
-
-class _Discovery(Enum):
-    """How importing a module to find its extensions ended. ``TIMED_OUT``: after ``load_s``, compilers not counted."""
-
-    IMPORTED = auto()
-    FAILED = auto()
-    TIMED_OUT = auto()
-
-
-@dataclass
-class _Run:
-    """One runner with everything that belongs to it."""
-
-    process: RunnerProcess
-    forkserver: ForkServer
-    builder: BuilderProcess
-    control: socket.socket
-    build_session: int
-    log: Capture
-    builds: list[dict[str, Any]] = field(default_factory=list)
-
-    def learn_builds(self) -> None:
-        """Ask the builder what the runner had built. Raises ``InfrastructureFault``."""
-        self.builds = self.builder.report(self.build_session)
-        for build in self.builds:
-            if build.get("infrastructure"):
-                raise InfrastructureFault(f"the builder failed: {build['error']}")
+    kernels: tuple[KernelResources, ...] = ()
 
 
 def ignore_progress(_progress: Progress) -> None:
@@ -152,10 +117,11 @@ class Engine:
         self._builder: BuilderProcess | None = None
         self._forkserver: ForkServer | None = None
         self._scratch: Path | None = None
+        self._surroundings: Surroundings | None = None
         self._evaluating = threading.Lock()
         self._starting = threading.RLock()
         self._description: dict[str, Any] = {}
-        self._missing_layers: tuple[Layer, ...] = ()
+        self._layers: tuple[SandboxLayer, ...] = ()
 
     def __enter__(self) -> Engine:
         self.start()
@@ -170,17 +136,9 @@ class Engine:
         return dict(self._description)
 
     @property
-    def missing_layers(self) -> dict[str, str]:
-        """Layers of the sandbox that this machine's kernel refuses, and what each of them means."""
-        return {str(layer): MEANING[layer] for layer in self._missing_layers}
-
-    @property
     def layers(self) -> tuple[SandboxLayer, ...]:
-        """Every layer of the sandbox, as ``start`` found it."""
-        return tuple(
-            SandboxLayer(str(layer), layer not in self._missing_layers, layer in OPTIONAL, MEANING[layer])
-            for layer in Layer
-        )
+        """Every layer of the sandbox, as ``start`` found it. Empty before."""
+        return self._layers
 
     @property
     def process_ids(self) -> dict[str, int]:
@@ -206,10 +164,11 @@ class Engine:
         if not has_cxx_compiler():
             raise ToolchainMissing("no C++ compiler on this machine: install g++ (or set CXX)")
         if self._scratch is None:
+            # The parent of every private directory: made so that only this user may enter.
             self._scratch = Path(tempfile.mkdtemp(prefix="kerneljudge-", dir=self._scratch_base))
-            # The parent of every private directory: only this user may enter.
-            self._scratch.chmod(0o700)
         try:
+            if self._surroundings is None:
+                self._surroundings = Surroundings(self._device, cache_dir=self._cache_dir, scratch_dir=self._scratch)
             self._ensure_alive()
         except BaseException:
             # ``with Engine(...)`` does not come to its end where its start fails.
@@ -222,6 +181,7 @@ class Engine:
             if process is not None:
                 process.close()
         self._forkserver = self._judge = self._builder = None
+        self._surroundings = None
         if self._scratch is not None:
             _remove(self._scratch)
             self._scratch = None
@@ -245,25 +205,36 @@ class Engine:
         begin = time.monotonic()
         self._ensure_alive(judge=False)
         progress(Progress("building", "looking for extensions"))
-        with self._runner(problem, candidate.source, config, discover=True) as run:
-            discovery = self._await_discovery(run, config, progress, cancelled)
-            run.learn_builds()
-            builds, log = run.builds, self._log_of(run)
+        with self._runner(problem, candidate.source, config, discover=True) as runner:
+            discovery = runner.await_discovery(
+                config.limits.load_s,
+                lambda passed_s: progress(Progress("building", f"{passed_s:.0f} s")),
+                cancelled,
+            )
+            runner.learn_builds()
+            builds, log = runner.builds, runner.log(config.limits.log_bytes)
         seconds = time.monotonic() - begin
-        evaluation = None
-        if discovery is _Discovery.TIMED_OUT:
-            message = f"importing the module took longer than {config.limits.load_s:.0f} s, compilers not counted"
-            evaluation = self._evaluation(
-                problem, config, Verdict.TIMEOUT, message, log=log, stage_s={"building": seconds}
+        failed = failed_build(builds)
+        ending: tuple[Verdict, str] | None = None
+        if discovery is Discovery.TIMED_OUT:
+            ending = (
+                Verdict.TIMEOUT,
+                f"importing the module took longer than {config.limits.load_s:.0f} s, compilers not counted",
             )
-        failed = next((build for build in builds if "error" in build), None)
         # What this machine cannot compile, the device's own may; and a candidate may have an answer to it.
-        if failed is not None and not failed.get("toolchain_missing") and discovery is _Discovery.FAILED:
-            evaluation = self._evaluation(
-                problem, config, *_build_verdict(failed), log=log, stage_s={"building": seconds}
+        elif discovery is Discovery.FAILED and failed is not None and not failed.get("toolchain_missing"):
+            ending = verdict_of_build(failed)
+        evaluation = None
+        if ending is not None:
+            evaluation = conclude_early(
+                problem,
+                candidate,
+                config,
+                *ending,
+                log=log,
+                stage_s={"building": seconds},
+                environment=self.environment,
             )
-        if evaluation is not None:
-            evaluation = replace(evaluation, flags=advise(candidate.source, of_precision=config.precision))
         return BuildReport(
             evaluation,
             seconds,
@@ -271,6 +242,7 @@ class Engine:
             cached=sum(1 for build in builds if build.get("cached")),
             log=log,
             toolchain_gap=next((str(build["error"]) for build in builds if build.get("toolchain_missing")), None),
+            kernels=kernel_resources(builds),
         )
 
     def evaluate(
@@ -289,48 +261,106 @@ class Engine:
         """
         if self._device is None:
             raise DeviceUnavailable("this engine only builds: it has no device")
+        refusal = problem.refuses_baseline(config)
+        if refusal is not None:
+            raise ProblemError(refusal)
         with self._evaluating:
-            self._ensure_alive()
-            judge = self._judge
-            assert judge is not None
-            begin = time.monotonic()
-            kills_before = _out_of_memory_kills()
-            reference = problem.sized_source(config.size)
-            with (
-                self._runner(problem, candidate.source, config, discover=False) as run,
-                self._runner(problem, reference, config, discover=False, reference=True) as baseline,
-            ):
-                enclosures = {"candidate": _enclosure(run.process), "baseline": _enclosure(baseline.process)}
-                try:
-                    outcome = judge.evaluate(
-                        problem,
-                        config,
-                        [run.control.fileno(), baseline.control.fileno()],
-                        enclosures,
-                        lambda stage, message, share: progress(Progress(stage, message, share)),
-                        cancelled,
-                    )
-                    status = run.forkserver.poll(run.process, _EXIT_S if outcome["verdict"] is None else 0)
-                finally:
-                    # The judge frees the shared memory once nobody maps it, however this ended.
-                    for ended in (run, baseline):
-                        with contextlib.suppress(InfrastructureFault):
-                            ended.forkserver.begin_kill(ended.process)  # a context takes a while to go
-                    for ended in (run, baseline):
-                        with contextlib.suppress(InfrastructureFault):
-                            ended.forkserver.kill(ended.process)
-                    judge.clean_up()
-                if run.process.left:
-                    raise InfrastructureFault("something of the candidate survived its end")
-                killed_by_kernel = run.process.out_of_memory or _out_of_memory_kills() != kills_before
-                if status == signal.SIGKILL and not killed_by_kernel:
-                    # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
-                    # inside its namespace): it was somebody on this machine.
-                    raise InfrastructureFault("the candidate's process was killed from outside")
-                run.learn_builds()
-                outcome["stage_s"]["total"] = time.monotonic() - begin
-                evaluation = self._conclude(problem, config, run, outcome, status)
-                return replace(evaluation, flags=advise(candidate.source, of_precision=config.precision))
+            evaluation = self._evaluate(problem, candidate, config, progress, cancelled)
+            if not config.compare_compiled or config.baseline != "eager":
+                return evaluation
+
+            def measure(reference: Candidate, its_config: EvalConfig) -> Evaluation:
+                def report(step: Progress) -> None:
+                    progress(Progress("comparing", f"torch.compile, {step.stage}: {step.message}", step.share))
+
+                return self._evaluate(problem, reference, its_config, report, cancelled)
+
+            return CompiledBaselines(self._cache_dir / "baselines").compare(evaluation, problem, config, measure)
+
+    def _evaluate(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        progress: Callable[[Progress], None],
+        cancelled: Callable[[], bool],
+    ) -> Evaluation:
+        self._ensure_alive()
+        judge = self._judge
+        assert judge is not None
+        begin = time.monotonic()
+        kills_before = out_of_memory_kills()
+        judge.begin()
+        with (
+            self._runner(problem, candidate.source, config) as runner,
+            self._runner(problem, None, config) as baseline,
+        ):
+            processes = {"candidate": runner.process, "baseline": baseline.process}
+            try:
+                outcome = judge.evaluate(
+                    problem,
+                    config,
+                    [runner.control.fileno(), baseline.control.fileno()],
+                    {role: {"pid": process.pid, "group": process.group} for role, process in processes.items()},
+                    lambda stage, message, share: progress(Progress(stage, message, share)),
+                    cancelled,
+                )
+                status = runner.forkserver.poll(runner.process, _EXIT_S if outcome["verdict"] is None else 0)
+            finally:
+                # The judge frees the shared memory once nobody maps it, however this ended.
+                for ended in (runner, baseline):
+                    ended.begin_kill()  # a context takes a while to go
+                for ended in (runner, baseline):
+                    ended.kill()
+                judge.clean_up()
+            if runner.process.left:
+                raise InfrastructureFault("something of the candidate survived its end")
+            killed_by_kernel = runner.process.out_of_memory or out_of_memory_kills() != kills_before
+            if status == signal.SIGKILL and not killed_by_kernel:
+                # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
+                # inside its namespace): it was somebody on this machine.
+                raise InfrastructureFault("the candidate's process was killed from outside")
+            runner.learn_builds()
+            outcome["stage_s"]["total"] = time.monotonic() - begin
+            return conclude(problem, candidate, config, runner, outcome, status=status, environment=self.environment)
+
+    def diagnose(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        tool: Tool,
+        *,
+        program: str | None = None,
+        cancelled: Callable[[], bool] = never_cancelled,
+    ) -> Diagnosis:
+        """Run the candidate once below ``tool``, in the sandbox, on this engine's device.
+
+        Its extensions are built once more, with line information. Raises ``DeviceUnavailable``,
+        ``ToolchainMissing`` where the tool is missing, ``EvaluationCancelled`` and ``InfrastructureFault``.
+        """
+        if self._device is None:
+            raise DeviceUnavailable("this engine only builds: it has no device")
+        with self._evaluating:
+            self._ensure_alive(judge=False)
+            forkserver, surroundings = self._forkserver, self._surroundings
+            assert forkserver is not None
+            assert surroundings is not None
+            builder = self._start_builder(forkserver.versions, surroundings, line_information=True)
+            session, build_end = builder.open_session(config.limits.build_s)
+            try:
+                workplace = Workplace(
+                    confinement=surroundings.runner_confinement(config.limits, with_device=True),
+                    environment=surroundings.environment,
+                    inner=surroundings.runner_environment(with_device=True),
+                    scratch=surroundings.scratch_dir,
+                    build_end=build_end,
+                    builds=lambda: builder.report(session),
+                )
+                return diagnose(problem, candidate, config, tool, workplace, program=program, cancelled=cancelled)
+            finally:
+                build_end.close()
+                builder.close()
 
     def _ensure_alive(self, *, judge: bool = True) -> None:
         """Start what is not running: at first, and after something of ours died.
@@ -338,24 +368,28 @@ class Engine:
         The judge belongs to whoever evaluates: a build that runs beside leaves it alone.
         """
         with self._starting:
-            if self._scratch is None:
+            surroundings = self._surroundings
+            if surroundings is None:
                 raise InfrastructureFault("the engine is not started")
             starting_judge = judge and self._device is not None and (self._judge is None or not self._judge.alive)
             if starting_judge:
                 if self._judge is not None:
                     self._judge.close()
-                self._judge = JudgeProcess("cpu" if self._device == "cpu" else "cuda", self._process_environment())
+                kind, folder = "cpu" if self._device == "cpu" else "cuda", self._cache_dir / "ceilings"
+                self._judge = JudgeProcess(kind, surroundings.environment, folder)
+                self._judge.processors = surroundings.judge_processors
                 self._judge.launch()
             if self._forkserver is None or not self._forkserver.alive:
                 if self._forkserver is not None:
                     self._forkserver.close()
-                self._forkserver = ForkServer(self._process_environment())
+                self._forkserver = ForkServer(surroundings.environment)
+                self._forkserver.processors = surroundings.other_processors
                 self._forkserver.start()
-                self._try_sandbox(self._forkserver)
+                self._try_sandbox(self._forkserver, surroundings)
             if self._builder is None or not self._builder.alive:
                 if self._builder is not None:
                     self._builder.close()
-                self._builder = self._start_builder(self._forkserver.versions)
+                self._builder = self._start_builder(self._forkserver.versions, surroundings)
             if starting_judge:
                 assert self._judge is not None
                 self._judge.await_ready()
@@ -363,303 +397,72 @@ class Engine:
             self._description = {
                 **described,
                 "device": "none" if self._device is None else self._device.partition(":")[0],
-                **_compilers(),
+                **compiler_versions(),
             }
 
-    def _try_sandbox(self, forkserver: ForkServer) -> None:
-        assert self._scratch is not None
-        spec = {"confinement": self._confinement().to_json(), "scratch": str(self._scratch)}
-        self._missing_layers = forkserver.try_on(spec)
-        needed = [layer for layer in self._missing_layers if layer not in OPTIONAL]
+    def _try_sandbox(self, forkserver: ForkServer, surroundings: Surroundings) -> None:
+        confinement = surroundings.runner_confinement(Limits())
+        refused = forkserver.try_on({"confinement": confinement.to_json(), "scratch": str(surroundings.scratch_dir)})
+        self._layers = tuple(
+            SandboxLayer(str(layer), layer not in refused, layer in OPTIONAL, MEANING[layer]) for layer in Layer
+        )
+        needed = [layer for layer in self._layers if not layer.there and not layer.optional]
         if self._require_sandbox and needed:
             forkserver.close()  # or the next evaluation would take it as it is
             raise SandboxIncomplete(
                 "a complete sandbox is required, and the kernel refuses: "
-                + "; ".join(f"{layer} ({MEANING[layer]})" for layer in needed)
+                + "; ".join(f"{layer.name} ({layer.meaning})" for layer in needed)
             )
 
-    def _confinement(self, limits: Limits | None = None, *, discover: bool = False) -> Confinement:
-        """What a runner may see and use."""
-        limits = limits or Limits()
-        devices: tuple[str, ...] = ()
-        if self._device is not None and self._device.startswith("cuda") and not discover:
-            devices = cuda_nodes(self._device)
-        return Confinement(
-            self._root(devices, limits.disk_bytes),
-            memory_bytes=limits.memory_bytes or max(_LEAST_MEMORY_BYTES, _memory_bytes() // 2),
-            processes=limits.processes,
-            file_bytes=limits.disk_bytes,
-        )
-
-    def _build_confinement(self) -> Confinement:
-        """What a compiler may see and use: no device, and more room for files."""
-        return Confinement(
-            self._root((), _BUILD_DISK_BYTES),
-            memory_bytes=max(_LEAST_MEMORY_BYTES, _memory_bytes() // 2),
-            processes=Limits.processes,
-            file_bytes=_BUILD_DISK_BYTES,
-        )
-
-    def _root(self, devices: tuple[str, ...], size_bytes: int) -> Root:
-        own = Path(__file__).parent.parent
-        hidden = [*(own / name for name in _PACKAGES), self._cache_dir, self._scratch]
-        return Root(
-            visible_paths(_tool_folders()), devices, tuple(str(path) for path in hidden if path is not None), size_bytes
-        )
-
-    def _start_builder(self, versions: Mapping[str, str | None]) -> BuilderProcess:
-        assert self._scratch is not None
+    def _start_builder(
+        self, versions: Mapping[str, str | None], surroundings: Surroundings, *, line_information: bool = False
+    ) -> BuilderProcess:
+        architectures = cuda_architectures()
         builder = BuilderProcess(
             cache_dir=self._cache_dir,
-            scratch_dir=self._scratch,
+            scratch_dir=surroundings.scratch_dir,
             toolchain={
                 **versions,
                 "python": sys.version,
-                **_compilers(),
-                "cuda_architectures": cuda_architectures(),
+                **compiler_versions(),
+                "cuda_architectures": architectures,
+                **({"line_information": True} if line_information else {}),
             },
-            environment=self._process_environment() | {"TORCH_CUDA_ARCH_LIST": cuda_architectures()},
-            confinement=self._build_confinement(),
+            environment=surroundings.environment | {"TORCH_CUDA_ARCH_LIST": architectures},
+            confinement=surroundings.compiler_confinement(),
             slots=self._build_slots,
         )
+        builder.processors = surroundings.other_processors
         builder.start()
         return builder
 
-    def _process_environment(self) -> dict[str, str]:
-        """What our own processes inherit: enough to find Python, compilers and one device, and no secret."""
-        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        # The packages of this project are found as they were found here, installed or not.
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
-        # Judge and runners share the processors: a thread that spins for work takes time from what is measured.
-        environment |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
-        # NumPy's BLAS would start a thread per core on import, in a process that is to be forked.
-        environment["OPENBLAS_NUM_THREADS"] = "1"
-        environment["HOME"] = str(self._scratch)
-        # Importing torch.utils.cpp_extension asks whether CUDA is available. Asked of the runtime, that alone
-        # would make CUDA unusable in every process forked afterwards; NVML answers without touching it.
-        environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-        if self._device is not None and self._device.startswith("cuda"):
-            # By its name and not by a number: a runner is given this device's node alone, and counts from there.
-            environment["CUDA_VISIBLE_DEVICES"] = cuda_uuid(self._device)
-        elif self._device == "cpu":
-            environment["CUDA_VISIBLE_DEVICES"] = ""
-        return environment
-
-    @contextlib.contextmanager
     def _runner(
-        self, problem: Problem, source: str, config: EvalConfig, *, discover: bool, reference: bool = False
-    ) -> Iterator[_Run]:
-        """A runner over its private directory. Whatever happens, it is gone at the end, and its files."""
-        # Captured: a build that runs beside may replace either meanwhile.
-        builder, forkserver = self._builder, self._forkserver
-        if builder is None or forkserver is None:
+        self, problem: Problem, source: str | None, config: EvalConfig, *, discover: bool = False
+    ) -> AbstractContextManager[SupervisedRunner]:
+        """A runner of the candidate's ``source``, or of the reference where there is none."""
+        # As they are now: a build that runs beside may replace them meanwhile.
+        builder, forkserver, surroundings = self._builder, self._forkserver, self._surroundings
+        if builder is None or forkserver is None or surroundings is None:
             raise InfrastructureFault("the engine was closed")
-        ours, theirs = socket.socketpair()
-        run: _Run | None = None
-        session, build_end = builder.open_session(config.limits.build_s)
-        log = Capture(config.limits.log_bytes)
-        try:
-            files = {"model.py": problem.sized_source(config.size)}
-            if not reference:
-                files["candidate.py"] = source
-            spec = {
-                "confinement": self._confinement(config.limits, discover=discover).to_json(),
-                "scratch": str(self._scratch),
-                "files": files,
-                "module": "model" if reference else "candidate",
-                "class_name": "Model" if reference else "ModelNew",
-                "discover": discover,
-                "watched": not reference,
-                "environment": self._runner_environment(discover=discover),
-            }
-            process = forkserver.spawn(spec, [theirs.fileno(), build_end.fileno(), log.descriptor])
-            # The runner alone holds these ends now, so that its death is the end of all of them.
-            theirs.close()
-            build_end.close()
-            log.close_writer()
-            run = _Run(process, forkserver, builder, ours, session, log)
-            yield run
-        finally:
-            theirs.close()
-            build_end.close()
-            log.close_writer()
-            if run is not None:
-                with contextlib.suppress(InfrastructureFault):
-                    forkserver.kill(run.process)
-            ours.close()
-            with contextlib.suppress(InfrastructureFault):
-                builder.close_session(session)
-
-    def _runner_environment(self, *, discover: bool) -> dict[str, str]:
-        own = self._process_environment()
-        environment = {
-            "PATH": own["PATH"],
-            "LANG": "C.UTF-8",
-            "CUDA_VISIBLE_DEVICES": "" if discover else own.get("CUDA_VISIBLE_DEVICES", ""),
+        files = {"model.py": problem.sized_source(config.size)}
+        if source is not None:
+            files["candidate.py"] = source
+        spec = {
+            "confinement": surroundings.runner_confinement(config.limits, with_device=not discover).to_json(),
+            "scratch": str(surroundings.scratch_dir),
+            "files": files,
+            "module": "model" if source is None else "candidate",
+            "class_name": "Model" if source is None else "ModelNew",
+            "discover": discover,
+            "watched": source is not None,
+            "cuda": config.device_kind == "cuda" and not discover,
+            "environment": surroundings.runner_environment(with_device=not discover),
         }
-        return environment | {name: own[name] for name in ("CUDA_HOME", "LD_LIBRARY_PATH") if name in own}
-
-    def _await_discovery(
-        self, run: _Run, config: EvalConfig, progress: Callable[[Progress], None], cancelled: Callable[[], bool]
-    ) -> _Discovery:
-        """Wait until the runner says that it has imported the module, has failed to, or has ended."""
-        run.control.settimeout(_POLL_S)
-        data, waited_s, begin = b"", 0.0, time.monotonic()
-        while len(data) < FRAME_BYTES:
-            if cancelled():
-                raise EvaluationCancelled
-            try:
-                part = run.control.recv(FRAME_BYTES - len(data))
-            except TimeoutError:
-                progress(Progress("building", f"{time.monotonic() - begin:.0f} s"))
-                if not run.builder.busy(run.build_session):
-                    waited_s += _POLL_S
-                if waited_s > config.limits.load_s:
-                    return _Discovery.TIMED_OUT
-                continue
-            except ConnectionError:
-                return _Discovery.FAILED
-            if not part:
-                return _Discovery.FAILED
-            data += part
-        frame = Frame.decode(data)
-        return _Discovery.IMPORTED if frame is not None and frame.kind is FrameKind.READY else _Discovery.FAILED
-
-    def _log_of(self, run: _Run, limit: int = 64 * 1024) -> str:
-        """Compiler output, then what the candidate printed; each bounded."""
-        parts = [
-            f"== building extension {build['name']} ({build['seconds']:.1f} s"
-            f"{', cached' if build.get('cached') else ''})\n{build['log'][:limit]}"
-            for build in run.builds
-        ]
-        printed = run.log.text(_DRAIN_S)
-        if printed.strip():
-            parts.append(f"== printed by the candidate\n{printed}")
-        return "\n".join(parts).replace(f"{run.process.directory}/", "")
-
-    def _conclude(
-        self, problem: Problem, config: EvalConfig, run: _Run, outcome: dict[str, Any], status: int | None
-    ) -> Evaluation:
-        """The evaluation, from the judge's outcome, the builder's report and the runner's end."""
-        failed = next((build for build in run.builds if "error" in build), None)
-        if failed is not None and failed.get("toolchain_missing"):
-            raise ToolchainMissing(str(failed["error"]))
-        kernels = sorted({name for build in run.builds for name in build.get("kernels", ())})
-        message, notes = outcome["message"], list(outcome["notes"])
-        verdict = Verdict(outcome["verdict"]) if outcome["verdict"] is not None else None
-        if verdict is None:
-            verdict, message = explain_exit(status, outcome["stage"])
-        elif verdict in (Verdict.RUNTIME_ERROR, Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR):
-            message = explain_failure(message, kernels)
-        if failed is not None and verdict in (Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR, Verdict.RUNTIME_ERROR):
-            verdict, message = _build_verdict(failed)
-        elif failed is not None:
-            notes.append(f"extension {failed['name']} did not build, and the candidate went on without it")
-        missing = [layer for layer in run.process.refused if layer not in OPTIONAL]
-        if missing:
-            notes.append(f"the kernel refused these layers of isolation: {', '.join(missing)}")
-        return Evaluation(
-            verdict=verdict,
-            message=message,
-            problem=problem.id,
-            problem_version=problem.version,
-            device=config.device_kind,
-            size=config.size,
-            precision=config.precision,
-            baseline=config.baseline,
-            gradients=Gradients(outcome["gradients"]),
-            speedup=outcome["speedup"],
-            speedup_interval=_interval(outcome["speedup_interval"]),
-            speedup_training=outcome["speedup_training"],
-            speedup_training_interval=_interval(outcome["speedup_training_interval"]),
-            latency_ms=_latency(outcome["latency_ms"]),
-            latency_training_ms=_latency(outcome["latency_training_ms"]),
-            errors=ErrorFigures(**outcome["errors"]),
-            hints=hints_for(verdict, message),
-            notes=tuple(notes),
-            log=self._log_of(run, config.limits.log_bytes),
-            details=outcome["details"],
-            samples={
-                track: SampleSeries(**{name: tuple(values) for name, values in series.items()})
-                for track, series in outcome["samples"].items()
-            },
-            environment=self.environment,
-            stage_s=outcome["stage_s"],
-            peak_memory_bytes=outcome["peak_memory_bytes"],
-        )
-
-    def _evaluation(
-        self,
-        problem: Problem,
-        config: EvalConfig,
-        verdict: Verdict,
-        message: str,
-        *,
-        log: str,
-        stage_s: Mapping[str, float],
-    ) -> Evaluation:
-        """An evaluation that ended before the device was needed."""
-        return Evaluation(
-            verdict=verdict,
-            message=message,
-            problem=problem.id,
-            problem_version=problem.version,
-            device=config.device_kind,
-            size=config.size,
-            precision=config.precision,
-            baseline=config.baseline,
-            hints=hints_for(verdict, message),
-            log=log,
-            environment=self.environment,
-            stage_s=stage_s,
-        )
-
-
-def _enclosure(process: RunnerProcess) -> dict[str, Any]:
-    return {"pid": process.pid, "group": process.group}
-
-
-def _tool_folders() -> list[str]:
-    """Folders outside of the usual ones that compilers and CUDA's libraries may be in."""
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
-    return [
-        *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
-        *([os.environ["CUDA_HOME"]] if "CUDA_HOME" in os.environ else []),
-        *(str(Path(tool).parent.parent) for tool in (nvcc_path(), compiler) if tool is not None),
-    ]
-
-
-def _memory_bytes() -> int:
-    """The machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _build_verdict(build: Mapping[str, Any]) -> tuple[Verdict, str]:
-    """The verdict of a failed build, and its message."""
-    verdict = Verdict.TIMEOUT if build.get("timed_out") else Verdict.COMPILE_ERROR
-    return verdict, str(build["error"])
-
-
-def _out_of_memory_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started; -1 where it does not say."""
-    for line in Path("/proc/vmstat").read_text().splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill":
-            return int(value)
-    return -1
+        return supervised_runner(forkserver, builder, spec, config.limits)
 
 
 def _covers(known: str, wanted: str) -> bool:
     return known == wanted or (wanted == "cuda" and known.startswith("cuda:"))
-
-
-def _interval(data: Mapping[str, float] | None) -> Interval | None:
-    return None if data is None else Interval(**data)
-
-
-def _latency(data: Mapping[str, float] | None) -> Latency | None:
-    return None if data is None else Latency(**data)
 
 
 def _remove(directory: Path) -> None:
@@ -676,20 +479,3 @@ def _remove(directory: Path) -> None:
     if directory.exists():
         # What could not be listed before can be now.
         shutil.rmtree(directory, ignore_errors=True)
-
-
-@cache
-def _compilers() -> dict[str, str | None]:
-    nvcc = nvcc_path()
-    return {
-        "compiler": _version_line([os.environ.get("CXX", "c++"), "--version"]),
-        "nvcc": None if nvcc is None else _version_line([nvcc, "--version"]),
-    }
-
-
-def _version_line(command: list[str]) -> str | None:
-    """The line of a compiler's ``--version`` that identifies it."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        lines = subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip().splitlines()
-        return lines[-1] if command[0].endswith("nvcc") and lines else lines[0] if lines else None
-    return None

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from evaluator.flags import Flag
+from evaluator.roofline import Roofline
 
 __all__ = [
     "ErrorFigures",
@@ -89,7 +90,8 @@ class SampleSeries:
 
     Sample ``i`` of the candidate is paired with sample ``i`` of the baseline. ``*_device_ms`` is the
     runner's own figure (CUDA events, or its monotonic clock on a CPU); ``*_outer_ms`` is the judge's
-    clock around the same call.
+    clock around the same call. ``*_forward_ms`` is the forward's share of the runner's figure where the call
+    has a backward, and empty where it has not.
     """
 
     candidate_device_ms: tuple[float, ...]
@@ -97,6 +99,8 @@ class SampleSeries:
     candidate_outer_ms: tuple[float, ...]
     baseline_outer_ms: tuple[float, ...]
     order: tuple[str, ...]
+    candidate_forward_ms: tuple[float, ...] = ()
+    baseline_forward_ms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,9 +131,15 @@ class ErrorFigures:
 class Evaluation:
     """The immutable record of one run of one candidate on one problem and device.
 
+    ``speedup`` and ``latency_ms`` are of a forward on cold caches, ``*_warm`` of one on warm caches where that
+    makes a difference, ``*_training`` of forward and backward together. ``details["tracks"]`` has the quartiles
+    of each track, and what forward and backward take.
+    ``speedup_compiled`` is that over the reference as ``torch.compile`` makes it, from a ratio that was measured for
+    it once (see ``evaluator.baselines``).
     ``flags``: advice about the source; no verdict depends on it.
     ``peak_memory_bytes``: the most that judge, candidate and baseline together had taken of the device
     between calls (allocators keep what they took); on a CPU, the growth of what the machine had in use.
+    ``roofline``: by track, for what passed. ``roofline_share``: the inference track's share.
     """
 
     verdict: Verdict
@@ -145,10 +155,15 @@ class Evaluation:
     speedup_interval: Interval | None = None
     speedup_training: float | None = None
     speedup_training_interval: Interval | None = None
+    speedup_warm: float | None = None
+    speedup_warm_interval: Interval | None = None
     speedup_compiled: float | None = None
+    speedup_compiled_interval: Interval | None = None
     latency_ms: Latency | None = None
+    latency_warm_ms: Latency | None = None
     latency_training_ms: Latency | None = None
     roofline_share: float | None = None
+    roofline: Mapping[str, Roofline] = field(default_factory=dict)
     errors: ErrorFigures = field(default_factory=ErrorFigures)
     hints: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -178,16 +193,22 @@ class Evaluation:
         fields = dict(data)
         fields["verdict"] = Verdict(fields["verdict"])
         fields["gradients"] = Gradients(fields["gradients"])
-        for name in ("speedup_interval", "speedup_training_interval"):
+        for name in (
+            "speedup_interval",
+            "speedup_warm_interval",
+            "speedup_training_interval",
+            "speedup_compiled_interval",
+        ):
             if fields.get(name) is not None:
                 fields[name] = Interval(**fields[name])
-        for name in ("latency_ms", "latency_training_ms"):
+        for name in ("latency_ms", "latency_warm_ms", "latency_training_ms"):
             if fields.get(name) is not None:
                 fields[name] = Latency(**fields[name])
         fields["errors"] = ErrorFigures(**fields["errors"])
         fields["hints"] = tuple(fields["hints"])
         fields["notes"] = tuple(fields["notes"])
-        # Records that are older than flags have none.
+        # Records that are older than rooflines and flags have none.
+        fields["roofline"] = Roofline.all_from_dicts(fields.get("roofline", {}))
         fields["flags"] = tuple(Flag.from_dict(flag) for flag in fields.get("flags", ()))
         fields["samples"] = {
             track: SampleSeries(**{name: tuple(values) for name, values in series.items()})

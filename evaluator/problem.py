@@ -2,6 +2,7 @@
 
 A problem is two files, ``reference.py`` (KernelBench's form: ``Model``, ``get_inputs``,
 ``get_init_inputs``, sizes as module globals) and ``problem.toml``. Reading one never executes it.
+``vetting.json`` beside them is what was found about it (see ``evaluator.vetting``).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.config import PRECISIONS
+from evaluator.config import BASELINES, LOWER_PRECISIONS, PRECISIONS, EvalConfig
 from evaluator.errors import ProblemError
+from evaluator.vetting.labels import Label
+from evaluator.vetting.record import Vetting
 
 __all__ = [
     "GRADIENT_POLICIES",
@@ -27,6 +30,7 @@ __all__ = [
     "Tolerance",
     "load_problem",
     "load_problems",
+    "save_vetting",
 ]
 
 GRADIENT_POLICIES: Final = ("check", "require", "none")
@@ -37,9 +41,22 @@ INPUT_DOMAINS: Final = ("real", "as_written")
 
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,99}")
 _DEFAULT_TOLERANCE: Final = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
+_VETTING: Final = "vetting.json"
 _REQUIRED_NAMES: Final = ("Model", "get_inputs", "get_init_inputs")
 _FIELDS: Final = frozenset(
-    {"title", "description", "dtype", "tags", "sizes", "tolerance", "gradients", "reference", "inputs", "kernelbench"}
+    {
+        "title",
+        "description",
+        "dtype",
+        "tags",
+        "sizes",
+        "tolerance",
+        "gradients",
+        "reference",
+        "inputs",
+        "kernelbench",
+        "baselines",
+    }
 )
 
 Size = Mapping[str, int | float]
@@ -72,6 +89,8 @@ class Problem:
 
     ``row_independent``: slices along the first dimension of every tensor input and output do not
     influence each other, so that the judge may compute the reference slice by slice.
+    ``baselines``: in which lower precisions the reference may be measured, besides eager and compiled.
+    ``vetting`` is what was found about some version of it, and no part of what it is.
     """
 
     id: str
@@ -86,15 +105,47 @@ class Problem:
     row_independent: bool = False
     tags: tuple[str, ...] = ()
     kernelbench: KernelBenchIdentity | None = None
+    baselines: tuple[str, ...] = ()
+    vetting: Vetting | None = field(default=None, compare=False)
 
     @property
     def version(self) -> str:
         """The first 16 hex digits of the SHA-256 over everything that can change a verdict."""
-        content = asdict(self)
-        for cosmetic in ("title", "description", "tags", "kernelbench"):
+        content = self.to_dict()
+        for cosmetic in ("title", "description", "tags", "kernelbench", "baselines"):
             del content[cosmetic]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def refuses_baseline(self, config: EvalConfig) -> str | None:
+        """Why a baseline is none for this problem, in words; ``None`` where it is one."""
+        if config.baseline not in LOWER_PRECISIONS:
+            return None
+        if config.baseline not in self.baselines:
+            allowed = ", ".join([*(name for name in BASELINES if name not in LOWER_PRECISIONS), *self.baselines])
+            return f"problem {self.id} has no baseline {config.baseline}; it has {allowed}"
+        if config.precision != "float32":
+            return f"baseline {config.baseline} is for precision float32, not {config.precision}"
+        if config.baseline == "tf32" and config.device_kind != "cuda":
+            return "baseline tf32 is for CUDA devices: nothing else computes in TF32"
+        return None
+
+    @property
+    def stale(self) -> bool:
+        """Whether it was vetted, but has changed since."""
+        return self.vetting is not None and self.vetting.version != self.version
+
+    @property
+    def labels(self) -> tuple[Label, ...] | None:
+        """What vetting found about this version; ``None`` where it was not vetted."""
+        return None if self.vetting is None or self.stale else self.vetting.labels
+
+    @property
+    def refusal(self) -> str | None:
+        """Why this version has no leaderboard; ``None`` where it has one."""
+        if self.vetting is None or self.stale or not self.vetting.refused:
+            return None
+        return " ".join(self.vetting.refusals)
 
     def to_record(self) -> dict[str, Any]:
         """What people and programs are shown of it: everything but the reference's source."""
@@ -109,7 +160,12 @@ class Problem:
             "input_domain": self.input_domain,
             "tolerances": {precision: asdict(self.tolerance(precision)) for precision in PRECISIONS},
             "tags": list(self.tags),
+            "baselines": [name for name in BASELINES if name not in LOWER_PRECISIONS or name in self.baselines],
             "kernelbench": None if self.kernelbench is None else asdict(self.kernelbench),
+            "labels": None if self.labels is None else [str(label) for label in self.labels],
+            "ranked": self.refusal is None,
+            "refusal": self.refusal,
+            "vetting": None if self.vetting is None else self._vetting_record(self.vetting),
         }
 
     def default_size(self, device_kind: str) -> str:
@@ -132,8 +188,10 @@ class Problem:
         return _override_globals(self.source, self.sizes[size], self.id)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready data; ``Problem.from_dict`` takes it back."""
-        return asdict(self)
+        """Plain JSON-ready data, all but the vetting; ``Problem.from_dict`` takes it back."""
+        content = asdict(replace(self, vetting=None))
+        del content["vetting"]
+        return content
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Problem:
@@ -141,9 +199,15 @@ class Problem:
         fields = dict(data)
         fields["tolerances"] = {name: Tolerance(**value) for name, value in fields["tolerances"].items()}
         fields["tags"] = tuple(fields["tags"])
+        fields["baselines"] = tuple(fields.get("baselines", ()))  # stored definitions may be older than these
         if fields["kernelbench"] is not None:
             fields["kernelbench"] = KernelBenchIdentity(**fields["kernelbench"])
         return cls(**fields)
+
+    def _vetting_record(self, vetting: Vetting) -> dict[str, Any]:
+        """Which version was vetted, and on what."""
+        where = {name: getattr(vetting, name) for name in ("version", "device", "size", "precision", "torch")}
+        return {**where, "stale": self.stale}
 
 
 def load_problems(root: Path) -> dict[str, Problem]:
@@ -178,7 +242,24 @@ def load_problem(folder: Path) -> Problem:
     missing = [name for name in _REQUIRED_NAMES if name not in _defined_names(_parse(source))]
     if missing:
         raise ProblemError(f"{folder / 'reference.py'}: does not define {', '.join(missing)}")
-    return problem
+    return replace(problem, vetting=_load_vetting(folder / _VETTING))
+
+
+def save_vetting(folder: Path, vetting: Vetting) -> Path:
+    """Write ``vetting`` beside the problem in ``folder``, where ``load_problem`` finds it. Raises ``OSError``."""
+    path = folder / _VETTING
+    path.write_text(json.dumps(vetting.to_dict(), indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def _load_vetting(path: Path) -> Vetting | None:
+    if not path.exists():
+        return None
+    try:
+        return Vetting.from_dict(json.loads(_read(path)))
+    except (KeyError, TypeError, ValueError) as error:
+        advice = "remove it, or write it anew with kerneljudge problems check --write"
+        raise ProblemError(f"{path}: {type(error).__name__}: {error}; {advice}") from error
 
 
 def _problem_files(root: Path) -> Iterator[Path]:
@@ -224,6 +305,7 @@ def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -
         row_independent=_flag(_table(manifest, "reference"), "row_independent"),
         tags=_tags(manifest.get("tags", [])),
         kernelbench=_kernelbench(manifest.get("kernelbench")),
+        baselines=_lower_precisions(_table(manifest, "baselines")),
     )
 
 
@@ -285,6 +367,13 @@ def _tolerances(table: Mapping[str, Any]) -> dict[str, Tolerance]:
 def _tags(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
         raise ProblemError("tags must be a list of texts")
+    return tuple(value)
+
+
+def _lower_precisions(table: Mapping[str, Any]) -> tuple[str, ...]:
+    value = table.get("precisions", [])
+    if set(table) - {"precisions"} or not isinstance(value, list) or not set(value) <= set(LOWER_PRECISIONS):
+        raise ProblemError(f"[baselines] may give precisions, a list of {', '.join(LOWER_PRECISIONS)}")
     return tuple(value)
 
 

@@ -11,8 +11,9 @@ Beside the page there is a socket that wakes whoever blocks. The page (little en
     8   u64  mode    what kind of call (CallMode)
     64  u64  done    sequence number of the call that the runner has finished
     72  u64  device_ns   the runner's own figure for the call, nanoseconds
-    80  u64  peak_bytes  peak of the runner's device allocator during the call
-    88  32B  present     bit 0: the outputs carry a graph; bit 1 + i: gradient i exists
+    80  u64  peak_bytes  peak of the runner's device allocator since the last delivery
+    88  32B  present     bit 0: the outputs carry a graph; bit 1 + i: gradient i exists; at the delivery
+    120 u64  forward_ns  what of device_ns the forward took, where there is a backward
     128 u64  differing   weights that agree with the reference's in name and shape, but not in value
     136 32B  counterparts  bit i: the candidate has a counterpart of the reference's weight i
 """
@@ -49,7 +50,7 @@ FRAME_BYTES: Final = 8192
 MAX_GRADIENTS: Final = 255
 _DONE_AT: Final = 64
 _REPORT_AT: Final = 72
-_REPORT: Final = struct.Struct("<QQ32s")
+_REPORT: Final = struct.Struct("<QQ32sQ")
 _WEIGHTS_AT: Final = 128
 _WEIGHTS: Final = struct.Struct("<Q32s")
 _FRAME_HEAD: Final = struct.Struct("<4sIII")
@@ -60,8 +61,8 @@ class CallMode(IntEnum):
     """What the released call is. ``MESSAGE``: no call; read a message from the control socket.
 
     ``DELIVER``: copy what the call before has computed into the shared memory. It is a call of its own
-    because the inputs are taken away before it: nothing can be computed any more by then. ``AWAKE``: nothing
-    but the answer, once the runner is running.
+    because the inputs are taken away before it: nothing can be computed any more by then. ``AWAKE``: the
+    answer once the runner is running, with its clock at hand.
     """
 
     MESSAGE = 0
@@ -126,6 +127,7 @@ class CallReport:
     device_ms: float
     peak_bytes: int
     present: int
+    forward_ms: float
 
 
 @dataclass(frozen=True)
@@ -183,9 +185,9 @@ class Doorbell:
         self._wait(0, sequence, None, None)
         return CallMode(int.from_bytes(self._page[8:16], "little"))
 
-    def finish(self, sequence: int, device_ns: int, peak_bytes: int, present: int) -> None:
+    def finish(self, sequence: int, device_ns: int, peak_bytes: int, present: int, forward_ns: int = 0) -> None:
         """Runner: say that call ``sequence`` is finished."""
-        _REPORT.pack_into(self._page, _REPORT_AT, device_ns, peak_bytes, present.to_bytes(32, "little"))
+        _REPORT.pack_into(self._page, _REPORT_AT, device_ns, peak_bytes, present.to_bytes(32, "little"), forward_ns)
         self._page[_DONE_AT : _DONE_AT + 8] = sequence.to_bytes(8, "little")
         self._ring()
 
@@ -199,8 +201,10 @@ class Doorbell:
 
     def report(self) -> CallReport:
         """Judge: the runner's claims about the call just finished."""
-        device_ns, peak_bytes, present = _REPORT.unpack_from(bytes(self._page[_REPORT_AT : _REPORT_AT + _REPORT.size]))
-        return CallReport(device_ns / 1e6, peak_bytes, int.from_bytes(present, "little"))
+        device_ns, peak_bytes, present, forward_ns = _REPORT.unpack_from(
+            bytes(self._page[_REPORT_AT : _REPORT_AT + _REPORT.size])
+        )
+        return CallReport(device_ns / 1e6, peak_bytes, int.from_bytes(present, "little"), forward_ns / 1e6)
 
     def describe_weights(self, differing: int, counterparts: int) -> None:
         """Runner: what was found about the weights; valid from the next ready frame on."""

@@ -28,7 +28,8 @@ class Settings(BaseSettings):
     that nothing needs a server. ``database_url`` (``postgresql+psycopg://...``) and ``broker_url``
     (``redis://...``) move them to one. ``devices`` is a list with commas (``cpu,cuda:0``) that ``serve``
     starts a worker each for; ``None`` means every device of the machine. With ``require_sandbox`` no worker
-    starts where a layer of the sandbox is missing.
+    starts where a layer of the sandbox is missing. With ``compare_compiled`` workers also hold what passed
+    against the reference as ``torch.compile`` makes it, which they measure once for each problem.
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -46,6 +47,7 @@ class Settings(BaseSettings):
     build_slots: int = Field(default_factory=_default_build_slots, ge=1)
     devices: Annotated[list[str] | None, NoDecode] = None
     require_sandbox: bool = False
+    compare_compiled: bool = False
 
     @field_validator("devices", mode="before")
     @classmethod

@@ -70,11 +70,15 @@ class NewSubmission:
     idempotency_key: str | None = None
 
     def __post_init__(self) -> None:
-        config = EvalConfig(device=self.device, size=self.size, precision=self.precision, baseline=self.baseline)
-        if config.device != config.device_kind:
+        if self.config.device != self.config.device_kind:
             raise ValueError(f"device must be a kind of device, not {self.device!r}")
         if self.size not in self.problem.sizes:
             raise ValueError(f"size must be one of {', '.join(self.problem.sizes)}, not {self.size!r}")
+
+    @property
+    def config(self) -> EvalConfig:
+        """How it is to be evaluated. Raises ``ValueError``."""
+        return EvalConfig(device=self.device, size=self.size, precision=self.precision, baseline=self.baseline)
 
     @property
     def content_digest(self) -> str:

@@ -35,7 +35,7 @@ ATTACKS = {
 FALSE_SPEEDUP = 1.5
 """An attack that passes must not be faster than this, with 95 % confidence."""
 # What is looked at are verdicts: a few samples are enough, and the speedups' bounds are wide.
-_SAMPLING = SamplingPlan(min_samples=10, max_samples=10)
+_SAMPLING = SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ class Case:
         if self.speedup_at_least is not None and not (interval and interval.high >= self.speedup_at_least):
             found.append(f"speedup {interval}, expected at least {self.speedup_at_least}")
         at_most = FALSE_SPEEDUP if self.kind == "hostile" and self.speedup_at_most is None else self.speedup_at_most
-        measured = [each for each in (interval, result.speedup_training_interval) if each is not None]
+        intervals = (interval, result.speedup_warm_interval, result.speedup_training_interval)
+        measured = [each for each in intervals if each is not None]
         return found + [
             f"speedup {each}, expected at most {at_most}"
             for each in measured

@@ -17,6 +17,7 @@ from evaluator.candidate import Candidate, parse_candidate
 from evaluator.evaluation import Verdict
 from evaluator.flags import FlagKind
 from evaluator.problem import load_problem
+from evaluator.vetting import REFUSALS, Label
 from storage.settings import Settings
 from tests.corpus import Case
 
@@ -98,6 +99,16 @@ def test_the_readme_explains_every_verdict() -> None:
 def test_the_method_explains_every_flag() -> None:
     section = read("docs/methodology.md").partition("## Flags")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `([a-z_]+)` \|", section, re.MULTILINE)) == {str(kind) for kind in FlagKind}
+
+
+def test_the_guide_explains_every_label_and_says_which_refuse() -> None:
+    section = read("docs/adding-a-problem.md").partition("## Vetting it")[2].partition("\n## ")[0]
+    explained = {
+        name: row.split("|")[3].strip()
+        for row in re.findall(r"^\| `.*$", section, re.MULTILINE)
+        for name in re.findall(r"`([a-z0-9_]+)`", row.split("|")[1])
+    }
+    assert explained == {str(label): "no" if label in REFUSALS else "yes" for label in Label}
 
 
 def test_the_example_of_a_problem_loads(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -128,7 +129,7 @@ class Grader:
         assert device is not None
 
         def work(claim: Claim, hold: Hold) -> Callable[[Claims], bool]:
-            config = _config(claim, device)
+            config = replace(_config(claim, device), compare_compiled=self._settings.compare_compiled)
             evaluation = self._engine.evaluate(
                 claim.problem, claim.candidate, config, progress=hold.show, cancelled=hold.over
             )

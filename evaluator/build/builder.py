@@ -20,6 +20,7 @@ from typing import Any, Final
 from evaluator.build.cache import Artifact, ArtifactCache
 from evaluator.build.diagnostics import first_error, foreign_header_missing
 from evaluator.build.request import BuildRequest
+from evaluator.build.resources import KernelResources
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.confinement import Confinement
 
@@ -29,7 +30,7 @@ _LOG_BYTES: Final = 256 * 1024
 _REPORT_BYTES: Final = 256 * 1024
 _DRAIN_S: Final = 5.0
 _POLL_S: Final = 0.2
-_RECIPE: Final = "plain"
+_RECIPE: Final = "plain, with resources"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class BuildFailure:
 class Builder:
     """Builds requests, several at a time, each in a process group of its own.
 
-    ``toolchain`` is what, besides the request, decides the result; it is part of every key.
+    ``toolchain`` is what, besides the request, decides the result; it is part of every key. Where it has
+    ``line_information``, device code can be traced to its source line.
     """
 
     def __init__(
@@ -114,7 +116,9 @@ class Builder:
             if status == 0:
                 kernels = tuple(map(str, report.get("kernels", ())))
                 linked = library if report.get("linked") else None
-                return self._cache.store(Artifact(key, request.name, None, kernels, seconds, log), linked)
+                resources = KernelResources.parse_all(report.get("resources"))
+                artifact = Artifact(key, request.name, None, kernels, seconds, log, resources)
+                return self._cache.store(artifact, linked)
             if status is None:
                 message = f"building extension {request.name!r} took longer than {timeout_s:.0f} s"
                 return BuildFailure(request.name, message, log, seconds, timed_out=True)
@@ -144,6 +148,7 @@ class Builder:
         payload = {
             "request": {**asdict(request), "uses_cuda": request.uses_cuda},
             "confinement": self._confinement.to_json(),
+            "line_information": bool(self._toolchain.get("line_information")),
         }
         output, report = Capture(_LOG_BYTES), Capture(_REPORT_BYTES)
         with library.open("wb") as library_file:

@@ -14,8 +14,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from evaluator.build.resources import KernelResources
 
 __all__ = ["Artifact", "ArtifactCache"]
 
@@ -32,6 +34,8 @@ class Artifact:
     kernels: tuple[str, ...]
     seconds: float
     log: str
+    resources: tuple[KernelResources, ...] = ()
+    """What each CUDA kernel takes, for each architecture."""
 
 
 class ArtifactCache:
@@ -45,7 +49,13 @@ class ArtifactCache:
         folder = self._folder(key)
         try:
             data = json.loads((folder / _MANIFEST).read_text())
-            artifact = Artifact(**{**data, "kernels": tuple(data["kernels"])})
+            artifact = Artifact(
+                **{
+                    **data,
+                    "kernels": tuple(data["kernels"]),
+                    "resources": tuple(KernelResources(**kernel) for kernel in data["resources"]),
+                }
+            )
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, TypeError, KeyError):
@@ -64,7 +74,7 @@ class ArtifactCache:
             shutil.copyfile(library, staging / "extension.so")
             (staging / "extension.so").chmod(0o444)
             final = str(folder / "extension.so")
-        placed = Artifact(**{**asdict(artifact), "path": final, "kernels": artifact.kernels})
+        placed = replace(artifact, path=final)
         (staging / "log.txt").write_text(artifact.log)
         (staging / _MANIFEST).write_text(json.dumps(asdict(placed)))
         staging.chmod(0o755)

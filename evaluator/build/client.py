@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator import wire
+from evaluator.child import ChildProcess
 from evaluator.errors import InfrastructureFault
 from evaluator.sandbox.confinement import Confinement
 
@@ -23,7 +21,7 @@ _ANSWER_S: Final = 60.0
 _numbers = itertools.count(1)
 
 
-class BuilderProcess:
+class BuilderProcess(ChildProcess):
     """One builder, with a session per runner. Safe to use from several threads."""
 
     def __init__(
@@ -36,6 +34,7 @@ class BuilderProcess:
         confinement: Confinement,
         slots: int,
     ) -> None:
+        super().__init__("evaluator.build", environment=environment, called="the builder", stop_s=_STOP_S)
         self._settings = {
             "cache_dir": str(cache_dir),
             "scratch_dir": str(scratch_dir),
@@ -44,30 +43,10 @@ class BuilderProcess:
             "confinement": confinement.to_json(),
             "slots": slots,
         }
-        self._environment = dict(environment)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: socket.socket | None = None
         self._lock = threading.Lock()
 
-    @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
     def start(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "evaluator.build", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
-        ours.settimeout(_ANSWER_S)
-        self._connection = ours
+        self._launch(_ANSWER_S)
         self._send(self._settings)
 
     def open_session(self, timeout_s: float) -> tuple[int, socket.socket]:
@@ -95,33 +74,12 @@ class BuilderProcess:
         with self._lock:
             self._send({"op": "end", "id": number})
 
-    def close(self) -> None:
-        """End the process with every compiler. Idempotent."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        if self._process is not None:
-            try:
-                self._process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-
     def _ask(self, number: int) -> dict[str, Any]:
         with self._lock:
             self._send({"op": "report", "id": number})
-            assert self._connection is not None
             try:
-                return wire.receive(self._connection)[0]
-            except (wire.ConnectionClosed, wire.MessageTooLarge, TimeoutError) as error:
+                return self._receive()
+            except InfrastructureFault:
                 # Out of step with it, so it is of no more use; the next evaluation gets another.
                 self.close()
-                raise InfrastructureFault("the builder does not answer") from error
-
-    def _send(self, message: Mapping[str, Any], descriptors: list[int] | None = None) -> None:
-        if self._connection is None:
-            raise InfrastructureFault("the builder is not running")
-        try:
-            wire.send(self._connection, message, descriptors or [])
-        except wire.ConnectionClosed as error:
-            raise InfrastructureFault("the builder died") from error
+                raise

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["first_error", "foreign_header_missing", "kernel_names"]
+__all__ = ["demangled", "first_error", "foreign_header_missing", "kernel_names"]
 
 _GNU: Final = re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: (?P<text>.*)$")
 _NVCC: Final = re.compile(
@@ -68,5 +70,14 @@ def kernel_names(library: Path) -> list[str]:
     if not mangled:
         return []
     names = [name if name.startswith("_Z") else f"_{name}" for name in mangled]
-    plain = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True).stdout.splitlines()
-    return sorted({name.partition("(")[0].removeprefix("void ") for name in plain})
+    return sorted({name.partition("(")[0].removeprefix("void ") for name in demangled(names)})
+
+
+def demangled(names: Sequence[str]) -> list[str]:
+    """``names`` as they are written in C++; as they are where there is no ``c++filt``."""
+    with contextlib.suppress(OSError):
+        filtered = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, errors="replace")
+        plain = filtered.stdout.splitlines()
+        if len(plain) == len(names):
+            return plain
+    return list(names)

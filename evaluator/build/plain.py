@@ -18,13 +18,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 import torch.utils.cpp_extension as torch_extension
 
-from evaluator.build.diagnostics import kernel_names
+from evaluator.build.diagnostics import demangled, kernel_names
+from evaluator.build.resources import ASKING, KernelResources, ResourceReader, asks_itself, short_name
 from evaluator.sandbox import namespaces
 from evaluator.sandbox.confinement import Confinement, put_on
 
@@ -39,20 +42,24 @@ def main(library_fd: int) -> None:
     _confine(Confinement.from_json(payload["confinement"]))
     request = payload["request"]
     directory = Path.cwd()
-    os.environ |= {"HOME": str(directory), "TMPDIR": str(directory)}
+    os.environ |= {"HOME": str(directory), "TMPDIR": str(directory), **ASKING}
+    if payload["line_information"]:
+        os.environ["NVCC_APPEND_FLAGS"] += " -lineinfo"
     uses_cuda = request.pop("uses_cuda")
     files = request.pop("files")
     for name, text in request.pop("headers"):
         (directory / name).write_text(text)
     can_link = not uses_cuda or torch.version.cuda is not None
+    reader = ResourceReader()
+    quiet = not asks_itself(request["extra_cuda_cflags"])
     torch_extension._import_module_from_library = lambda *_args: None
     torch_extension.remove_extension_h_precompiler_headers = lambda: None
     if can_link:
-        torch_extension._run_ninja_build = _run_ninja
+        torch_extension._run_ninja_build = partial(_run_ninja, reader, quiet)
     else:
         # A CPU build of torch does not look for CUDA's compiler by itself.
         torch_extension.CUDA_HOME = torch_extension._find_cuda_home()
-        torch_extension._run_ninja_build = _compile_only
+        torch_extension._run_ninja_build = partial(_compile_only, reader, quiet)
         request["extra_include_paths"] = [*request["extra_include_paths"], str(_write_shims(directory))]
     try:
         if files:
@@ -71,7 +78,7 @@ def main(library_fd: int) -> None:
         kernels = kernel_names(library) if uses_cuda else []
         with library.open("rb") as source, open(library_fd, "wb") as target:
             shutil.copyfileobj(source, target)
-    _conclude(0, "", linked=can_link, kernels=kernels)
+    _conclude(0, "", linked=can_link, kernels=kernels, resources=_named(reader.kernels))
 
 
 def _confine(confinement: Confinement) -> None:
@@ -122,16 +129,46 @@ def _load(request: dict[str, Any], files: list[list[str]], directory: Path) -> N
     )
 
 
-def _run_ninja(build_directory: str, verbose: bool, error_prefix: str) -> None:  # noqa: ARG001 - torch's signature
-    subprocess.run(["ninja", "-v"], cwd=build_directory, check=True)
+def _run_ninja(
+    reader: ResourceReader,
+    quiet: bool,
+    build_directory: str,
+    verbose: bool,  # noqa: ARG001 - torch's signature
+    error_prefix: str,  # noqa: ARG001
+) -> None:
+    _ninja([], build_directory, reader, quiet)
 
 
-def _compile_only(build_directory: str, verbose: bool, error_prefix: str) -> None:  # noqa: ARG001 - torch's signature
+def _compile_only(
+    reader: ResourceReader,
+    quiet: bool,
+    build_directory: str,
+    verbose: bool,  # noqa: ARG001 - torch's signature
+    error_prefix: str,  # noqa: ARG001
+) -> None:
     targets = subprocess.run(
         ["ninja", "-t", "targets", "all"], cwd=build_directory, check=True, capture_output=True, text=True
     ).stdout
     objects = [line.split(":")[0] for line in targets.splitlines() if line.split(":")[0].endswith(".o")]
-    subprocess.run(["ninja", "-v", *objects], cwd=build_directory, check=True)
+    _ninja(objects, build_directory, reader, quiet)
+
+
+def _ninja(targets: Sequence[str], directory: str, reader: ResourceReader, quiet: bool) -> None:
+    """Build, and pass on what is printed; ``quiet``: but for what ``reader`` takes."""
+    command = ["ninja", "-v", *targets]
+    with subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True, errors="replace") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if not reader.take(line.rstrip("\n")) or not quiet:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+
+
+def _named(kernels: Sequence[KernelResources]) -> list[dict[str, Any]]:
+    names = demangled([kernel.name for kernel in kernels])
+    return [{**asdict(kernel), "name": short_name(name)} for kernel, name in zip(kernels, names, strict=True)]
 
 
 def _write_shims(directory: Path) -> Path:
@@ -144,13 +181,20 @@ def _write_shims(directory: Path) -> Path:
 
 
 def _conclude(
-    status: int, message: str, *, linked: bool = False, toolchain: bool = False, kernels: Sequence[str] = ()
+    status: int,
+    message: str,
+    *,
+    linked: bool = False,
+    toolchain: bool = False,
+    kernels: Sequence[str] = (),
+    resources: Sequence[dict[str, Any]] = (),
 ) -> NoReturn:
     report = {
         "message": message,
         "linked": linked,
         "toolchain": toolchain,
         "kernels": kernels,
+        "resources": resources,
         "directory": str(Path.cwd()),
     }
     sys.stdout.flush()

@@ -1,8 +1,9 @@
-"""The judge's process: ``python -m evaluator.judge KIND FD``, one per device, for as long as its supervisor lives.
+"""The judge's process, one per device: ``python -m evaluator.judge KIND FOLDER FD``.
 
-Over the socket ``FD`` it takes ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and
-the baseline's runner, reports progress, answers with an outcome, and frees the shared memory on
-``{"op": "clean_up"}``. No byte of a candidate ever comes here.
+It lives as long as its supervisor. Over the socket ``FD`` it takes ``{"op": "begin"}`` before runners are started,
+then ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and the baseline's, reports progress,
+answers with an outcome, and frees the shared memory on ``{"op": "clean_up"}``. In ``FOLDER`` it keeps what it has
+measured of its device. No byte of a candidate ever comes here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import socket
 import sys
 import traceback
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,16 +22,17 @@ import torch
 from evaluator import wire
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.errors import DeviceUnavailable, DoesNotFit, ProblemError
+from evaluator.judge.calls import Side
 from evaluator.judge.device import Device, open_device
 from evaluator.judge.link import RunnerLink
-from evaluator.judge.session import Session, Side
+from evaluator.judge.session import Session
 from evaluator.problem import Problem
 from evaluator.sandbox.enclosure import Enclosure
 
 __all__ = ["main"]
 
 
-def main(kind: str, descriptor: int) -> None:
+def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
     """Serve until the supervisor closes its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     supervisor = socket.socket(fileno=descriptor)
@@ -38,13 +41,18 @@ def main(kind: str, descriptor: int) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     with contextlib.suppress(wire.ConnectionClosed):
         try:
-            device = open_device(kind)
+            device = open_device(kind, ceilings_folder)
         except (RuntimeError, AssertionError) as error:
             wire.send(supervisor, {"event": "refused", "error": DeviceUnavailable.__name__, "message": str(error)})
             return
         wire.send(supervisor, {"event": "ready", "environment": device.describe()})
         while True:
             message, descriptors = wire.receive(supervisor)
+            if message["op"] == "begin":
+                device.ceilings()  # measured while there is nobody who could disturb it
+                device.note_idle()
+                wire.send(supervisor, {"event": "begun"})
+                continue
             _evaluate(supervisor, device, message, descriptors)
 
 
@@ -79,4 +87,4 @@ def _config(data: dict[str, Any]) -> EvalConfig:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import select
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
-from evaluator import wire
+from evaluator.child import ChildProcess
 from evaluator.config import EvalConfig
 from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault, ProblemError
 from evaluator.problem import Problem
@@ -25,44 +23,49 @@ _GRACE_S: Final = 300.0
 _REFUSALS: Final = {error.__name__: error for error in (DeviceUnavailable, DoesNotFit, ProblemError)}
 
 
-class JudgeProcess:
-    """One judge. Not for concurrent use."""
+class JudgeProcess(ChildProcess):
+    """One judge. Not for concurrent use. ``ceilings_folder``: where it keeps what it measures of its device."""
 
-    def __init__(self, kind: str, environment: Mapping[str, str]) -> None:
-        self._kind = kind
-        self._environment = dict(environment)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: socket.socket | None = None
+    def __init__(self, kind: str, environment: Mapping[str, str], ceilings_folder: Path) -> None:
+        super().__init__(
+            "evaluator.judge",
+            kind,
+            str(ceilings_folder),
+            environment=environment,
+            called="the judge",
+            stop_s=0.0,
+        )
         self.description: dict[str, Any] = {}
 
     @property
     def alive(self) -> bool:
         """Whether it runs and has said that it is ready."""
-        return bool(self.description) and self._process is not None and self._process.poll() is None
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
+        return bool(self.description) and super().alive
 
     def launch(self) -> None:
         """Start the process without waiting for it; ``await_ready`` waits."""
-        ours, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "evaluator.judge", self._kind, str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
-        self._connection = ours
+        self._launch(None)
 
     def await_ready(self) -> None:
         """Raises ``DeviceUnavailable``, or ``InfrastructureFault`` where the process died."""
-        message = self._receive(time.monotonic() + _START_S)
+        message = self._receive_by(time.monotonic() + _START_S)
         if message["event"] != "ready":
             self.close()
             raise _REFUSALS[message["error"]](message["message"])
         self.description = message["environment"]
+
+    def begin(self) -> None:
+        """Before runners are started: have the judge note what is in use on the device without them, and
+        measure its highest rates where they are not known.
+
+        Raises ``InfrastructureFault``.
+        """
+        try:
+            self._send({"op": "begin"})
+            self._receive_by(time.monotonic() + _START_S)
+        except InfrastructureFault:
+            self.close()  # a late answer would be taken for another one
+            raise
 
     def evaluate(
         self,
@@ -76,16 +79,10 @@ class JudgeProcess:
         """Have one candidate judged; returns the judge's ``Outcome`` as plain data.
 
         ``controls``: control sockets of the candidate's and the baseline's runner; ``enclosures``: ``pid``
-        and ``group`` of each. ``clean_up`` must
-        follow once both runners are gone. Raises ``DoesNotFit``, ``ProblemError``,
-        ``EvaluationCancelled`` and ``InfrastructureFault``.
+        and ``group`` of each. ``clean_up`` must follow once both runners are gone. Raises ``DoesNotFit``,
+        ``ProblemError``, ``EvaluationCancelled`` and ``InfrastructureFault``.
         """
-        assert self._connection is not None
-        request = {"op": "evaluate", "problem": problem.to_dict(), "config": asdict(config), **enclosures}
-        try:
-            wire.send(self._connection, request, controls)
-        except wire.ConnectionClosed as error:
-            raise InfrastructureFault("the judge died") from error
+        self._send({"op": "evaluate", "problem": problem.to_dict(), "config": asdict(config), **enclosures}, controls)
         # The judge ends an evaluation at ``total_s`` by itself; one that does not is broken.
         deadline = time.monotonic() + config.limits.total_s + config.limits.build_s + _GRACE_S
         while True:
@@ -94,9 +91,9 @@ class JudgeProcess:
             if time.monotonic() > deadline:
                 self.close()
                 raise InfrastructureFault("the judge does not come to a verdict")
-            if not select.select([self._connection], [], [], _POLL_S)[0]:
+            if not select.select([self._connected()], [], [], _POLL_S)[0]:
                 continue
-            message = self._receive(deadline)
+            message = self._receive_by(deadline)
             if message["event"] == "progress":
                 on_progress(message["stage"], message["message"], message["share"])
             elif message["event"] == "outcome":
@@ -112,14 +109,14 @@ class JudgeProcess:
 
         Raises ``InfrastructureFault`` where something of the evaluation is still on the device.
         """
-        if self._connection is None or not self.alive:
+        if not self.alive:
             return
         try:
-            wire.send(self._connection, {"op": "clean_up"})
+            self._send({"op": "clean_up"})
             deadline = time.monotonic() + _CLEAN_S
-            while (message := self._receive(deadline))["event"] != "clean":
+            while (message := self._receive_by(deadline))["event"] != "clean":
                 pass
-        except (wire.ConnectionClosed, InfrastructureFault):
+        except InfrastructureFault:
             self.close()
             return
         if message["left"]:
@@ -129,22 +126,13 @@ class JudgeProcess:
     def close(self) -> None:
         """End the process. Idempotent."""
         self.description = {}
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        super().close()
 
-    def _receive(self, deadline: float) -> dict[str, Any]:
-        assert self._connection is not None
-        self._connection.settimeout(max(0.1, deadline - time.monotonic()))
+    def _receive_by(self, deadline: float) -> dict[str, Any]:
+        connection = self._connected()
+        connection.settimeout(max(0.1, deadline - time.monotonic()))
         try:
-            return wire.receive(self._connection)[0]
-        except wire.ConnectionClosed as error:
-            raise InfrastructureFault("the judge died") from error
-        except TimeoutError as error:
-            raise InfrastructureFault("the judge does not answer") from error
+            return self._receive()
         finally:
             if self._connection is not None:
-                self._connection.settimeout(None)
+                connection.settimeout(None)

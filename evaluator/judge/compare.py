@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from evaluator.judge.mismatch import Evidence
 from evaluator.problem import Tolerance
 
-__all__ = ["SliceComparison", "Tally", "Worst", "compare_slice"]
+__all__ = ["Departure", "SliceComparison", "Tally", "Worst", "compare_slice", "departure"]
 
 _REFERENCE_MARGIN = 4.0
 _SMALLEST_SCALE = 1e-30
@@ -57,6 +58,21 @@ class SliceComparison:
         return self.finite and (self.right < self.total or self.widened > 1.0)
 
 
+@dataclass(frozen=True)
+class Departure:
+    """How a tensor departs from the float64 reference before anything widens a limit: the ``share`` of its elements,
+    zeros of both not counted, that are outside of theirs; the largest error as a multiple of its limit; and the
+    sum of its magnitudes as a multiple of the reference's."""
+
+    share: float
+    excess: float
+    magnitude: float
+
+    def joined(self, other: Departure) -> Departure:
+        """The larger share and excess."""
+        return Departure(max(self.share, other.share), max(self.excess, other.excess), self.magnitude)
+
+
 @dataclass
 class Tally:
     """What was found about one tensor over all its slices."""
@@ -72,6 +88,10 @@ class Tally:
     worst: Worst | None = None
     finite: bool = True
     """Whether the reference is finite here: a variant on which it is not says nothing."""
+    evidence: Evidence | None = None
+    """What was kept of the wrong elements, where there are any."""
+    blind: bool = False
+    """There was no memory to look closely."""
 
     @property
     def passed(self) -> bool:
@@ -89,6 +109,29 @@ class Tally:
         self.reference_max_rel = max(self.reference_max_rel, found.reference_max_rel)
         self.widened = max(self.widened, found.widened)
         self.finite = self.finite and found.finite
+
+    def examine(
+        self,
+        actual: torch.Tensor,
+        expected: torch.Tensor,
+        reference: torch.Tensor,
+        tolerance: Tolerance,
+        sensitivity: torch.Tensor | None = None,
+    ) -> None:
+        """Look closely at the slice that was added last, which is wrong; the arguments are ``compare_slice``'s."""
+        if self.blind:
+            return
+        self.evidence = self.evidence or Evidence(self.shape, actual.dtype)
+        try:
+            limit = None
+            if expected.is_floating_point():
+                limits = _limits(expected, reference, tolerance, sensitivity)
+                limit = limits.limit.mul_(limits.widened)
+                del limits
+            self.evidence.add(actual, expected, limit, self.total - actual.numel())
+        except torch.OutOfMemoryError:
+            # The verdict stands without it, and must not become another one.
+            self.evidence, self.blind = None, True
 
     def describe(self) -> str:
         """Where and by how much it is wrong, in one sentence."""
@@ -118,20 +161,14 @@ def compare_slice(
     """
     if not expected.is_floating_point():
         return _compare_exactly(actual, expected)
-    actual64, reference64 = actual.double(), reference.double()
-    magnitude = expected.abs()
-    scale = max(float(expected.square().mean().sqrt()), _SMALLEST_SCALE) if expected.numel() else 1.0
-    limit = magnitude.mul(tolerance.rtol).add_(tolerance.atol * scale)
-    if sensitivity is not None:
-        limit.add_(sensitivity)
-    own_error = reference64.sub_(expected).abs_()
-    if not bool(torch.isfinite(own_error).all()):
+    limits = _limits(expected, reference, tolerance, sensitivity)
+    if not bool(torch.isfinite(limits.own_error).all()):
         return SliceComparison(expected.numel(), 0, finite=False)
-    widened = max(1.0, _REFERENCE_MARGIN * _maximum(own_error / limit))
-    limit.mul_(widened)
+    actual64, magnitude = actual.double(), expected.abs()
+    limit = limits.limit.mul_(limits.widened)
     error = (actual64 - expected).abs_()
     right = error <= limit
-    significant = magnitude > tolerance.atol * scale
+    significant = magnitude > tolerance.atol * limits.scale
     count = int(right.sum())
     worst = None
     if count < right.numel():
@@ -144,10 +181,49 @@ def compare_slice(
         right=count,
         max_abs=_maximum(error.nan_to_num(nan=math.inf)),
         max_rel=_relative(error, magnitude, significant),
-        reference_max_rel=_relative(own_error, magnitude, significant),
-        widened=widened,
+        reference_max_rel=_relative(limits.own_error, magnitude, significant),
+        widened=limits.widened,
         worst=worst,
     )
+
+
+def departure(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> Departure:
+    """See ``Departure``; ``actual`` and ``expected`` as for ``compare_slice``."""
+    excess = (actual.double() - expected).abs_().div_(_limit(expected, tolerance)[0])
+    wrong = excess.numel() - int((excess <= 1.0).sum())
+    counted = int(((expected != 0) | (actual != 0)).sum())
+    whole = float(expected.abs().sum())
+    return Departure(
+        wrong / max(1, counted),
+        _maximum(excess.nan_to_num(nan=math.inf)),
+        float(actual.double().abs().sum()) / whole if whole else 1.0,
+    )
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What an element of a slice may be off by: ``limit``, times ``widened``."""
+
+    limit: torch.Tensor
+    widened: float
+    own_error: torch.Tensor
+    scale: float
+
+
+def _limits(
+    expected: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, sensitivity: torch.Tensor | None
+) -> _Limits:
+    limit, scale = _limit(expected, tolerance)
+    if sensitivity is not None:
+        limit.add_(sensitivity)
+    own_error = torch.sub(reference, expected).abs_()  # in float64, as expected is
+    return _Limits(limit, max(1.0, _REFERENCE_MARGIN * _maximum(own_error / limit)), own_error, scale)
+
+
+def _limit(expected: torch.Tensor, tolerance: Tolerance) -> tuple[torch.Tensor, float]:
+    """Each element's limit, and the scale, before anything widens it."""
+    scale = max(float(expected.square().mean().sqrt()), _SMALLEST_SCALE) if expected.numel() else 1.0
+    return expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * scale), scale
 
 
 def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor) -> SliceComparison:
@@ -163,7 +239,7 @@ def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor) -> SliceCompa
 
 
 def _relative(error: torch.Tensor, magnitude: torch.Tensor, significant: torch.Tensor) -> float:
-    return _maximum((error / magnitude)[significant].nan_to_num(nan=math.inf))
+    return _maximum((error / magnitude).masked_fill_(~significant, 0.0).nan_to_num_(nan=math.inf))
 
 
 def _maximum(values: torch.Tensor) -> float:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import platform
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pynvml
 import torch
 
+from evaluator.judge.ceilings import CeilingFile, copy_rate, glance_at_ceilings, measure_ceilings
+from evaluator.judge.telemetry import CpuSensors, Sensors, cuda_sensors
+from evaluator.roofline import Ceilings
+
 __all__ = ["CpuDevice", "CudaDevice", "Device", "open_device"]
 
 _CPU_FLUSH_BYTES: Final = 64 * 2**20
 _CONTEXT_BYTES: Final = 600 * 2**20
 _COPY_BYTES: Final = 512 * 2**20
-_COPIES: Final = 10
+_CACHED_COPY_BYTES: Final = 2 * 2**20
+_QUICK_COPY_S: Final = 0.1
 # How much faster than the fastest copy seen a candidate may be before it is impossible.
 _CUDA_HEADROOM: Final = 1.2
 _CPU_HEADROOM: Final = 4.0
@@ -31,21 +36,34 @@ _PROBE_ROUNDS: Final = 3
 _QUIET_SLACK_MS: Final = 0.05
 
 
+@dataclass(frozen=True)
+class Idle:
+    """Memory in use while no runner exists: in all, and without what the judge's allocator keeps."""
+
+    used_bytes: int
+    foreign_bytes: int
+
+
 class Device(ABC):
     """One device that evaluations run on. The judge holds one for its whole life."""
 
+    idle = Idle(0, 0)
+    """What was in use before the runners of this evaluation were started (see ``note_idle``)."""
     torch_device: torch.device
     spin_s: float
     """How long to spin on a doorbell before blocking."""
     slice_elements: int
     """How many elements of the largest tensor the reference is computed on at a time, where it may be sliced."""
+    cache_bytes: int
+    """Size of the last-level cache."""
     context_bytes: int
     """Memory that each process takes on the device before its first tensor."""
+    sensors: Sensors
+    """What tells how the device is doing."""
 
-    @property
-    def threads(self) -> int:
-        """Threads that torch may use in a runner: every core that this process may run on."""
-        return len(os.sched_getaffinity(0))
+    def __init__(self, ceilings_folder: Path | None = None) -> None:
+        self._ceilings_folder = ceilings_folder
+        self._ceilings: Ceilings | None = None
 
     outlives_processes: bool
     """Whether work can go on here while the processes that asked for it are stopped."""
@@ -71,6 +89,25 @@ class Device(ABC):
         """The least time in which this device can move so many bytes, from what it has been seen to do at its best."""
 
     @abstractmethod
+    def copied_bytes_per_s(self) -> float:
+        """What a copy reads and writes in memory, beyond every cache: the fastest of a few."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What its highest rates depend on: which device it is, and its software."""
+
+    def ceilings(self) -> Ceilings:
+        """The highest rates of this device. Measured, which takes about a second, unless they are known from
+        before; to be called while nobody else works on it."""
+        if self._ceilings is None:
+            device, free_bytes = self.torch_device, self.free_bytes()
+            self._ceilings = CeilingFile(self._ceilings_folder, self.identity()).load_or_measure(
+                lambda: glance_at_ceilings(device, free_bytes, self.copied_bytes_per_s()),
+                lambda: measure_ceilings(device, free_bytes),
+            )
+        return self._ceilings
+
+    @abstractmethod
     def total_bytes(self) -> int:
         """Memory of the device."""
 
@@ -90,6 +127,10 @@ class Device(ABC):
     def describe(self) -> dict[str, Any]:
         """What a result has to say about the device, its driver and its library versions."""
 
+    def note_idle(self) -> None:
+        """Remember what is in use now, while there is no runner."""
+        self.idle = Idle(self.total_bytes() - self.free_bytes(), self.foreign_bytes())
+
     def generator(self) -> torch.Generator:
         """A generator on this device, seeded from the operating system; the seed is known to nobody."""
         return torch.Generator(self.torch_device).manual_seed(secrets.randbits(63))
@@ -98,16 +139,19 @@ class Device(ABC):
 class CpuDevice(Device):
     """The machine's processors."""
 
-    def __init__(self) -> None:
+    def __init__(self, ceilings_folder: Path | None = None) -> None:
+        super().__init__(ceilings_folder)
         self.torch_device = torch.device("cpu")
+        self.sensors = CpuSensors()
         self.outlives_processes = False
         # A spinning judge would take a core from what it measures.
         self.spin_s = 0.0
         self.slice_elements = 2**23
         self.context_bytes = 300 * 2**20
+        self.cache_bytes = _CPU_FLUSH_BYTES // 2
         self._flush = torch.zeros(_CPU_FLUSH_BYTES // 4, dtype=torch.int32)
         # Within the caches, so that no machine's memory is faster.
-        self._bytes_per_ms = _copy_rate(torch.empty(2**19), torch.empty(2**19), lambda: None)
+        self._bytes_per_ms = copy_rate(self.torch_device, _CACHED_COPY_BYTES) / 1000
 
     def synchronize(self) -> None:
         pass
@@ -121,6 +165,17 @@ class CpuDevice(Device):
 
     def floor_ms(self, byte_count: int) -> float:
         return byte_count / (_CPU_HEADROOM * self._bytes_per_ms)
+
+    def copied_bytes_per_s(self) -> float:
+        return copy_rate(self.torch_device, budget_s=_QUICK_COPY_S)
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "device_name": _processor_name(),
+            "threads": len(os.sched_getaffinity(0)),
+            "kernel": platform.release(),
+            "torch": torch.__version__,
+        }
 
     def flush_cache(self) -> None:
         self._flush.add_(1)
@@ -141,7 +196,7 @@ class CpuDevice(Device):
         return {
             **_common(),
             "device_name": _processor_name(),
-            "cores": self.threads,
+            "cores": len(os.sched_getaffinity(0)),
             "memory_bytes": self.total_bytes(),
         }
 
@@ -149,8 +204,10 @@ class CpuDevice(Device):
 class CudaDevice(Device):
     """The one CUDA device that this process can see."""
 
-    def __init__(self) -> None:
+    def __init__(self, ceilings_folder: Path | None = None) -> None:
+        super().__init__(ceilings_folder)
         self.torch_device = torch.device("cuda", 0)
+        self.sensors = cuda_sensors()
         self.outlives_processes = True
         self.spin_s = 0.5
         self.slice_elements = 2**25
@@ -159,10 +216,11 @@ class CudaDevice(Device):
         l2_bytes = int(getattr(properties, "L2_cache_size", 64 * 2**20))
         self._flush = torch.zeros(2 * l2_bytes // 4, dtype=torch.int32, device=self.torch_device)
         self._properties = properties
-        self._l2_bytes = l2_bytes
+        self.cache_bytes = l2_bytes
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._mark = torch.zeros(1, dtype=torch.int32, device=self.torch_device)
-        self._bytes_per_ms = self._measure_copies()
+        self._bytes_per_ms = copy_rate(self.torch_device, _COPY_BYTES) / 1000
+        torch.cuda.empty_cache()
         calm = sorted(self._probe_ms() for _ in range(_CALM_PROBES))
         # Another context's kernel makes the judge's wait for its time slice, which is some hundred microseconds
         # or more; the slowest of many probes on an idle device is an interrupt of the processor's.
@@ -186,7 +244,25 @@ class CudaDevice(Device):
 
     def floor_ms(self, byte_count: int) -> float:
         # What the last-level cache can hold need not have come from memory, or reached it yet.
-        return max(0, byte_count - self._l2_bytes) / (_CUDA_HEADROOM * self._bytes_per_ms)
+        return max(0, byte_count - self.cache_bytes) / (_CUDA_HEADROOM * self._bytes_per_ms)
+
+    def copied_bytes_per_s(self) -> float:
+        return 1000 * self._bytes_per_ms
+
+    def ceilings(self) -> Ceilings:
+        found = super().ceilings()
+        # The floor is that of the fastest copy ever seen: a faster one lowers it.
+        self._bytes_per_ms = max(self._bytes_per_ms, found.bytes_per_s / 1000)
+        return found
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "device_name": self._properties.name,
+            "uuid": str(self._properties.uuid),
+            "driver": _driver_version(),
+            "cuda": torch.version.cuda,
+            "torch": torch.__version__,
+        }
 
     def _probe_ms(self) -> float:
         """How long a kernel takes that has nothing to do."""
@@ -194,14 +270,6 @@ class CudaDevice(Device):
         self._mark.add_(1)
         torch.cuda.synchronize(self.torch_device)
         return 1000 * (time.perf_counter() - begin)
-
-    def _measure_copies(self) -> float:
-        elements = _COPY_BYTES // 4
-        source, target = (torch.zeros(elements, dtype=torch.int32, device=self.torch_device) for _ in range(2))
-        rate = _copy_rate(source, target, self.synchronize)
-        del source, target
-        torch.cuda.empty_cache()
-        return rate
 
     def total_bytes(self) -> int:
         return int(torch.cuda.mem_get_info(self.torch_device)[1])
@@ -228,21 +296,12 @@ class CudaDevice(Device):
         }
 
 
-def _copy_rate(source: torch.Tensor, target: torch.Tensor, synchronize: Callable[[], None]) -> float:
-    """Bytes read and written per millisecond by the fastest of a few copies."""
-    best = math.inf
-    for _ in range(_COPIES):
-        synchronize()
-        begin = time.perf_counter()
-        target.copy_(source)
-        synchronize()
-        best = min(best, time.perf_counter() - begin)
-    return 2 * source.numel() * source.element_size() / (1000 * best)
+def open_device(kind: str, ceilings_folder: Path | None = None) -> Device:
+    """``cpu`` or ``cuda`` (the one CUDA device that this process can see).
 
-
-def open_device(kind: str) -> Device:
-    """``cpu`` or ``cuda`` (the one CUDA device that this process can see)."""
-    return CpuDevice() if kind == "cpu" else CudaDevice()
+    ``ceilings_folder``: where its highest rates are kept from one process to the next.
+    """
+    return CpuDevice(ceilings_folder) if kind == "cpu" else CudaDevice(ceilings_folder)
 
 
 def _common() -> dict[str, Any]:

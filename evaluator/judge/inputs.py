@@ -71,18 +71,14 @@ class InputSource:
         zero (ReLU), both one-sided derivatives are right, and no candidate should fail for its choice.
         """
         stream = random.Random(seed)  # noqa: S311 - it only spreads a secret seed
-        made: list[torch.Tensor] | None = None
-        if (
-            variant in _AS_DRAWN
-            or self._scales is None
-            or not all(spec.torch_dtype.is_floating_point for spec in specs)
-        ):
+        filled_here = variant not in _AS_DRAWN and all(spec.torch_dtype.is_floating_point for spec in specs)
+        if filled_here and self._scales is not None:
+            made = [torch.empty(spec.shape, dtype=spec.torch_dtype, device=self._device) for spec in specs]
+        else:
             drawn = [value for value in self.draw(stream.getrandbits(63)) if isinstance(value, torch.Tensor)]
             made = [value.to(spec.torch_dtype).contiguous().detach() for value, spec in zip(drawn, specs, strict=True)]
             if self._scales is None:
                 self._scales = [_root_mean_square(tensor) for tensor in made]
-        if made is None:
-            made = [torch.empty(spec.shape, dtype=spec.torch_dtype, device=self._device) for spec in specs]
         for tensor, scale in zip(made, self._scales, strict=True):
             if tensor.is_floating_point():
                 if variant is Variant.MIXED:

@@ -58,7 +58,8 @@ def plan_memory(
         "weights": BlockLayout(weights),
         "weight_gradients": BlockLayout(weights if gradients else ()),
     }
-    room = device.free_bytes() if limit is None else min(limit, device.free_bytes())
+    free = device.total_bytes() - device.idle.used_bytes
+    room = free if limit is None else min(limit, free)
     weight_bytes = _size(weights)
     output_bytes, input_bytes = _size(signature.outputs), _size(signature.input_tensors)
     # A model's own tensors: its weights, one intermediate and the output; for gradients as much again.
@@ -67,8 +68,9 @@ def plan_memory(
         runner = weight_bytes * 2 + output_bytes + max(input_bytes, output_bytes)
     elements = max((_elements(spec) for spec in (*signature.input_tensors, *signature.outputs)), default=1)
     slice_elements = min(elements, device.slice_elements) if sliced else elements
-    # ``get_inputs`` makes a second copy of the inputs; what it leaves behind is used again for the comparison.
-    judge = max(input_bytes, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (28 if gradients else 0))
+    # ``get_inputs`` makes a second copy of the inputs, and a short call has a third for the one before it; what they
+    # leave behind is used again for the comparison.
+    judge = max(2 * input_bytes, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (28 if gradients else 0))
     plan = MemoryPlan(
         layouts=layouts,
         shared_bytes=sum(layout.size_bytes for layout in layouts.values()),

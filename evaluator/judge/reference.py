@@ -114,19 +114,10 @@ class Reference:
                 with _default_dtype(torch.float64):
                     yield _differentiate(self._model64, moved, upstream64)
 
-    @property
-    def perturbation_count(self) -> int:
-        return 2 * _PERTURBATIONS
-
     def _find_signature(self) -> Signature:
         """Run everything on the meta device, which knows shapes and computes nothing."""
         try:
-            with torch.device("meta"):
-                values = list(self._module.get_inputs())
-                model = self._module.Model(*self._module.get_init_inputs())
-            if self._dtype is not torch.float32:
-                model = model.to(self._dtype)
-            arguments = [self._on_meta(value) for value in values]
+            model, arguments = self.on_meta()
             outputs = _as_list(model(*arguments))
         except Exception as error:
             raise ProblemError(f"the reference cannot be run to find its shapes: {error}") from error
@@ -139,11 +130,31 @@ class Reference:
             differentiable=any(output.requires_grad for output in outputs),
         )
 
+    def on_meta(self) -> tuple[torch.nn.Module, list[Any]]:
+        """The model and its arguments on the meta device, in the problem's precision; floating-point arguments
+        require gradients. Raises whatever the reference raises."""
+        with torch.device("meta"):
+            values = list(self._module.get_inputs())
+            model: torch.nn.Module = self._module.Model(*self._module.get_init_inputs())
+        if self._dtype is not torch.float32:
+            model = model.to(self._dtype)
+        return model, [self._on_meta(value) for value in values]
+
+    def constructed(self, values: Sequence[Any]) -> tuple[torch.nn.Module, list[Any]]:
+        """The model as ``construct`` left it, and ``values`` as its arguments: as ``on_meta``, on the device."""
+        assert self._model is not None
+        return self._model, [_as_argument(value, self._dtype) for value in values]
+
     def _on_meta(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        meta = value.to("meta")
-        return meta.to(self._dtype).requires_grad_() if value.is_floating_point() else meta
+        return _as_argument(value.to("meta"), self._dtype)
+
+
+def _as_argument(value: Any, dtype: torch.dtype) -> Any:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    return value.detach().to(dtype).requires_grad_()
 
 
 def _execute(problem: Problem, size: str) -> types.ModuleType:

@@ -1,18 +1,12 @@
-"""One evaluation from the judge's side: construct, verify, sample, conclude.
-
-Every call, timed or not, goes through the same steps: fresh inputs, poisoned outputs, cold cache, release,
-wait, commit to what was delivered, check the inputs, compare. There is no phase in which a candidate is
-timed and not verified.
-"""
+"""One evaluation from the judge's side: construct, verify, sample, conclude."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import torch
@@ -27,19 +21,21 @@ from evaluator.evaluation import (
     SampleSeries,
     Verdict,
 )
+from evaluator.judge.calls import Caller, Side
 from evaluator.judge.device import Device
-from evaluator.judge.inputs import InputSource, Variant, fill_random
-from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerLink, RunnerTimeout, TimedCall
+from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
 from evaluator.judge.plan import MemoryPlan, plan_memory
 from evaluator.judge.reference import Reference
-from evaluator.judge.verify import CallFindings, ClocksDisagree, Commitment, Verifier, Violation
+from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Sampler, Track
+from evaluator.judge.verify import CallFindings, Verifier, Violation
+from evaluator.judge.work import count_work
 from evaluator.memory import Block, create_block
 from evaluator.problem import Problem
 from evaluator.protocol import MAX_GRADIENTS, CallMode, Failure
-from evaluator.sandbox.enclosure import Enclosure
-from evaluator.statistics import median_error, median_ms, speedup, speedup_interval
+from evaluator.roofline import Roofline, Work, share_of_roofline
 
-__all__ = ["Outcome", "Session", "Side"]
+__all__ = ["Outcome", "Session"]
 
 _TRIALS: Final = (
     Variant.AS_WRITTEN,
@@ -49,30 +45,11 @@ _TRIALS: Final = (
     Variant.STRUCTURED,
 )
 _GRADIENT_TRIALS: Final = (Variant.SIGNED, Variant.AS_WRITTEN, Variant.WIDE)
-_CHECK_EVERY: Final = 5
-_TRACKS: Final = {CallMode.FORWARD: "inference", CallMode.BACKWARD: "training"}
-_COMMAND_S: Final = 60.0
 _CLEAN_S: Final = 10.0
 _CLEAN_POLL_S: Final = 0.02
 _LEFT_BYTES: Final = 2**30
-_CALM_CALLS: Final = 3
-_KEPT_BYTES: Final = 2**30
-_MOST_DECOYS: Final = 2
-_MOST_DISTURBED: Final = 10
-_MOST_DISTURBED_SHARE: Final = 0.3
-_SLOWER_BASELINE: Final = 1.25
-_DISTURBED_SHARE: Final = 1.05
-_DISTURBED_MS: Final = 0.03
-_SLACK_MS: Final = 1.0
-_SLACK_SHARE: Final = 0.1
-_CALM_SLACK_MS: Final = 0.1
-_CALM_SLACK_SHARE: Final = 0.02
-_NOISE_FACTOR: Final = 4.0
-_FLOOR_MS: Final = {"cpu": 0.1, "cuda": 0.02}
-_RAN_S: Final = 0.1
-_WARM_UP_PAIRS: Final = 8
-_SETTLED: Final = 0.2
-_LAUNCH_BOUND_MS: Final = 0.05
+_WARM_CACHES: Final = 4
+"""Warm and cold differ while the tensors of a call are at most so many times as large as the last-level cache."""
 
 _VERDICTS: Final = {
     Failure.LOAD: Verdict.LOAD_ERROR,
@@ -96,8 +73,13 @@ class Outcome:
     speedup_interval: Interval | None = None
     speedup_training: float | None = None
     speedup_training_interval: Interval | None = None
+    speedup_warm: float | None = None
+    speedup_warm_interval: Interval | None = None
     latency_ms: Latency | None = None
+    latency_warm_ms: Latency | None = None
     latency_training_ms: Latency | None = None
+    roofline_share: float | None = None
+    roofline: dict[str, Roofline] = field(default_factory=dict)
     errors: ErrorFigures = field(default_factory=ErrorFigures)
     notes: list[str] = field(default_factory=list)
     samples: dict[str, SampleSeries] = field(default_factory=dict)
@@ -106,31 +88,8 @@ class Outcome:
     stage_s: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass
-class _Inputs:
-    """What decides the inputs of one call; ``kept`` are the values themselves, where they are small enough."""
-
-    variant: Variant
-    seed: int
-    avoid_zero: bool
-    kept: list[torch.Tensor] | None = None
-
-
-class _NotRepeatable(Exception):
-    """The same seed did not make the same inputs."""
-
-
 class _Concluded(Exception):
     """The verdict stands; ``Session.outcome`` has it."""
-
-
-@dataclass
-class Side:
-    """Candidate or baseline: its link, and the processes that are frozen while the other is called."""
-
-    name: str
-    link: RunnerLink
-    enclosure: Enclosure
 
 
 class Session:
@@ -153,22 +112,18 @@ class Session:
         self._progress = progress
         self._blocks: dict[str, Block] = {}
         self._deadline = time.monotonic() + config.limits.total_s
-        self._used_before = device.total_bytes() - device.free_bytes()
-        self._foreign_before = device.foreign_bytes()
+        self._used_before = device.idle.used_bytes
         self._peak_bytes = 0
-        self._runner_peak = 0
+        self._allocator_peak = {"candidate": 0, "baseline": 0}
+        self._held_before = 0
         self._gradients_required = (
             problem.gradient_policy == "require" if config.require_gradients is None else config.require_gradients
         )
         self._training = True
-        self._calm_overhead_ms: dict[str, float] = {}
-        self._calm_baseline_ms: dict[str, float] = {}
-        self._calm_prelude_ms: dict[str, float] = {}
-        self._preludes = self._disturbed = 0
-        self._kept_bytes: float = _KEPT_BYTES
         self._max_abs: float | None = None
         self._max_rel: float | None = None
         self._reference_max_rel: float | None = None
+        self._work: dict[str, Work] | None = None
         self.outcome = Outcome()
 
     def run(self) -> Outcome:
@@ -210,19 +165,22 @@ class Session:
         """What is not as it was before, although the runners are gone; empty where nothing is."""
         if not self._device.outlives_processes:
             return ""
-        deadline = time.monotonic() + _CLEAN_S
-        while True:
-            used = self._device.foreign_bytes() - self._foreign_before
-            if used <= _LEFT_BYTES and self._device.is_quiet():
-                return ""
-            if time.monotonic() > deadline:
-                return f"{used / 2**30:.1f} GiB of device memory more than before are in use, or the device is busy"
-            time.sleep(_CLEAN_POLL_S)
+        left = 0
+
+        def clean() -> bool:
+            nonlocal left
+            left = self._device.foreign_bytes() - self._device.idle.foreign_bytes
+            return left <= _LEFT_BYTES and self._device.is_quiet()
+
+        if _comes_true(clean):
+            return ""
+        return f"{left / 2**30:.1f} GiB of device memory more than before are in use, or the device is busy"
 
     def _prepare(self) -> None:
         """Find out whether it fits, then allocate. Nothing is asked of the candidate before this is done."""
         problem, config, device = self._problem, self._config, self._device
         self._require_quiet()
+        self.outcome.details["ceilings"] = asdict(device.ceilings())
         self._reference = Reference(problem, config.size, config.precision, device)
         signature = self._reference.signature
         self._training = problem.gradient_policy != "none" and signature.differentiable
@@ -239,7 +197,9 @@ class Session:
         for name, layout in plan.layouts.items():
             self._blocks[name] = create_block(layout, device.torch_device)
         self._source = InputSource(
-            self._reference.get_inputs, device.torch_device, variants=problem.input_domain == "real"
+            self._reference.get_inputs,
+            device.torch_device,
+            variants=problem.input_domain == "real" and not config.given_inputs_only,
         )
         self._sampled = Variant.MIXED if self._source.available(Variant.MIXED) else Variant.AS_WRITTEN
         self._verifier = Verifier(
@@ -249,6 +209,25 @@ class Session:
             device.generator,
             device.slice_elements if problem.row_independent else None,
         )
+        self._caller = Caller(
+            device,
+            config.limits,
+            self._candidate,
+            self._baseline,
+            self._blocks,
+            signature.input_tensors,
+            self._source,
+            self._verifier,
+            plan.lean,
+            self._blamed,
+        )
+        self._sampler = Sampler(
+            self._caller,
+            config.sampling,
+            self._sample_pair,
+            self._floor_ms,
+            lambda message, share: self._report("sampling", message, share),
+        )
         self._output_names = {tally.name for tally in self._verifier.output_tallies()}
         self.outcome.gradients = Gradients.NOT_CHECKED if self._training else Gradients.NOT_APPLICABLE
         if problem.gradient_policy == "none":
@@ -257,11 +236,8 @@ class Session:
 
     def _require_quiet(self) -> None:
         """Nobody else may be at work on the device, or no figure of this evaluation would be worth anything."""
-        deadline = time.monotonic() + _CLEAN_S
-        while not self._device.is_quiet():
-            if time.monotonic() > deadline:
-                raise InfrastructureFault("the device is busy with something that is not part of this evaluation")
-            time.sleep(_CLEAN_POLL_S)
+        if not _comes_true(self._device.is_quiet):
+            raise InfrastructureFault("the device is busy with something that is not part of this evaluation")
 
     def _run_stages(self) -> None:
         limits, sampling = self._config.limits, self._config.sampling
@@ -275,10 +251,14 @@ class Session:
         self._candidate.enclosure.freeze()
         with self._stage("verifying"):
             self._verify(sampling.trials, sampling.gradient_trials)
-        with self._stage("sampling"):
-            self._sample_track(CallMode.FORWARD)
-            if self.outcome.gradients is Gradients.MATCH:
-                self._sample_track(CallMode.BACKWARD)
+        self._note_memory()
+        if sampling.max_samples:
+            with self._stage("sampling"):
+                self._sample_track(INFERENCE)
+                if sampling.warm_samples and self._fits_caches():
+                    self._sample_track(INFERENCE_WARM)
+                if self.outcome.gradients is Gradients.MATCH:
+                    self._sample_track(TRAINING)
         self._note_verdict(Verdict.PASSED, "")
 
     def _construct(self) -> None:
@@ -291,29 +271,31 @@ class Session:
             "seed": seed,
             "device": str(self._device.torch_device),
             "precision": self._config.precision,
-            "threads": self._device.threads,
+            "baseline": "eager",
             "inputs": [value if isinstance(value, dict) else None for value in self._reference.signature.inputs],
             "weight_names": [name for name, _ in self._reference.signature.weights],
         }
         self._weight_names = message["weight_names"]
         # The baseline first: what the candidate does with the shared memory does not exist yet.
         with self._ours("the reference does not construct"):
-            self._baseline.link.construct(message, self._blocks, self._config.limits.construct_s)
+            self._baseline.link.construct(
+                message | {"baseline": self._config.baseline}, self._blocks, self._config.limits.construct_s
+            )
         self._baseline.enclosure.freeze()
-        self._calibrate()
+        if self._config.sampling.max_samples:
+            with self._blamed(self._baseline):
+                self._caller.calibrate(CallMode.FORWARD)
+                if self._training and self._config.sampling.gradient_trials:
+                    self._caller.calibrate(CallMode.BACKWARD)
+        self._held_before = self._device.foreign_bytes()
         self._candidate.enclosure.thaw()
         construct_s = self._config.limits.construct_s + self._config.limits.build_s
         self._candidate.link.construct(message, self._blocks, construct_s)
 
-    def _calibrate(self) -> None:
-        """What lies between the two clocks while only the baseline has the shared memory."""
-        for mode in (CallMode.FORWARD, CallMode.BACKWARD) if self._training else (CallMode.FORWARD,):
-            self._baseline_call(mode, Variant.AS_WRITTEN)
-            calls = [self._baseline_call(mode, Variant.AS_WRITTEN) for _ in range(_CALM_CALLS)]
-            self._calm_overhead_ms[_TRACKS[mode]] = max(_differences(_outer(calls), _device(calls)))
-            self._calm_baseline_ms[_TRACKS[mode]] = median_ms(_device(calls))
-            if self._device.outlives_processes:
-                self._calm_prelude_ms[_TRACKS[mode]] = median_ms([call.prelude_ms for call in calls])
+    def _fits_caches(self) -> bool:
+        """Whether it makes a difference what is in the caches."""
+        moved = sum(self._blocks[name].layout.size_bytes for name in ("inputs", "weights", "outputs"))
+        return moved <= _WARM_CACHES * self._device.cache_bytes
 
     def _verify(self, trials: int, gradient_trials: int) -> None:
         """Forward trials, then gradient trials; sets the gradient result, concludes where something is wrong."""
@@ -323,11 +305,11 @@ class Session:
         while position < len(variants):
             variant = variants[position]
             self._report("verifying", f"forward, inputs {variant.value}", position / (trials + gradient_trials))
-            findings = self._verified(CallMode.FORWARD, variant, first=position == 0)
+            _, findings = self._call_candidate(CallMode.FORWARD, variant, first=position == 0)
             differing = self._candidate.link.weight_report().differing
             if findings.verdict is Verdict.WRONG_OUTPUT and differing and not loaded:
                 # Constructed from another stream of random numbers than the reference, perhaps: try its weights.
-                self._command(self._candidate, {"op": "load_weights", "weight_names": self._weight_names})
+                self._caller.command(self._candidate, {"op": "load_weights", "weight_names": self._weight_names})
                 self.outcome.notes.append(
                     f"{differing} weights differed from the reference's after constructing under the same seed; "
                     "the reference's were loaded"
@@ -348,7 +330,7 @@ class Session:
         for number, variant in enumerate(self._cycle(_GRADIENT_TRIALS, gradient_trials)):
             share = (trials + number) / (trials + gradient_trials)
             self._report("verifying", f"gradients, inputs {variant.value}", share)
-            findings = self._verified(CallMode.BACKWARD, variant)
+            _, findings = self._call_candidate(CallMode.BACKWARD, variant)
             if not findings.inconclusive:
                 self.outcome.gradients = findings.gradients
             self._conclude_if_wrong(findings)
@@ -366,88 +348,75 @@ class Session:
                 Verdict.WRONG_GRADIENT, "gradients are required, and not all of them could be compared: see the notes"
             )
 
-    def _sample_track(self, mode: CallMode) -> None:
-        """Sample a track; once more where the clocks disagree, since a busy machine can do that, too."""
+    def _sample_track(self, track: Track) -> None:
+        """Record the figures of one track."""
+        for side in (self._baseline, self._candidate):
+            self._caller.command(side, {"op": "release_memory"})
+        measured = self._sampler.measure(track)
+        outcome = self.outcome
+        outcome.samples[track.name] = measured.samples
+        outcome.notes.extend(measured.notes)
+        outcome.details.setdefault("tracks", {})[track.name] = measured.details
+        if track is INFERENCE:
+            outcome.speedup, outcome.speedup_interval = measured.speedup, measured.interval
+            outcome.latency_ms = measured.latency
+        elif track is INFERENCE_WARM:
+            outcome.speedup_warm, outcome.speedup_warm_interval = measured.speedup, measured.interval
+            outcome.latency_warm_ms = measured.latency
+        else:
+            outcome.speedup_training, outcome.speedup_training_interval = measured.speedup, measured.interval
+            outcome.latency_training_ms = measured.latency
+        if track.cold:
+            self._record_roofline(track, measured.latency)
+
+    def _record_roofline(self, track: Track, latency: Latency) -> None:
+        outcome = self.outcome
         try:
-            self._sample_once(mode)
-        except ClocksDisagree:
-            self._sample_once(mode)
-
-    def _sample_once(self, mode: CallMode) -> None:
-        """Paired samples until the interval is narrow enough or a cap is reached; records the track's figures."""
-        sampling = self._config.sampling
-        track = _TRACKS[mode]
-        self._release_both()
-        candidate: list[TimedCall] = []
-        baseline: list[TimedCall] = []
-        order: list[str] = []
-        begin = time.monotonic()
-        interval: Interval | None = None
-        self._warm_up(mode)
-        while len(candidate) < sampling.max_samples:
-            number = len(candidate)
-            ours, theirs = self._sample_pair(mode, self._sampled, number)
-            candidate.append(ours)
-            baseline.append(theirs)
-            order.append("candidate first" if number % 2 == 0 else "baseline first")
-            over_budget = time.monotonic() - begin > sampling.budget_s
-            if over_budget and len(candidate) >= sampling.least_samples:
-                break
-            if len(candidate) >= sampling.min_samples and len(candidate) % _CHECK_EVERY == 0:
-                interval = speedup_interval(_device(baseline), _device(candidate))
-                value = speedup(_device(baseline), _device(candidate))
-                half_width = (interval.high - interval.low) / 2 / value
-                self._report(
-                    "sampling", f"{track}: {value:.3f}x ± {100 * half_width:.1f} %", number / sampling.max_samples
+            if self._work is None:
+                self._work = count_work(
+                    self._reference, lambda: self._source.draw(secrets.randbits(63)), training=self._training
                 )
-                if half_width <= sampling.half_width:
-                    break
-        self._record_track(track, candidate, baseline, order)
+            found = share_of_roofline(
+                self._work[track.name], self._device.ceilings(), self._config.precision, latency.candidate
+            )
+        except Exception as error:  # noqa: BLE001 - a reference may raise anything; what is measured stands without
+            self._note_once([f"no roofline: the reference's work cannot be counted: {error}"])
+            return
+        outcome.roofline[track.name] = found
+        if track is INFERENCE:
+            outcome.roofline_share = found.share
+        self._note_once([note for note in [found.note(track.name)] if note is not None])
 
-    def _warm_up(self, mode: CallMode) -> None:
-        """Pairs that are not counted, until both sides take about as long as in the pair before: allocators,
-        autotuners and clocks settle."""
-        before: tuple[float, float] | None = None
-        for number in range(_WARM_UP_PAIRS):
-            now = tuple(call.report.device_ms for call in self._sample_pair(mode, self._sampled, number))
-            if before is not None and all(
-                abs(new - old) <= _SETTLED * old for new, old in zip(now, before, strict=True)
-            ):
-                return
-            before = (now[0], now[1])
-
-    def _sample_pair(self, mode: CallMode, variant: Variant, number: int) -> tuple[TimedCall, TimedCall]:
+    def _sample_pair(self, track: Track, number: int) -> tuple[TimedCall, TimedCall]:
         """One call of each side on inputs of the same kind; ABBA: who is first alternates."""
         if number % 2:
-            theirs = self._baseline_call(mode, variant)
-            return self._sample(mode, variant), theirs
-        ours = self._sample(mode, variant)
-        return ours, self._baseline_call(mode, variant)
+            theirs = self._baseline_call(track.mode, self._sampled, cold=track.cold)
+            return self._sample(track), theirs
+        ours = self._sample(track)
+        return ours, self._baseline_call(track.mode, self._sampled, cold=track.cold)
 
-    def _sample(self, mode: CallMode, variant: Variant) -> TimedCall:
-        call, findings = self._call_candidate(mode, variant)
+    def _sample(self, track: Track) -> TimedCall:
+        call, findings = self._call_candidate(track.mode, self._sampled, cold=track.cold)
         self._conclude_if_wrong(findings)
-        if mode is CallMode.BACKWARD and findings.gradients is not Gradients.MATCH and not findings.inconclusive:
+        if track.mode is CallMode.BACKWARD and findings.gradients is not Gradients.MATCH and not findings.inconclusive:
             self._conclude(Verdict.WRONG_GRADIENT, f"gradients were {findings.gradients} in a timed call, not before")
         return call
 
-    def _baseline_call(self, mode: CallMode, variant: Variant) -> TimedCall:
-        with self._ours("the reference fails"):
-            call, _ = self._call(self._baseline, mode, variant, self._config.limits.call_s)
+    def _baseline_call(self, mode: CallMode, variant: Variant, *, cold: bool = True) -> TimedCall:
+        with self._blamed(self._baseline):
+            call, _ = self._caller.call(self._baseline, mode, variant, self._config.limits.call_s, cold=cold)
         self._measure_memory()
+        self._allocator_peak["baseline"] = max(self._allocator_peak["baseline"], call.report.peak_bytes)
         return call
 
-    def _verified(self, mode: CallMode, variant: Variant, *, first: bool = False) -> CallFindings:
-        return self._call_candidate(mode, variant, first=first)[1]
-
     def _call_candidate(
-        self, mode: CallMode, variant: Variant, *, first: bool = False
+        self, mode: CallMode, variant: Variant, *, first: bool = False, cold: bool = True
     ) -> tuple[TimedCall, CallFindings]:
         if time.monotonic() > self._deadline:
             raise RunnerTimeout(f"the evaluation took longer than {self._config.limits.total_s:.0f} s in all")
         # Some candidates build their extension in the first call.
         timeout_s = self._config.limits.call_s + (self._config.limits.build_s if first else 0.0)
-        call, commitment = self._call(self._candidate, mode, variant, timeout_s)
+        call, commitment = self._caller.call(self._candidate, mode, variant, timeout_s, cold=cold)
         if call.report.device_ms <= 0:
             raise Violation("the runner reported a call that took no time")
         if mode is CallMode.FORWARD:
@@ -456,284 +425,17 @@ class Session:
             counterparts = self._candidate.link.weight_report().counterparts
             findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant)
         self._measure_memory()
-        self._runner_peak = max(self._runner_peak, call.report.peak_bytes)
+        self._allocator_peak["candidate"] = max(self._allocator_peak["candidate"], call.report.peak_bytes)
         self._note_errors(findings)
         return call, findings
 
-    def _call(self, side: Side, mode: CallMode, variant: Variant, timeout_s: float) -> tuple[TimedCall, Commitment]:
-        """One call of either side, and what the judge keeps of it."""
-        try:
-            return self._call_once(side, mode, variant, timeout_s)
-        except _NotRepeatable:
-            # get_inputs has another source of randomness than torch: from now on its inputs are kept.
-            self._kept_bytes = math.inf
-            return self._call_once(side, mode, variant, timeout_s)
-
-    def _call_once(
-        self, side: Side, mode: CallMode, variant: Variant, timeout_s: float
-    ) -> tuple[TimedCall, Commitment]:
-        """One call of either side, and fingerprints of what it was given and of what it delivered.
-
-        Everything here is the same for both sides, needed or not. Leaving the fingerprints out for the
-        baseline alone made it 8 % slower on an H200: what a device did last decides how the next call finds it.
-        The side's processes run only from the release to "done"; otherwise they are stopped.
-        """
-        self._take_memory(side, self._baseline if side is self._candidate else self._candidate)
-        delivered = ["outputs"]
-        if mode is CallMode.BACKWARD:
-            delivered += ["input_gradients", "weight_gradients"]
-        commitment = self._verifier.prepare(["inputs", *delivered])
-        inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
-        given = self._make_inputs(inputs)
-        if self._blocks["inputs"].layout.size_bytes <= self._kept_bytes:
-            inputs.kept = given
-        self._verifier.commit(commitment, "inputs", given)
-        if mode is CallMode.BACKWARD:
-            upstream = self._blocks["upstream"].tensors
-            for tensor in upstream:
-                fill_random(tensor)
-            self._verifier.commit(commitment, "upstream", upstream)
-        for name in delivered:
-            # A pattern that nobody can guess: what a candidate does not write is never right by chance.
-            self._poison(name)
-        prelude_ms = self._await_calm(_TRACKS[mode])
-
-        def show() -> None:
-            for target, tensor in zip(self._blocks["inputs"].tensors, given, strict=True):
-                target.copy_(tensor)
-            self._device.flush_cache()
-            self._device.synchronize()
-
-        def take_back() -> None:
-            # What is not computed by now never can be: the inputs are gone.
-            self._verifier.pick(commitment, ["inputs"])
-            self._poison("inputs")
-            self._device.synchronize()
-
-        def settle() -> None:
-            self._verifier.pick(commitment, delivered)
-            self._device.synchronize()
-
-        try:
-            if self._device.outlives_processes:
-                # Waking takes a millisecond, so it comes first; the inputs come within the clock. On a device that
-                # works for one process at a time, nothing can be gained by beginning while they are written.
-                self._wake(side)
-                side.link.call(CallMode.AWAKE, self._config.limits.call_s)
-                call = side.link.call(mode, timeout_s, before=show, settle=take_back)
-            else:
-                # Other processors could begin while the inputs are written, so that comes before anybody is woken.
-                show()
-                call = side.link.call(mode, timeout_s, wake=lambda: self._wake(side), settle=take_back)
-            if inputs.kept is None:
-                given.clear()
-            delivery = side.link.call(CallMode.DELIVER, self._config.limits.call_s, settle=settle)
-        finally:
-            side.enclosure.freeze()
-        self._restore_inputs(commitment, inputs)
-        for name in delivered:
-            self._verifier.commit(commitment, name, self._blocks[name].tensors)
-        self._device.synchronize()
-        return replace(call, delivery_ms=delivery.outer_ms, prelude_ms=prelude_ms), commitment
-
-    def _poison(self, name: str) -> None:
-        self._blocks[name].memory.view(torch.int64).fill_(secrets.randbits(63))
-
-    def _await_calm(self, track: str) -> float:
-        """With every process stopped, write to all that the runners share and work for a moment.
-
-        Returns how long that took, in milliseconds. It is the same in each call, so work that the candidate
-        has left on the device, or set up to begin when something is written, shows as a delay.
-        """
-        if not self._device.outlives_processes:
-            return 0.0
-        calm_ms = self._calm_prelude_ms.get(track)
-        while True:
-            for _ in range(1 + secrets.randbelow(_MOST_DECOYS)):
-                self._device.synchronize()
-                begin = time.perf_counter()
-                self._poison("inputs")
-                self._device.flush_cache()
-                self._device.probe()
-                prelude_ms = 1000 * (time.perf_counter() - begin)
-                self._preludes += 1
-                self._disturbed += calm_ms is not None and prelude_ms > _DISTURBED_SHARE * calm_ms + _DISTURBED_MS
-            if calm_ms is None or prelude_ms <= _DISTURBED_SHARE * calm_ms + _DISTURBED_MS:
-                return prelude_ms
-            if self._disturbed > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self._preludes:
-                raise Violation(
-                    f"the device was busy while every process was stopped: {self._disturbed} of {self._preludes} times "
-                    f"the judge's own steps took longer than before the candidate was constructed, at last "
-                    f"{prelude_ms:.3f} instead of {calm_ms:.3f} ms"
-                )
-
-    def _restore_inputs(self, commitment: Commitment, inputs: _Inputs) -> None:
-        """Write what the runner was given once more, for the comparison."""
-        again = inputs.kept or self._make_inputs(inputs)
-        for target, tensor in zip(self._blocks["inputs"].tensors, again, strict=True):
-            target.copy_(tensor)
-        if inputs.kept is None:
-            made = Commitment()
-            self._verifier.commit(made, "inputs", again)
-            if any(commitment.fingerprints[place] != value for place, value in made.fingerprints.items()):
-                raise _NotRepeatable
-
-    def _make_inputs(self, inputs: _Inputs) -> list[torch.Tensor]:
-        specs = self._reference.signature.input_tensors
-        return self._source.make(specs, inputs.variant, inputs.seed, avoid_zero=inputs.avoid_zero)
-
-    def _command(self, side: Side, message: dict[str, Any]) -> None:
-        with self._awake(side):
-            side.link.command(message, _COMMAND_S)
-
-    def _record_track(
-        self, track: str, candidate: list[TimedCall], baseline: list[TimedCall], order: list[str]
-    ) -> None:
-        series = SampleSeries(
-            tuple(_device(candidate)),
-            tuple(_device(baseline)),
-            tuple(_outer(candidate)),
-            tuple(_outer(baseline)),
-            tuple(order),
-        )
-        overhead_ms = self._overhead_ms(track, series)
-        self._check_clocks(track, series, overhead_ms)
-        self._check_floor(track, series)
-        self._check_baseline(track, series, candidate, baseline)
-        believed = _credited(series, overhead_ms, _FLOOR_MS[self._device.torch_device.type])
-        put_off = self._put_off_ms(track, candidate, baseline)
-        credited = [sample + more for sample, more in zip(believed, put_off, strict=True)]
-        latency = Latency(
-            median_ms(credited),
-            median_ms(series.baseline_device_ms),
-            median_ms(series.candidate_outer_ms),
-            median_ms(series.baseline_outer_ms),
-        )
-        interval = speedup_interval(series.baseline_device_ms, credited)
-        value = speedup(series.baseline_device_ms, credited)
-        half_width = (interval.high - interval.low) / 2 / value
-        outcome = self.outcome
-        outcome.samples[track] = series
-        if half_width > self._config.sampling.half_width:
-            outcome.notes.append(
-                f"{track}: the interval is ± {100 * half_width:.1f} %, wider than the ± "
-                f"{100 * self._config.sampling.half_width:g} % aimed at, after {len(candidate)} pairs of samples"
-            )
-        if latency.candidate < _LAUNCH_BOUND_MS:
-            outcome.notes.append(f"{track}: below {1000 * _LAUNCH_BOUND_MS:.0f} µs, launch overhead dominates")
-        if track == "inference":
-            outcome.speedup, outcome.speedup_interval, outcome.latency_ms = value, interval, latency
-        else:
-            outcome.speedup_training, outcome.speedup_training_interval = value, interval
-            outcome.latency_training_ms = latency
-
-    def _check_baseline(
-        self, track: str, series: SampleSeries, candidate: list[TimedCall], baseline: list[TimedCall]
-    ) -> None:
-        """The baseline must take about as long as it did before the candidate had the shared memory.
-
-        Raises ``InfrastructureFault``: the cause may as well be the machine.
-        """
-        now_ms, calm_ms = median_ms(series.baseline_device_ms), self._calm_baseline_ms[track]
-        self.outcome.details.setdefault("calm", {})[track] = {
-            "prelude_ms": median_ms([call.prelude_ms for call in (*candidate, *baseline)]),
-            "prelude_before_ms": self._calm_prelude_ms.get(track),
-            "baseline_before_ms": calm_ms,
-            "disturbed": self._disturbed,
-            "preludes": self._preludes,
-        }
-        if not self._device.outlives_processes:
-            return
-        doubt_ms = _NOISE_FACTOR * median_error(series.baseline_device_ms) + self._calm_slack_ms(series)
-        if now_ms > _SLOWER_BASELINE * calm_ms + doubt_ms:
-            raise InfrastructureFault(
-                f"the baseline takes {now_ms:.3f} ms, and took {calm_ms:.3f} ms before the candidate was constructed"
-            )
-
-    def _put_off_ms(self, track: str, candidate: list[TimedCall], baseline: list[TimedCall]) -> list[float]:
-        """For each call, how much longer copying the outputs took than for the baseline: work put off until then.
-
-        Call by call, and with the baseline's noise alone: what a candidate adds to its own must not hide anything.
-        """
-        theirs = [call.delivery_ms for call in baseline]
-        allowed_ms = (
-            median_ms(theirs) + _NOISE_FACTOR * median_error(theirs) + _FLOOR_MS[self._device.torch_device.type]
-        )
-        self.outcome.details.setdefault("delivery_ms", {})[track] = {
-            "candidate": median_ms([call.delivery_ms for call in candidate]),
-            "baseline": median_ms(theirs),
-            "allowed": allowed_ms,
-        }
-        return [call.delivery_ms - median_ms(theirs) if call.delivery_ms > allowed_ms else 0.0 for call in candidate]
-
-    def _overhead_ms(self, track: str, series: SampleSeries) -> float:
-        """What lies between the two clocks for the baseline.
-
-        Not more than before the candidate had the shared memory, give or take the slack: a candidate that
-        could prolong what happens around the baseline's calls could hide as much of its own.
-        """
-        now = median_ms(_differences(series.baseline_outer_ms, series.baseline_device_ms))
-        if not self._device.outlives_processes:
-            return now  # nothing works on a CPU while its process is stopped
-        return min(now, self._calm_overhead_ms[track] + self._calm_slack_ms(series))
-
-    def _check_clocks(self, track: str, series: SampleSeries, overhead_ms: float) -> None:
-        """The runner's clock against the judge's: what lies between them must be what it is for the baseline.
-
-        The comparison allows for a stated slack and for the noise of both medians, so that a busy machine
-        fails nobody; what a runner hides below that it gains nothing from (see ``_credited``).
-        """
-        ours = _differences(series.candidate_outer_ms, series.candidate_device_ms)
-        theirs = _differences(series.baseline_outer_ms, series.baseline_device_ms)
-        slack = self._slack_ms(series)
-        noise = _NOISE_FACTOR * (median_error(ours) + median_error(theirs))
-        self.outcome.details.setdefault("clock_overhead_ms", {})[track] = {
-            "candidate": median_ms(ours),
-            "baseline": overhead_ms,
-            "slack": slack,
-            "noise": noise,
-        }
-        if median_ms(ours) - overhead_ms > slack + noise:
-            raise ClocksDisagree(
-                f"inner and outer clock disagree: {median_ms(ours):.3f} ms of each call lie outside of what the runner "
-                f"measured, {overhead_ms:.3f} ms for the baseline, and {slack + noise:.3f} ms more are allowed"
-            )
-
-    def _slack_ms(self, series: SampleSeries) -> float:
-        longest = max(median_ms(series.baseline_outer_ms), median_ms(series.candidate_device_ms))
-        return _SLACK_MS + _SLACK_SHARE * longest
-
-    def _calm_slack_ms(self, series: SampleSeries) -> float:
-        return _CALM_SLACK_MS + _CALM_SLACK_SHARE * median_ms(series.baseline_outer_ms)
-
-    def _check_floor(self, track: str, series: SampleSeries) -> None:
-        """No sample may be below what moving the bytes takes: the outputs, and the inputs that they depend on."""
+    def _floor_ms(self, _track: Track) -> float:
+        """The least time for moving the outputs and the inputs that they depend on."""
         signature = self._reference.signature
         moved = sum(spec.size_bytes for spec in signature.outputs)
         for index, spec in enumerate(signature.float_inputs):
             moved += int(spec.size_bytes * self._verifier.influence.get(index, 0.0))
-        floor_ms = self._device.floor_ms(moved)
-        self.outcome.details.setdefault("floor_ms", {})[track] = floor_ms
-        fastest = min(series.candidate_device_ms)
-        if fastest < floor_ms:
-            raise Violation(
-                f"a call in {fastest:.4f} ms is faster than this device can move {moved} bytes, which takes "
-                f"{floor_ms:.4f} ms at the least"
-            )
-
-    def _take_memory(self, side: Side, other: Side) -> None:
-        """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
-        if self._plan.lean:
-            for each, operation in ((other, "release_memory"), (side, "reserve_memory")):
-                if not each.link.constructed:
-                    continue  # it has nothing to give back yet
-                with self._blamed(each):
-                    self._command(each, {"op": operation})
-
-    def _release_both(self) -> None:
-        for side in (self._baseline, self._candidate):
-            with self._blamed(side):
-                self._command(side, {"op": "release_memory"})
+        return self._device.floor_ms(moved)
 
     def _blamed(self, side: Side) -> contextlib.AbstractContextManager[None]:
         return self._ours("the reference fails") if side is self._baseline else contextlib.nullcontext()
@@ -743,6 +445,17 @@ class Session:
         # A CPU's memory is everybody's; a CUDA device is the judge's and its runners'.
         foreign = self._used_before if self._device.torch_device.type == "cpu" else 0
         self._peak_bytes = max(self._peak_bytes, used - foreign)
+
+    def _note_memory(self) -> None:
+        """Peaks that the runners' allocators report, and by how much what the device has given away has grown since
+        the candidate was constructed."""
+        # Where memory is lean, both give back what they hold, and reserve it again.
+        if self._device.outlives_processes and not self._plan.lean:
+            self.outcome.details["memory"] = {
+                "candidate_peak_bytes": self._allocator_peak["candidate"],
+                "baseline_peak_bytes": self._allocator_peak["baseline"],
+                "grown_bytes": self._device.foreign_bytes() - self._held_before,
+            }
 
     def _blame_for_memory(self, message: str) -> None:
         """The judge or the baseline ran out of memory, which the plan has room for: the candidate holds it, or
@@ -776,6 +489,8 @@ class Session:
             self.outcome.gradients = (
                 Gradients.MISMATCH if findings.verdict is Verdict.WRONG_GRADIENT else self.outcome.gradients
             )
+            if findings.mismatch is not None:
+                self.outcome.details["mismatch"] = findings.mismatch
             self._conclude(findings.verdict, findings.message)
 
     def _conclude(self, verdict: Verdict, message: str) -> None:
@@ -793,11 +508,13 @@ class Session:
         outcome.errors = ErrorFigures(self._max_abs, self._max_rel, self._reference_max_rel)
         outcome.peak_memory_bytes = self._peak_bytes or None
         outcome.details["memory_before_bytes"] = self._used_before
-        outcome.details["candidate_allocator_peak_bytes"] = self._runner_peak
         if outcome.verdict is not Verdict.PASSED:
             outcome.speedup = outcome.speedup_interval = None
+            outcome.speedup_warm = outcome.speedup_warm_interval = None
             outcome.speedup_training = outcome.speedup_training_interval = None
-            outcome.latency_ms = outcome.latency_training_ms = None
+            outcome.roofline_share = None
+            outcome.roofline = {}
+            outcome.latency_ms = outcome.latency_warm_ms = outcome.latency_training_ms = None
 
     def _cycle(self, variants: Sequence[Variant], count: int) -> Iterator[Variant]:
         usable = [variant for variant in variants if self._source.available(variant)]
@@ -831,49 +548,12 @@ class Session:
         except RunnerGone as error:
             raise InfrastructureFault(f"{what}: its process ended") from error
 
-    @contextlib.contextmanager
-    def _awake(self, side: Side) -> Iterator[None]:
-        """Let the processes of ``side`` run, and stop them again at the end."""
-        self._wake(side)
-        try:
-            yield
-        finally:
-            # Stopped, it cannot slow down what it is compared with, nor write late.
-            side.enclosure.freeze()
 
-    def _wake(self, side: Side) -> None:
-        side.enclosure.thaw()
-        if side.enclosure.ran_while_stopped_s > _RAN_S:
-            raise Violation(
-                f"{side.name}'s processes used {side.enclosure.ran_while_stopped_s:.2f} s of processor time while "
-                "they were stopped: they wake each other"
-            )
-
-
-def _device(calls: Sequence[TimedCall]) -> list[float]:
-    return [call.report.device_ms for call in calls]
-
-
-def _outer(calls: Sequence[TimedCall]) -> list[float]:
-    return [call.outer_ms for call in calls]
-
-
-def _differences(outer: Sequence[float], inner: Sequence[float]) -> list[float]:
-    return [a - b for a, b in zip(outer, inner, strict=True)]
-
-
-def _credited(series: SampleSeries, overhead_ms: float, floor_ms: float) -> list[float]:
-    """The candidate's device times, moved up where the judge's clock says that something is left out of them.
-
-    The median outer time minus ``overhead_ms``, the baseline's, should be the median device time. Where it is above
-    that by more than four standard errors of the overhead, or by ``floor_ms`` and by as much again as the
-    runner says, the whole difference is put back, and those standard errors with it: doubt is at the cost of who
-    left it. An honest series is left as it is, so it stays as steady as the device's own clock.
-    """
-    overheads = _differences(series.baseline_outer_ms, series.baseline_device_ms)
-    claimed = median_ms(series.candidate_device_ms)
-    missing = median_ms(series.candidate_outer_ms) - overhead_ms - claimed
-    doubt = _NOISE_FACTOR * median_error(overheads)
-    if missing <= min(doubt, max(claimed, floor_ms)):
-        return list(series.candidate_device_ms)
-    return [sample + missing + doubt for sample in series.candidate_device_ms]
+def _comes_true(condition: Callable[[], bool]) -> bool:
+    """Whether ``condition`` holds within a few seconds."""
+    deadline = time.monotonic() + _CLEAN_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_CLEAN_POLL_S)
+    return True

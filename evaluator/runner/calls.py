@@ -5,18 +5,22 @@ The judge sends one ``construct`` message; from then on every step is released b
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.fx.experimental.symbolic_shapes  # torch imports it in a first backward pass: paid once, before any fork
 
 from evaluator import wire
 from evaluator.memory import Block, open_block
 from evaluator.protocol import CallMode, Doorbell, Failure, Frame, FrameKind
 from evaluator.runner.tracebacks import classify, describe
+from evaluator.runner.variants import as_baseline
 from evaluator.runner.weights import WeightMatch, load_weights, match_weights
 
 __all__ = ["CallLoop", "CandidateError"]
@@ -39,6 +43,8 @@ class CallLoop:
         self._init_inputs = init_inputs
         self._blocks: dict[str, Block] = {}
         self._reserve_bytes = 0
+        self._clock: _Clock | None = None
+        self._results = _Results([], None, 0)
         self._computed: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def serve(self) -> None:
@@ -56,12 +62,16 @@ class CallLoop:
                     self._obey(wire.receive(self._control)[0])
                     self._ready()
                 elif mode is CallMode.DELIVER:
+                    present = self._collect()
                     self._deliver()
-                    doorbell.finish(sequence, 0, 0, 0)
+                    doorbell.finish(sequence, 0, self._peak_bytes(), present)
                 elif mode is CallMode.AWAKE:
+                    self._clock = _Clock(self._device)
+                    self._results = _Results([], None, 0)  # of a call that is not to be delivered
                     doorbell.finish(sequence, 0, 0, 0)
                 else:
-                    doorbell.finish(sequence, *self._call(mode))
+                    clock = self._call(mode)
+                    doorbell.finish(sequence, clock.device_ns, 0, 0, clock.forward_ns)
                 sequence += 1
         except (wire.ConnectionClosed, ConnectionError):
             return
@@ -72,7 +82,7 @@ class CallLoop:
 
     def _open(self, message: dict[str, Any], descriptors: list[int]) -> None:
         self._device = torch.device(message["device"])
-        torch.set_num_threads(message["threads"])
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
         remaining = iter(descriptors)
         for name, handle in message["blocks"].items():
             self._blocks[name] = open_block(handle, None if "ipc" in handle else next(remaining), self._device)
@@ -92,6 +102,7 @@ class CallLoop:
             self._weights: WeightMatch = match_weights(
                 self._model, message["weight_names"], self._blocks["weights"].tensors
             )
+            self._model = as_baseline(self._model, message["baseline"])
             self._synchronize()
         except CandidateError:
             raise
@@ -111,30 +122,22 @@ class CallLoop:
             # One block that the allocator can split: the next timed call need not wait for the driver.
             torch.empty(self._reserve_bytes, dtype=torch.uint8, device=self._device)
 
-    def _call(self, mode: CallMode) -> tuple[int, int, int]:
-        """Device time in nanoseconds, peak bytes of the allocator, and which gradients exist."""
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        if mode is CallMode.FORWARD:
-            outputs, device_ns = self._timed_forward()
-            present = 0
-        else:
-            outputs, device_ns, present = self._timed_backward()
-        self._computed += [
-            (self._blocks["outputs"].tensors[index], output) for index, output in enumerate(self._check(outputs))
-        ]
-        self._synchronize()
-        peak = torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0
-        return device_ns, peak, present
+    def _call(self, mode: CallMode) -> _Clock:
+        """Call the model. Nothing is done here that can wait until the delivery: it would be in the judge's clock, and
+        how long Python takes for it differs from process to process."""
+        clock, self._clock = self._clock or _Clock(self._device), None
+        self._results = self._timed_forward(clock) if mode is CallMode.FORWARD else self._timed_backward(clock)
+        return clock
 
-    def _timed_forward(self) -> tuple[list[Any], int]:
+    def _timed_forward(self, clock: _Clock) -> _Results:
         with torch.no_grad():
-            stop = self._start_clock()
+            clock.start()
             outputs = self._as_list(self._model(*self._inputs))
             outputs = [self._detached_from_inputs(output) for output in outputs]
-            return outputs, stop()
+            clock.stop()
+            return _Results(outputs, None, 0)
 
-    def _timed_backward(self) -> tuple[list[Any], int, int]:
+    def _timed_backward(self, clock: _Clock) -> _Results:
         leaves = [
             value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
             for value in self._inputs
@@ -146,8 +149,9 @@ class CallLoop:
         ]
         upstream = self._blocks["upstream"].tensors
         self._model.zero_grad(set_to_none=True)
-        stop = self._start_clock()
+        clock.start()
         outputs = self._as_list(self._model(*leaves))
+        clock.forward_ends()
         differentiable = [
             (output, gradient)
             for output, gradient in zip(outputs, upstream, strict=False)
@@ -162,9 +166,27 @@ class CallLoop:
         gradients: Sequence[torch.Tensor | None] = [leaf.grad for leaf in wanted]
         outputs = [self._detached_from_inputs(output) for output in outputs]
         gradients = [self._detached_from_inputs(gradient) for gradient in gradients]
-        device_ns = stop()
-        present = self._note_gradients(gradients, len(tensors)) if differentiable else 0
-        return outputs, device_ns, present
+        clock.stop()
+        return _Results(outputs, gradients if differentiable else None, len(tensors))
+
+    def _collect(self) -> int:
+        """What of the last call is to be delivered, and where to; which gradients there are."""
+        results, self._results = self._results, _Results([], None, 0)
+        self._computed = []
+        present = 0
+        if results.gradients is not None:
+            present = self._note_gradients(results.gradients, results.inputs)
+        targets = self._blocks["outputs"].tensors
+        self._computed += [(targets[index], output) for index, output in enumerate(self._check(results.outputs))]
+        return present
+
+    def _peak_bytes(self) -> int:
+        """The allocator's peak since this was asked last."""
+        if self._device.type != "cuda":
+            return 0
+        peak = torch.cuda.max_memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        return peak
 
     def _detached_from_inputs(self, value: Any) -> Any:
         """A copy of what lies in the memory of the inputs, which are taken away when the call is over; copying
@@ -231,21 +253,6 @@ class CallLoop:
         self._model.zero_grad(set_to_none=True)
         self._synchronize()
 
-    def _start_clock(self) -> Any:
-        if self._device.type == "cpu":
-            begin_ns = time.perf_counter_ns()
-            return lambda: time.perf_counter_ns() - begin_ns
-        begin, end = _event(), _event()
-        torch.cuda.synchronize()
-        begin.record()
-
-        def stop() -> int:
-            end.record()
-            torch.cuda.synchronize()
-            return round(float(begin.elapsed_time(end)) * 1e6)
-
-        return stop
-
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
@@ -256,6 +263,57 @@ class CallLoop:
 
     def _fail(self, failure: Failure, text: str) -> None:
         self._control.sendall(Frame(FrameKind.FAILED, failure, text).encode())
+
+
+@dataclass(frozen=True)
+class _Results:
+    """What a call returned. ``gradients`` (of so many ``inputs``, then of the weights) of ``None``: no graph."""
+
+    outputs: list[Any]
+    gradients: Sequence[torch.Tensor | None] | None
+    inputs: int
+
+
+class _Clock:
+    """One call's time: CUDA events on the current stream, or the monotonic clock."""
+
+    def __init__(self, device: torch.device) -> None:
+        # Made ahead: making one takes longer than recording it.
+        self._events = [_event() for _ in range(3)] if device.type == "cuda" else []
+        for event in self._events:
+            event.record()  # an event is made when it is first recorded
+        self._marks: list[int] = []
+        self.device_ns = 0
+        self.forward_ns = 0
+
+    def start(self) -> None:
+        if self._events:
+            torch.cuda.synchronize()
+        self._mark()
+
+    def forward_ends(self) -> None:
+        """What follows until ``stop`` is the backward."""
+        self._mark()
+
+    def stop(self) -> None:
+        """At the end of the call; waits until everything asked of the device is done."""
+        self._mark()
+        if self._events:
+            torch.cuda.synchronize()
+        last = len(self._marks) - 1
+        self.device_ns = self._between(0, last)
+        if last > 1:
+            self.forward_ns = self._between(0, 1)
+
+    def _mark(self) -> None:
+        if self._events:
+            self._events[len(self._marks)].record()
+        self._marks.append(time.perf_counter_ns())
+
+    def _between(self, first: int, last: int) -> int:
+        if self._events:
+            return round(float(self._events[first].elapsed_time(self._events[last])) * 1e6)
+        return self._marks[last] - self._marks[first]
 
 
 def _event() -> torch.cuda.Event:

@@ -143,8 +143,10 @@ class ExtensionClient:
         """A copy of the library where torch would have put it, in a folder of this runner's alone."""
         folder = self._directory / name
         folder.mkdir(parents=True, exist_ok=True)
-        # A module's second build under the same name must not overwrite what is mapped already.
-        path = folder / f"{name}{'' if not (folder / f'{name}.so').exists() else f'_v{len(list(folder.iterdir()))}'}.so"
+        path = folder / f"{name}.so"
+        if path.exists():
+            # A module's second build under the same name must not overwrite what is mapped already.
+            path = folder / f"{name}_v{len(list(folder.iterdir()))}.so"
         with open(descriptor, "rb") as source, path.open("wb") as target:
             shutil.copyfileobj(source, target)
         return str(path)

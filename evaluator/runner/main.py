@@ -15,6 +15,8 @@ import types
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from evaluator.protocol import Failure, Frame, FrameKind
 from evaluator.runner.calls import CallLoop, CandidateError
 from evaluator.runner.extensions import ExtensionClient
@@ -27,12 +29,18 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
     """Serve one evaluation.
 
     ``directory`` holds ``candidate.py`` and ``model.py``. ``spec``: ``class_name`` (what to construct),
-    ``module`` (the file that defines it, without ``.py``), ``discover`` (only import, to find the extensions).
+    ``module`` (the file that defines it, without ``.py``), ``discover`` (only import, to find the extensions),
+    ``cuda`` (whether there is a CUDA device to use).
     """
     control = socket.socket(fileno=control_fd)
     extensions = ExtensionClient(socket.socket(fileno=build_fd), directory, placeholders=bool(spec["discover"]))
     extensions.install()
     try:
+        if spec["cuda"]:
+            # Context, kernels and autograd's threads take half a second, which passes while the other runner and
+            # the judge are at the same. What is wrong with the device shows when the model is constructed.
+            with contextlib.suppress(Exception):
+                torch.ones(1, device="cuda", requires_grad=True).square().sum().backward()  # type: ignore[no-untyped-call]
         reference = _import("model", directory)
         init_inputs = reference.get_init_inputs()
         module = reference if spec["module"] == "model" else _import(spec["module"], directory)

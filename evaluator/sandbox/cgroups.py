@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +26,7 @@ class GroupParent:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        controllers = _read(path / "cgroup.controllers").split()
-        for controller in (*_CONTROLLERS, "cpu"):
-            if controller in controllers:
-                _write(path / "cgroup.subtree_control", f"+{controller}")
+        _enable(path, (*_CONTROLLERS, "cpu"))
         enabled = _read(path / "cgroup.subtree_control").split()
         self.limits = all(controller in enabled for controller in _CONTROLLERS)
         """Whether memory and the number of processes can be limited."""
@@ -39,8 +36,7 @@ class GroupParent:
         """Below the caller's own group, or the nearest one above where groups can be made; ``None``: nowhere."""
         best: GroupParent | None = None
         for base in _candidates():
-            for controller in _CONTROLLERS:
-                _write(base / "cgroup.subtree_control", f"+{controller}")
+            _enable(base, _CONTROLLERS)
             path = base / f"kerneljudge-{os.getpid()}"
             with contextlib.suppress(OSError):
                 path.mkdir()
@@ -69,7 +65,7 @@ class GroupParent:
             _write(path / "memory.oom.group", "1")
             _write(path / "pids.max", str(processes))
             _write(path / "cpu.weight", str(_WEIGHT))
-        return Group(path)
+        return Group(path, limits=self.limits)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -79,8 +75,10 @@ class GroupParent:
 class Group:
     """One group, by its folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, limits: bool) -> None:
         self.path = path
+        self.limits = limits
+        """Whether it limits memory and the number of processes."""
 
     def join(self) -> bool:
         """Move the calling process in."""
@@ -118,6 +116,12 @@ def _candidates() -> Iterator[Path]:
         if os.access(folder, os.W_OK):
             yield folder
         folder = folder.parent
+
+
+def _enable(folder: Path, controllers: Iterable[str]) -> None:
+    """Let the groups below ``folder`` have these controllers, as far as it has them itself."""
+    for controller in controllers:
+        _write(folder / "cgroup.subtree_control", f"+{controller}")
 
 
 def _read(path: Path) -> str:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import select
-import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from evaluator import wire
+from evaluator.child import ChildProcess
 from evaluator.errors import InfrastructureFault
 from evaluator.sandbox.layers import Layer
 
@@ -48,42 +45,28 @@ class RunnerProcess:
     started: bool = field(default=False, repr=False)
 
 
-class ForkServer:
+class ForkServer(ChildProcess):
     """One warm process and the runners forked from it. Not for concurrent use."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = dict(environment)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: socket.socket | None = None
+        super().__init__(
+            "evaluator.sandbox.forkserver",
+            environment=environment,
+            called="the process that runners are forked from",
+            stop_s=_KILL_S,
+        )
         self._runners: dict[int, RunnerProcess] = {}
         self._lock = threading.RLock()
         self.versions: dict[str, str | None] = {}
 
-    @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
     def start(self) -> None:
         """Start the process and wait until it is warm. Raises ``InfrastructureFault``."""
-        ours, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "evaluator.sandbox.forkserver", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
-        ours.settimeout(_START_S)
-        self._connection = ours
+        self._launch(_START_S)
         try:
-            message, _ = wire.receive(ours)
-        except (wire.ConnectionClosed, TimeoutError) as error:
+            message = self._receive()
+        except InfrastructureFault as error:
             self.close()
-            raise InfrastructureFault("the process that runners are forked from did not start") from error
+            raise InfrastructureFault(f"{self._called} did not start") from error
         self.versions = {"torch": message["torch"], "cuda": message["cuda"]}
 
     def try_on(self, spec: Mapping[str, Any]) -> tuple[Layer, ...]:
@@ -101,7 +84,7 @@ class ForkServer:
             try:
                 self._listen_until(lambda: runner.started or runner.status is not None, _SPAWN_S)
             except TimeoutError as error:
-                self._send({"op": "kill", "id": runner.number})
+                self.begin_kill(runner)
                 raise InfrastructureFault(f"a runner was not forked within {_SPAWN_S:.0f} s") from error
             if not runner.started:
                 raise InfrastructureFault("a runner could not be forked")
@@ -123,50 +106,22 @@ class ForkServer:
     def kill(self, runner: RunnerProcess) -> int:
         """End the runner and everything that it started; returns its wait status. Idempotent."""
         with self._lock:
-            if runner.status is None:
-                self._send({"op": "kill", "id": runner.number})
-                try:
-                    self._listen_until(lambda: runner.status is not None, _KILL_S)
-                except TimeoutError as error:
-                    raise InfrastructureFault(f"runner {runner.pid} does not die") from error
+            self.begin_kill(runner)
+            try:
+                self._listen_until(lambda: runner.status is not None, _KILL_S)
+            except TimeoutError as error:
+                raise InfrastructureFault(f"runner {runner.pid} does not die") from error
             self._runners.pop(runner.number, None)
             assert runner.status is not None
             return runner.status
 
-    def close(self) -> None:
-        """End the process with every runner. Idempotent."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        if self._process is not None:
-            try:
-                self._process.wait(_KILL_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-
-    def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-        if self._connection is None:
-            raise InfrastructureFault("the process that runners are forked from is not running")
-        try:
-            wire.send(self._connection, message, descriptors)
-        except wire.ConnectionClosed as error:
-            raise InfrastructureFault("the process that runners are forked from died") from error
-
-    def _listen_until(self, condition: Any, wait_s: float) -> None:
+    def _listen_until(self, condition: Callable[[], bool], wait_s: float) -> None:
         deadline = time.monotonic() + wait_s
         while not condition():
-            connection = self._connection
-            if connection is None:
-                raise InfrastructureFault("the process that runners are forked from is not running")
-            readable, _, _ = select.select([connection], [], [], max(0.0, deadline - time.monotonic()))
+            readable, _, _ = select.select([self._connected()], [], [], max(0.0, deadline - time.monotonic()))
             if not readable:
                 raise TimeoutError
-            try:
-                message, _ = wire.receive(connection)
-            except wire.ConnectionClosed as error:
-                raise InfrastructureFault("the process that runners are forked from died") from error
-            self._note(message)
+            self._note(self._receive())
 
     def _note(self, message: Mapping[str, Any]) -> None:
         runner = self._runners.get(message["id"])

@@ -110,7 +110,9 @@ def enter_root(root: Root, mount_point: Path, *, own_pids: bool) -> list[Layer]:
 def _build(root: Root, base: Path, own_pids: bool) -> list[Layer]:
     _mount("tmpfs", base, "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={root.size_bytes},nr_inodes={_INODES},mode=0755")
     for name in root.visible:
-        _show(Path(name), base)
+        # It was there when the engine started, and may be gone.
+        if Path(name).exists():
+            _show(Path(name), base)
     for name in root.hidden:
         place = base / name.lstrip("/")
         # Where it is not bound in, it does not exist, and cannot be covered.

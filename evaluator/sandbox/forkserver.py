@@ -155,8 +155,7 @@ def _keep(
         runner = os.fork()
         if runner == 0:
             os.close(ready_read)
-            limits_memory = group is not None and groups is not None and groups.limits
-            _become_runner(spec, descriptors, ready_write, directory, refused, group, limits_memory)
+            _become_runner(spec, descriptors, ready_write, directory, refused, group)
         os.close(ready_write)
         # Only the runner itself can put the rest on, and know what was refused. Nothing: it died before.
         told = os.read(ready_read, _MESSAGE_BYTES)
@@ -209,23 +208,22 @@ def _become_runner(
     directory: Path,
     refused: list[Layer],
     group: Group | None,
-    limits_memory: bool,
 ) -> None:
     """The runner's whole life. Never returns."""
     code = 70
     try:
         namespaces.die_with_parent()
         os.setsid()  # its keeper must not be in its process group: kill(0) knows no namespaces
-        joined = group is not None and group.join()
-        if not (joined and limits_memory):
+        if group is not None and not group.join():
+            group = None
+        limited = group is not None and group.limits
+        if not limited:
             refused = [*refused, Layer.CGROUP]
-        refused = put_on(
-            Confinement.from_json(spec["confinement"]), directory, refused, memory_is_grouped=joined and limits_memory
-        )
+        refused = put_on(Confinement.from_json(spec["confinement"]), directory, refused, memory_is_grouped=limited)
         folder = Path.cwd()
         told = {
             "refused": refused,
-            "group": str(group.path) if joined and group is not None else None,
+            "group": None if group is None else str(group.path),
             "directory": str(folder),
         }
         if not descriptors:

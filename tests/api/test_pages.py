@@ -114,6 +114,36 @@ def test_a_submission_page_says_everything_about_it(http: httpx.Client, seeds: S
     assert "http-equiv" not in html
 
 
+def test_a_wrong_output_shows_its_worst_elements_and_their_pattern(http: httpx.Client, seeds: Seeds) -> None:
+    mismatch = {
+        "tensor": "the output", "shape": [4, 5], "dtype": "float32", "inputs": "signed", "wrong": 5, "total": 20,
+        "nan": 1, "infinite": 0, "patterns": [{"code": "tail", "sentence": "only the <last> row is wrong"}],
+        "worst": [{"index": [3, 4], "expected": 0.5, "got": "nan", "error": "nan", "allowed": 1e-4}],
+    }  # fmt: skip
+    evaluation = failed(seeds.problems["relu"], Verdict.WRONG_OUTPUT, "wrong", details={"mismatch": mismatch})
+    html = page(http, f"/submissions/{seeds.evaluate(seeds.submit(), evaluation)}")
+    for words in (
+        "The output, float32[4, 5], inputs signed: 5 of 20 elements are wrong, 1 of them NaN.",
+        "Only the &lt;last&gt; row is wrong.",
+        "<code>[3, 4]</code>",
+        ">0.5<",
+        ">nan<",
+        ">0.0001<",
+    ):
+        assert words in html, words
+
+
+def test_the_page_shows_what_kernels_take(http: httpx.Client, seeds: Seeds) -> None:
+    kernel = {
+        "name": "relu<float>", "arch": "sm_90", "registers": 77, "shared_bytes": 1024, "stack_bytes": 240,
+        "spill_store_bytes": 368, "spill_load_bytes": 372,
+    }  # fmt: skip
+    html = page(http, f"/submissions/{seeds.passed(evaluation={'details': {'kernels': [kernel]}})}")
+    for words in ("relu&lt;float&gt;", ">sm_90<", ">77<", ">1024<", ">240<", ">368, 372<"):
+        assert words in html, words
+    assert "What is wrong" not in html
+
+
 def test_the_page_of_what_failed_says_how_to_try_again(http: httpx.Client, seeds: Seeds) -> None:
     submission_id = seeds.submit()
     seeds.fault(seeds.claim_build(submission_id), "the builder died", final=True)

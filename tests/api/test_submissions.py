@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from sqlalchemy import select
 from api.schemas import SubmissionRecord
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
+from evaluator.roofline import Ceilings, Work, share_of_roofline
 from storage.claims import Claims
 from storage.models import StoredEvaluation
 from tests.api.conftest import Post, assert_problem, fields
@@ -45,6 +47,18 @@ def test_flags_are_served_and_change_no_verdict(http: httpx.Client, seeds: Seeds
         {"kind": "library_only", "line": 3, "message": "no kernel"},
         {"kind": "unused_kernel", "line": None, "message": "never launched"},
     ]
+
+
+def test_a_roofline_is_served_and_absent_where_there_is_none(http: httpx.Client, seeds: Seeds) -> None:
+    roofline = share_of_roofline(Work(10**9, 10**9), Ceilings(1e12, {"float32": 1e13}), "float32", latency_ms=4.0)
+    with_one = seeds.passed(evaluation={"roofline": {"inference": roofline}, "roofline_share": roofline.share})
+    record = http.get(f"/api/v1/submissions/{with_one}").json()
+    assert record["roofline_share"] == 0.25
+    assert record["roofline"]["inference"] == asdict(roofline)
+    page = http.get(f"/submissions/{with_one}").text
+    assert "25.0 % of a bound of 1" in page
+    record = http.get(f"/api/v1/submissions/{seeds.passed()}").json()
+    assert (record["roofline_share"], record["roofline"]) == (None, {})
 
 
 def test_what_was_graded_before_there_were_flags_has_none(http: httpx.Client, seeds: Seeds) -> None:
@@ -119,6 +133,15 @@ def test_an_unknown_size_is_answered_with_the_known_ones(post: Post) -> None:
     problem = assert_problem(post(size="enormous"), 422)
     assert fields(problem) == {"size"}
     assert "full, medium, smoke" in str(problem["detail"])
+
+
+def test_a_baseline_that_the_problem_does_not_allow_is_answered_with_those_that_it_does(post: Post) -> None:
+    problem = assert_problem(post(baseline="tf32"), 422)
+    assert fields(problem) == {"baseline"}
+    assert "it has eager, compile, compile-max-autotune" in str(problem["detail"])
+    accepted = post(baseline="compile")
+    assert accepted.status_code == 202
+    assert accepted.json()["baseline"] == "compile"
 
 
 @pytest.mark.parametrize(
@@ -300,6 +323,8 @@ def test_the_raw_samples_are_served_by_track(http: httpx.Client, seeds: Seeds) -
                 "baseline_device_ms": [2.0],
                 "candidate_outer_ms": [1.1],
                 "baseline_outer_ms": [2.1],
+                "candidate_forward_ms": [],
+                "baseline_forward_ms": [],
                 "order": ["ab"],
             }
         },

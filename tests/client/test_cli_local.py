@@ -107,6 +107,8 @@ def test_a_fault_of_ours_never_looks_like_a_verdict(
         (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--size", "huge"], "it has full, medium, smoke"),
         (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--device", "tpu"], "not 'tpu'"),
         (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--precision", "int4"], "not 'int4'"),
+        (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--baseline", "fastest"], "not 'fastest'"),
+        (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--baseline", "tf32"], "relu has no baseline tf32"),
         (["none.py", "-p", "relu", "--problems-dir", PROBLEMS], "cannot read none.py"),
     ],
 )

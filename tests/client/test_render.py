@@ -36,6 +36,7 @@ def test_a_passed_record_shows_every_figure() -> None:
             latency_ms=latency,
             latency_training_ms=latency | {"candidate": 0.05},
             roofline_share=0.42,
+            roofline={"inference": {"bound_ms": 0.42, "limited_by": "memory"}},
             errors={"max_abs": 1e-7, "max_rel": 2e-7, "reference_max_rel": 1e-7},
             peak_memory_bytes=3 * 2**30,
             stage_s={"building": 0.25},
@@ -43,11 +44,33 @@ def test_a_passed_record_shows_every_figure() -> None:
         )
     )
     for words in (
-        "passed  relu (cpu, smoke, float32)", "(1.90", "0.50", "1 ms, baseline 2 ms", "50.0 us", "42.0 %", "1e-07",
+        "passed  relu (cpu, smoke, float32)", "(1.90", "0.50", "1 ms, baseline 2 ms", "50.0 us",
+        "42.0 % of a bound of 0.42 ms by memory", "1e-07",
         "the reference's own 1e-07", "3 GiB", "building 0.25 s", "note: below 50 us",
     ):  # fmt: skip
         assert words in text, words
     assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+def test_a_wrong_output_is_followed_by_its_worst_elements() -> None:
+    mismatch = {
+        "tensor": "the output", "shape": [4, 5], "dtype": "float32", "inputs": "signed", "wrong": 5, "total": 20,
+        "nan": 1, "infinite": 0, "patterns": [],
+        "worst": [{"index": [3, 4], "expected": 0.5, "got": "nan", "error": "nan", "allowed": 1e-4}],
+    }  # fmt: skip
+    text = shown(record(verdict="wrong_output", details={"mismatch": mismatch}))
+    assert "the output (float32[4, 5], inputs signed): 5 of 20 elements are wrong" in text
+    assert ["[3,", "4]", "0.5", "nan", "nan", "0.0001"] in [line.split() for line in text.splitlines()]
+
+
+def test_kernels_are_shown_with_what_they_take() -> None:
+    kernel = {
+        "name": "relu\x1b[2J", "arch": "sm_90", "registers": 77, "shared_bytes": 1024, "stack_bytes": 240,
+        "spill_store_bytes": 368, "spill_load_bytes": 372,
+    }  # fmt: skip
+    text = shown(record(verdict="passed", details={"kernels": [kernel]}))
+    cells = ["relu\N{REPLACEMENT CHARACTER}[2J", "sm_90", "77", "1024", "240", "368", "/", "372"]
+    assert cells in [line.split() for line in text.splitlines()]
 
 
 def test_flags_are_shown_as_advice_one_in_a_line() -> None:
@@ -63,9 +86,13 @@ def test_flags_are_shown_as_advice_one_in_a_line() -> None:
     ]
 
 
-def test_a_record_of_a_service_without_flags_is_shown() -> None:
-    old = {name: value for name, value in record(verdict="passed").items() if name != "flags"}
-    assert shown(cast(SubmissionRecord, old)).startswith("passed  relu")
+@pytest.mark.parametrize("younger", ["flags", "roofline"])
+def test_a_record_of_a_service_that_is_older_is_shown(younger: str) -> None:
+    new = record(verdict="passed", roofline_share=0.42)
+    old = {name: value for name, value in new.items() if name != younger}
+    text = shown(cast(SubmissionRecord, old))
+    assert text.startswith("passed  relu")
+    assert "42.0 %\n" in text
 
 
 @pytest.mark.parametrize("status", ["queued", "failed", "cancelled"])

@@ -18,7 +18,7 @@ from tests.corpus import load_case
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
 _FULL = EvalConfig(device="cuda", size="full")
-_SMOKE = EvalConfig(device="cuda", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10))
+_SMOKE = EvalConfig(device="cuda", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=0))
 
 
 def _evaluate(name: str, engine: Engine, problems: dict[str, Problem], config: EvalConfig) -> Evaluation:

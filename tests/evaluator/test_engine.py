@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,10 @@ from evaluator.flags import FlagKind
 from evaluator.problem import Problem
 from tests.corpus import load_case
 
-_QUICK = SamplingPlan(min_samples=10, max_samples=10)
+_QUICK = SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
 _CONFIG = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
 _PLAIN = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
+_LINEAR = "from model import Model\nclass ModelNew(Model):\n    pass\n"
 _SLOW = "import time, torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        time.sleep(600)\n"
 
 
@@ -73,6 +76,71 @@ def test_a_process_of_ours_that_dies_during_an_evaluation_is_a_fault_and_is_repl
     finally:
         assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
     assert engine.process_ids[role] != victim
+
+
+def test_what_passed_has_its_place_under_the_roofline_and_what_the_device_did(
+    engine: Engine, problems: dict[str, Problem]
+) -> None:
+    evaluation = _evaluate_plain(engine, problems)
+    tensor_bytes = 64 * 16384 * 4
+    assert evaluation.latency_ms is not None
+    assert {
+        track: (found.bytes, found.operations, found.limited_by) for track, found in evaluation.roofline.items()
+    } == {
+        "inference": (2 * tensor_bytes, 0, "memory"),
+        "training": (4 * tensor_bytes, 0, "memory"),
+    }
+    inference = evaluation.roofline["inference"]
+    assert inference.share == evaluation.roofline_share == inference.bound_ms / evaluation.latency_ms.candidate
+    assert inference.bytes_per_s == evaluation.details["ceilings"]["bytes_per_s"]
+    assert any("roofline bound" in note for note in evaluation.notes) == any(
+        found.share > 1 for found in evaluation.roofline.values()
+    )
+    for track, series in evaluation.samples.items():
+        assert evaluation.details["tracks"][track]["telemetry"]["readings"] == len(series.order) + 1
+    assert Evaluation.from_dict(evaluation.to_dict()).roofline == evaluation.roofline
+
+
+def test_every_track_has_its_distribution_and_training_its_parts(engine: Engine, problems: dict[str, Problem]) -> None:
+    config = replace(_CONFIG, sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=5))
+    evaluation = engine.evaluate(problems["linear_relu_divide"], _candidate(_LINEAR), config)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert set(evaluation.samples) == set(evaluation.details["tracks"]) == {"inference", "inference_warm", "training"}
+    assert evaluation.speedup_warm is not None
+    assert evaluation.latency_warm_ms is not None
+    assert len(evaluation.samples["inference_warm"].order) == 5
+    training, parts = evaluation.samples["training"], evaluation.details["tracks"]["training"]
+    for whole, forward in (
+        (training.candidate_device_ms, training.candidate_forward_ms),
+        (training.baseline_device_ms, training.baseline_forward_ms),
+    ):
+        assert all(0 < part < total for part, total in zip(forward, whole, strict=True))
+    assert parts["baseline_backward_ms"]["median_ms"] > 0
+    assert not evaluation.samples["inference"].candidate_forward_ms
+    quartiles = parts["baseline_ms"]
+    assert quartiles["min_ms"] <= quartiles["q1_ms"] <= quartiles["median_ms"] <= quartiles["q3_ms"]
+    assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
+
+
+def test_what_did_not_pass_has_no_roofline(engine: Engine, problems: dict[str, Problem]) -> None:
+    wrong = _candidate(_PLAIN.replace("torch.relu(x)", "x"))
+    evaluation = engine.evaluate(problems["relu"], wrong, _CONFIG)
+    assert evaluation.verdict is Verdict.WRONG_OUTPUT
+    assert evaluation.roofline == {}
+    assert evaluation.roofline_share is None
+
+
+def test_ceilings_are_kept_in_the_cache_for_the_next_engine(tmp_path: Path, problems: dict[str, Problem]) -> None:
+    with Engine(device="cpu", cache_dir=tmp_path) as engine:
+        first = _evaluate_plain(engine, problems)
+    (file,) = (tmp_path / "ceilings").iterdir()
+    kept = json.loads(file.read_text())
+    assert kept["bytes_per_s"] == first.details["ceilings"]["bytes_per_s"]
+    # Faster than anything that could be seen here: what is kept must be taken as it is.
+    file.write_text(json.dumps(kept | {"bytes_per_s": 1e18, "operations_per_s": {"float32": 1e18}}))
+    with Engine(device="cpu", cache_dir=tmp_path) as engine:
+        second = _evaluate_plain(engine, problems)
+    assert second.details["ceilings"] == {"bytes_per_s": 1e18, "operations_per_s": {"float32": 1e18}}
 
 
 def test_a_runner_that_is_killed_is_the_candidates_fault_and_the_next_is_unharmed(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from evaluator.candidate import Candidate, parse_candidate
@@ -10,7 +12,7 @@ from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problem import Problem
 
-_CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=20, max_samples=20))
+_CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=20, max_samples=20, warm_samples=0))
 _HONEST = """
 import torch
 
@@ -93,7 +95,9 @@ def test_a_clock_that_stands_still_is_rejected(cpu_engine: Engine, problems: dic
 
 
 def test_a_copy_of_the_reference_is_not_faster_than_it(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
-    config = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10))
+    config = EvalConfig(
+        device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
+    )
     evaluations = [_evaluate(_HONEST, cpu_engine, problems, config) for _ in range(3)]
     assert all(evaluation.verdict is Verdict.PASSED for evaluation in evaluations)
     speedups = sorted(evaluation.speedup or 0.0 for evaluation in evaluations)
@@ -102,7 +106,7 @@ def test_a_copy_of_the_reference_is_not_faster_than_it(cpu_engine: Engine, probl
 
 def test_a_slow_candidate_is_passed_with_a_few_samples(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
     source = _HONEST.replace("return torch", "__import__('time').sleep(0.3)\n        return torch")
-    sampling = SamplingPlan(min_samples=10, max_samples=60, budget_s=1.0)
+    sampling = SamplingPlan(min_samples=10, max_samples=60, warm_samples=0, budget_s=1.0)
     evaluation = _evaluate(source, cpu_engine, problems, EvalConfig(device="cpu", size="smoke", sampling=sampling))
     assert evaluation.verdict is Verdict.PASSED
     assert evaluation.speedup is not None
@@ -190,3 +194,62 @@ for _ in range(4):
         assert spinning.latency_ms.baseline < 5 * honest.latency_ms.baseline
     else:
         assert spinning.verdict is Verdict.REJECTED
+
+
+_MAXIMUM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.max(x, dim=1).values
+
+
+rows = 16
+
+
+def get_inputs():
+    return [torch.rand(rows, 65536)]
+
+
+def get_init_inputs():
+    return []
+"""
+_SORTED = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x.sort(dim=1).values[:, -1]
+"""
+_NOTHING_FLOWS_BACK = """
+import torch
+
+
+class Maximum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.shape = x.shape
+        return x.max(dim=1).values
+
+    @staticmethod
+    def backward(ctx, upstream):
+        return torch.zeros(ctx.shape)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return Maximum.apply(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict"), [(_SORTED, Verdict.PASSED), (_NOTHING_FLOWS_BACK, Verdict.WRONG_GRADIENT)]
+)
+def test_ties_excuse_the_other_side_of_a_tie_and_not_a_gradient_that_is_missing(
+    source: str, verdict: Verdict, cpu_engine: Engine
+) -> None:
+    problem = Problem("maximum", "Maximum", "The largest of each row.", _MAXIMUM, {"full": {}})
+    assert _evaluate(source, cpu_engine, {"relu": problem}, replace(_CONFIG, size="full")).verdict is verdict

@@ -26,11 +26,13 @@ from evaluator.sandbox.cgroups import GroupParent
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.enclosure import Enclosure
 from evaluator.sandbox.filesystem import visible_paths
-from evaluator.sandbox.layers import MEANING, OPTIONAL, Layer
+from evaluator.sandbox.layers import MEANING, Layer
+from evaluator.surroundings import Surroundings
 from tests.corpus import load_case
+from tests.machines import without_libseccomp
 
 _PLAIN = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
-_QUICK = SamplingPlan(min_samples=10, max_samples=10)
+_QUICK = SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
 
 Run = Callable[..., Evaluation]
 
@@ -53,7 +55,7 @@ def _passes(evaluation: Evaluation) -> None:
 
 
 def test_every_layer_but_the_optional_ones_is_there(cpu_engine: Engine, run: Run) -> None:
-    assert {Layer(name) for name in cpu_engine.missing_layers} <= OPTIONAL
+    assert {layer.name for layer in cpu_engine.layers if layer.there or layer.optional} == set(Layer)
     assert not any("refused" in note for note in run("").notes)
 
 
@@ -306,15 +308,11 @@ def test_a_sandbox_that_is_required_and_incomplete_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problems: dict[str, Problem]
 ) -> None:
     # A fork server that finds no libseccomp: the layer is missing for real.
-    monkeypatch.setattr(
-        Engine,
-        "_process_environment",
-        lambda self, original=Engine._process_environment: original(self) | {"PYTHONPATH": _without_seccomp(tmp_path)},
-    )
+    monkeypatch.setattr(sys, "path", without_libseccomp(tmp_path)["PYTHONPATH"].split(os.pathsep))
     with pytest.raises(SandboxIncomplete, match="syscalls"):
         Engine(device="cpu", cache_dir=tmp_path / "cache", require_sandbox=True).start()
     with Engine(device="cpu", cache_dir=tmp_path / "cache") as engine:
-        assert "syscalls" in engine.missing_layers
+        assert "syscalls" in [layer.name for layer in engine.layers if not layer.there]
         candidate = parse_candidate(code=_PLAIN)
         assert isinstance(candidate, Candidate)
         config = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
@@ -322,21 +320,9 @@ def test_a_sandbox_that_is_required_and_incomplete_is_an_error(
     assert "the kernel refused these layers of isolation: syscalls" in evaluation.notes
 
 
-def _without_seccomp(folder: Path) -> str:
-    (folder / "sitecustomize.py").write_text(
-        "import ctypes\n"
-        "class Missing(ctypes.CDLL):\n"
-        "    def __init__(self, name, *arguments, **keywords):\n"
-        "        if name and 'seccomp' in str(name):\n"
-        "            raise OSError(name)\n"
-        "        super().__init__(name, *arguments, **keywords)\n"
-        "ctypes.CDLL = Missing\n"
-    )
-    return os.pathsep.join([str(folder), *(path for path in sys.path if path)])
-
-
-def test_a_confinement_survives_its_way_to_another_process(cpu_engine: Engine) -> None:
-    confinement = cpu_engine._confinement(Limits(processes=400))
+def test_a_confinement_survives_its_way_to_another_process(tmp_path: Path) -> None:
+    surroundings = Surroundings("cpu", cache_dir=tmp_path, scratch_dir=tmp_path)
+    confinement = surroundings.runner_confinement(Limits(processes=400))
     assert Confinement.from_json(confinement.to_json()) == confinement
     assert confinement.processes == 400
 
@@ -361,12 +347,10 @@ while True:
 """
 
 
-@pytest.fixture(params=["group", "signals"])
+@pytest.fixture(params=["as here", "signals"])
 def enclosure(request: pytest.FixtureRequest) -> Iterator[Enclosure]:
-    """Two processes that wake each other all the time."""
-    parent = GroupParent.open() if request.param == "group" else None
-    if request.param == "group" and parent is None:
-        pytest.skip("no control group can be made here")
+    """Two processes that wake each other all the time: in a control group if one can be made here, and in none."""
+    parent = GroupParent.open() if request.param == "as here" else None
     group = parent.create("test", memory_bytes=2**30, processes=64) if parent is not None else None
     process = subprocess.Popen([sys.executable, "-c", _PING_PONG], start_new_session=True)
     if group is not None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from evaluator.statistics import median_error, median_ms, speedup, speedup_interval
+from evaluator.statistics import median_error, median_ms, separation, speedup, speedup_interval, spread, trend
 
 
 def test_speedup_is_baseline_over_candidate() -> None:
@@ -59,3 +59,35 @@ def test_median_error_shrinks_with_the_number_of_samples() -> None:
 
 def test_median_of_an_even_number_is_the_mean_of_the_middle_two() -> None:
     assert median_ms([1.0, 2.0, 3.0, 10.0]) == 2.5
+
+
+def test_spread_is_quartiles_and_extremes() -> None:
+    found = spread([4.0, 1.0, 3.0, 2.0, 5.0])
+    assert (found.min_ms, found.q1_ms, found.median_ms, found.q3_ms, found.max_ms) == (1.0, 2.0, 3.0, 4.0, 5.0)
+
+
+def test_two_modes_are_far_apart_and_one_is_not() -> None:
+    generator = random.Random(5)  # noqa: S311 - no secret
+    one = [generator.gauss(1.0, 0.01) for _ in range(60)]
+    two = [generator.gauss(1.0 if number % 3 else 1.2, 0.01) for number in range(60)]
+    assert separation(one) < 4
+    assert separation(two) > 15
+
+
+def test_a_few_outliers_are_no_mode() -> None:
+    assert separation([1.0 + 0.001 * number for number in range(38)] + [5.0, 5.1]) < 6
+
+
+def test_constant_halves_are_separate_and_constant_samples_are_not() -> None:
+    assert separation([1.0] * 10 + [2.0] * 10) == 1000.0
+    assert separation([1.0] * 20) == 0.0
+    assert separation([1.0, 2.0]) == 0.0
+
+
+def test_trend_tells_drift_from_noise() -> None:
+    generator = random.Random(9)  # noqa: S311 - no secret
+    noise = [generator.gauss(1.0, 0.01) for _ in range(40)]
+    drifting = [sample * (1 + 0.002 * number) for number, sample in enumerate(noise)]
+    assert abs(trend(noise).z) < 3
+    assert trend(drifting).z > 5
+    assert trend(drifting).change == pytest.approx(0.078, abs=0.02)

@@ -15,7 +15,7 @@ from pathlib import Path
 from evaluator.engine import Engine
 from evaluator.problem import load_problems
 from tests.corpus import ATTACKS, Case, load_cases
-from tests.redteam.grading import complaints_about
+from tests.redteam.grading import build_ahead, complaints_about
 
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -31,6 +31,7 @@ def main() -> int:
     failed: Counter[str] = Counter()
     problems = load_problems(_ROOT / "reference_models")
     with tempfile.TemporaryDirectory() as folder, Engine(device=options.device, cache_dir=Path(folder)) as engine:
+        build_ahead(cases, Path(folder), problems)
         for number, case in enumerate(cases, 1):
             begin = time.monotonic()
             complaints = complaints_about(case, engine, options.device, problems)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from evaluator.candidate import InvalidSource
 from evaluator.engine import Engine
@@ -11,17 +14,37 @@ from evaluator.evaluation import Evaluation
 from evaluator.problem import Problem
 from tests.corpus import Case
 
-__all__ = ["complaints_about", "grade"]
+__all__ = ["build_ahead", "complaints_about", "grade"]
 
 
-def grade(case: Case, engine: Engine, device: str, problems: Mapping[str, Problem]) -> Evaluation | InvalidSource:
-    """What becomes of the case on ``device``: the verdict of the build stage, or else of the evaluation."""
+def build_ahead(cases: Iterable[Case], cache_dir: Path, problems: Mapping[str, Problem]) -> None:
+    """Build the extensions of ``cases`` side by side: one after the other, and each when it is needed, they would
+    take minutes. What attacks the builder is left for later, and so is whatever fails."""
+    slots = os.cpu_count() or 1
+    waiting = [
+        case for case in cases if "load_inline" in case.source and (case.attack is None or case.device == "cuda")
+    ]
+    with Engine(device=None, cache_dir=cache_dir, build_slots=slots) as engine, ThreadPoolExecutor(slots) as pool:
+
+        def build(case: Case) -> None:
+            candidate = case.candidate()
+            if not isinstance(candidate, InvalidSource):
+                engine.build(problems[case.problem], candidate, case.config("cpu"))
+
+        for _ in pool.map(build, waiting):
+            pass
+
+
+def grade(
+    case: Case, engine: Engine, device: str, problems: Mapping[str, Problem], *, build: bool = True
+) -> Evaluation | InvalidSource:
+    """What becomes of the case on ``device``: the verdict of the build stage, unless left out, or of the evaluation."""
     candidate = case.candidate()
     if isinstance(candidate, InvalidSource):
         return candidate
     problem, config = problems[case.problem], case.config(device)
-    built = engine.build(problem, candidate, config)
-    return built.evaluation or engine.evaluate(problem, candidate, config)
+    built = engine.build(problem, candidate, config).evaluation if build else None
+    return built or engine.evaluate(problem, candidate, config)
 
 
 def complaints_about(case: Case, engine: Engine, device: str, problems: Mapping[str, Problem]) -> list[str]:

@@ -39,10 +39,12 @@ MUTATIONS = (
         "attack_b_shape_cache",
         (
             (
-                "judge/session.py",
+                "judge/calls.py",
                 "inputs = _Inputs(variant, secrets.randbits(63),",
-                "inputs = _Inputs(variant if variant is self._sampled else self._sampled, 7,",
+                "inputs = _Inputs(Variant.MIXED, 7,",
             ),
+            # Else what a short call follows is another call's, and an answer kept from that is wrong.
+            ("judge/calls.py", "self._make_inputs(replace(inputs, seed=secrets.randbits(63)))", "list(given)"),
         ),
     ),
     Mutation(
@@ -53,7 +55,7 @@ MUTATIONS = (
     Mutation(
         "the tolerance is a hundred times as wide",
         "attack_f_rounded_answer",
-        (("judge/compare.py", "limit.mul_(widened)", "limit.mul_(100 * widened)"),),
+        (("judge/compare.py", "limit.add_(sensitivity)\n", "limit.add_(sensitivity)\n    limit.mul_(100)\n"),),
     ),
     Mutation(
         "a few wrong elements are overlooked",
@@ -75,8 +77,9 @@ MUTATIONS = (
         "the runner's clock is believed",
         "attack_a_tenth_of_the_time",
         (
-            ("judge/session.py", "if median_ms(ours) - overhead_ms > slack + noise:", "if False:"),
-            ("judge/session.py", "    if missing <= min(doubt, max(claimed, floor_ms)):", "    if True:"),
+            ("judge/sampling.py", "if excess > overhead_ms:", "if False:"),
+            ("judge/sampling.py", "if excess > most_overhead_ms:", "if False:"),
+            ("judge/sampling.py", "    if missing <= min(doubt,", "    if missing <= max(math.inf,"),
         ),
     ),
     Mutation(

@@ -33,6 +33,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "build_slots": ("6", 6),
         "devices": ("cpu, cuda:1", ["cpu", "cuda:1"]),
         "require_sandbox": ("true", True),
+        "compare_compiled": ("true", True),
     }
     assert set(values) == set(Settings.model_fields)
     for name, (text, _) in values.items():

@@ -1,0 +1,131 @@
+"""What an evaluation ends with: an ``Evaluation``, from what judge, builder and kernel say of it. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from evaluator.advisory import advise
+from evaluator.build.resources import KernelResources, spill_notes
+from evaluator.candidate import Candidate
+from evaluator.config import EvalConfig
+from evaluator.errors import ToolchainMissing
+from evaluator.evaluation import Evaluation, Verdict
+from evaluator.explain import explain_exit, explain_failure, hints_for
+from evaluator.problem import Problem
+from evaluator.sandbox.layers import OPTIONAL
+from evaluator.supervision import SupervisedRunner
+
+__all__ = ["conclude", "conclude_early", "failed_build", "kernel_resources", "out_of_memory_kills", "verdict_of_build"]
+
+_RAISED = (Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR, Verdict.RUNTIME_ERROR)
+"""Verdicts of a candidate that raised something."""
+
+
+def conclude(
+    problem: Problem,
+    candidate: Candidate,
+    config: EvalConfig,
+    runner: SupervisedRunner,
+    outcome: Mapping[str, Any],
+    *,
+    status: int | None,
+    environment: Mapping[str, Any],
+) -> Evaluation:
+    """The evaluation that the judge's ``outcome`` (as plain data), the builds and the runner's end amount to.
+
+    ``status`` is the runner's wait status, where it has ended by itself. Raises ``ToolchainMissing``.
+    """
+    failed = failed_build(runner.builds)
+    if failed is not None and failed.get("toolchain_missing"):
+        raise ToolchainMissing(str(failed["error"]))
+    message, notes = outcome["message"], list(outcome["notes"])
+    if outcome["verdict"] is None:
+        verdict, message = explain_exit(status, outcome["stage"])
+    else:
+        verdict = Verdict(outcome["verdict"])
+        if verdict in _RAISED:
+            kernels = sorted({name for build in runner.builds for name in build.get("kernels", ())})
+            message = explain_failure(message, kernels)
+    if failed is not None and verdict in _RAISED:
+        verdict, message = verdict_of_build(failed)
+    elif failed is not None:
+        notes.append(f"extension {failed['name']} did not build, and the candidate went on without it")
+    resources = kernel_resources(runner.builds)
+    notes.extend(spill_notes(resources))
+    details = dict(outcome["details"])
+    if resources:
+        details["kernels"] = [asdict(kernel) for kernel in resources]
+    missing = [layer for layer in runner.process.refused if layer not in OPTIONAL]
+    if missing:
+        notes.append(f"the kernel refused these layers of isolation: {', '.join(missing)}")
+    known = conclude_early(
+        problem,
+        candidate,
+        config,
+        verdict,
+        message,
+        log=runner.log(config.limits.log_bytes),
+        stage_s=outcome["stage_s"],
+        environment=environment,
+    ).to_dict()
+    found = {name: value for name, value in outcome.items() if name != "stage"}
+    return Evaluation.from_dict(
+        {**known, **found, "verdict": verdict, "message": message, "notes": notes, "details": details}
+    )
+
+
+def conclude_early(
+    problem: Problem,
+    candidate: Candidate,
+    config: EvalConfig,
+    verdict: Verdict,
+    message: str,
+    *,
+    log: str,
+    stage_s: Mapping[str, float],
+    environment: Mapping[str, Any],
+) -> Evaluation:
+    """An evaluation that ended before the judge was needed."""
+    return Evaluation(
+        verdict=verdict,
+        message=message,
+        problem=problem.id,
+        problem_version=problem.version,
+        device=config.device_kind,
+        size=config.size,
+        precision=config.precision,
+        baseline=config.baseline,
+        hints=hints_for(verdict, message),
+        flags=advise(candidate.source, of_precision=config.precision),
+        log=log,
+        environment=environment,
+        stage_s=stage_s,
+    )
+
+
+def failed_build(builds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The first of the builder's reports that is of a failure."""
+    return next((build for build in builds if "error" in build), None)
+
+
+def kernel_resources(builds: Sequence[Mapping[str, Any]]) -> tuple[KernelResources, ...]:
+    """What the kernels of all extensions take."""
+    return KernelResources.parse_all([kernel for build in builds for kernel in build.get("resources", ())])
+
+
+def verdict_of_build(build: Mapping[str, Any]) -> tuple[Verdict, str]:
+    """The verdict of a failed build, and its message."""
+    verdict = Verdict.TIMEOUT if build.get("timed_out") else Verdict.COMPILE_ERROR
+    return verdict, str(build["error"])
+
+
+def out_of_memory_kills() -> int:
+    """How many processes the kernel has killed for want of memory since it started; -1 where it does not say."""
+    for line in Path("/proc/vmstat").read_text().splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill":
+            return int(value)
+    return -1

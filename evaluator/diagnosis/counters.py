@@ -1,0 +1,87 @@
+"""Asking ``ncu`` for hardware counters, and reading its table (``--csv --page raw``)."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from evaluator.build.resources import short_name
+from evaluator.diagnosis.findings import KernelCounters
+
+__all__ = ["METRICS", "not_permitted", "parse_counters", "tool_error"]
+
+METRICS: Final = {
+    "duration_us": "gpu__time_duration.sum",
+    "read_bytes": "dram__bytes_read.sum",
+    "written_bytes": "dram__bytes_write.sum",
+    "memory_share": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "compute_share": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "occupancy": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "registers": "launch__registers_per_thread",
+    "static_shared_bytes": "launch__shared_mem_per_block_static",
+    "dynamic_shared_bytes": "launch__shared_mem_per_block_dynamic",
+}
+"""What is asked for, by the field that it goes to."""
+
+_WHOLE: Final = ("registers", "static_shared_bytes", "dynamic_shared_bytes")
+_MOST_LAUNCHES: Final = 64
+_MOST_TEXT: Final = 300
+_NOT_PERMITTED: Final = "ERR_NVGPUCTRPERM"
+_ERROR: Final = re.compile(r"^==ERROR==\s*(?P<text>.+)$", re.MULTILINE)
+_BYTES: Final = {"byte": 1.0, "kbyte": 1e3, "mbyte": 1e6, "gbyte": 1e9, "kibyte": 2.0**10, "mibyte": 2.0**20}
+# To the unit of each field: microseconds, bytes, shares of one.
+_UNITS: Final = {
+    **_BYTES,
+    **{f"{unit}/block": factor for unit, factor in _BYTES.items()},
+    **dict.fromkeys(("nsecond", "ns"), 1e-3),
+    **dict.fromkeys(("usecond", "us"), 1.0),
+    **dict.fromkeys(("msecond", "ms"), 1e3),
+    **dict.fromkeys(("second", "s"), 1e6),
+    "%": 0.01,
+}
+
+
+def not_permitted(text: str) -> bool:
+    """Whether the driver gives the counters to administrators alone."""
+    return _NOT_PERMITTED in text
+
+
+def tool_error(text: str) -> str:
+    """What the tool says of itself where it could not work; empty where it says nothing of the kind."""
+    match = _ERROR.search(text)
+    return "" if match is None else match["text"].strip()[:_MOST_TEXT]
+
+
+def parse_counters(text: str) -> tuple[KernelCounters, ...]:
+    """The launches in their order. The table has a line of names, one of units, and one for each launch."""
+    lines = [line for line in text.splitlines() if line.startswith('"')]
+    rows = list(csv.reader(lines))
+    if len(rows) < 2 or "Kernel Name" not in rows[0]:
+        return ()
+    names, units = rows[0], dict(zip(rows[0], rows[1], strict=False))
+    launches = [dict(zip(names, row, strict=False)) for row in rows[2 : 2 + _MOST_LAUNCHES] if len(row) == len(names)]
+    return tuple(_counters(launch, units) for launch in launches)
+
+
+def _counters(launch: Mapping[str, str], units: Mapping[str, str]) -> KernelCounters:
+    figures: dict[str, float | int | None] = {}
+    for field, metric in METRICS.items():
+        value = _value(launch.get(metric, ""), units.get(metric, ""))
+        figures[field] = int(value) if value is not None and field in _WHOLE else value
+    return KernelCounters(
+        short_name(launch["Kernel Name"])[:_MOST_TEXT],
+        launch.get("Grid Size", "")[:50],
+        launch.get("Block Size", "")[:50],
+        **figures,  # type: ignore[arg-type] # by the names of METRICS
+    )
+
+
+def _value(text: str, unit: str) -> float | None:
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    # NaN and infinite are what a counter says that counted nothing.
+    return value * _UNITS.get(unit.lower(), 1.0) if abs(value) < 1e30 else None

@@ -1,0 +1,168 @@
+"""What a diagnosis finds, as values. Torch-free.
+
+Everything here comes out of a process in which a candidate's code ran: it is shown to the candidate's author, it is
+bounded, and nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Final
+
+__all__ = ["Diagnosis", "Fault", "KernelCounters", "Tool"]
+
+Triple = tuple[int, int, int]
+
+
+class Tool(StrEnum):
+    """What is looked for. All but ``counters`` are tools of ``compute-sanitizer``, ``counters`` is ``ncu``."""
+
+    MEMCHECK = "memcheck"
+    RACECHECK = "racecheck"
+    INITCHECK = "initcheck"
+    SYNCCHECK = "synccheck"
+    COUNTERS = "counters"
+
+    @property
+    def program(self) -> str:
+        return "ncu" if self is Tool.COUNTERS else "compute-sanitizer"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that a kernel did wrong, as often as it was reported at the same place.
+
+    ``file`` and ``line`` are those that the compiler saw, ``candidate_line`` is the line of the candidate's own
+    Python source that this is, where it can be told. ``thread`` and ``block`` are the first that were reported.
+    """
+
+    what: str
+    kernel: str | None = None
+    file: str | None = None
+    line: int | None = None
+    candidate_line: int | None = None
+    code: str = ""
+    thread: Triple | None = None
+    block: Triple | None = None
+    details: tuple[str, ...] = ()
+    count: int = 1
+
+    def describe(self) -> str:
+        """One sentence."""
+        parts = [self.what]
+        if self.kernel is not None:
+            parts.append(f"in kernel {self.kernel}")
+        if self.candidate_line is not None:
+            parts.append(f"at line {self.candidate_line}")
+        elif self.file is not None and self.line is not None:
+            parts.append(f"at {self.file}:{self.line}")
+        if self.thread is not None and self.block is not None:
+            parts.append(f"by thread {self.thread} of block {self.block}")
+        if self.count > 1:
+            parts.append(f"and {self.count - 1} more there")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class KernelCounters:
+    """What the hardware counted in one launch. ``None``: it was not told. Shares are of the device's peak."""
+
+    kernel: str
+    grid: str = ""
+    block: str = ""
+    duration_us: float | None = None
+    read_bytes: float | None = None
+    written_bytes: float | None = None
+    memory_share: float | None = None
+    compute_share: float | None = None
+    occupancy: float | None = None
+    registers: int | None = None
+    static_shared_bytes: int | None = None
+    dynamic_shared_bytes: int | None = None
+
+    @property
+    def bandwidth_gb_s(self) -> float | None:
+        """Bytes read from and written to the device's memory, by the time that it took."""
+        if self.duration_us is None or self.read_bytes is None or self.written_bytes is None or self.duration_us <= 0:
+            return None
+        return (self.read_bytes + self.written_bytes) / self.duration_us / 1000
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "bandwidth_gb_s": self.bandwidth_gb_s}
+
+
+_TRIPLES: Final = ("thread", "block")
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What one tool found in one forward and one backward of a candidate.
+
+    ``stage``: how far the candidate came (``starting``, ``importing``, ``constructing``, ``forward``, ``backward``,
+    ``done``), and ``error`` what it raised there. ``obstacle`` says why the tool itself told nothing; empty where it
+    did.
+    ``kernels`` are the figures of the build (``resources.KernelResources``).
+    """
+
+    tool: Tool
+    problem: str
+    device: str
+    size: str
+    precision: str
+    stage: str
+    seconds: float
+    faults: tuple[Fault, ...] = ()
+    counters: tuple[KernelCounters, ...] = ()
+    kernels: tuple[Mapping[str, Any], ...] = ()
+    error: str = ""
+    obstacle: str = ""
+    printed: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def clean(self) -> bool:
+        """The tool did its work, the candidate came to its end, and there is nothing to report."""
+        return not self.faults and not self.obstacle and not self.error and self.stage == "done"
+
+    def summary(self) -> str:
+        """The outcome in one sentence."""
+        if self.obstacle:
+            return self.obstacle
+        if self.faults:
+            places = f"{len(self.faults)} place{'s' * (len(self.faults) != 1)}"
+            return f"{self.tool} reports faults at {places}, first: {self.faults[0].describe()}"
+        if self.stage != "done":
+            return f"the candidate did not come to its end ({self.stage}), and {self.tool} reports nothing"
+        if self.tool is Tool.COUNTERS:
+            return f"{len(self.counters)} launches of kernels were measured"
+        return f"{self.tool} reports nothing wrong"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON; ``Diagnosis.from_dict`` takes it back."""
+        return {
+            **asdict(self),
+            "counters": [counted.to_dict() for counted in self.counters],
+            "clean": self.clean,
+            "summary": self.summary(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Diagnosis:
+        """Inverse of ``to_dict``. Raises ``KeyError``, ``TypeError`` or ``ValueError`` on foreign data."""
+        values = {known.name: data[known.name] for known in fields(cls)}
+        names = {known.name for known in fields(KernelCounters)}
+        values["tool"] = Tool(values["tool"])
+        values["faults"] = tuple(_fault(fault) for fault in values["faults"])
+        values["counters"] = tuple(
+            KernelCounters(**{name: value for name, value in counted.items() if name in names})
+            for counted in values["counters"]
+        )
+        values["kernels"], values["notes"] = tuple(values["kernels"]), tuple(values["notes"])
+        return cls(**values)
+
+
+def _fault(data: Mapping[str, Any]) -> Fault:
+    triples = {name: None if data[name] is None else tuple(data[name]) for name in _TRIPLES}
+    return Fault(**{**data, **triples, "details": tuple(data["details"])})

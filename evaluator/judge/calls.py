@@ -1,0 +1,304 @@
+"""One call of either side: fresh inputs, poisoned outputs, cold cache, release, wait, commit to what came.
+
+Every call, timed or not, goes through the same steps, and every one is committed to, so that it can be compared.
+There is no phase in which a candidate is timed and not verified.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+
+from evaluator.config import Limits
+from evaluator.errors import InfrastructureFault
+from evaluator.judge.device import Device
+from evaluator.judge.inputs import InputSource, Variant, fill_random
+from evaluator.judge.link import RunnerLink, TimedCall
+from evaluator.judge.verify import Commitment, Verifier, Violation
+from evaluator.memory import Block, TensorSpec
+from evaluator.protocol import CallMode
+from evaluator.sandbox.enclosure import Enclosure
+from evaluator.statistics import median_ms
+
+__all__ = ["Caller", "Calm", "Side"]
+
+_COMMAND_S: Final = 60.0
+_FIRST_CALLS: Final = 2
+_CALM_CALLS: Final = 3
+_KEPT_BYTES: Final = 2**30
+_MOST_DECOYS: Final = 2
+_MOST_DISTURBED: Final = 10
+_MOST_DISTURBED_SHARE: Final = 0.3
+_DISTURBED_SHARE: Final = 1.05
+_DISTURBED_MS: Final = 0.03
+_RAN_S: Final = 0.1
+_SHORT_MS: Final = 1.0
+"""Below this, it shows in a call whether the processor has just been at something else."""
+
+
+@dataclass
+class Side:
+    """Candidate or baseline: its link, and the processes that are frozen while the other is called."""
+
+    name: str
+    link: RunnerLink
+    enclosure: Enclosure
+
+
+@dataclass(frozen=True)
+class Calm:
+    """What was measured while only the baseline had the shared memory, in milliseconds.
+
+    ``overhead_ms``: what lies between the runner's clock and the judge's, at the most. ``prelude_ms``: the judge's
+    own last steps on the device before a release; ``None`` where nothing outlives the stopping of processes.
+    """
+
+    overhead_ms: float
+    baseline_ms: float
+    prelude_ms: float | None
+
+
+@dataclass
+class _Inputs:
+    """What decides the inputs of one call; ``kept`` are the values themselves, where they are small enough."""
+
+    variant: Variant
+    seed: int
+    avoid_zero: bool
+    kept: list[torch.Tensor] | None = None
+
+
+class _NotRepeatable(Exception):
+    """The same seed did not make the same inputs."""
+
+
+@dataclass
+class Caller:
+    """Calls of one evaluation over its shared blocks.
+
+    ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which what a side
+    does wrong is put down to it.
+    """
+
+    device: Device
+    limits: Limits
+    candidate: Side
+    baseline: Side
+    blocks: Mapping[str, Block]
+    specs: tuple[TensorSpec, ...]
+    source: InputSource
+    verifier: Verifier
+    lean: bool
+    blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
+    calm: dict[CallMode, Calm] = field(default_factory=dict)
+    preludes: int = 0
+    disturbed: int = 0
+    _kept_bytes: float = _KEPT_BYTES
+
+    def calibrate(self, mode: CallMode) -> None:
+        """Learn what lies between the two clocks while only the baseline has the shared memory."""
+        # A baseline that compiles itself does so in its first call, and may record graphs in the second.
+        for _ in range(_FIRST_CALLS):
+            self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s + self.limits.build_s)
+        self._learn(mode)
+        if self._is_short(mode):
+            # From now on another call goes before each: calm is what it is like then.
+            self._learn(mode)
+
+    def _learn(self, mode: CallMode) -> None:
+        calls = [self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s)[0] for _ in range(_CALM_CALLS)]
+        self.calm[mode] = Calm(
+            overhead_ms=max(call.outer_ms - call.report.device_ms for call in calls),
+            baseline_ms=median_ms([call.report.device_ms for call in calls]),
+            prelude_ms=median_ms([call.prelude_ms for call in calls]) if self.device.outlives_processes else None,
+        )
+
+    def _is_short(self, mode: CallMode) -> bool:
+        return mode in self.calm and self.calm[mode].baseline_ms < _SHORT_MS
+
+    def call(
+        self, side: Side, mode: CallMode, variant: Variant, timeout_s: float, *, cold: bool = True
+    ) -> tuple[TimedCall, Commitment]:
+        """One call of either side, and what the judge keeps of it.
+
+        A short call has another one, on other inputs, right before it, so that a process that has just been woken has
+        its code in the processor's caches. Not ``cold``: that is so for every call, and the device's caches are not
+        flushed, so that weights and inputs may be in them.
+
+        Raises ``Violation``, ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``.
+        """
+        try:
+            return self._call_once(side, mode, variant, timeout_s, cold=cold)
+        except _NotRepeatable:
+            # get_inputs has another source of randomness than torch: from now on its inputs are kept.
+            self._kept_bytes = math.inf
+            return self._call_once(side, mode, variant, timeout_s, cold=cold)
+
+    def command(self, side: Side, message: dict[str, Any]) -> None:
+        """Have something done between two calls."""
+        with self.blamed(side), self._awake(side):
+            side.link.command(message, _COMMAND_S)
+
+    def _call_once(
+        self, side: Side, mode: CallMode, variant: Variant, timeout_s: float, *, cold: bool
+    ) -> tuple[TimedCall, Commitment]:
+        """One call of either side, and fingerprints of what it was given and of what it delivered.
+
+        Everything here is the same for both sides, needed or not. Leaving the fingerprints out for the
+        baseline alone made it 8 % slower on an H200: what a device did last decides how the next call finds it.
+        The side's processes run from shortly before the release until what they deliver is there; otherwise they
+        are stopped.
+        """
+        self._take_memory(side, self.baseline if side is self.candidate else self.candidate)
+        delivered = ["outputs"]
+        if mode is CallMode.BACKWARD:
+            delivered += ["input_gradients", "weight_gradients"]
+        commitment = self.verifier.prepare(["inputs", *delivered])
+        inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
+        given = self._make_inputs(inputs)
+        warming = None
+        if self._is_short(mode) or not cold:
+            warming = self._make_inputs(replace(inputs, seed=secrets.randbits(63)))
+        if self.blocks["inputs"].layout.size_bytes <= self._kept_bytes:
+            inputs.kept = given
+        self.verifier.commit(commitment, "inputs", given)
+        if mode is CallMode.BACKWARD:
+            upstream = self.blocks["upstream"].tensors
+            for tensor in upstream:
+                fill_random(tensor)
+            self.verifier.commit(commitment, "upstream", upstream)
+        for name in delivered:
+            # A pattern that nobody can guess: what a candidate does not write is never right by chance.
+            self._poison(name)
+        prelude_ms = self._await_calm(mode)
+
+        def show() -> None:
+            self._write_inputs(given)
+            if cold:
+                self.device.flush_cache()
+            self.device.synchronize()
+
+        def take_back() -> None:
+            # What is not computed by now never can be: the inputs are gone.
+            self.verifier.pick(commitment, ["inputs"])
+            self._poison("inputs")
+            self.device.synchronize()
+
+        def settle() -> None:
+            self.verifier.pick(commitment, delivered)
+            self.device.synchronize()
+
+        try:
+            if warming is not None:
+                self._write_inputs(warming)
+                self.device.synchronize()
+                self._wake(side)
+                side.link.call(mode, timeout_s)
+                if not self.device.outlives_processes:
+                    side.enclosure.freeze()
+                warming.clear()
+            if self.device.outlives_processes:
+                # Waking takes a millisecond, so it comes first; the inputs come within the clock. On a device that
+                # works for one process at a time, nothing can be gained by beginning while they are written.
+                self._wake(side)
+                side.link.call(CallMode.AWAKE, self.limits.call_s)
+                call = side.link.call(mode, timeout_s, before=show, settle=take_back)
+            else:
+                # Other processors could begin while the inputs are written, so that comes before anybody is woken.
+                show()
+                call = side.link.call(mode, timeout_s, wake=lambda: self._wake(side), settle=take_back)
+            if inputs.kept is None:
+                given.clear()
+            delivery = side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
+        finally:
+            side.enclosure.freeze()
+        self._restore_inputs(commitment, inputs)
+        for name in delivered:
+            self.verifier.commit(commitment, name, self.blocks[name].tensors)
+        self.device.synchronize()
+        report = replace(call.report, peak_bytes=delivery.report.peak_bytes, present=delivery.report.present)
+        return replace(call, report=report, delivery_ms=delivery.outer_ms, prelude_ms=prelude_ms), commitment
+
+    def _write_inputs(self, values: list[torch.Tensor]) -> None:
+        for target, tensor in zip(self.blocks["inputs"].tensors, values, strict=True):
+            target.copy_(tensor)
+
+    def _poison(self, name: str) -> None:
+        self.blocks[name].memory.view(torch.int64).fill_(secrets.randbits(63))
+
+    def _await_calm(self, mode: CallMode) -> float:
+        """With every process stopped, write to all that the runners share and work for a moment.
+
+        Returns how long that took, in milliseconds. It is the same in each call, so work that the candidate
+        has left on the device, or set up to begin when something is written, shows as a delay.
+        """
+        if not self.device.outlives_processes:
+            return 0.0
+        calm_ms = self.calm[mode].prelude_ms if mode in self.calm else None
+        while True:
+            for _ in range(1 + secrets.randbelow(_MOST_DECOYS)):
+                self.device.synchronize()
+                begin = time.perf_counter()
+                self._poison("inputs")
+                self.device.flush_cache()
+                self.device.probe()
+                prelude_ms = 1000 * (time.perf_counter() - begin)
+                disturbed = calm_ms is not None and prelude_ms > _DISTURBED_SHARE * calm_ms + _DISTURBED_MS
+                self.preludes += 1
+                self.disturbed += disturbed
+            if not disturbed:
+                return prelude_ms
+            if self.disturbed > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes:
+                raise Violation(
+                    f"the device was busy while every process was stopped: {self.disturbed} of {self.preludes} times "
+                    f"the judge's own steps took longer than before the candidate was constructed, at last "
+                    f"{prelude_ms:.3f} instead of {calm_ms:.3f} ms"
+                )
+
+    def _restore_inputs(self, commitment: Commitment, inputs: _Inputs) -> None:
+        """Write what the runner was given once more, for the comparison."""
+        if inputs.kept is not None:
+            self._write_inputs(inputs.kept)
+            return
+        again = self._make_inputs(inputs)
+        self._write_inputs(again)
+        made = Commitment()
+        self.verifier.commit(made, "inputs", again)
+        if any(commitment.fingerprints[place] != value for place, value in made.fingerprints.items()):
+            raise _NotRepeatable
+
+    def _make_inputs(self, inputs: _Inputs) -> list[torch.Tensor]:
+        return self.source.make(self.specs, inputs.variant, inputs.seed, avoid_zero=inputs.avoid_zero)
+
+    def _take_memory(self, side: Side, other: Side) -> None:
+        """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
+        if self.lean:
+            for each, operation in ((other, "release_memory"), (side, "reserve_memory")):
+                if each.link.constructed:  # else it has nothing to give back yet
+                    self.command(each, {"op": operation})
+
+    @contextlib.contextmanager
+    def _awake(self, side: Side) -> Iterator[None]:
+        """Let the processes of ``side`` run, and stop them again at the end."""
+        self._wake(side)
+        try:
+            yield
+        finally:
+            # Stopped, it cannot slow down what it is compared with, nor write late.
+            side.enclosure.freeze()
+
+    def _wake(self, side: Side) -> None:
+        side.enclosure.thaw()
+        if side.enclosure.ran_while_stopped_s > _RAN_S:
+            blame = Violation if side is self.candidate else InfrastructureFault
+            raise blame(
+                f"{side.name}'s processes used {side.enclosure.ran_while_stopped_s:.2f} s of processor time while "
+                "they were stopped: they wake each other"
+            )

@@ -1,0 +1,387 @@
+"""Timing: paired samples of candidate and baseline, and the rules by which they become figures.
+
+Samples are taken in turn (A B B A ...) until the interval of the speedup is narrow enough or a cap is reached.
+Raw samples are kept; everything else is derived from them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from evaluator.config import SamplingPlan
+from evaluator.errors import InfrastructureFault
+from evaluator.evaluation import Interval, Latency, SampleSeries
+from evaluator.judge.calls import Caller
+from evaluator.judge.link import TimedCall
+from evaluator.judge.telemetry import Telemetry
+from evaluator.judge.verify import ClocksDisagree, Violation
+from evaluator.protocol import CallMode
+from evaluator.statistics import (
+    half_width,
+    median_error,
+    median_ms,
+    separation,
+    speedup,
+    speedup_interval,
+    spread,
+    trend,
+)
+
+__all__ = ["INFERENCE", "INFERENCE_WARM", "TRAINING", "Measured", "Sampler", "Track"]
+
+_CHECK_GROWTH: Final = 1.3
+_SLOWER_BASELINE: Final = 1.25
+_SLACK_MS: Final = 1.0
+_SLACK_SHARE: Final = 0.1
+_CALM_SLACK_MS: Final = 0.1
+_CALM_SLACK_SHARE: Final = 0.02
+_NOISE_FACTOR: Final = 4.0
+_FLOOR_MS: Final = {"cpu": 0.1, "cuda": 0.02}
+_MOST_LEFT_OUT: Final = {"cpu": 0.25, "cuda": 1.0}
+"""Of what a runner says that a call takes; on a CPU, where others make the doubt large, it matters more often."""
+_WARM_UP_PAIRS: Final = 8
+_SETTLED: Final = 0.2
+_LAUNCH_BOUND_MS: Final = 0.05
+_TWO_MODES: Final = 6.0
+_TWO_MODES_SHARE: Final = 0.02
+_DRIFTS_Z: Final = 3.3
+_DRIFTS_SHARE: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Track:
+    """What is timed. ``cold``: with nothing of the inputs or weights in the caches."""
+
+    name: str
+    mode: CallMode
+    cold: bool = True
+
+    @property
+    def title(self) -> str:
+        return self.name.replace("_", ", ")
+
+
+INFERENCE: Final = Track("inference", CallMode.FORWARD)
+INFERENCE_WARM: Final = Track("inference_warm", CallMode.FORWARD, cold=False)
+TRAINING: Final = Track("training", CallMode.BACKWARD)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The figures of one track. ``put_back``: time was added that the candidate's process had left out."""
+
+    put_back: bool
+    speedup: float
+    interval: Interval
+    latency: Latency
+    samples: SampleSeries
+    notes: tuple[str, ...]
+    details: dict[str, Any]
+
+
+@dataclass
+class Sampler:
+    """Samples tracks of one evaluation.
+
+    ``pair`` makes one call of each side, verified, the candidate first where the number is even; ``floor_ms`` is
+    the least time that moving the bytes of a call takes; ``report`` says how far it is.
+    """
+
+    caller: Caller
+    plan: SamplingPlan
+    pair: Callable[[Track, int], tuple[TimedCall, TimedCall]]
+    floor_ms: Callable[[Track], float]
+    report: Callable[[str, float], None]
+
+    def measure(self, track: Track) -> Measured:
+        """Sample ``track``; once more where the clocks disagree, or something had to be put back: a busy machine can
+        do that, too.
+
+        Raises ``Violation`` where a rule of measurement was broken, and ``InfrastructureFault`` where the
+        baseline is not what it was.
+        """
+        try:
+            measured = self._measure(track)
+        except ClocksDisagree:
+            return self._measure(track)
+        return self._measure(track) if measured.put_back else measured
+
+    def _measure(self, track: Track) -> Measured:
+        plan = self.plan
+        candidate: list[TimedCall] = []
+        baseline: list[TimedCall] = []
+        begin = time.monotonic()
+        self._warm_up(track)
+        telemetry = Telemetry(self.caller.device.sensors)
+        most = plan.max_samples if track.cold else plan.warm_samples
+        look_at = plan.min_samples
+        while len(candidate) < most:
+            telemetry.sample()
+            ours, theirs = self.pair(track, len(candidate))
+            candidate.append(ours)
+            baseline.append(theirs)
+            count = len(candidate)
+            if time.monotonic() - begin > plan.budget_s and count >= plan.least_samples:
+                break
+            if count >= look_at:
+                look_at = max(count + 1, round(_CHECK_GROWTH * count))
+                value = speedup(_device(baseline), _device(candidate))
+                share = half_width(speedup_interval(_device(baseline), _device(candidate)), value)
+                self.report(f"{track.name}: {value:.3f}x ± {100 * share:.1f} %", count / most)
+                if share <= plan.half_width:
+                    break
+        telemetry.sample()
+        telemetry.finish()
+        measured = self._conclude(track, candidate, baseline)
+        moved = [f"{track.title}: {note}" for note in telemetry.notes()]
+        return replace(
+            measured,
+            notes=(*measured.notes, *moved),
+            details=measured.details | {"telemetry": telemetry.summary()},
+        )
+
+    def _warm_up(self, track: Track) -> None:
+        """Pairs that are not counted, until both sides take about as long as in the pair before: allocators,
+        autotuners and clocks settle."""
+        before: list[float] | None = None
+        for number in range(_WARM_UP_PAIRS):
+            now = [call.report.device_ms for call in self.pair(track, number)]
+            if before is not None and all(
+                abs(new - old) <= _SETTLED * old for new, old in zip(now, before, strict=True)
+            ):
+                return
+            before = now
+
+    def _conclude(self, track: Track, candidate: list[TimedCall], baseline: list[TimedCall]) -> Measured:
+        """Check the samples against the rules, and sum them up."""
+        split = track.mode is CallMode.BACKWARD
+        series = SampleSeries(
+            candidate_device_ms=tuple(_device(candidate)),
+            baseline_device_ms=tuple(_device(baseline)),
+            candidate_outer_ms=tuple(_outer(candidate)),
+            baseline_outer_ms=tuple(_outer(baseline)),
+            order=tuple("baseline first" if number % 2 else "candidate first" for number in range(len(candidate))),
+            candidate_forward_ms=tuple(call.report.forward_ms for call in candidate) if split else (),
+            baseline_forward_ms=tuple(call.report.forward_ms for call in baseline) if split else (),
+        )
+        details: dict[str, Any] = {}
+        most_overhead_ms = self._most_overhead_ms(track, series)
+        self._check_clocks(series, most_overhead_ms, details)
+        self._check_floor(track, series, details)
+        self._check_baseline(track, series, candidate, baseline, details)
+        believed = _credited(series, most_overhead_ms, self._most_left_out_ms(series))
+        put_off = self._put_off_ms(candidate, baseline, details)
+        credited = [sample + more for sample, more in zip(believed, put_off, strict=True)]
+        value = speedup(series.baseline_device_ms, credited)
+        interval = speedup_interval(series.baseline_device_ms, credited)
+        latency = Latency(
+            median_ms(credited),
+            median_ms(series.baseline_device_ms),
+            median_ms(series.candidate_outer_ms),
+            median_ms(series.baseline_outer_ms),
+        )
+        details |= _distributions(series, credited)
+        notes = self._notes(track, series, credited, half_width(interval, value))
+        put_back = list(series.candidate_device_ms) != credited
+        return Measured(put_back, value, interval, latency, series, tuple(notes), details)
+
+    def _notes(self, track: Track, series: SampleSeries, credited: Sequence[float], share: float) -> list[str]:
+        """What whoever reads the figures should know."""
+        name = track.title
+        notes = []
+        if share > self.plan.half_width and track.cold:
+            notes.append(
+                f"{name}: the interval is ± {100 * share:.1f} %, wider than the ± {100 * self.plan.half_width:g} % "
+                f"aimed at, after {len(credited)} pairs of samples"
+            )
+        if median_ms(credited) < _LAUNCH_BOUND_MS:
+            notes.append(f"{name}: below {1000 * _LAUNCH_BOUND_MS:.0f} µs, launch overhead dominates")
+        added = median_ms(credited) - median_ms(series.candidate_device_ms)
+        if added > self.plan.half_width * median_ms(credited):
+            notes.append(
+                f"{name}: {added:.4g} ms were added to what the candidate's process measured, because the judge's "
+                "clock, or copying the outputs, took so much longer than for the baseline"
+            )
+        for side, samples in (("candidate", credited), ("baseline", series.baseline_device_ms)):
+            quartiles = spread(samples)
+            wide = quartiles.q3_ms - quartiles.q1_ms > _TWO_MODES_SHARE * quartiles.median_ms
+            if wide and separation(samples) > _TWO_MODES:
+                notes.append(
+                    f"{name}: the {side}'s latencies have two modes, around {quartiles.q1_ms:.4g} and "
+                    f"{quartiles.q3_ms:.4g} ms: one number says little about them"
+                )
+        if len(credited) >= self.plan.min_samples:
+            ratios = [theirs / ours for theirs, ours in zip(series.baseline_device_ms, credited, strict=True)]
+            moved = trend(ratios)
+            if abs(moved.change) > _DRIFTS_SHARE and abs(moved.z) > _DRIFTS_Z:
+                notes.append(f"{name}: the speedup drifted by {100 * moved.change:+.1f} % while it was sampled")
+        return notes
+
+    @property
+    def _least_ms(self) -> float:
+        """Below this, clocks and events themselves are what is measured."""
+        return _FLOOR_MS[self.caller.device.torch_device.type]
+
+    def _most_left_out_ms(self, series: SampleSeries) -> float:
+        share = _MOST_LEFT_OUT[self.caller.device.torch_device.type]
+        return max(share * median_ms(series.candidate_device_ms), self._least_ms)
+
+    def _check_baseline(
+        self,
+        track: Track,
+        series: SampleSeries,
+        candidate: list[TimedCall],
+        baseline: list[TimedCall],
+        details: dict[str, Any],
+    ) -> None:
+        """The baseline must take about as long as it did before the candidate had the shared memory.
+
+        Raises ``InfrastructureFault``: the cause may as well be the machine.
+        """
+        calm = self.caller.calm[track.mode]
+        now_ms = median_ms(series.baseline_device_ms)
+        details["calm"] = {
+            "prelude_ms": median_ms([call.prelude_ms for call in (*candidate, *baseline)]),
+            "prelude_before_ms": calm.prelude_ms,
+            "baseline_before_ms": calm.baseline_ms,
+            "disturbed": self.caller.disturbed,
+            "preludes": self.caller.preludes,
+        }
+        if not self.caller.device.outlives_processes:
+            return
+        doubt_ms = _NOISE_FACTOR * median_error(series.baseline_device_ms) + _calm_slack_ms(series)
+        if now_ms > _SLOWER_BASELINE * calm.baseline_ms + doubt_ms:
+            raise InfrastructureFault(
+                f"the baseline takes {now_ms:.3f} ms, and took {calm.baseline_ms:.3f} ms before the candidate was "
+                "constructed"
+            )
+
+    def _put_off_ms(
+        self, candidate: list[TimedCall], baseline: list[TimedCall], details: dict[str, Any]
+    ) -> list[float]:
+        """For each call, how much longer copying the outputs took than for the baseline: work put off until then.
+
+        Call by call, and with the baseline's noise alone: what a candidate adds to its own must not hide anything.
+        """
+        theirs = [call.delivery_ms for call in baseline]
+        allowed_ms = median_ms(theirs) + _NOISE_FACTOR * median_error(theirs) + self._least_ms
+        details["delivery_ms"] = {
+            "candidate": median_ms([call.delivery_ms for call in candidate]),
+            "baseline": median_ms(theirs),
+            "allowed": allowed_ms,
+        }
+        return [call.delivery_ms - median_ms(theirs) if call.delivery_ms > allowed_ms else 0.0 for call in candidate]
+
+    def _most_overhead_ms(self, track: Track, series: SampleSeries) -> float:
+        """What may lie between the two clocks for the baseline, at the most.
+
+        Not more than before the candidate had the shared memory, give or take the slack: a candidate that
+        could prolong what happens around the baseline's calls could hide as much of its own.
+        """
+        if not self.caller.device.outlives_processes:
+            return math.inf  # nothing works on a CPU while its process is stopped
+        return self.caller.calm[track.mode].overhead_ms + _calm_slack_ms(series)
+
+    def _check_clocks(self, series: SampleSeries, most_overhead_ms: float, details: dict[str, Any]) -> None:
+        """The runner's clock against the judge's: what lies between them must be what it is for the baseline.
+
+        The comparison allows for a stated slack and for the noise of both medians, so that a busy machine
+        fails nobody; what a runner hides below that it gains nothing from (see ``_credited``). Raises
+        ``ClocksDisagree``, or ``InfrastructureFault`` where it is the same for the baseline, but was not at first.
+        """
+        ours = _differences(series.candidate_outer_ms, series.candidate_device_ms)
+        theirs = _differences(series.baseline_outer_ms, series.baseline_device_ms)
+        longest = max(median_ms(series.baseline_outer_ms), median_ms(series.candidate_device_ms))
+        slack = _SLACK_MS + _SLACK_SHARE * longest
+        noise = _NOISE_FACTOR * (median_error(ours) + median_error(theirs))
+        overhead_ms = median_ms(theirs)
+        details["clock_overhead_ms"] = {
+            "candidate": median_ms(ours),
+            "baseline": overhead_ms,
+            "baseline_at_most": most_overhead_ms if math.isfinite(most_overhead_ms) else None,
+            "slack": slack,
+            "noise": noise,
+        }
+        excess = median_ms(ours) - slack - noise
+        if excess > overhead_ms:
+            raise ClocksDisagree(
+                f"inner and outer clock disagree: {median_ms(ours):.3f} ms of each call lie outside of what the runner "
+                f"measured, {overhead_ms:.3f} ms for the baseline, and {slack + noise:.3f} ms more are allowed"
+            )
+        if excess > most_overhead_ms:
+            raise InfrastructureFault(
+                f"{median_ms(ours):.3f} ms of each of the candidate's calls and {overhead_ms:.3f} ms of the baseline's "
+                f"lie outside of what the runners measured, at most {most_overhead_ms:.3f} ms for the baseline before"
+            )
+
+    def _check_floor(self, track: Track, series: SampleSeries, details: dict[str, Any]) -> None:
+        """No sample may be below what moving the bytes takes."""
+        floor_ms = details["floor_ms"] = self.floor_ms(track)
+        fastest = min(series.candidate_device_ms)
+        if fastest < floor_ms:
+            raise Violation(
+                f"a call in {fastest:.4f} ms is faster than this device can move the bytes of its inputs and outputs, "
+                f"which takes {floor_ms:.4f} ms at the least"
+            )
+
+
+def _calm_slack_ms(series: SampleSeries) -> float:
+    return _CALM_SLACK_MS + _CALM_SLACK_SHARE * median_ms(series.baseline_outer_ms)
+
+
+def _distributions(series: SampleSeries, credited: Sequence[float]) -> dict[str, Any]:
+    """Quartiles and extremes of both sides' device times, and of what they consist of on the training track."""
+    parts: dict[str, Sequence[float]] = {"candidate_ms": credited, "baseline_ms": series.baseline_device_ms}
+    for side, total, forward in (
+        ("candidate", series.candidate_device_ms, series.candidate_forward_ms),
+        ("baseline", series.baseline_device_ms, series.baseline_forward_ms),
+    ):
+        if forward:
+            parts[f"{side}_forward_ms"] = forward
+            parts[f"{side}_backward_ms"] = _differences(total, forward)
+    ratios = [theirs / ours for theirs, ours in zip(series.baseline_device_ms, credited, strict=True)]
+    return {
+        "pairs": len(credited),
+        **{name: asdict(spread(samples)) for name, samples in parts.items()},
+        "separation": {name: separation(parts[name]) for name in ("candidate_ms", "baseline_ms")},
+        "drift": asdict(trend(ratios)) if len(ratios) > 1 else None,
+    }
+
+
+def _device(calls: Sequence[TimedCall]) -> list[float]:
+    return [call.report.device_ms for call in calls]
+
+
+def _outer(calls: Sequence[TimedCall]) -> list[float]:
+    return [call.outer_ms for call in calls]
+
+
+def _differences(outer: Sequence[float], inner: Sequence[float]) -> list[float]:
+    return [a - b for a, b in zip(outer, inner, strict=True)]
+
+
+def _credited(series: SampleSeries, most_overhead_ms: float, most_left_out_ms: float) -> list[float]:
+    """The candidate's device times, moved up where the judge's clock says that something is left out of them.
+
+    What lies between both clocks should be what it is for the baseline, or ``most_overhead_ms`` if that is less. Where
+    its median is above that by more than four standard errors, or than ``most_left_out_ms``, the whole difference is
+    put back, and those standard errors with it: doubt is at the cost of who left it. They are both sides' errors; the
+    candidate's count no more than twice the baseline's, since it could make its own as large as it likes. An honest
+    series is left as it is, so it stays as steady as the device's clock.
+    """
+    overheads = _differences(series.baseline_outer_ms, series.baseline_device_ms)
+    ours = _differences(series.candidate_outer_ms, series.candidate_device_ms)
+    missing = median_ms(ours) - min(most_overhead_ms, median_ms(overheads))
+    error = median_error(overheads)
+    doubt = _NOISE_FACTOR * math.hypot(error, min(median_error(ours), 2 * error))
+    if missing <= min(doubt, most_left_out_ms):
+        return list(series.candidate_device_ms)
+    # Call by call where one has left out more than the others.
+    return [
+        sample + max(missing, overhead - median_ms(overheads)) + doubt
+        for sample, overhead in zip(series.candidate_device_ms, ours, strict=True)
+    ]

@@ -1,0 +1,101 @@
+"""What an engine's processes get of this machine: variables, and what the confined may see and use. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from evaluator.config import Limits
+from evaluator.devices import cuda_nodes, cuda_uuid, machine_memory_bytes, nvcc_path, processor_shares
+from evaluator.sandbox.confinement import Confinement
+from evaluator.sandbox.filesystem import Root, visible_paths
+
+__all__ = ["Surroundings"]
+
+_PASSED_ON: Final = ("PATH", "CUDA_HOME", "CXX", "CC", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
+_PACKAGES: Final = ("api", "client", "evaluator", "storage", "worker")
+_LEAST_MEMORY_BYTES: Final = 4 * 2**30
+_BUILD_DISK_BYTES: Final = 4 * 2**30
+
+
+class Surroundings:
+    """The machine as an engine for ``device`` finds it when it starts.
+
+    ``scratch_dir`` is the engine's own folder, and home of its processes. Neither it nor ``cache_dir`` nor this
+    project can be seen by anything confined.
+    """
+
+    def __init__(self, device: str | None, *, cache_dir: Path, scratch_dir: Path) -> None:
+        self.scratch_dir = scratch_dir
+        self.environment = _environment(device, scratch_dir)
+        """Variables of our own processes: enough to find Python, compilers and one device, and no secret."""
+        shares = None if device is None else processor_shares(device)
+        self.judge_processors = None if shares is None else shares.judge
+        self.other_processors = None if shares is None else shares.others
+        """Where all processes but the judge may run; ``None``: everywhere."""
+        self._devices = cuda_nodes(device) if device is not None and device.startswith("cuda") else ()
+        self._visible = visible_paths(_tool_folders())
+        own = Path(__file__).parent.parent
+        self._hidden = tuple(str(path) for path in (*(own / name for name in _PACKAGES), cache_dir, scratch_dir))
+        self._memory_bytes = max(_LEAST_MEMORY_BYTES, machine_memory_bytes() // 2)
+
+    def runner_confinement(self, limits: Limits, *, with_device: bool = True) -> Confinement:
+        """What a runner may see and use."""
+        return Confinement(
+            Root(self._visible, self._devices if with_device else (), self._hidden, limits.disk_bytes),
+            memory_bytes=limits.memory_bytes or self._memory_bytes,
+            processes=limits.processes,
+            file_bytes=limits.disk_bytes,
+        )
+
+    def compiler_confinement(self) -> Confinement:
+        """What a compiler may see and use: no device, and more room for files."""
+        limits = Limits(disk_bytes=_BUILD_DISK_BYTES)
+        return self.runner_confinement(limits, with_device=False)
+
+    def runner_environment(self, *, with_device: bool = True) -> dict[str, str]:
+        """Variables of a runner, but for those that lead into its own folder."""
+        own = self.environment
+        environment = {
+            "PATH": own["PATH"],
+            "LANG": "C.UTF-8",
+            "CUDA_VISIBLE_DEVICES": own.get("CUDA_VISIBLE_DEVICES", "") if with_device else "",
+        }
+        return environment | {name: own[name] for name in ("CUDA_HOME", "LD_LIBRARY_PATH") if name in own}
+
+
+def _environment(device: str | None, home: Path) -> dict[str, str]:
+    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    # The packages of this project are found as they were found here, installed or not.
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    # Judge and runners share the processors: a thread that spins for work takes time from what is measured.
+    environment |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+    # What malloc gives back to the kernel costs a page fault for each 4 KiB when it is asked for again, and whether it
+    # does differs from process to process: up to eight times the latency of a ReLU that is done in the caches.
+    environment |= {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+    # NumPy's BLAS would start a thread per core on import, in a process that is to be forked.
+    environment["OPENBLAS_NUM_THREADS"] = "1"
+    environment["HOME"] = str(home)
+    # Importing torch.utils.cpp_extension asks whether CUDA is available. Asked of the runtime, that alone
+    # would make CUDA unusable in every process forked afterwards; NVML answers without touching it.
+    environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    if device is not None and device.startswith("cuda"):
+        # By its name and not by a number: a runner is given this device's node alone, and counts from there.
+        environment["CUDA_VISIBLE_DEVICES"] = cuda_uuid(device)
+    elif device == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    return environment
+
+
+def _tool_folders() -> list[str]:
+    """Folders outside of the usual ones that compilers and CUDA's libraries may be in."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    return [
+        *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
+        *([os.environ["CUDA_HOME"]] if "CUDA_HOME" in os.environ else []),
+        *(str(Path(tool).parent.parent) for tool in (nvcc_path(), compiler) if tool is not None),
+    ]

@@ -1,0 +1,12 @@
+"""Vetting: what a problem lets through that it should not, found by having trivial candidates judged. Torch-free.
+
+``labels`` and ``record`` are what a problem carries about itself; ``candidates`` is what it is tried with, and
+``vet`` tries it.
+"""
+
+from __future__ import annotations
+
+from evaluator.vetting.labels import MEANING, REFUSALS, Label
+from evaluator.vetting.record import Check, Inputs, Vetting
+
+__all__ = ["MEANING", "REFUSALS", "Check", "Inputs", "Label", "Vetting"]

@@ -1,0 +1,353 @@
+"""The candidates that a problem is tried with: ordinary sources, judged like anybody's.
+
+All of them inherit from the problem's own ``Model``, so that they construct as it does, with its weights. Trivial
+candidates return what takes no work (or less precision); a judge that lets one pass cannot tell work from none.
+Probes do all the work and look at the reference besides: what they find they raise as ``Finding``, which comes back
+as the message of a ``runtime_error``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from evaluator.problem import Problem
+from evaluator.vetting.labels import Label
+
+__all__ = [
+    "BACKWARD_PROBE",
+    "HALVES",
+    "ITSELF",
+    "PROBES",
+    "TF32",
+    "TRIVIAL",
+    "ZERO_GRADIENTS",
+    "Finding",
+    "Trivial",
+    "find",
+    "source_of",
+]
+
+_COMMON: Final = '''\
+import random
+
+import torch
+
+from model import Model, get_init_inputs, get_inputs
+
+ATOL, RTOL = {atol!r}, {rtol!r}
+WITH_GRADIENTS = {with_gradients!r}
+
+
+class Finding(Exception):
+    """What is wrong with the reference."""
+
+
+class Held(torch.autograd.Function):
+    """A value as it is, with gradients of zero for all that comes after it."""
+
+    @staticmethod
+    def forward(ctx, value, *others):
+        ctx.save_for_backward(*others)
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, _gradient):
+        return None, *(torch.zeros_like(other) for other in ctx.saved_tensors)
+
+
+def is_float(value):
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def copied(inputs):
+    return [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
+
+
+def outputs_of(result):
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def each(result, change):
+    """``change`` of every output, in the form in which they came."""
+    changed = [change(output) for output in outputs_of(result)]
+    return tuple(changed) if isinstance(result, (tuple, list)) else changed[0]
+
+
+def held(model, inputs, result):
+    """Every floating-point output with gradients of zero."""
+    leaves = [tensor for tensor in (*inputs, *model.parameters()) if is_float(tensor) and tensor.requires_grad]
+    return each(result, lambda output: Held.apply(output, *leaves) if is_float(output) and leaves else output)
+
+
+def alone(model, inputs, result):
+    """Without a graph, which passes where gradients are not required; else with gradients of zero."""
+    result = each(result, lambda output: output.detach())
+    return held(model, inputs, result) if WITH_GRADIENTS else result
+
+
+def with_its_graph(result):
+    return result if WITH_GRADIENTS else each(result, lambda output: output.detach())
+
+
+def other_inputs(inputs):
+    """What the problem draws another time."""
+    device = next((value.device for value in inputs if isinstance(value, torch.Tensor)), torch.device("cpu"))
+    with torch.device(device):
+        drawn = get_inputs()
+    return [
+        other.to(given.device, given.dtype) if isinstance(given, torch.Tensor) else other
+        for other, given in zip(drawn, inputs)
+    ]
+
+
+def differs(one, other):
+    """``None``, "bits", or how far apart two lists of tensors are in terms of the tolerance."""
+    worst = None
+    for a, b in zip(one, other):
+        if a is None or b is None or torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)):
+            if (a is None) != (b is None):
+                return "a gradient exists in one of them only"
+            continue
+        worst = worst or "bits"
+        a, b = a.double(), b.double()
+        scale = a.square().mean().sqrt()
+        right = (a - b).abs() <= ATOL * scale + RTOL * a.abs()
+        right |= a.isnan() & b.isnan() | (a == b)
+        if not bool(right.all()):
+            return f"by up to {{float((a - b).abs().max()):.3g}}, at a root mean square of {{float(scale):.3g}}"
+    return worst
+
+
+class ModelNew(Model):
+'''
+
+_FRESH: Final = """\
+    def fresh(self, inputs, dtype=None):
+        \"\"\"A model of the reference's own class with these weights, and nothing remembered.\"\"\"
+        like = next((value for value in inputs if is_float(value)), torch.empty(0))
+        torch.manual_seed(0)
+        model = Model(*get_init_inputs()).to(like.device, dtype or like.dtype)
+        model.load_state_dict(self.state_dict())
+        return model
+
+    def leaves(self, inputs):
+        return [value.detach().clone().requires_grad_() if is_float(value) else value for value in inputs]
+
+    def gradients(self, model, inputs):
+        \"\"\"Of every floating-point input and parameter, under an upstream gradient that is always the same.\"\"\"
+        with torch.enable_grad():
+            leaves = self.leaves(inputs)
+            model.zero_grad(set_to_none=True)
+            outputs = [output for output in outputs_of(model(*leaves)) if output.requires_grad]
+            upstream = torch.Generator().manual_seed(1)
+            drawn = [torch.randn(output.shape, generator=upstream, dtype=output.dtype) for output in outputs]
+            if outputs:
+                torch.autograd.backward(outputs, [value.to(output.device) for value, output in zip(drawn, outputs)])
+        return [leaf.grad for leaf in leaves if is_float(leaf)] + [weight.grad for weight in model.parameters()]
+
+"""
+
+_BODIES: Final = {
+    "itself": """\
+    pass
+""",
+    "zeros": """\
+    def forward(self, *inputs):
+        return alone(self, inputs, each(super().forward(*inputs), torch.zeros_like))
+""",
+    "constant": """\
+    def forward(self, *inputs):
+        with torch.no_grad():
+            result = super().forward(*other_inputs(inputs))
+        return alone(self, inputs, each(result, lambda output: torch.full_like(output, output.double().mean().item())))
+""",
+    "identity": """\
+    def forward(self, *inputs):
+        def first_like(output):
+            like = [value for value in inputs if isinstance(value, torch.Tensor) and value.shape == output.shape]
+            return like[0] if like else inputs[0]
+
+        return with_its_graph(each(super().forward(*inputs), first_like))
+""",
+    "other inputs": """\
+    def forward(self, *inputs):
+        with torch.no_grad():
+            result = super().forward(*other_inputs(inputs))
+        return alone(self, inputs, result)
+""",
+    "first row": """\
+    def forward(self, *inputs):
+        def repeated(output):
+            if output.dim() == 0 or output.shape[0] < 2:
+                raise ValueError("the output has no second row")
+            return output[:1].expand_as(output).contiguous()
+
+        return with_its_graph(each(super().forward(*inputs), repeated))
+""",
+    "tf32": """\
+    def forward(self, *inputs):
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
+        return with_its_graph(super().forward(*inputs))
+""",
+    "zero gradients": """\
+    def forward(self, *inputs):
+        with torch.no_grad():
+            result = super().forward(*inputs)
+        return held(self, inputs, result)
+""",
+    "float64": _FRESH
+    + """\
+    def forward(self, *inputs):
+        model = self.fresh(inputs, torch.float64)
+        exact = [value.double() if is_float(value) else value for value in inputs]
+        torch.set_default_dtype(torch.float64)
+        try:
+            with torch.no_grad():
+                model(*copied(exact))
+        except Exception as error:
+            raise Finding(f"reference_fails: in float64, {{type(error).__name__}}: {{error}}") from None
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return super().forward(*inputs)
+""",
+    "repeated": _FRESH
+    + """\
+    def forward(self, *inputs):
+        results = []
+        for _ in range(3):
+            model = self.fresh(inputs)
+            torch.seed()
+            with torch.no_grad():
+                results.append(outputs_of(model(*copied(inputs))))
+        for later in results[1:]:
+            found = differs(results[0], later)
+            if found is not None and found != "bits":
+                raise Finding(f"nondeterministic: two calls on the same input differ {{found}}")
+        if any(differs(results[0], later) for later in results[1:]):
+            raise Finding("rounding_varies: two calls on the same input differ in their last bits")
+        return super().forward(*inputs)
+""",
+    "repeated backward": _FRESH
+    + """\
+    def forward(self, *inputs):
+        results, begin = [], ""
+        try:
+            for _ in range(2):
+                model = self.fresh(inputs)
+                torch.seed()
+                results.append(self.gradients(model, inputs))
+            begin = "when a model is called again, "
+            self.gradients(model, inputs)
+        except Exception as error:
+            raise Finding(f"backward_fails: {{begin}}{{type(error).__name__}}: {{error}}") from None
+        found = differs(*results)
+        if found == "bits":
+            raise Finding("rounding_varies: gradients of two calls on the same input differ in their last bits")
+        if found is not None:
+            raise Finding(f"backward_nondeterministic: gradients of two calls on the same input differ {{found}}")
+        return super().forward(*inputs)
+""",
+    "state": _FRESH
+    + """\
+    def forward(self, *inputs):
+        model = self.fresh(inputs)
+        state = dict((*model.named_parameters(), *model.named_buffers()))
+        before = {{name: value.detach().clone() for name, value in state.items()}}
+        results = []
+        for _ in range(3):
+            torch.manual_seed(2)
+            random.seed(2)
+            with torch.no_grad():
+                results.append(outputs_of(model(*copied(inputs))))
+        for later in results[1:]:
+            found = differs(results[0], later)
+            if found is not None and found != "bits":
+                raise Finding(f"output_drifts: what later calls on the same input return differs {{found}}")
+        after = dict((*model.named_parameters(), *model.named_buffers()))
+        changed = [name for name, value in before.items() if differs([value], [after[name].detach()]) is not None]
+        if changed:
+            raise Finding(f"keeps_state: a call changes {{', '.join(changed)}}")
+        return super().forward(*inputs)
+""",
+}
+
+_HALF: Final = """\
+    def forward(self, *inputs):
+        low = torch.{precision}
+        weights = {{
+            f"model.{{name}}": value.to(low) if is_float(value) else value
+            for name, value in (*self.named_parameters(), *self.named_buffers())
+        }}
+        lowered = [value.to(low) if is_float(value) else value for value in inputs]
+        result = torch.func.functional_call(Reference(self), weights, tuple(lowered))
+        raised = next((value.dtype for value in inputs if is_float(value)), torch.float32)
+        return with_its_graph(each(result, lambda output: output.to(raised) if is_float(output) else output))
+
+
+class Reference(torch.nn.Module):
+    \"\"\"The forward pass of the reference, over the weights of ``model``.\"\"\"
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs):
+        return Model.forward(self.model, *inputs)
+"""
+
+_FOUND: Final = re.compile(r"(?:\w+\.)*Finding: ([a-z_]+): (.*)", re.DOTALL)
+_FRAME: Final = "\n  candidate.py, line "
+
+
+@dataclass(frozen=True)
+class Trivial:
+    """A trivial candidate, the label for passing with all inputs, and that for passing with the given ones alone."""
+
+    name: str
+    passes: Label
+    passes_on_given_inputs: Label
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a probe has found."""
+
+    label: Label
+    message: str
+
+
+ITSELF: Final = "itself"
+PROBES: Final = ("float64", "repeated", "state")
+BACKWARD_PROBE: Final = "repeated backward"
+
+TRIVIAL: Final = (
+    Trivial("zeros", Label.ZEROS_PASS, Label.ZEROS_PASS_ON_GIVEN_INPUTS),
+    Trivial("constant", Label.CONSTANT_PASSES, Label.CONSTANT_PASSES_ON_GIVEN_INPUTS),
+    Trivial("identity", Label.IDENTITY_PASSES, Label.IDENTITY_PASSES_ON_GIVEN_INPUTS),
+    Trivial("other inputs", Label.INPUT_INDEPENDENT, Label.INPUT_INDEPENDENT_ON_GIVEN_INPUTS),
+    Trivial("first row", Label.FIRST_ROW_REPEATED_PASSES, Label.FIRST_ROW_REPEATED_PASSES_ON_GIVEN_INPUTS),
+)
+HALVES: Final = ("float16", "bfloat16")
+TF32: Final = "tf32"
+ZERO_GRADIENTS: Final = "zero gradients"
+
+
+def source_of(name: str, problem: Problem) -> str:
+    """The source of the candidate called ``name``, for ``problem`` in its own precision."""
+    tolerance = problem.tolerance(problem.dtype)
+    body = _HALF.format(precision=name) if name in HALVES else None
+    if body is None:
+        body = _BODIES[name].format()
+    common = _COMMON.format(
+        atol=tolerance.atol, rtol=tolerance.rtol, with_gradients=problem.gradient_policy == "require"
+    )
+    return common + body
+
+
+def find(message: str) -> Finding | None:
+    """What a probe has found, from the message of its verdict; ``None`` where it found nothing."""
+    found = _FOUND.match(message)
+    return None if found is None else Finding(Label(found[1]), found[2].split(_FRAME)[0].strip())

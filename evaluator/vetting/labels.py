@@ -1,0 +1,86 @@
+"""What can be found about a problem, and which of it refuses a leaderboard."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+__all__ = ["MEANING", "REFUSALS", "Label"]
+
+
+class Label(StrEnum):
+    """One thing that was found; ``MEANING`` has a line on each.
+
+    ``*_on_given_inputs``: only as long as inputs are what ``get_inputs`` makes; the judge's own tell it apart.
+    """
+
+    REFERENCE_FAILS = "reference_fails"
+    BACKWARD_FAILS = "backward_fails"
+    REFERENCE_DOES_NOT_PASS = "reference_does_not_pass"
+    NONDETERMINISTIC = "nondeterministic"
+    BACKWARD_NONDETERMINISTIC = "backward_nondeterministic"
+    ROUNDING_VARIES = "rounding_varies"
+    OUTPUT_DRIFTS = "output_drifts"
+    KEEPS_STATE = "keeps_state"
+    ZEROS_PASS = "zeros_pass"
+    ZEROS_PASS_ON_GIVEN_INPUTS = "zeros_pass_on_given_inputs"
+    CONSTANT_PASSES = "constant_passes"
+    CONSTANT_PASSES_ON_GIVEN_INPUTS = "constant_passes_on_given_inputs"
+    IDENTITY_PASSES = "identity_passes"
+    IDENTITY_PASSES_ON_GIVEN_INPUTS = "identity_passes_on_given_inputs"
+    INPUT_INDEPENDENT = "input_independent"
+    INPUT_INDEPENDENT_ON_GIVEN_INPUTS = "input_independent_on_given_inputs"
+    FIRST_ROW_REPEATED_PASSES = "first_row_repeated_passes"
+    FIRST_ROW_REPEATED_PASSES_ON_GIVEN_INPUTS = "first_row_repeated_passes_on_given_inputs"
+    TF32_PASSES = "tf32_passes"
+    HALF_PASSES = "half_passes"
+    NO_GRADIENT = "no_gradient"
+    ZERO_GRADIENTS_PASS = "zero_gradients_pass"
+
+
+MEANING: Final = {
+    Label.REFERENCE_FAILS: "the reference cannot be run, or not in float64",
+    Label.BACKWARD_FAILS: "the reference runs, but not its backward pass, or not a second time",
+    Label.REFERENCE_DOES_NOT_PASS: "the reference, handed in as a candidate, does not pass",
+    Label.NONDETERMINISTIC: "two calls on the same input differ by more than the tolerance",
+    Label.BACKWARD_NONDETERMINISTIC: "gradients of two calls on the same input differ by more than the tolerance",
+    Label.ROUNDING_VARIES: "two calls on the same input differ in their last bits, within the tolerance",
+    Label.OUTPUT_DRIFTS: "what later calls on the same input return differs by more than the tolerance",
+    Label.KEEPS_STATE: "a call changes parameters or buffers; that is not compared",
+    Label.ZEROS_PASS: "zeros pass",
+    Label.ZEROS_PASS_ON_GIVEN_INPUTS: "zeros would pass if inputs were only those of get_inputs",
+    Label.CONSTANT_PASSES: "one number in every place passes",
+    Label.CONSTANT_PASSES_ON_GIVEN_INPUTS: "one number in every place would pass if inputs were only those of "
+    "get_inputs",
+    Label.IDENTITY_PASSES: "an input, returned as it is, passes",
+    Label.IDENTITY_PASSES_ON_GIVEN_INPUTS: "an input, returned as it is, would pass if inputs were only those of "
+    "get_inputs",
+    Label.INPUT_INDEPENDENT: "the output for other inputs passes: the given ones need not be read",
+    Label.INPUT_INDEPENDENT_ON_GIVEN_INPUTS: "the output for other inputs would pass if inputs were only those of "
+    "get_inputs",
+    Label.FIRST_ROW_REPEATED_PASSES: "the first row of the output, repeated, passes",
+    Label.FIRST_ROW_REPEATED_PASSES_ON_GIVEN_INPUTS: "the first row of the output, repeated, would pass if inputs were "
+    "only those of get_inputs",
+    Label.TF32_PASSES: "TF32 is within the tolerance",
+    Label.HALF_PASSES: "float16 or bfloat16 is within the tolerance of float32",
+    Label.NO_GRADIENT: "there is nothing to differentiate: no training track",
+    Label.ZERO_GRADIENTS_PASS: "the right gradients are zero: training says nothing beyond the forward pass",
+}
+"""A line on each label."""
+
+REFUSALS: Final = {
+    Label.REFERENCE_FAILS: "The reference itself fails, so nothing can be judged.",
+    Label.BACKWARD_FAILS: "The backward pass of the reference fails, and the problem asks for gradients.",
+    Label.REFERENCE_DOES_NOT_PASS: "The reference does not pass as a candidate, so no honest candidate can.",
+    Label.NONDETERMINISTIC: "The reference returns different outputs for the same input, so there is no right one.",
+    Label.BACKWARD_NONDETERMINISTIC: "The reference has different gradients for the same input, so there are no right "
+    "ones.",
+    Label.OUTPUT_DRIFTS: "The reference returns something else for the same input in later calls, so what is right "
+    "depends on how often it was called.",
+    Label.ZEROS_PASS: "A candidate that returns zeros passes, whatever the inputs.",
+    Label.CONSTANT_PASSES: "A candidate that returns one number in every place passes, whatever the inputs.",
+    Label.IDENTITY_PASSES: "A candidate that returns its input passes, whatever the inputs.",
+    Label.INPUT_INDEPENDENT: "A candidate that never reads its inputs passes: the output does not depend on them.",
+    Label.FIRST_ROW_REPEATED_PASSES: "A candidate that computes one row and repeats it passes, whatever the inputs.",
+}
+"""For those labels that refuse a leaderboard, the sentence that is shown instead of one."""

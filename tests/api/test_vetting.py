@@ -1,0 +1,102 @@
+"""What vetting means for lists of problems, leaderboards and pages."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from evaluator.problem import load_problem, save_vetting
+from evaluator.vetting import MEANING, REFUSALS, Label, Vetting
+from storage.settings import Settings
+from tests.api.conftest import PROBLEMS
+from tests.api.seeds import Seeds
+from tests.api.test_pages import page
+
+REASON = REFUSALS[Label.ZEROS_PASS]
+BOARD = "/api/v1/leaderboard"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Problems of the repository: ``relu`` is refused, and ``linear_relu_divide`` is not vetted."""
+    folder = Path(shutil.copytree(PROBLEMS, tmp_path / "problems"))
+    (folder / "linear_relu_divide" / "vetting.json").unlink()
+    refuse(folder / "relu")
+    return folder
+
+
+@pytest.fixture
+def api_settings(tmp_path: Path, folder: Path) -> Settings:
+    return Settings(data_dir=tmp_path / "data", problems_dir=folder, port=0)
+
+
+def refuse(problem: Path, **changes: str) -> Vetting:
+    """Have ``problem`` refused because zeros pass."""
+    known = load_problem(problem).vetting
+    assert known is not None
+    vetting = replace(known, labels=(Label.ZEROS_PASS, Label.HALF_PASSES), refusals=(REASON,), **changes)
+    save_vetting(problem, vetting)
+    return vetting
+
+
+def test_a_problem_says_what_was_found_and_whether_it_is_ranked(http: httpx.Client) -> None:
+    listed = {item["id"]: item for item in http.get("/api/v1/problems").json()["items"]}
+    for relu in (listed["relu"], http.get("/api/v1/problems/relu").json()):
+        assert relu["labels"] == ["zeros_pass", "half_passes"]
+        assert (relu["ranked"], relu["refusal"]) == (False, REASON)
+        assert relu["vetting"]["version"] == relu["version"]
+        assert relu["vetting"]["device"] == "cpu"
+        assert relu["vetting"]["stale"] is False
+    linear = listed["linear_relu_divide"]
+    assert [linear[name] for name in ("labels", "ranked", "refusal", "vetting")] == [None, True, None, None]
+
+
+def test_a_refused_problem_has_the_reason_instead_of_a_leaderboard(http: httpx.Client, seeds: Seeds) -> None:
+    seeds.passed("relu", label="zeros")
+    seeds.passed("linear_relu_divide")
+    refused = http.get(BOARD, params={"problem": "relu"}).json()
+    assert (refused["entries"], refused["next_cursor"], refused["refusal"]) == ([], None, REASON)
+    ranked = http.get(BOARD, params={"problem": "linear_relu_divide"}).json()
+    assert (len(ranked["entries"]), ranked["refusal"]) == (1, None)
+    table = http.get(BOARD, params={"problem": "relu"}, headers={"Accept": "text/csv"}).text
+    assert len(table.splitlines()) == 1
+
+
+def test_pages_say_why_a_problem_is_not_ranked(http: httpx.Client, seeds: Seeds) -> None:
+    seeds.passed("relu", label="only zeros")
+    for path in ("/", "/problems/relu"):
+        html = page(http, path)
+        assert "This problem is not ranked." in html
+        assert REASON in html
+    assert "only zeros" not in html
+    assert MEANING[Label.HALF_PASSES] in html
+    assert "Nobody is ranked here yet" not in html
+
+
+def test_a_page_says_that_a_problem_was_not_vetted(http: httpx.Client) -> None:
+    assert "Not vetted: nobody has tried" in page(http, "/problems/linear_relu_divide")
+
+
+def test_a_stale_vetting_neither_labels_nor_refuses(folder: Path, request: pytest.FixtureRequest) -> None:
+    refuse(folder / "relu", version="0123456789abcdef")
+    # Only now is the application started: it reads the problems.
+    http: httpx.Client = request.getfixturevalue("http")
+    seeds: Seeds = request.getfixturevalue("seeds")
+    relu = http.get("/api/v1/problems/relu").json()
+    assert relu["labels"] is None
+    assert (relu["ranked"], relu["vetting"]["stale"]) == (True, True)
+    seeds.passed("relu", label="counts")
+    html = page(http, "/problems/relu")
+    assert "counts" in html
+    assert "Not vetted since it was changed" in html
+
+
+def test_a_page_says_what_was_vetted_on_what(http: httpx.Client) -> None:
+    html = page(http, "/problems/relu")
+    assert "Trivial candidates were tried on it" in html
+    assert "device cpu, size smoke, float32" in html
+    assert "This was found:" in html

@@ -1,0 +1,169 @@
+"""``kerneljudge problems check``, and what the other commands say of what it found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from client import cli as commands
+from client import render
+from client.records import Board, ProblemRecord
+from evaluator.errors import InfrastructureFault
+from evaluator.problem import load_problem
+from evaluator.vetting import REFUSALS, Label, Vetting
+from tests.client.conftest import PROBLEMS, Cli
+
+REFERENCE = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        {forward}
+
+
+rows = 8
+
+
+def get_inputs():
+    return [torch.rand(rows, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+MANIFEST = 'title = "T"\ndescription = "D"\n[sizes.full]\nrows = 8\n[sizes.smoke]\nrows = 8\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two problems: one that cannot be differentiated, and one that fails."""
+    for name, forward in (("broken", "raise ValueError('not today')"), ("order", "return x.argsort(stable=True)")):
+        problem = tmp_path / "odd" / name
+        problem.mkdir(parents=True)
+        (problem / "reference.py").write_text(REFERENCE.format(forward=forward))
+        (problem / "problem.toml").write_text(MANIFEST)
+    return tmp_path / "odd"
+
+
+def found(*labels: Label) -> Vetting:
+    """What may have been found about ``relu``."""
+    known = load_problem(PROBLEMS / "relu").vetting
+    assert known is not None
+    return replace(known, labels=labels, refusals=tuple(REFUSALS[label] for label in labels if label in REFUSALS))
+
+
+def test_a_refused_problem_is_status_1_with_a_table_of_what_was_tried(cli: Cli, folder: Path) -> None:
+    result = cli("problems", "check", "--device", "cpu", "--write", "--problems-dir", folder)
+    assert result.exit_code == 1, result.stderr
+    for words in (
+        "order  (cpu, smoke, float32)", "wrong output", "no_gradient: there is nothing to differentiate", "  ranked",
+        "not ranked: The reference itself fails, so nothing can be judged. (", "not today",
+    ):  # fmt: skip
+        assert words in result.stdout, words
+    assert "broken: float64" in result.stderr
+    assert f"written: {folder / 'broken' / 'vetting.json'}" in result.stderr
+    assert load_problem(folder / "order").labels == (Label.NO_GRADIENT,)
+
+    listed = cli("problems", "list", "--problems-dir", folder).stdout
+    assert "not ranked: reference_fails" in listed
+    shown = cli("problems", "show", "broken", "--problems-dir", folder).stdout
+    assert "The reference itself fails" in shown
+    record = json.loads(cli("problems", "show", "order", "--problems-dir", folder, "--json").stdout)
+    assert (record["labels"], record["ranked"], record["refusal"]) == (["no_gradient"], True, None)
+
+
+def test_a_ranked_problem_is_status_0_and_json_is_one_object(cli: Cli, folder: Path) -> None:
+    result = cli("problems", "check", "order", "--device", "cpu", "--problems-dir", folder, "--json")
+    assert result.exit_code == 0, result.stderr
+    (item,) = json.loads(result.stdout)["items"]
+    assert (item["problem"], item["labels"], item["ranked"]) == ("order", ["no_gradient"], True)
+    assert Vetting.from_dict({name: value for name, value in item.items() if name != "ranked"}).checks
+    assert not (folder / "order" / "vetting.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["rleu"], "there are broken, order"),
+        (["order", "--size", "huge"], "it has full, smoke"),
+        (["order", "--device", "tpu"], "not 'tpu'"),
+    ],
+)
+def test_bad_usage_is_status_2(cli: Cli, folder: Path, argv: list[str], words: str) -> None:
+    result = cli("problems", "check", *argv, "--problems-dir", folder, "--json")
+    assert result.exit_code == 2
+    assert words in json.loads(result.stdout)["error"]
+
+
+def test_a_fault_of_ours_is_status_3(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_given: object) -> Iterator[Vetting]:
+        raise InfrastructureFault("the judge died")
+        yield
+
+    monkeypatch.setattr(commands.local, "vet", broken)
+    result = cli("problems", "check", "relu", "--device", "cpu", "--problems-dir", PROBLEMS, "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout) == {"error": "the judge died"}
+
+
+def test_what_cannot_be_written_is_bad_usage(cli: Cli, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    def found_and_blocked(*_given: object) -> Iterator[Vetting]:
+        (folder / "order" / "vetting.json").mkdir()
+        yield replace(found(), problem="order")
+
+    monkeypatch.setattr(commands.local, "vet", found_and_blocked)
+    result = cli("problems", "check", "order", "--device", "cpu", "--write", "--problems-dir", folder)
+    assert result.exit_code == 2
+    assert "cannot write to" in result.stderr
+
+
+def written(content: object, capsys: pytest.CaptureFixture[str]) -> str:
+    render.write(content)  # type: ignore[arg-type] - whatever render makes
+    return capsys.readouterr().out
+
+
+def test_a_leaderboard_says_why_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    board: Board = {
+        "problem": "relu", "problem_version": "1", "device": "cpu", "device_name": None, "track": "inference",
+        "size": "smoke", "precision": "float32", "refusal": "Zeros pass.", "entries": [], "next_cursor": None,
+    }  # fmt: skip
+    assert "not ranked. Zeros pass." in written(render.leaderboard(board), capsys)
+    del board["refusal"]  # type: ignore[misc] # as a service sends it that is older than vetting
+    assert "nobody is ranked yet" in written(render.leaderboard(board), capsys)
+
+
+@pytest.mark.parametrize(
+    ("vetting", "words"),
+    [
+        (None, "not vetted"),
+        (found(), "nothing found"),
+        (found(Label.HALF_PASSES), "half_passes"),
+        (found(Label.ZEROS_PASS), "not ranked: zeros_pass"),
+        (replace(found(Label.ZEROS_PASS), version="other"), "not vetted since it was changed"),
+    ],
+)
+def test_a_list_of_problems_says_what_is_known(
+    vetting: Vetting | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = commands.local.problem_record(replace(load_problem(PROBLEMS / "relu"), vetting=vetting))
+    for text in (written(render.problem_list([record]), capsys), written(render.problem(record), capsys)):
+        assert words in text
+
+
+def test_a_problem_of_a_service_that_knows_nothing_of_vetting_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    record = dict(commands.local.problem_record(load_problem(PROBLEMS / "relu")))
+    for name in ("labels", "ranked", "refusal", "vetting"):
+        del record[name]
+    old: ProblemRecord = record  # type: ignore[assignment]
+    assert "not vetted" in written(render.problem(old), capsys)
+
+
+def test_labels_of_a_newer_service_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    record = commands.local.problem_record(load_problem(PROBLEMS / "relu"))
+    record["labels"] = ["smells"]
+    assert "smells" in written(render.problem(record), capsys)

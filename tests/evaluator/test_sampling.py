@@ -1,0 +1,161 @@
+"""How paired samples become figures. The calls are made up here; the rules that they go through are the judge's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from evaluator.config import SamplingPlan
+from evaluator.errors import InfrastructureFault
+from evaluator.judge.calls import Caller, Calm
+from evaluator.judge.link import TimedCall
+from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, Sampler, Track
+from evaluator.judge.telemetry import NoSensors
+from evaluator.judge.verify import ClocksDisagree, Violation
+from evaluator.protocol import CallMode, CallReport
+
+_OVERHEAD_MS = 0.8
+Side = Callable[[int], tuple[float, float]]
+"""From the number of a pair: what the call takes, and what its runner says that it takes."""
+
+
+class Bench:
+    """A sampler over calls whose times are given by ``candidate`` and ``baseline``."""
+
+    def __init__(
+        self,
+        candidate: Side,
+        baseline: Side = lambda _number: (1.0, 1.0),
+        *,
+        plan: SamplingPlan | None = None,
+        noise_ms: float = 0.001,
+        kind: str = "cuda",
+        floor_ms: float = 0.0,
+        later_overhead_ms: float = 0.0,
+    ) -> None:
+        self._generator = random.Random(11)  # noqa: S311 - no secret
+        self._sides = (candidate, baseline)
+        self._noise_ms = noise_ms
+        self._later_ms = later_overhead_ms
+        self.pairs = 0
+        device = SimpleNamespace(
+            torch_device=SimpleNamespace(type=kind), outlives_processes=kind == "cuda", sensors=NoSensors("made up")
+        )
+        calm = {CallMode.FORWARD: Calm(_OVERHEAD_MS, 1.0, 0.1)}
+        caller = SimpleNamespace(device=device, calm=calm, disturbed=0, preludes=0)
+        self.sampler = Sampler(
+            cast(Caller, caller),
+            plan or SamplingPlan(min_samples=20, max_samples=40, half_width=0.005),
+            self._pair,
+            lambda _track: floor_ms,
+            lambda _message, _share: None,
+        )
+
+    def _pair(self, _track: Track, _number: int) -> tuple[TimedCall, TimedCall]:
+        self.pairs += 1
+        ours, theirs = (self._call(side) for side in self._sides)
+        return ours, theirs
+
+    def _call(self, side: Side) -> TimedCall:
+        takes_ms, says_ms = side(self.pairs)
+        noise_ms = self._generator.gauss(0.0, self._noise_ms)
+        outer_ms = takes_ms + _OVERHEAD_MS + self._later_ms + noise_ms
+        return TimedCall(outer_ms, CallReport(says_ms, 0, 0, 0.0), delivery_ms=0.05, prelude_ms=0.1)
+
+
+def _exactly(milliseconds: float) -> Side:
+    return lambda _number: (milliseconds, milliseconds)
+
+
+def test_an_honest_series_is_left_as_it_is_and_sampling_ends_when_the_interval_is_narrow() -> None:
+    bench = Bench(_exactly(0.5))
+    found = bench.sampler.measure(INFERENCE)
+    assert not found.put_back
+    assert (found.speedup, found.latency.candidate) == (2.0, 0.5)
+    assert len(found.samples.order) == 20
+    assert not any("wider" in note for note in found.notes)
+
+
+def test_what_a_runner_leaves_out_is_put_back_after_a_second_look() -> None:
+    bench = Bench(lambda _number: (1.0, 0.4))
+    found = bench.sampler.measure(INFERENCE)
+    assert found.put_back
+    assert 0.97 < found.speedup <= 1.0
+    assert any("were added" in note for note in found.notes)
+    assert bench.pairs > 2 * 20, "a busy machine can do that once"
+
+
+def test_a_small_difference_between_two_noisy_processes_costs_nothing() -> None:
+    found = Bench(lambda _number: (0.51, 0.5), noise_ms=0.1).sampler.measure(INFERENCE)
+    assert not found.put_back
+
+
+def test_a_candidate_cannot_buy_room_with_noise_of_its_own() -> None:
+    erratic = random.Random(3)  # noqa: S311 - no secret
+
+    def side(_number: int) -> tuple[float, float]:
+        return 1.0 + erratic.uniform(0, 0.5), 0.3
+
+    assert Bench(side).sampler.measure(INFERENCE).speedup < 1.01
+
+
+def test_more_than_the_slack_is_a_violation() -> None:
+    with pytest.raises(ClocksDisagree, match="inner and outer clock disagree"):
+        Bench(lambda _number: (4.0, 0.5)).sampler.measure(INFERENCE)
+
+
+def test_an_overhead_that_has_grown_for_both_sides_is_the_machines_and_nobodys_violation() -> None:
+    with pytest.raises(InfrastructureFault, match="outside of what the runners measured"):
+        Bench(_exactly(1.0), later_overhead_ms=3.0).sampler.measure(INFERENCE)
+
+
+def test_a_baseline_that_has_become_slower_is_the_machines_fault() -> None:
+    with pytest.raises(InfrastructureFault, match="before the candidate was constructed"):
+        Bench(_exactly(1.0), _exactly(2.0)).sampler.measure(INFERENCE)
+
+
+def test_a_call_below_the_floor_is_a_violation() -> None:
+    with pytest.raises(Violation, match="faster than this device can move"):
+        Bench(_exactly(0.1), floor_ms=0.2).sampler.measure(INFERENCE)
+
+
+@pytest.mark.parametrize(
+    ("side", "said"),
+    [
+        (lambda number: (1.0 + 0.3 * (number % 2), 1.0 + 0.3 * (number % 2)), "two modes"),
+        (lambda number: (1.0 + 0.01 * number, 1.0 + 0.01 * number), "drifted by"),
+        (lambda _number: (0.03, 0.03), "launch overhead dominates"),
+    ],
+)
+def test_what_makes_a_number_doubtful_is_said(side: Side, said: str) -> None:
+    notes = Bench(side).sampler.measure(INFERENCE).notes
+    assert any(said in note for note in notes), notes
+
+
+def test_a_wide_interval_is_said_at_the_cap() -> None:
+    erratic = random.Random(4)  # noqa: S311 - no secret
+
+    def side(_number: int) -> tuple[float, float]:
+        takes = erratic.uniform(0.5, 1.5)
+        return takes, takes
+
+    found = Bench(side).sampler.measure(INFERENCE)
+    assert len(found.samples.order) == 40
+    assert any("wider than the ± 0.5 % aimed at" in note for note in found.notes)
+
+
+def test_the_warm_track_has_a_number_of_pairs_of_its_own() -> None:
+    plan = SamplingPlan(min_samples=20, max_samples=40, warm_samples=7)
+    found = Bench(_exactly(0.5), plan=plan).sampler.measure(INFERENCE_WARM)
+    assert len(found.samples.order) == 7
+
+
+def test_details_are_ready_for_json() -> None:
+    import json
+
+    details: dict[str, Any] = Bench(_exactly(0.5), kind="cpu").sampler.measure(INFERENCE).details
+    assert json.loads(json.dumps(details, allow_nan=False)) == details

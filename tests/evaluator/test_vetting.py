@@ -1,0 +1,264 @@
+"""Vetting: what the real judge lets through on problems that are odd in one way each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaluator.candidate import Candidate, parse_candidate
+from evaluator.config import EvalConfig, SamplingPlan
+from evaluator.engine import Engine
+from evaluator.errors import ProblemError
+from evaluator.evaluation import Gradients, Verdict
+from evaluator.problem import Problem, load_problem, load_problems, save_vetting
+from evaluator.vetting import MEANING, REFUSALS, Check, Inputs, Label, Vetting
+from evaluator.vetting.vet import vet
+
+REFERENCE = """\
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x):
+        {forward}
+
+
+rows = 16
+
+
+def get_inputs():
+    return [torch.rand(rows, 32)]
+
+
+def get_init_inputs():
+    return []
+"""
+SQUARES = "return x * x - 0.5 * x"
+RIGHT_FOR_POSITIVE = "return torch.sign(x) * x"
+CANCELLED = "y = self.linear(x).amax(dim=1, keepdim=True)\n        return torch.relu(y - y.mean(dim=1, keepdim=True))"
+LINEAR = "self.linear = nn.Linear(32, 8)"
+DROPOUT_BACKWARD = """\
+return Noisy.apply(x)
+
+
+class Noisy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.rand_like(gradient)"""
+MANIFEST = 'title = "T"\ndescription = "D"\n[sizes.full]\nrows = 64\n[sizes.smoke]\nrows = 16\n'
+AS_WRITTEN = '[inputs]\ndomain = "as_written"\n'
+REQUIRE = '[gradients]\npolicy = "require"\n'
+NO_GRADIENTS = '[gradients]\npolicy = "none"\n'
+TIGHT = "[tolerance]\nfloat32 = { atol = 1e-5, rtol = 1e-5 }\n"
+LOOSE = "[tolerance]\nfloat32 = { atol = 1e-2, rtol = 1e-2 }\n"
+
+ALWAYS_ZERO = {
+    "zeros_pass",
+    "constant_passes",
+    "input_independent",
+    "first_row_repeated_passes",
+    "half_passes",
+    "zero_gradients_pass",
+}
+CASES = {
+    "zero for all inputs, and gradients required": (LINEAR, CANCELLED, REQUIRE, ALWAYS_ZERO),
+    "a mean of what was normalised": (
+        "self.norm = nn.GroupNorm(4, 32)\n        nn.init.constant_(self.norm.bias, 0.3)",
+        "return self.norm(x).mean(dim=1)",
+        TIGHT,
+        {"constant_passes", "input_independent", "first_row_repeated_passes"},
+    ),
+    "nothing but positive numbers": ("", RIGHT_FOR_POSITIVE, AS_WRITTEN, {"identity_passes"}),
+    "rows that are all the same": (
+        "",
+        "return x.mean(dim=0, keepdim=True).expand(x.shape) * 1.0",
+        "",
+        {"first_row_repeated_passes"},
+    ),
+    "dropout": ("self.dropout = nn.Dropout(0.5)", "return self.dropout(x)", NO_GRADIENTS, {"nondeterministic"}),
+    "noise below the tolerance": ("", "return x * x + 1e-7 * torch.rand_like(x)", "", {"rounding_varies"}),
+    "noise in the backward pass": ("", DROPOUT_BACKWARD, "", {"backward_nondeterministic"}),
+    "batch norm in training": ("self.norm = nn.BatchNorm1d(32)", "return self.norm(x)", "", {"keeps_state"}),
+    "an average over calls": (
+        "self.before = torch.zeros(())",
+        "with torch.no_grad():\n            self.before = self.before + x.mean()\n        return x * self.before",
+        "",
+        {"output_drifts"},
+    ),
+    "argsort": ("", "return torch.argsort(x, dim=1, stable=True)", "", {"no_gradient"}),
+    "sign": (
+        "",
+        "return torch.sign(x)",
+        "",
+        {
+            "zero_gradients_pass",
+            "half_passes",
+            "constant_passes_on_given_inputs",
+            "input_independent_on_given_inputs",
+            "first_row_repeated_passes_on_given_inputs",
+        },
+    ),
+    "a loose tolerance": ("", "return 3.0 * x", LOOSE, {"half_passes"}),
+    "an exception": ("", "raise ValueError('not today')", "", {"reference_fails"}),
+    "a fixed dtype": (LINEAR, "return self.linear(x.float())", "", {"reference_fails"}),
+    "a backward pass that fails": ("", "y = torch.relu(x)\n        y += 1\n        return y", "", {"backward_fails"}),
+    "an input that is changed": ("", "return x.detach().mul_(2.0)", NO_GRADIENTS, {"reference_does_not_pass"}),
+}
+SAID = {
+    "an exception": "not today",
+    "a fixed dtype": "in float64, RuntimeError",
+    "a backward pass that fails": "modified by an inplace operation",
+    "dropout": "differ by up to",
+    "batch norm in training": "a call changes norm.running_mean, norm.running_var, norm.num_batches_tracked",
+    "an average over calls": "what later calls on the same input return differs by",
+    "an input that is changed": "was changed by the candidate",
+}
+
+
+def make(root: Path, init: str = "pass", forward: str = SQUARES, manifest: str = "", *, name: str = "odd") -> Path:
+    folder = root / name
+    folder.mkdir()
+    (folder / "reference.py").write_text(REFERENCE.format(init=init, forward=forward))
+    (folder / "problem.toml").write_text(MANIFEST + manifest)
+    return folder
+
+
+def vetting_of(problem: Problem, *labels: Label) -> Vetting:
+    refusals = tuple(REFUSALS[label] for label in labels if label in REFUSALS)
+    check = Check("zeros", Inputs.ALL, Verdict.PASSED, Gradients.MISSING, "")
+    lost = Check("itself", Inputs.GIVEN, None, Gradients.NOT_CHECKED, "the reference fails")
+    where = {"device": "cpu", "size": "smoke", "precision": "float32", "torch": "2.9"}
+    return Vetting(problem.id, problem.version, **where, labels=labels, refusals=refusals, checks=(check, lost))
+
+
+# --- what the judge lets through -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_odd_about_a_problem_is_found(case: str, tmp_path: Path, cpu_engine: Engine) -> None:
+    init, forward, manifest, expected = CASES[case]
+    problem = load_problem(make(tmp_path, init or "pass", forward, manifest))
+    vetting = vet(problem, cpu_engine, "cpu", "smoke")
+    assert {str(label) for label in vetting.labels} == expected, vetting.checks
+    assert vetting.refused == any(label in REFUSALS for label in vetting.labels)
+    assert SAID.get(case, "") in " ".join([*vetting.refusals, *(check.message for check in vetting.checks)])
+    assert (vetting.problem, vetting.version, vetting.size) == ("odd", problem.version, "smoke")
+    assert vetting.torch == cpu_engine.environment["torch"]
+
+
+def test_checks_are_kept_with_verdicts_and_reported_as_they_are_made(tmp_path: Path, cpu_engine: Engine) -> None:
+    reported: list[tuple[str, int, int]] = []
+    problem = load_problem(make(tmp_path, forward=RIGHT_FOR_POSITIVE))
+    vetting = vet(problem, cpu_engine, "cpu", "smoke", lambda *step: reported.append(step))
+    assert [name for name, _, _ in reported] == [check.name for check in vetting.checks]
+    assert all(number < most for _, number, most in reported)
+    found = {(check.name, str(check.inputs)): check for check in vetting.checks}
+    assert found["identity", "given"].verdict is Verdict.PASSED
+    assert found["identity", "all"].verdict is Verdict.WRONG_OUTPUT
+    assert "inputs: sign-mixed" in found["identity", "all"].message
+    assert ("zeros", "all") not in found, "what fails on the given inputs fails on all"
+    assert found["float16", "all"].verdict is found["bfloat16", "all"].verdict is Verdict.WRONG_OUTPUT
+    assert found["zero gradients", "all"].verdict is Verdict.WRONG_GRADIENT
+    assert vetting.labels == (Label.IDENTITY_PASSES_ON_GIVEN_INPUTS,)
+
+
+def test_the_judge_can_be_kept_to_given_inputs_and_to_verifying(cpu_engine: Engine, tmp_path: Path) -> None:
+    problem = load_problem(make(tmp_path, forward=RIGHT_FOR_POSITIVE))
+    candidate = parse_candidate(
+        code="import torch\nclass ModelNew(torch.nn.Module):\n    forward = lambda self, x: x\n"
+    )
+    assert isinstance(candidate, Candidate)
+    verify_only = SamplingPlan(max_samples=0)
+    for given_inputs_only, verdict in ((True, Verdict.PASSED), (False, Verdict.WRONG_OUTPUT)):
+        config = EvalConfig(size="smoke", given_inputs_only=given_inputs_only, sampling=verify_only)
+        evaluation = cpu_engine.evaluate(problem, candidate, config)
+        assert evaluation.verdict is verdict, evaluation.message
+        assert (evaluation.speedup, evaluation.samples) == (None, {})
+        assert "sampling" not in evaluation.stage_s
+
+
+# --- what a problem carries ------------------------------------------------------------------------------------------
+
+
+def test_a_vetting_survives_json(tmp_path: Path) -> None:
+    vetting = vetting_of(load_problem(make(tmp_path)), Label.ZEROS_PASS, Label.HALF_PASSES)
+    assert Vetting.from_dict(json.loads(json.dumps(vetting.to_dict()))) == vetting
+
+
+def test_a_vetting_refuses_exactly_where_a_label_does(tmp_path: Path) -> None:
+    vetting = vetting_of(load_problem(make(tmp_path)), Label.ZEROS_PASS)
+    with pytest.raises(ValueError, match="refusals"):
+        replace(vetting, refusals=())
+    with pytest.raises(ValueError, match="refusals"):
+        replace(vetting, labels=(Label.HALF_PASSES,))
+
+
+def test_a_saved_vetting_is_read_with_its_problem_and_changes_neither_version_nor_definition(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    before = load_problem(folder)
+    assert (before.labels, before.refusal, before.stale) == (None, None, False)
+    vetting = vetting_of(before, Label.ZEROS_PASS, Label.HALF_PASSES)
+    assert save_vetting(folder, vetting) == folder / "vetting.json"
+    problem = load_problem(folder)
+    assert problem.vetting == vetting
+    assert (problem.version, problem.to_dict()) == (before.version, before.to_dict())
+    assert problem.labels == (Label.ZEROS_PASS, Label.HALF_PASSES)
+    assert problem.refusal == REFUSALS[Label.ZEROS_PASS]
+    record = problem.to_record()
+    assert (record["labels"], record["ranked"]) == (["zeros_pass", "half_passes"], False)
+    assert record["refusal"] == problem.refusal
+    assert record["vetting"] == {
+        "version": before.version, "device": "cpu", "size": "smoke", "precision": "float32", "torch": "2.9",
+        "stale": False,
+    }  # fmt: skip
+
+
+def test_a_vetting_of_another_version_is_stale_and_refuses_nothing(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    save_vetting(folder, vetting_of(load_problem(folder), Label.ZEROS_PASS))
+    (folder / "problem.toml").write_text(MANIFEST + LOOSE)
+    problem = load_problem(folder)
+    assert problem.stale
+    assert (problem.labels, problem.refusal) == (None, None)
+    assert problem.to_record()["vetting"]["stale"] is True
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"labels": [], "checks": [{}]}'])
+def test_a_vetting_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+    folder = make(tmp_path)
+    (folder / "vetting.json").write_text(text)
+    with pytest.raises(ProblemError, match=r"vetting\.json: .*problems check --write"):
+        load_problem(folder)
+
+
+def test_a_label_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    content = vetting_of(load_problem(folder)).to_dict() | {"labels": ["smells"]}
+    (folder / "vetting.json").write_text(json.dumps(content))
+    with pytest.raises(ProblemError, match="smells"):
+        load_problem(folder)
+
+
+def test_every_label_has_its_meaning_and_every_refusal_is_a_sentence() -> None:
+    assert set(MEANING) == set(Label)
+    assert all(sentence[0].isupper() and sentence.endswith(".") for sentence in REFUSALS.values())
+    assert not [label for label in REFUSALS if label.endswith("_on_given_inputs")]
+    assert not {Label.TF32_PASSES, Label.HALF_PASSES, Label.NO_GRADIENT} & set(REFUSALS)
+
+
+def test_the_problems_of_this_repository_are_vetted_and_ranked() -> None:
+    for problem in load_problems(Path(__file__).parents[2] / "reference_models").values():
+        assert problem.labels is not None, f"{problem.id} has changed: kerneljudge problems check {problem.id} --write"
+        assert problem.refusal is None
