@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.errors import EvaluationCancelled, EvaluatorError, InfrastructureFault, ProblemError
 from evaluator.evaluation import Evaluation, Interval
+from evaluator.files import write_json
 from evaluator.problem import Problem
 
 __all__ = ["CompiledBaseline", "CompiledBaselines"]
@@ -79,7 +78,7 @@ class CompiledBaselines:
                 # What the candidate was measured at stands; another one's evaluation tries again.
                 return _without(evaluation, str(error))
             with contextlib.suppress(OSError):  # then it is measured again the next time
-                _write(path, known)
+                write_json(path, asdict(known))
         if known.ratio is None or known.interval is None:
             return _without(evaluation, known.failure)
         interval = evaluation.speedup_interval
@@ -122,16 +121,3 @@ def _read(path: Path) -> CompiledBaseline | None:
         return CompiledBaseline(**{**data, "interval": interval})
     except (OSError, ValueError, TypeError, KeyError):
         return None  # not there, or not ours: measured anew
-
-
-def _write(path: Path, baseline: CompiledBaseline) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(baseline), file)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise

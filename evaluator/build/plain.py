@@ -28,8 +28,7 @@ import torch.utils.cpp_extension as torch_extension
 
 from evaluator.build.diagnostics import demangled, kernel_names
 from evaluator.build.resources import ASKING, KernelResources, ResourceReader, asks_itself, short_name
-from evaluator.sandbox import namespaces
-from evaluator.sandbox.confinement import Confinement, put_on
+from evaluator.sandbox.confinement import Confinement, move_in
 
 __all__ = ["main"]
 
@@ -39,7 +38,8 @@ _GENERATED_HEADER = "c10/cuda/impl/cuda_cmake_macros.h"
 def main(library_fd: int) -> None:
     """Build once; exit status 0 where everything asked for was compiled, 1 otherwise."""
     payload = json.load(sys.stdin)
-    _confine(Confinement.from_json(payload["confinement"]))
+    # The compiler sees what it needs of the machine, and no more.
+    move_in(Confinement.from_json(payload["confinement"]), Path.cwd())
     request = payload["request"]
     directory = Path.cwd()
     os.environ |= {"HOME": str(directory), "TMPDIR": str(directory), **ASKING}
@@ -79,19 +79,6 @@ def main(library_fd: int) -> None:
         with library.open("rb") as source, open(library_fd, "wb") as target:
             shutil.copyfileobj(source, target)
     _conclude(0, "", linked=can_link, kernels=kernels, resources=_named(reader.kernels))
-
-
-def _confine(confinement: Confinement) -> None:
-    """The compiler sees what it needs of the machine, and whatever it starts ends with this process."""
-    namespaces.die_with_parent()
-    refused = namespaces.unshare_all()
-    namespaces.die_with_parent()
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-    namespaces.die_with_parent()
-    put_on(confinement, Path.cwd(), refused)
 
 
 def _load_inline(request: dict[str, Any], directory: Path) -> None:

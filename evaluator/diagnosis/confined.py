@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from evaluator import wire
-from evaluator.sandbox import namespaces
-from evaluator.sandbox.confinement import Confinement, put_on
+from evaluator.sandbox.confinement import Confinement, move_in
 
 __all__ = ["main"]
 
@@ -31,6 +30,7 @@ _SUPPORT: Final = (
     "evaluator/wire.py",
     "evaluator/runner/__init__.py",
     "evaluator/runner/extensions.py",
+    "evaluator/runner/imports.py",
     "evaluator/diagnosis/__init__.py",
     "evaluator/diagnosis/target.py",
 )
@@ -48,7 +48,7 @@ def main(build_fd: int) -> None:
     payload = json.load(sys.stdin)
     packages = Path(__file__).parent.parent.parent
     support = {name: (packages / name).read_text() for name in _SUPPORT}
-    _confine(Confinement.from_json(payload["confinement"]))
+    move_in(Confinement.from_json(payload["confinement"]), Path.cwd(), before=_raise_loopback)
     folder = Path.cwd()
     for name, text in {**payload["files"], **{f"{_FOLDER}/{name}": text for name, text in support.items()}}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -90,23 +90,9 @@ def main(build_fd: int) -> None:
     )
 
 
-def _confine(confinement: Confinement) -> None:
-    namespaces.die_with_parent()
-    refused = namespaces.unshare_all()
-    namespaces.die_with_parent()
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-    namespaces.die_with_parent()
-    # The tools talk to the program that they started through the loopback of this network namespace.
-    with contextlib.suppress(OSError):
-        _raise_loopback()
-    put_on(confinement, Path.cwd(), refused)
-
-
 def _raise_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    """The tools talk to the program that they started through the loopback of this network namespace."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))

@@ -6,12 +6,10 @@ file and what it imports. It shares its process with the candidate, so nothing t
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import socket
 import sys
 import traceback
-import types
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +17,7 @@ import torch
 
 from evaluator import wire
 from evaluator.runner.extensions import ExtensionClient
+from evaluator.runner.imports import import_file
 
 __all__ = ["main"]
 
@@ -39,7 +38,7 @@ def main(path: str) -> None:
     try:
         folder = Path.cwd()
         ExtensionClient(_build_socket(spec["build"]), folder, placeholders=False).install()
-        reference, candidate = _import("model", folder), _import("candidate", folder)
+        reference, candidate = import_file("model", folder), import_file("candidate", folder)
         device, dtype = torch.device(spec["device"]), getattr(torch, spec["precision"])
         enter("constructing")
         torch.manual_seed(spec["seed"])
@@ -104,16 +103,6 @@ def _profile(device: torch.device, *, on: bool) -> None:
         torch.cuda.synchronize()
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         runtime.cudaProfilerStart() if on else runtime.cudaProfilerStop()
-
-
-def _import(name: str, folder: Path) -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 import torch
 
+from evaluator.files import write_json
 from evaluator.roofline import Ceilings
 
 __all__ = ["CeilingFile", "copy_rate", "glance_at_ceilings", "largest_cache_bytes", "measure_ceilings"]
@@ -145,16 +145,12 @@ class CeilingFile:
     def _write(self, ceilings: Ceilings) -> None:
         if self._path is None:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         data = {
             "identity": self._identity,
             "bytes_per_s": ceilings.bytes_per_s,
             "operations_per_s": dict(ceilings.operations_per_s),
         }
-        # Another judge may read or write the same file: it is replaced as a whole.
-        with tempfile.NamedTemporaryFile("w", dir=self._path.parent, suffix=".new", delete=False) as file:
-            json.dump(data, file, indent=2)
-        Path(file.name).replace(self._path)
+        write_json(self._path, data)
 
 
 def _exceeds(glance: Ceilings, kept: Ceilings) -> bool:

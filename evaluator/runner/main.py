@@ -8,10 +8,7 @@ shares its process with the candidate and is therefore never believed: the judge
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import socket
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import torch
 from evaluator.protocol import Failure, Frame, FrameKind
 from evaluator.runner.calls import CallLoop, CandidateError
 from evaluator.runner.extensions import ExtensionClient
+from evaluator.runner.imports import import_file
 from evaluator.runner.tracebacks import classify, describe
 
 __all__ = ["run"]
@@ -41,9 +39,9 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
             # the judge are at the same. What is wrong with the device shows when the model is constructed.
             with contextlib.suppress(Exception):
                 torch.ones(1, device="cuda", requires_grad=True).square().sum().backward()  # type: ignore[no-untyped-call]
-        reference = _import("model", directory)
+        reference = import_file("model", directory)
         init_inputs = reference.get_init_inputs()
-        module = reference if spec["module"] == "model" else _import(spec["module"], directory)
+        module = reference if spec["module"] == "model" else import_file(spec["module"], directory)
         model_class = getattr(module, spec["class_name"], None)
         if not isinstance(model_class, type):
             raise CandidateError(Failure.LOAD, f"{spec['class_name']} is not a class after the module was imported")
@@ -57,14 +55,3 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
         failure = classify(error)
         failure = Failure.LOAD if failure is Failure.RUNTIME else failure
         control.sendall(Frame(FrameKind.FAILED, failure, describe(error, directory)).encode())
-
-
-def _import(name: str, directory: Path) -> types.ModuleType:
-    """Import ``directory/name.py`` as module ``name``, so that ``from model import Model`` finds it too."""
-    spec = importlib.util.spec_from_file_location(name, directory / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module

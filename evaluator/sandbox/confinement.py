@@ -1,7 +1,6 @@
 """Putting a sandbox on: the last thing that a process of ours does before it runs what strangers wrote.
 
-Used for runners and for compilers alike. The caller is the first process of its new namespaces
-(``namespaces.unshare_all``, then a fork). Torch-free.
+Used for runners, compilers and tools alike: the first process of its new namespaces puts the sandbox on. Torch-free.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +18,7 @@ from evaluator.sandbox.filesystem import Root, enter_root
 from evaluator.sandbox.layers import Layer
 from evaluator.sandbox.syscalls import apply_filter
 
-__all__ = ["Confinement", "put_on"]
+__all__ = ["Confinement", "move_in", "put_on"]
 
 _PID_MAX: Final = Path("/proc/sys/kernel/pid_max")
 # Since Linux 6.14 every PID namespace has its own; writing it before would set the whole machine's.
@@ -55,6 +54,24 @@ class Confinement:
         for name in ("visible", "devices", "hidden"):
             root[name] = tuple(root[name])
         return cls(**{**data, "root": Root(**root)})
+
+
+def move_in(confinement: Confinement, mount_point: Path, before: Callable[[], None] = lambda: None) -> None:
+    """Go on as the first process of new namespaces, confined for good; whatever it starts ends with it.
+
+    The process that called stays behind and ends as its child does. ``before`` is called within the namespaces,
+    with all rights over them. The rest is ``put_on``'s.
+    """
+    namespaces.die_with_parent()
+    refused = namespaces.unshare_all()
+    namespaces.die_with_parent()
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    namespaces.die_with_parent()
+    before()
+    put_on(confinement, mount_point, refused)
 
 
 def put_on(
