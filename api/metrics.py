@@ -10,10 +10,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy.orm import Session, sessionmaker
 
-from api.queries import count_by_outcome, queue_depths
+from api.queries import count_by_outcome, pending_diagnoses, queue_depths
 from evaluator.config import DEVICE_KINDS
 from storage.models import Stage
-from storage.queue import QUEUES, queue_name
+from storage.queue import DIAGNOSIS_QUEUES, QUEUES, diagnosis_queue, queue_name
 from storage.workers import list_workers
 
 __all__ = ["HttpMetrics", "StateCollector"]
@@ -57,6 +57,7 @@ class StateCollector(Collector):
         with self._sessions() as session:
             outcomes = count_by_outcome(session)
             depths = queue_depths(session)
+            pending = pending_diagnoses(session)
             workers = list_workers(session)
         submissions = GaugeMetricFamily(
             "kerneljudge_submissions", "Submissions by status and verdict.", labels=["status", "verdict"]
@@ -70,13 +71,17 @@ class StateCollector(Collector):
         for stage in stages:
             for kind in DEVICE_KINDS:
                 waiting[queue_name(stage, kind)] += depths.get((stage, kind), 0)
-        depth = GaugeMetricFamily("kerneljudge_queue_depth", "Submissions that wait, by queue.", labels=["queue"])
-        for queue in QUEUES:
+        for tool, count in pending.items():
+            waiting[diagnosis_queue(tool)] += count
+        depth = GaugeMetricFamily(
+            "kerneljudge_queue_depth", "Submissions and diagnoses that wait, by queue.", labels=["queue"]
+        )
+        for queue in (*QUEUES, *DIAGNOSIS_QUEUES):
             depth.add_metric([queue], waiting[queue])
         yield depth
 
         alive = Tally(queue for worker in workers if worker.alive for queue in worker.queues)
         serving = GaugeMetricFamily("kerneljudge_workers_alive", "Workers alive, by queue.", labels=["queue"])
-        for queue in QUEUES:
+        for queue in (*QUEUES, *DIAGNOSIS_QUEUES):
             serving.add_metric([queue], alive[queue])
         yield serving

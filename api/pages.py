@@ -19,7 +19,7 @@ from api import words
 from api.boards import board
 from api.context import request_id
 from api.errors import NotFound
-from api.records import current_record, problem_record, submission_records, worker_record
+from api.records import current_record, diagnosis_records, problem_record, submission_records, worker_record
 from api.schemas import Board, DeviceKind, LeaderboardEntry, Track
 from api.services import ReadSession, Services, ServicesDep
 from evaluator.config import DEVICE_KINDS
@@ -58,6 +58,7 @@ def _environment() -> Environment:
         STATUSES=words.STATUSES,
         GRADIENTS=words.GRADIENTS,
         FLAGS=words.FLAGS,
+        DIAGNOSES=words.DIAGNOSES,
         LABELS=MEANING,
         tone=words.tone,
     )
@@ -146,6 +147,7 @@ def submission_page(request: Request, submission_id: str, session: ReadSession) 
         "submission.html",
         {
             "submission": current_record(session, submission),
+            "diagnoses": diagnosis_records(session, submission_id),
             "source": submissions.source_of(submission_id),
             "log": submissions.log_of(submission_id),
             "base_url": str(request.base_url).rstrip("/"),

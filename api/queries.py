@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
+from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
-from storage.models import StoredEvaluation, Submission
+from storage.models import DiagnosisStatus, StoredDiagnosis, StoredEvaluation, Submission
 from storage.workers import list_workers
 
-__all__ = ["Glance", "count_by_outcome", "glances", "ping", "queue_depths", "served_queues"]
+__all__ = ["Glance", "count_by_outcome", "glances", "pending_diagnoses", "ping", "queue_depths", "served_queues"]
 
 _IDS_PER_QUERY = 500
 
@@ -64,6 +65,16 @@ def queue_depths(session: Session) -> dict[tuple[str, str], int]:
         .group_by(Submission.stage, Submission.device)
     )
     return {(stage, device): count for stage, device, count in session.execute(query)}
+
+
+def pending_diagnoses(session: Session) -> dict[Tool, int]:
+    """How many diagnoses wait, by tool."""
+    query = (
+        select(StoredDiagnosis.tool, func.count())
+        .where(StoredDiagnosis.status == DiagnosisStatus.PENDING)
+        .group_by(StoredDiagnosis.tool)
+    )
+    return {Tool(tool): count for tool, count in session.execute(query)}
 
 
 def served_queues(session: Session) -> frozenset[str]:

@@ -11,6 +11,7 @@ from api.queries import served_queues
 from api.schemas import (
     AttemptList,
     AttemptRecord,
+    DiagnosisRecord,
     IntervalRecord,
     LeaderboardEntry,
     LinkRecord,
@@ -23,17 +24,21 @@ from api.schemas import (
     TimelineRecord,
     WorkerRecord,
 )
-from api.words import unserved
+from api.words import undiagnosed, unserved
+from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Interval, Status
 from evaluator.problem import Problem
+from storage.diagnoses import Diagnoses
 from storage.leaderboard import Entry
-from storage.models import Attempt, Stage, Submission
+from storage.models import Attempt, DiagnosisStatus, Stage, StoredDiagnosis, Submission
 from storage.submissions import Submissions
 from storage.workers import Worker
 
 __all__ = [
     "attempt_list",
     "current_record",
+    "diagnosis_record",
+    "diagnosis_records",
     "leaderboard_entry",
     "problem_record",
     "problem_summary",
@@ -61,15 +66,43 @@ _FROM_EVALUATION = (
 
 
 def current_record(session: Session, submission: Submission) -> SubmissionRecord:
-    """The record of ``submission`` with its place in the queue, if it waits in one."""
+    """The record of ``submission`` with its place in the queue, if it waits in one, and its latest diagnosis."""
     served = served_queues(session) if submission.state is Status.QUEUED else ()
-    return _submission_record(submission, served, Submissions(session).queue_position(submission))
+    record = _submission_record(submission, served, Submissions(session).queue_position(submission))
+    record.diagnosis = next(iter(diagnosis_records(session, submission.id)), None)
+    return record
 
 
 def submission_records(session: Session, submissions: Sequence[Submission]) -> list[SubmissionRecord]:
     """The records of ``submissions``, without their places in the queue."""
     served = served_queues(session)
     return [_submission_record(submission, served, None) for submission in submissions]
+
+
+def diagnosis_records(session: Session, submission_id: str) -> list[DiagnosisRecord]:
+    """Every diagnosis of a submission, the latest first, without what was printed."""
+    return [diagnosis_record(session, diagnosis) for diagnosis in Diagnoses(session).of_submission(submission_id)]
+
+
+def diagnosis_record(session: Session, diagnosis: StoredDiagnosis, *, printed: bool = False) -> DiagnosisRecord:
+    """``diagnosis`` as the API shows it; with what candidate and tool have printed, if that is asked for."""
+    tool, message = Tool(diagnosis.tool), diagnosis.message
+    if diagnosis.state is DiagnosisStatus.PENDING:
+        message = "; ".join(part for part in (message, undiagnosed(tool, served_queues(session))) if part)
+    result = diagnosis.result
+    return DiagnosisRecord.model_validate(
+        {
+            "submission": diagnosis.submission_id,
+            "tool": tool,
+            "status": diagnosis.state,
+            "message": message,
+            "attempts": diagnosis.attempts,
+            "requested": diagnosis.requested_at,
+            "started": diagnosis.started_at,
+            "finished": diagnosis.finished_at,
+            "result": None if result is None else {**result, "printed": diagnosis.printed if printed else ""},
+        }
+    )
 
 
 def samples_record(submission: Submission) -> SamplesRecord | None:
@@ -121,6 +154,7 @@ def _submission_record(submission: Submission, served: Collection[str], queue_po
             "hints": list(plain.get("hints", ())),
             "notes": list(plain.get("notes", ())),
             "flags": plain.get("flags", []),
+            "diagnosis": None,
             "details": plain.get("details", {}),
             "queue_position": queue_position,
             "attempts": submission.attempts,
@@ -148,6 +182,7 @@ def submission_links(submission_id: str) -> LinkRecord:
         samples=f"{base}/samples",
         attempts=f"{base}/attempts",
         events=f"{base}/events",
+        diagnosis=f"{base}/diagnosis",
         page=f"/submissions/{submission_id}",
     )
 

@@ -7,15 +7,19 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Gradients, Status, Verdict
 from evaluator.flags import FlagKind
 from evaluator.vetting import Label
+from storage.models import DiagnosisStatus
 
 __all__ = [
     "AttemptList",
     "AttemptRecord",
     "Board",
     "DeviceKind",
+    "DiagnosisRecord",
+    "DiagnosisResult",
     "FlagRecord",
     "LeaderboardEntry",
     "Precision",
@@ -125,6 +129,82 @@ class FlagRecord(BaseModel):
     message: str
 
 
+class FaultRecord(BaseModel):
+    """One thing that a kernel did wrong, as often as it was reported at the same place."""
+
+    what: str
+    kernel: str | None
+    file: str | None = Field(description="What the compiler saw.")
+    line: int | None = Field(description="In that file.")
+    candidate_line: int | None = Field(description="In the candidate's own source, where it can be told.")
+    code: str = Field(description="That line of the source.")
+    thread: tuple[int, int, int] | None = Field(description="The first one that was reported.")
+    block: tuple[int, int, int] | None
+    details: list[str]
+    count: int
+
+
+class CountersRecord(BaseModel):
+    """What the hardware counted in one launch; null: it was not told. Shares are of the device's peak."""
+
+    kernel: str
+    grid: str
+    block: str
+    duration_us: float | None
+    read_bytes: float | None
+    written_bytes: float | None
+    bandwidth_gb_s: float | None
+    memory_share: float | None
+    compute_share: float | None
+    occupancy: float | None
+    registers: int | None
+    static_shared_bytes: int | None
+    dynamic_shared_bytes: int | None
+
+
+class DiagnosisResult(BaseModel):
+    """What a tool found in one forward and one backward of the candidate.
+
+    It comes out of a process in which the candidate's code ran, and no verdict depends on it.
+    """
+
+    tool: Tool
+    problem: str
+    device: DeviceKind
+    size: str = Field(description="The one that it was found at; often a smaller one than the submission's.")
+    precision: Precision
+    stage: str = Field(
+        description="How far the candidate came: `starting`, `importing`, `constructing`, `forward`, `backward`, "
+        "`done`."
+    )
+    seconds: float
+    faults: list[FaultRecord]
+    counters: list[CountersRecord]
+    kernels: list[dict[str, Any]] = Field(description="What the kernels take; see `details.kernels`.")
+    error: str = Field(description="What the candidate raised in `stage`.")
+    obstacle: str = Field(description="Why the tool itself told nothing; empty where it did.")
+    printed: str = Field(description="By candidate and tool. Only where the diagnosis itself is asked for, else empty.")
+    notes: list[str]
+    clean: bool = Field(description="The candidate came to its end, and there is nothing to report.")
+    summary: str
+
+
+class DiagnosisRecord(BaseModel):
+    """A candidate below a tool of NVIDIA's, on a worker, after all evaluations that wait."""
+
+    submission: str
+    tool: Tool
+    status: DiagnosisStatus = Field(
+        description="`failed` is our fault. What kept a tool from telling anything is `done`, with an `obstacle`."
+    )
+    message: str = Field(description="What it waits for, is at, or has failed by.")
+    attempts: int
+    requested: datetime
+    started: datetime | None
+    finished: datetime | None
+    result: DiagnosisResult | None
+
+
 class ProgressRecord(BaseModel):
     """What is being done right now."""
 
@@ -151,6 +231,7 @@ class LinkRecord(BaseModel):
     samples: str
     attempts: str
     events: str
+    diagnosis: str
     page: str
 
 
@@ -191,6 +272,10 @@ class SubmissionRecord(BaseModel):
     hints: list[str]
     notes: list[str]
     flags: list[FlagRecord] = Field(description="What was noticed in the source. They never decide a verdict.")
+    diagnosis: DiagnosisRecord | None = Field(
+        description="The one that was asked for last: by somebody, or by the service after a device fault. "
+        "Only in a single record, not in lists."
+    )
     details: dict[str, Any]
     queue_position: int | None = Field(description="1 is next. Only in a single record, not in lists.")
     attempts: int

@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from api.schemas import IntervalRecord
+from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Gradients, Status, Verdict
 from evaluator.flags import FlagKind
-from storage.models import Stage
-from storage.queue import queue_name
+from storage.models import DiagnosisStatus, Stage
+from storage.queue import diagnosis_queue, queue_name
 
 __all__ = [
+    "DIAGNOSES",
     "FLAGS",
     "GRADIENTS",
     "STATUSES",
@@ -25,6 +27,7 @@ __all__ = [
     "size_of",
     "times",
     "tone",
+    "undiagnosed",
     "unserved",
 ]
 
@@ -51,6 +54,13 @@ STATUSES: Final = {
     Status.DONE: "done",
     Status.FAILED: "not graded: the fault is ours",
     Status.CANCELLED: "cancelled",
+}
+
+DIAGNOSES: Final = {
+    DiagnosisStatus.PENDING: "waiting in the queue, after all evaluations",
+    DiagnosisStatus.RUNNING: "being made",
+    DiagnosisStatus.DONE: "done",
+    DiagnosisStatus.FAILED: "not made: the fault is ours",
 }
 
 GRADIENTS: Final = {
@@ -90,6 +100,13 @@ def unserved(stage: Stage, device: str, served: Collection[str]) -> str:
     if queue_name("evaluate", device) not in served:
         missing.append(f"a worker for device {device}")
     return f"waiting for {' and '.join(missing)}: none is running" if missing else ""
+
+
+def undiagnosed(tool: Tool, served: Collection[str]) -> str:
+    """Whom a diagnosis waits for although nobody is there; empty if somebody is."""
+    if diagnosis_queue(tool) in served:
+        return ""
+    return f"waiting for a worker with a CUDA device and {tool.program}: none is running"
 
 
 def tone(status: Status, verdict: Verdict | None) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -26,6 +27,7 @@ from evaluator.vetting import Vetting
 __all__ = ["app", "main"]
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
+_POLL_S: Final = 0.5
 
 app = typer.Typer(
     name="kerneljudge",
@@ -176,8 +178,7 @@ def diagnose(
     with turned_into_exits(_as_error(json_)):
         task = _problem(problems_folder(problems_dir), problem)
         given = read_given(file, is_response=response)
-        if size is None and tool is not Tool.COUNTERS and "smoke" in task.sizes:
-            size = "smoke"  # a tool makes a kernel many times slower
+        size = size or tool.usual_size(task.sizes, task.default_size("cuda"))
         config = _config(task, device, size, precision, None)
         if config.device_kind != "cuda":
             raise BadUsage("these tools know of CUDA alone: device must be cuda or cuda:N")
@@ -219,6 +220,9 @@ def submit(
     file: File,
     problem: ProblemId,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow it until it is graded.")] = False,
+    diagnosed: Annotated[
+        bool, typer.Option("--diagnosis", help="With --watch: after a device fault, until it is diagnosed as well.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: the service decides.")] = None,
     size: Size = None,
     precision: Precision = None,
@@ -254,6 +258,8 @@ def submit(
         known.update(id=record["id"])
         if watch and not Status(record["status"]).final:
             record = _watch(client, record)
+            if diagnosed:
+                record = _watch_diagnosis(client, record)
         if Status(record["status"]).final:
             finish(record, as_json=json_)
         if json_:
@@ -446,6 +452,20 @@ def _watch(client: Client, record: SubmissionRecord) -> SubmissionRecord:
     except KeyboardInterrupt:
         say(f"it goes on being graded: {client.url}{record['links']['page']}")
         raise
+    return record
+
+
+def _watch_diagnosis(client: Client, record: SubmissionRecord) -> SubmissionRecord:
+    """The record once its diagnosis is over, if one is under way; Ctrl-C leaves it at the verdict."""
+    assert record["id"] is not None
+    try:
+        with ProgressLine(stderr()) as line:
+            while (known := record.get("diagnosis")) is not None and known["status"] in ("pending", "running"):
+                line.show(f"diagnosis, {known['tool']}", known["message"] or known["status"])
+                time.sleep(_POLL_S)
+                record = client.get(record["id"])
+    except KeyboardInterrupt:
+        say(f"it goes on being diagnosed: {client.url}{record['links']['page']}")
     return record
 
 

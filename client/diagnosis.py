@@ -10,9 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from client import records
 from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters
 
-__all__ = ["found", "tables"]
+__all__ = ["found", "stored", "tables"]
 
 Plain = Callable[[str], str]
 
@@ -48,6 +49,19 @@ def found(diagnosis: Diagnosis, plain: Plain) -> RenderableType:
         parts.append(Padding(_kernels(diagnosis.kernels, plain), _INDENT))
     parts.extend(_indented(f"note: {note}", plain) for note in diagnosis.notes)
     return Group(*parts)
+
+
+def stored(diagnosis: records.Diagnosis, plain: Plain) -> RenderableType:
+    """A diagnosis that a service has made, or how far it is."""
+    result = diagnosis["result"]
+    if result is None:
+        message = f": {diagnosis['message']}" if diagnosis["message"] else ""
+        return _indented(f"diagnosis ({diagnosis['tool']}): {diagnosis['status']}{message}", plain)
+    try:
+        return Padding(found(Diagnosis.from_dict(result), plain), _INDENT)
+    except (KeyError, TypeError, ValueError):
+        # Of a service that is younger, and tells of what is not known here.
+        return _indented(f"diagnosis ({diagnosis['tool']}): {result.get('summary', diagnosis['status'])}", plain)
 
 
 def _lines_of(fault: Fault) -> Iterator[str]:

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from client.errors import NoAnswer, RequestRefused, ServiceUnreachable
-from client.records import Attempt, Board, ProblemRecord, Series, SubmissionPage, SubmissionRecord
+from client.records import Attempt, Board, Diagnosis, ProblemRecord, Series, SubmissionPage, SubmissionRecord
 from evaluator.evaluation import Status
 
 __all__ = ["DEFAULT_URL", "Client", "Event"]
@@ -188,6 +188,16 @@ class Client:
         """Every time that a worker took the submission up, the first one first."""
         answer = self._request("GET", f"/api/v1/submissions/{_segment(submission_id)}/attempts")
         return cast(list[Attempt], answer["items"])
+
+    def request_diagnosis(self, submission_id: str, tool: str | None = None) -> Diagnosis:
+        """Have a tool run over the candidate (``None``: memcheck). Raises ``RequestRefused`` where that cannot be."""
+        path, params = f"/api/v1/submissions/{_segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
+        return cast(Diagnosis, self._request("POST", path, params=params))
+
+    def diagnosis(self, submission_id: str, tool: str | None = None) -> Diagnosis:
+        """What a tool has found (``None``: the one that was asked for last). Raises ``RequestRefused`` without one."""
+        path, params = f"/api/v1/submissions/{_segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
+        return cast(Diagnosis, self._request("GET", path, params=params))
 
     def problems(self) -> list[ProblemRecord]:
         """Every problem, without its reference."""

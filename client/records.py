@@ -9,6 +9,7 @@ from evaluator.evaluation import Evaluation
 __all__ = [
     "Attempt",
     "Board",
+    "Diagnosis",
     "Flag",
     "Interval",
     "Latency",
@@ -72,6 +73,20 @@ class Flag(TypedDict):
     message: str
 
 
+class Diagnosis(TypedDict):
+    """A candidate below a tool, on a worker. ``result`` is an ``evaluator.diagnosis.findings.Diagnosis``."""
+
+    submission: str
+    tool: str
+    status: str
+    message: str
+    attempts: int
+    requested: str
+    started: str | None
+    finished: str | None
+    result: dict[str, Any] | None
+
+
 class Progress(TypedDict):
     """What is being done right now."""
 
@@ -115,6 +130,7 @@ class SubmissionRecord(TypedDict):
     hints: list[str]
     notes: list[str]
     flags: list[Flag]
+    diagnosis: Diagnosis | None
     details: dict[str, Any]
     queue_position: int | None
     attempts: int

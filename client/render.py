@@ -48,6 +48,10 @@ def submission(record: SubmissionRecord) -> RenderableType:
         parts.append(_indented(record["message"]))
     parts.extend(Text(f"  {name:<17} {value}".rstrip()) for name, value in _figures(record).items())
     parts.extend(diagnosis.tables(record["details"], plain))
+    # A service that is older than diagnoses sends none.
+    diagnosed = record.get("diagnosis")
+    if diagnosed is not None:
+        parts.append(diagnosis.stored(diagnosed, plain))
     parts.extend(_indented(f"note: {note}") for note in record["notes"])
     parts.extend(_indented(f"hint: {hint}", "bold") for hint in record["hints"])
     # A service that is older than flags sends none.

@@ -13,7 +13,7 @@ from evaluator.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.errors import ToolchainMissing
 from evaluator.evaluation import Evaluation, Verdict
-from evaluator.explain import explain_exit, explain_failure, hints_for
+from evaluator.explain import device_fault, explain_exit, explain_failure, hints_for
 from evaluator.problem import Problem
 from evaluator.sandbox.layers import OPTIONAL
 from evaluator.supervision import SupervisedRunner
@@ -42,12 +42,17 @@ def conclude(
     if failed is not None and failed.get("toolchain_missing"):
         raise ToolchainMissing(str(failed["error"]))
     message, notes = outcome["message"], list(outcome["notes"])
+    log = runner.log(config.limits.log_bytes)
+    fault: str | None = None
     if outcome["verdict"] is None:
+        # An exception of C++ that nobody caught ends the process, and is told on its standard error alone.
+        fault = device_fault(log)
         verdict, message = explain_exit(status, outcome["stage"])
     else:
         verdict = Verdict(outcome["verdict"])
         if verdict in _RAISED:
             kernels = sorted({name for build in runner.builds for name in build.get("kernels", ())})
+            fault = device_fault(message)
             message = explain_failure(message, kernels)
     if failed is not None and verdict in _RAISED:
         verdict, message = verdict_of_build(failed)
@@ -58,6 +63,8 @@ def conclude(
     details = dict(outcome["details"])
     if resources:
         details["kernels"] = [asdict(kernel) for kernel in resources]
+    if fault is not None and verdict in _RAISED and config.device_kind == "cuda":
+        details["device_fault"] = fault
     missing = [layer for layer in runner.process.refused if layer not in OPTIONAL]
     if missing:
         notes.append(f"the kernel refused these layers of isolation: {', '.join(missing)}")
@@ -67,7 +74,7 @@ def conclude(
         config,
         verdict,
         message,
-        log=runner.log(config.limits.log_bytes),
+        log=log,
         stage_s=outcome["stage_s"],
         environment=environment,
     ).to_dict()

@@ -35,7 +35,7 @@ from evaluator.conclusion import (
 from evaluator.config import EvalConfig, Limits
 from evaluator.devices import available_devices, compiler_versions, cuda_architectures, has_cxx_compiler, has_nvcc
 from evaluator.diagnosis.findings import Diagnosis, Tool
-from evaluator.diagnosis.session import Workplace, diagnose
+from evaluator.diagnosis.session import Workplace, diagnose, tool_path
 from evaluator.errors import (
     DeviceUnavailable,
     InfrastructureFault,
@@ -139,6 +139,13 @@ class Engine:
     def layers(self) -> tuple[SandboxLayer, ...]:
         """Every layer of the sandbox, as ``start`` found it. Empty before."""
         return self._layers
+
+    @property
+    def tools(self) -> frozenset[Tool]:
+        """What ``diagnose`` can be asked for here: the tools of this machine, which know of CUDA alone."""
+        if self._device is None or self._device == "cpu":
+            return frozenset()
+        return frozenset(tool for tool in Tool if tool_path(tool) is not None)
 
     @property
     def process_ids(self) -> dict[str, int]:

@@ -133,7 +133,8 @@ class Evaluation:
 
     ``speedup`` and ``latency_ms`` are of a forward on cold caches, ``*_warm`` of one on warm caches where that
     makes a difference, ``*_training`` of forward and backward together. ``details["tracks"]`` has the quartiles
-    of each track, and what forward and backward take.
+    of each track, and what forward and backward take. ``details["device_fault"]``: the kind of fault on the device
+    that the candidate ended with, if it did.
     ``speedup_compiled`` is that over the reference as ``torch.compile`` makes it, from a ratio that was measured for
     it once (see ``evaluator.baselines``).
     ``flags``: advice about the source; no verdict depends on it.

@@ -9,7 +9,7 @@ from typing import Final
 
 from evaluator.evaluation import Verdict
 
-__all__ = ["explain_exit", "explain_failure", "hints_for"]
+__all__ = ["device_fault", "explain_exit", "explain_failure", "hints_for"]
 
 _DEVICE_FAULTS: Final = {
     "an illegal memory access": "illegal memory access",
@@ -56,16 +56,21 @@ def explain_exit(status: int | None, stage: str) -> tuple[Verdict, str]:
     return Verdict.RUNTIME_ERROR, f"the candidate's process ended by itself (exit status {code}) while {stage}"
 
 
+def device_fault(text: str) -> str | None:
+    """Which kind of device fault ``text`` tells of, if any."""
+    return next((kind for sign, kind in _DEVICE_FAULTS.items() if sign in text), None)
+
+
 def explain_failure(message: str, kernels: Sequence[str]) -> str:
     """A device fault gets a headline with its kind and the kernels that it can have come from."""
-    for sign, kind in _DEVICE_FAULTS.items():
-        if sign in message:
-            if len(kernels) == 1:
-                return f"CUDA error in kernel {kernels[0]}: {kind}\n{message}"
-            if kernels:
-                return f"CUDA error in one of the kernels {', '.join(kernels)}: {kind}\n{message}"
-            return f"CUDA error: {kind}\n{message}"
-    return message
+    kind = device_fault(message)
+    if kind is None:
+        return message
+    if len(kernels) == 1:
+        return f"CUDA error in kernel {kernels[0]}: {kind}\n{message}"
+    if kernels:
+        return f"CUDA error in one of the kernels {', '.join(kernels)}: {kind}\n{message}"
+    return f"CUDA error: {kind}\n{message}"
 
 
 def hints_for(verdict: Verdict, message: str) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from typing import Final
 
 from sqlalchemy.orm import Session
 
+from evaluator.diagnosis.findings import Tool
 from storage.models import Stage
 
-__all__ = ["FIRST_REPEAT", "Bell", "announce", "repeat_after", "take_announced"]
+__all__ = ["FIRST_REPEAT", "Bell", "DiagnosisBell", "announce", "repeat_after", "take_announced"]
 
 _KEY: Final = "storage.bells"
 
@@ -27,14 +28,22 @@ class Bell:
     device: str
 
 
-def announce(session: Session, bell: Bell) -> None:
+@dataclass(frozen=True)
+class DiagnosisBell:
+    """Says that a submission waits to be diagnosed with ``tool``."""
+
+    submission_id: str
+    tool: Tool
+
+
+def announce(session: Session, bell: Bell | DiagnosisBell) -> None:
     """Have ``bell`` rung when ``session`` commits (see ``storage.queue.ring_after_commit``)."""
     session.info.setdefault(_KEY, []).append(bell)
 
 
-def take_announced(session: Session) -> list[Bell]:
+def take_announced(session: Session) -> list[Bell | DiagnosisBell]:
     """The bells announced since the last call; they are announced no more."""
-    bells: list[Bell] = session.info.pop(_KEY, [])
+    bells: list[Bell | DiagnosisBell] = session.info.pop(_KEY, [])
     return bells
 
 

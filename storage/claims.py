@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import CursorResult, and_, or_, select, update
+from sqlalchemy import CursorResult, and_, select, update
 from sqlalchemy.orm import Session
 
 from evaluator.candidate import Candidate
@@ -20,9 +20,12 @@ from evaluator.evaluation import Evaluation, Status
 from evaluator.problem import Problem
 from storage.bells import Bell, announce, repeat_after
 from storage.clock import database_now
-from storage.models import Attempt, Stage, StoredProblem, StoredSource, Submission
+from storage.diagnoses import Diagnoses
+from storage.models import Attempt, Stage, Submission
 from storage.queue import queue_name
 from storage.records import store_evaluation
+from storage.rests import rest_after, rested
+from storage.submissions import problem_and_candidate
 from storage.workers import serving_ids
 
 __all__ = ["Claim", "Claims"]
@@ -39,8 +42,6 @@ _UNCLAIMED: Final[dict[str, Any]] = {
 _RUNG_AT_ONCE: Final = 20
 """How many waiting submissions of a queue are rung again at a time: the oldest; the others come later."""
 
-_RETRY_AFTER: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 10, 60))
-"""How long a submission rests after its first, second … fault: what broke may need a while."""
 _LEFT_FOR: Final = timedelta(seconds=1)
 """How soon what one worker left to others is rung again."""
 
@@ -77,7 +78,10 @@ class Claims:
         """
         now = database_now(self._session)
         waiting = and_(
-            Submission.id == submission_id, Submission.status == Status.QUEUED, Submission.stage == stage, _rested(now)
+            Submission.id == submission_id,
+            Submission.status == Status.QUEUED,
+            Submission.stage == stage,
+            rested(Submission.not_before, now),
         )
         if self._left_to_others(waiting, stage, worker, now):
             return None
@@ -140,8 +144,11 @@ class Claims:
         announce(self._session, Bell(claim.submission_id, "evaluate", claim.device))
         return True
 
-    def record_evaluation(self, claim: Claim, evaluation: Evaluation) -> bool:
-        """Finish with ``evaluation``. ``False``: the claim is gone, nothing recorded."""
+    def record_evaluation(self, claim: Claim, evaluation: Evaluation, *, diagnose: bool = False) -> bool:
+        """Finish with ``evaluation``. ``False``: the claim is gone, nothing recorded.
+
+        ``diagnose``: have a device fault diagnosed, where there is a worker for that.
+        """
         now = database_now(self._session)
         values = {**_UNCLAIMED, "status": Status.DONE, "message": evaluation.message, "finished_at": now}
         if not self._update(Submission.claim_token == claim.token, values):
@@ -149,6 +156,8 @@ class Claims:
         self._session.add(store_evaluation(evaluation, claim.submission_id, now))
         self._end_attempt(claim.token, "done", evaluation.verdict, now)
         self._session.flush()
+        if diagnose and "device_fault" in evaluation.details:
+            Diagnoses(self._session).follow_fault(claim.submission_id)
         return True
 
     def record_fault(self, claim: Claim, detail: str, *, retriable: bool, max_attempts: int) -> bool:
@@ -185,7 +194,9 @@ class Claims:
         bells: list[Bell] = []
         for stage, device in sorted(queues):
             waiting = [Submission.status == Status.QUEUED, Submission.stage == stage, Submission.device == device]
-            oldest = select(Submission.id, Submission.bells, Submission.bell_due_at).where(*waiting, _rested(now))
+            oldest = select(Submission.id, Submission.bells, Submission.bell_due_at).where(
+                *waiting, rested(Submission.not_before, now)
+            )
             rows = self._session.execute(oldest.order_by(Submission.id).limit(_RUNG_AT_ONCE)).all()
             for submission_id, count, due_at in rows:
                 if due_at is not None and due_at > now:
@@ -208,7 +219,7 @@ class Claims:
         faults = row.faults + 1
         values: dict[str, Any] = {**_UNCLAIMED, "faults": faults}
         # A lost worker cost a whole lease already: that is rest enough.
-        rest = timedelta(0) if outcome == "lost" else _RETRY_AFTER[min(faults, len(_RETRY_AFTER)) - 1]
+        rest = timedelta(0) if outcome == "lost" else rest_after(faults)
         if faults < max_attempts:
             values |= {**_waiting(now), "message": f"attempt {faults} failed, to be tried again: {detail}"}
             if rest:
@@ -243,20 +254,15 @@ class Claims:
         return True
 
     def _claim_of(self, row: Submission, stage: Stage, token: str, worker: str) -> Claim:
-        problem = self._session.get(StoredProblem, (row.problem, row.problem_version))
-        source = self._session.get(StoredSource, row.source_digest)
-        assert problem is not None
-        assert source is not None
+        problem, candidate = problem_and_candidate(self._session, row)
         return Claim(
             submission_id=row.id,
             stage=stage,
             token=token,
             worker=worker,
             attempt=row.attempts,
-            problem=Problem.from_dict(problem.definition),
-            candidate=Candidate(
-                source=source.text, digest=source.digest, origin="response" if row.origin == "response" else "code"
-            ),
+            problem=problem,
+            candidate=candidate,
             device=row.device,
             size=row.size,
             precision=row.precision,
@@ -278,7 +284,3 @@ class Claims:
 
 def _waiting(now: datetime) -> dict[str, Any]:
     return {"status": Status.QUEUED, "bells": 1, "bell_due_at": now + repeat_after(1)}
-
-
-def _rested(now: datetime) -> Any:
-    return or_(Submission.not_before.is_(None), Submission.not_before <= now)

@@ -3,6 +3,7 @@
     sources      texts by their SHA-256          problems     every version that was ever judged against
     submissions  what is asked, and where it is  attempts     each time that a worker took one up
     evaluations  the immutable records           workers      who can grade what, by heartbeat
+    diagnoses    what tools found in candidates
 
 Rows come out of ``storage.submissions`` and its neighbours; nobody else writes them.
 """
@@ -10,6 +11,7 @@ Rows come out of ``storage.submissions`` and its neighbours; nobody else writes 
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final, Literal
 
 from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, MetaData, UniqueConstraint
@@ -21,7 +23,9 @@ from storage.columns import CleanText, JsonData, UtcDateTime
 __all__ = [
     "Attempt",
     "Base",
+    "DiagnosisStatus",
     "Stage",
+    "StoredDiagnosis",
     "StoredEvaluation",
     "StoredProblem",
     "StoredSource",
@@ -30,6 +34,20 @@ __all__ = [
 ]
 
 Stage = Literal["build", "evaluate"]
+
+
+class DiagnosisStatus(StrEnum):
+    """Where a diagnosis is on its way. ``failed`` means that *we* failed; what a tool could not tell is ``done``."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        return self in (DiagnosisStatus.DONE, DiagnosisStatus.FAILED)
+
 
 _NAMES: Final = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -182,6 +200,40 @@ class StoredEvaluation(Base):
         """The record as the evaluator's type; with raw samples and log if ``complete``."""
         extra = {"samples": self.samples, "log": self.log} if complete else {"samples": {}, "log": ""}
         return Evaluation.from_dict({**self.record, **extra})
+
+
+class StoredDiagnosis(Base):
+    """What one tool found in the candidate of one submission, or how far it is; asked for anew, it is found anew.
+
+    ``result`` is what ``Diagnosis.to_dict`` wrote, but for ``printed``, which is loaded only where asked for. Claims,
+    leases, bells and rests are as those of a submission.
+    """
+
+    __tablename__ = "diagnoses"
+    __table_args__ = (Index(None, "status", "tool", "requested_at"),)
+
+    submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"), primary_key=True)
+    tool: Mapped[str] = mapped_column(primary_key=True)
+    status: Mapped[str]
+    message: Mapped[str]
+    attempts: Mapped[int]
+    faults: Mapped[int]
+    bell_due_at: Mapped[datetime | None]
+    bells: Mapped[int]
+    not_before: Mapped[datetime | None]
+    claim_token: Mapped[str | None] = mapped_column(index=True, unique=True)
+    claim_worker: Mapped[str | None]
+    lease_until: Mapped[datetime | None] = mapped_column(index=True)
+    requested_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    result: Mapped[dict[str, Any] | None]
+    printed: Mapped[str] = mapped_column(deferred=True)
+
+    @property
+    def state(self) -> DiagnosisStatus:
+        """``status`` as the enumeration."""
+        return DiagnosisStatus(self.status)
 
 
 class StoredWorker(Base):

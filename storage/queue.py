@@ -1,8 +1,8 @@
 """The hand-over to the queue: a Celery application that producers and workers share.
 
-A message is a task's name and a submission's id, so a producer never imports the worker. Messages
-leave after the commit, and may be lost or doubled: workers claim in the database, and re-ring what is
-overdue (``storage.claims``).
+A message is a task's name and a submission's id (for a diagnosis, the tool as well), so a producer never
+imports the worker. Messages leave after the commit, and may be lost or doubled: workers claim in the
+database, and re-ring what is overdue (``storage.claims``, ``storage.diagnoses``).
 """
 
 from __future__ import annotations
@@ -17,15 +17,29 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.config import DEVICE_KINDS, Limits
-from storage.bells import Bell, take_announced
+from evaluator.diagnosis.findings import Tool
+from storage.bells import Bell, DiagnosisBell, take_announced
 from storage.models import Stage
 from storage.settings import Settings
 
-__all__ = ["BUILD_TASK", "EVALUATE_TASK", "QUEUES", "make_celery", "queue_name", "ring", "ring_after_commit"]
+__all__ = [
+    "BUILD_TASK",
+    "DIAGNOSE_TASK",
+    "DIAGNOSIS_QUEUES",
+    "EVALUATE_TASK",
+    "QUEUES",
+    "diagnosis_queue",
+    "make_celery",
+    "queue_name",
+    "ring",
+    "ring_after_commit",
+]
 
 BUILD_TASK: Final = "kerneljudge.build"
 EVALUATE_TASK: Final = "kerneljudge.evaluate"
+DIAGNOSE_TASK: Final = "kerneljudge.diagnose"
 QUEUES: Final = ("build", *(f"evaluate.{kind}" for kind in DEVICE_KINDS))
+"""What a worker is started for."""
 
 _POLL_S: Final = 0.05
 _CONNECT_TIMEOUT_S: Final = 2.0
@@ -66,15 +80,20 @@ def queue_name(stage: Stage, device: str) -> str:
     return "build" if stage == "build" else f"evaluate.{device}"
 
 
-def ring(app: Celery, bell: Bell) -> bool:
+def diagnosis_queue(tool: Tool) -> str:
+    """The queue on which a diagnosis waits for a worker that has the tool's program, beside a CUDA device."""
+    return f"diagnose.{tool.program}"
+
+
+DIAGNOSIS_QUEUES: Final = tuple(sorted({diagnosis_queue(tool) for tool in Tool}))
+"""What a worker that evaluates takes from as well, where it has the program."""
+
+
+def ring(app: Celery, bell: Bell | DiagnosisBell) -> bool:
     """Send the message of ``bell``; ``False`` (and a line in the log) if the broker cannot be reached."""
+    task, arguments, queue = _message(bell)
     try:
-        app.send_task(
-            BUILD_TASK if bell.stage == "build" else EVALUATE_TASK,
-            args=[bell.submission_id],
-            queue=queue_name(bell.stage, bell.device),
-            retry=False,
-        )
+        app.send_task(task, args=arguments, queue=queue, retry=False)
     except Exception as error:  # noqa: BLE001 - whatever the broker does, the row is safe and is rung again
         _log.warning("could not ring for %s (it is rung again later): %s", bell.submission_id, error)
         return False
@@ -93,6 +112,14 @@ def ring_after_commit(sessions: sessionmaker[Session], app: Celery) -> None:
 
     event.listen(sessions, "after_commit", committed)
     event.listen(sessions, "after_rollback", rolled_back)
+
+
+def _message(bell: Bell | DiagnosisBell) -> tuple[str, list[str], str]:
+    """Task, arguments and queue."""
+    if isinstance(bell, DiagnosisBell):
+        return DIAGNOSE_TASK, [bell.submission_id, str(bell.tool)], diagnosis_queue(bell.tool)
+    task = BUILD_TASK if bell.stage == "build" else EVALUATE_TASK
+    return task, [bell.submission_id], queue_name(bell.stage, bell.device)
 
 
 def _broker(url: str) -> tuple[str, dict[str, Any]]:

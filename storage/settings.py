@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -29,7 +29,8 @@ class Settings(BaseSettings):
     (``redis://...``) move them to one. ``devices`` is a list with commas (``cpu,cuda:0``) that ``serve``
     starts a worker each for; ``None`` means every device of the machine. With ``require_sandbox`` no worker
     starts where a layer of the sandbox is missing. With ``compare_compiled`` workers also hold what passed
-    against the reference as ``torch.compile`` makes it, which they measure once for each problem.
+    against the reference as ``torch.compile`` makes it, which they measure once for each problem. ``diagnose``:
+    whether a device fault is diagnosed without anybody asking for it.
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -48,6 +49,7 @@ class Settings(BaseSettings):
     devices: Annotated[list[str] | None, NoDecode] = None
     require_sandbox: bool = False
     compare_compiled: bool = False
+    diagnose: Literal["auto", "off"] = "auto"
 
     @field_validator("devices", mode="before")
     @classmethod

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -35,6 +36,7 @@ __all__ = [
     "Submissions",
     "UnknownProblem",
     "UnknownSubmission",
+    "problem_and_candidate",
 ]
 
 
@@ -115,6 +117,16 @@ class Page:
 
     items: Sequence[Submission]
     next_cursor: str | None
+
+
+def problem_and_candidate(session: Session, submission: Submission) -> tuple[Problem, Candidate]:
+    """What ``submission`` is judged against, and what is judged."""
+    problem = session.get(StoredProblem, (submission.problem, submission.problem_version))
+    source = session.get(StoredSource, submission.source_digest)
+    assert problem is not None
+    assert source is not None
+    origin: Literal["code", "response"] = "response" if submission.origin == "response" else "code"
+    return Problem.from_dict(problem.definition), Candidate(source=source.text, digest=source.digest, origin=origin)
 
 
 class Submissions:

@@ -1,4 +1,4 @@
-"""What a task does: claim, build or evaluate, record.
+"""What a task does: claim, build, evaluate or diagnose, record.
 
 Doing it twice changes nothing: the second claim finds nothing to claim. No transaction is open while
 the engine works.
@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidate import Candidate
 from evaluator.config import EvalConfig
+from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.engine import BuildReport, Progress, SandboxLayer
 from evaluator.errors import (
     DeviceUnavailable,
@@ -29,9 +30,10 @@ from evaluator.errors import (
 from evaluator.evaluation import Evaluation
 from evaluator.problem import Problem
 from storage.claims import Claim, Claims
+from storage.diagnoses import Diagnoses, DiagnosisClaim, evaluation_waits
 from storage.models import Stage
 from storage.settings import Settings
-from worker.hold import Hold
+from worker.hold import AnyClaim, Hold, Ledger
 
 __all__ = ["Grader", "GradingEngine"]
 
@@ -42,6 +44,9 @@ _DATABASE_AWAY: Final = (OperationalError, InterfaceError)
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
+
+Record = Callable[[Session], bool]
+"""Stores what came of the work; ``False``: the claim is gone."""
 
 
 class GradingEngine(Protocol):
@@ -76,6 +81,19 @@ class GradingEngine(Protocol):
         progress: Callable[[Progress], None] = ...,
         cancelled: Callable[[], bool] = ...,
     ) -> Evaluation: ...
+
+    @property
+    def tools(self) -> frozenset[Tool]: ...
+
+    def diagnose(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        tool: Tool,
+        *,
+        cancelled: Callable[[], bool] = ...,
+    ) -> Diagnosis: ...
 
 
 class Grader:
@@ -113,13 +131,13 @@ class Grader:
     def build(self, submission_id: str) -> None:
         """Take a submission through its build stage."""
 
-        def work(claim: Claim, hold: Hold) -> Callable[[Claims], bool]:
+        def work(claim: Claim, hold: Hold[Claim]) -> Record:
             config = _config(claim, claim.device)
             report = self._engine.build(claim.problem, claim.candidate, config, progress=hold.show, cancelled=hold.over)
             evaluation = report.evaluation
             if evaluation is not None:
-                return lambda claims: claims.record_evaluation(claim, evaluation)
-            return lambda claims: claims.record_built(claim, seconds=report.seconds, log=report.log)
+                return lambda session: Claims(session).record_evaluation(claim, evaluation)
+            return lambda session: Claims(session).record_built(claim, seconds=report.seconds, log=report.log)
 
         self._grade(submission_id, "build", work)
 
@@ -128,35 +146,89 @@ class Grader:
         device = self._device
         assert device is not None
 
-        def work(claim: Claim, hold: Hold) -> Callable[[Claims], bool]:
+        def work(claim: Claim, hold: Hold[Claim]) -> Record:
             config = replace(_config(claim, device), compare_compiled=self._settings.compare_compiled)
             evaluation = self._engine.evaluate(
                 claim.problem, claim.candidate, config, progress=hold.show, cancelled=hold.over
             )
-            return lambda claims: claims.record_evaluation(claim, evaluation)
+            follow = self._settings.diagnose == "auto"
+            return lambda session: Claims(session).record_evaluation(claim, evaluation, diagnose=follow)
 
         self._grade(submission_id, "evaluate", work)
 
-    def _grade(self, submission_id: str, stage: Stage, work: Callable[[Claim, Hold], Callable[[Claims], bool]]) -> None:
+    def diagnose(self, submission_id: str, tool: str) -> None:
+        """Run a submission's candidate below a tool; stops as soon as a submission waits to be evaluated."""
+        device, lease_s = self._device, self._settings.lease_s
+        assert device is not None
+
+        def work(claim: DiagnosisClaim, hold: Hold[DiagnosisClaim]) -> Record:
+            for size in _sizes(claim):
+                hold.show(Progress("diagnosing", f"size {size}"))
+                config = EvalConfig(device=device, size=size, precision=claim.precision)
+                found = self._engine.diagnose(claim.problem, claim.candidate, config, claim.tool, cancelled=hold.over)
+                if found.faults or found.obstacle:
+                    break
+            return lambda session: Diagnoses(session).record(claim, found)
+
+        self._work(
+            submission_id,
+            tool,
+            Diagnoses,
+            lambda session: Diagnoses(session).claim(submission_id, Tool(tool), self._worker, lease_s),
+            work,
+            overtaken=evaluation_waits,
+        )
+
+    def _grade(self, submission_id: str, stage: Stage, work: Callable[[Claim, Hold[Claim]], Record]) -> None:
+        lease_s = self._settings.lease_s
+        self._work(
+            submission_id,
+            stage,
+            Claims,
+            lambda session: Claims(session).claim(submission_id, stage, self._worker, lease_s),
+            work,
+        )
+
+    def _work(
+        self,
+        submission_id: str,
+        what: str,
+        ledger: Callable[[Session], Ledger[AnyClaim]],
+        take: Callable[[Session], AnyClaim | None],
+        work: Callable[[AnyClaim, Hold[AnyClaim]], Record],
+        *,
+        overtaken: Callable[[Session], bool] | None = None,
+    ) -> None:
         if self._stopping.is_set():
             return
-        lease_s = self._settings.lease_s
-        claim = self._persist(lambda claims: claims.claim(submission_id, stage, self._worker, lease_s))
+        claim = self._persist(take)
         if claim is None:
             return
-        _log.info("%s: %s, attempt %d", submission_id, stage, claim.attempt)
+        _log.info("%s: %s, attempt %d", submission_id, what, claim.attempt)
         self._current.add(submission_id)
         try:
-            with Hold(self._sessions, self._readers, claim, lease_s=lease_s, stopping=self._stopping) as hold:
-                record = self._outcome(claim, hold, work)
-                if record is not None and not self._record(claim, record):
+            with Hold(
+                self._sessions,
+                self._readers,
+                ledger,
+                claim,
+                lease_s=self._settings.lease_s,
+                stopping=self._stopping,
+                overtaken=overtaken,
+            ) as hold:
+                record = self._outcome(ledger, claim, hold, work)
+                if record is not None and not self._record(ledger, claim, record):
                     _log.warning("%s: the claim was lost or cancelled; the result is dropped", submission_id)
         finally:
             self._current.discard(submission_id)
 
     def _outcome(
-        self, claim: Claim, hold: Hold, work: Callable[[Claim, Hold], Callable[[Claims], bool]]
-    ) -> Callable[[Claims], bool] | None:
+        self,
+        ledger: Callable[[Session], Ledger[AnyClaim]],
+        claim: AnyClaim,
+        hold: Hold[AnyClaim],
+        work: Callable[[AnyClaim, Hold[AnyClaim]], Record],
+    ) -> Record | None:
         """How to record what came of the work; ``None`` where there is nothing to record any more."""
         try:
             return work(claim, hold)
@@ -164,19 +236,20 @@ class Grader:
             if hold.lost:
                 _log.info("%s: stopped, cancelled or lost", claim.submission_id)
                 return None
-            _log.info("%s: given back, this worker is being stopped", claim.submission_id)
-            return lambda claims: claims.release(claim)
+            why = "an evaluation goes first" if hold.overtaken else "this worker is being stopped"
+            _log.info("%s: given back, %s", claim.submission_id, why)
+            return lambda session: ledger(session).release(claim)
         except EvaluatorError as error:
             _log.warning("%s: %s", claim.submission_id, error)
             if isinstance(error, InfrastructureFault | DeviceUnavailable):
                 self._renew_engine()
             retriable = error.retriable
-            return self._fault(claim, str(error), retriable=retriable)
+            return self._fault(ledger, claim, str(error), retriable=retriable)
         except Exception as error:  # noqa: BLE001 - a bug of ours is never the candidate's verdict
             _log.exception("%s: unexpected", claim.submission_id)
-            return self._fault(claim, f"internal error: {type(error).__name__}: {error}", retriable=True)
+            return self._fault(ledger, claim, f"internal error: {type(error).__name__}: {error}", retriable=True)
 
-    def _record(self, claim: Claim, record: Callable[[Claims], bool]) -> bool:
+    def _record(self, ledger: Callable[[Session], Ledger[AnyClaim]], claim: AnyClaim, record: Record) -> bool:
         """Record what came of the work; what cannot be recorded is a fault of ours, with its reason."""
         try:
             return self._persist(record)
@@ -187,11 +260,13 @@ class Grader:
             # The driver's own words: the statement, with all that it was to store, is in the log.
             reason = str(getattr(error, "orig", None) or error)[:_DETAIL_CHARACTERS]
             detail = f"internal error: the result cannot be recorded: {type(error).__name__}: {reason}"
-            return self._persist(self._fault(claim, detail, retriable=True))
+            return self._persist(self._fault(ledger, claim, detail, retriable=True))
 
-    def _fault(self, claim: Claim, detail: str, *, retriable: bool) -> Callable[[Claims], bool]:
+    def _fault(
+        self, ledger: Callable[[Session], Ledger[AnyClaim]], claim: AnyClaim, detail: str, *, retriable: bool
+    ) -> Record:
         limit = self._settings.max_attempts
-        return lambda claims: claims.record_fault(claim, detail, retriable=retriable, max_attempts=limit)
+        return lambda session: ledger(session).record_fault(claim, detail, retriable=retriable, max_attempts=limit)
 
     def _renew_engine(self) -> None:
         """After a fault of the machine, evaluate nothing more on what is left of the old processes."""
@@ -204,18 +279,24 @@ class Grader:
             _log.exception("the engine does not start again: this worker ends")
             signal.raise_signal(signal.SIGTERM)
 
-    def _persist(self, operation: Callable[[Claims], _T]) -> _T:
+    def _persist(self, operation: Callable[[Session], _T]) -> _T:
         """Run ``operation`` in a transaction of its own; wait for a database that is away for a while."""
         deadline = time.monotonic() + _DATABASE_PATIENCE_S
         while True:
             try:
                 with self._sessions.begin() as session:
-                    return operation(Claims(session))
+                    return operation(session)
             except _DATABASE_AWAY:
                 if time.monotonic() > deadline or self._stopping.is_set():
                     raise
                 _log.warning("the database is away; trying again", exc_info=True)
                 time.sleep(1.0)
+
+
+def _sizes(claim: DiagnosisClaim) -> tuple[str, ...]:
+    """Where to look, one after the other until something is found: what faulted at a large size may not at a small."""
+    usual = claim.tool.usual_size(claim.problem.sizes, claim.size)
+    return (usual, claim.size) if claim.faulted and usual != claim.size else (usual,)
 
 
 def _config(claim: Claim, device: str) -> EvalConfig:

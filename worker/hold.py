@@ -5,42 +5,65 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.engine import Progress
-from storage.claims import Claim, Claims
+from storage.claims import Claim
+from storage.diagnoses import DiagnosisClaim
 
-__all__ = ["Hold"]
+__all__ = ["AnyClaim", "Hold", "Ledger"]
+
+AnyClaim = TypeVar("AnyClaim", Claim, DiagnosisClaim)
+_Claim_contra = TypeVar("_Claim_contra", contravariant=True)
 
 _TICK_S: Final = 0.5
 
 _log = logging.getLogger(__name__)
 
 
-class Hold:
+class Ledger(Protocol[_Claim_contra]):
+    """Where claims of one kind are kept, within one session: ``Claims`` or ``Diagnoses``."""
+
+    def renew(self, claim: _Claim_contra, lease_s: float, progress: tuple[str, str, float | None] | None) -> bool: ...
+
+    def holds(self, claim: _Claim_contra) -> bool: ...
+
+    def release(self, claim: _Claim_contra) -> bool: ...
+
+    def record_fault(self, claim: _Claim_contra, detail: str, *, retriable: bool, max_attempts: int) -> bool: ...
+
+
+class Hold(Generic[AnyClaim]):
     """Renews a claim's lease from a thread of its own, shows progress, and notices that it is gone.
 
-    The thread that evaluates never waits for the database: it leaves its progress here.
+    The thread that evaluates never waits for the database: it leaves its progress here. ``overtaken`` is asked
+    whether something has come that goes first, where the work is such that it has to make room.
     """
 
     def __init__(
         self,
         sessions: sessionmaker[Session],
         readers: sessionmaker[Session],
-        claim: Claim,
+        ledger: Callable[[Session], Ledger[AnyClaim]],
+        claim: AnyClaim,
         *,
         lease_s: float,
         stopping: threading.Event,
+        overtaken: Callable[[Session], bool] | None = None,
     ) -> None:
         self._sessions = sessions
         self._readers = readers
-        self._claim = claim
+        self._ledger: Callable[[Session], Ledger[AnyClaim]] = ledger
+        self._claim: AnyClaim = claim
+        self._overtaken_by = overtaken
         self._lease_s = lease_s
         self._stopping = stopping
         self._lost = threading.Event()
+        self._overtaken = threading.Event()
         self._ended = threading.Event()
         self._progress: Progress | None = None
         self._thread = threading.Thread(target=self._keep, name=f"hold {claim.submission_id}", daemon=True)
@@ -50,9 +73,14 @@ class Hold:
         """Whether the claim is gone: the lease expired, or somebody cancelled the submission."""
         return self._lost.is_set()
 
+    @property
+    def overtaken(self) -> bool:
+        """Whether something has come that goes first."""
+        return self._overtaken.is_set()
+
     def over(self) -> bool:
-        """Whether to stop working: the claim is gone, or the worker is being stopped."""
-        return self.lost or self._stopping.is_set()
+        """Whether to stop working: the claim is gone, something goes first, or the worker is being stopped."""
+        return self.lost or self.overtaken or self._stopping.is_set()
 
     def show(self, progress: Progress) -> None:
         """Have ``progress`` shown soon."""
@@ -80,7 +108,11 @@ class Hold:
                     shown, renewed = progress, time.monotonic()
                 else:
                     with self._readers() as session:
-                        held = Claims(session).holds(self._claim)
+                        held = self._ledger(session).holds(self._claim)
+                if self._overtaken_by is not None:
+                    with self._readers() as session:
+                        if self._overtaken_by(session):
+                            self._overtaken.set()
             except Exception:  # noqa: BLE001 - whatever it is, a thread that ended would lose the claim in silence
                 _log.warning(
                     "%s: could not look after the claim; trying again", self._claim.submission_id, exc_info=True
@@ -92,4 +124,4 @@ class Hold:
     def _renew(self, progress: Progress | None) -> bool:
         report = None if progress is None else (progress.stage, progress.message, progress.share)
         with self._sessions.begin() as session:
-            return Claims(session).renew(self._claim, self._lease_s, report)
+            return self._ledger(session).renew(self._claim, self._lease_s, report)

@@ -21,7 +21,15 @@ from evaluator.engine import Engine, SandboxLayer
 from storage import workers
 from storage.database import create_engine_for, session_factory
 from storage.models import Stage
-from storage.queue import BUILD_TASK, EVALUATE_TASK, QUEUES, make_celery, ring_after_commit
+from storage.queue import (
+    BUILD_TASK,
+    DIAGNOSE_TASK,
+    EVALUATE_TASK,
+    QUEUES,
+    diagnosis_queue,
+    make_celery,
+    ring_after_commit,
+)
 from storage.settings import Settings
 from worker.grading import Grader, GradingEngine
 from worker.reconciler import Reconciler
@@ -90,6 +98,7 @@ def run_worker(
         _log_sandbox(engine.layers)
         grader = Grader(settings, sessions, readers, engine, worker=name, device=role.device, stopping=stopping)
         _add_tasks(app, grader)
+        queues = [role.queue, *sorted({diagnosis_queue(tool) for tool in engine.tools})]
         # As it is now: while the engine restarts, it knows none.
         capabilities = engine.environment
 
@@ -98,23 +107,24 @@ def run_worker(
                 session,
                 name,
                 kind=role.kind,
-                queues=[role.queue],
+                queues=queues,
                 device=role.device,
                 capabilities=capabilities,
             )
 
         with (
-            _registered(sessions, name, role, register),
+            _registered(sessions, name, queues, register),
             Reconciler(
                 settings,
                 sessions,
                 worker=name,
                 queues=role.takes,
+                tools=engine.tools,
                 current_submission=lambda: grader.current_submission,
                 register=register,
             ),
         ):
-            return _consume(app, settings, role, name, stopping)
+            return _consume(app, settings, role, queues, name, stopping)
 
 
 def _engine(settings: Settings, role: Role, scratch: Path) -> GradingEngine:
@@ -140,15 +150,16 @@ def _log_sandbox(layers: Sequence[SandboxLayer]) -> None:
 def _add_tasks(app: Celery, grader: Grader) -> None:
     app.task(grader.build, name=BUILD_TASK)
     app.task(grader.evaluate, name=EVALUATE_TASK)
+    app.task(grader.diagnose, name=DIAGNOSE_TASK)
 
 
 @contextmanager
 def _registered(
-    sessions: sessionmaker[Session], name: str, role: Role, register: Callable[[Session], None]
+    sessions: sessionmaker[Session], name: str, queues: Sequence[str], register: Callable[[Session], None]
 ) -> Iterator[None]:
     with sessions.begin() as session:
         register(session)
-    _log.info("worker %s takes from %s", name, role.queue)
+    _log.info("worker %s takes from %s", name, ", ".join(queues))
     try:
         yield
     finally:
@@ -156,7 +167,9 @@ def _registered(
             workers.unregister(session, name)
 
 
-def _consume(app: Celery, settings: Settings, role: Role, name: str, stopping: threading.Event) -> int:
+def _consume(
+    app: Celery, settings: Settings, role: Role, queues: Sequence[str], name: str, stopping: threading.Event
+) -> int:
     def shutting_down(**_: Any) -> None:
         # Celery would wait for the task in progress; this makes the task give back what it is at.
         stopping.set()
@@ -170,7 +183,7 @@ def _consume(app: Celery, settings: Settings, role: Role, name: str, stopping: t
         # Builds wait for compilers, so threads serve; an evaluation has its process, and the device, to itself.
         pool, slots = ("threads", settings.build_slots) if role.device is None else ("solo", 1)
         consumer = app.Worker(
-            queues=[role.queue],
+            queues=list(queues),
             pool=pool,
             concurrency=slots,
             hostname=f"{name}@kerneljudge",

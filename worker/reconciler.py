@@ -11,8 +11,10 @@ from typing import Self
 
 from sqlalchemy.orm import Session, sessionmaker
 
+from evaluator.diagnosis.findings import Tool
 from storage import workers
 from storage.claims import Claims
+from storage.diagnoses import Diagnoses
 from storage.models import Stage
 from storage.settings import Settings
 
@@ -24,9 +26,9 @@ _log = logging.getLogger(__name__)
 class Reconciler:
     """A thread of every worker that reconciles every ``settings.reconcile_s`` and sends its heartbeat.
 
-    ``queues``: what this worker takes (stage, kind of device); only there it rings again, so that
-    queues without a worker do not fill up. ``register`` makes this worker known again where others have
-    struck it off.
+    ``queues``: what this worker takes (stage, kind of device), and ``tools``: what it diagnoses with; only there it
+    rings again, so that queues without a worker do not fill up. ``register`` makes this worker known again where
+    others have struck it off.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class Reconciler:
         queues: Collection[tuple[Stage, str]],
         current_submission: Callable[[], str | None],
         register: Callable[[Session], None],
+        tools: Collection[Tool] = (),
     ) -> None:
         self._settings = settings
         self._sessions = sessions
         self._worker = worker
         self._queues = queues
+        self._tools = tools
         self._current_submission = current_submission
         self._register = register
         self._passed_at: float | None = None
@@ -67,14 +71,16 @@ class Reconciler:
                 _log.warning("this worker was struck off; it registers again")
                 self._register(session)
             workers.forget_silent(session)
-            claims = Claims(session)
-            released = 0 if self._lenient() else claims.release_expired(self._settings.max_attempts)
-            bells = claims.ring_overdue(self._queues)
+            claims, diagnoses = Claims(session), Diagnoses(session)
+            released, limit = 0, self._settings.max_attempts
+            if not self._lenient():
+                released = claims.release_expired(limit) + diagnoses.release_expired(limit)
+            bells = [*claims.ring_overdue(self._queues), *diagnoses.ring_overdue(self._tools)]
         self._passed_at = time.time()
         if released:
-            _log.warning("took %d submissions from workers that were lost", released)
+            _log.warning("took %d submissions or diagnoses from workers that were lost", released)
         if bells:
-            _log.info("rang again for %d submissions", len(bells))
+            _log.info("rang again for %d submissions or diagnoses", len(bells))
 
     def _lenient(self) -> bool:
         """Whether to take nothing from anybody: the machine slept or the database was away until just now.

@@ -12,10 +12,20 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors import Conflict, NotFound, problems
 from api.intake import submit
-from api.records import attempt_list, current_record, samples_record, submission_records
-from api.schemas import AttemptList, DeviceKind, SamplesRecord, SubmissionPage, SubmissionRecord, SubmissionRequest
+from api.records import attempt_list, current_record, diagnosis_record, samples_record, submission_records
+from api.schemas import (
+    AttemptList,
+    DeviceKind,
+    DiagnosisRecord,
+    SamplesRecord,
+    SubmissionPage,
+    SubmissionRecord,
+    SubmissionRequest,
+)
 from api.services import KnownSubmission, ReadSession, Services, ServicesDep, WaitSeconds, WriteSession
+from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status, Verdict
+from storage.diagnoses import Diagnoses, NobodyDiagnoses, NotDiagnosable
 from storage.submissions import Filters, NotRetriable, Submissions
 
 __all__ = ["router"]
@@ -149,6 +159,43 @@ def read_samples(known: KnownSubmission, session: ReadSession) -> SamplesRecord:
 def read_attempts(known: KnownSubmission, session: ReadSession) -> AttemptList:
     """Every time that a worker took the submission up, and what came of it."""
     return attempt_list(known.id, Submissions(session).attempts_of(known.id))
+
+
+@router.post("/{submission_id}/diagnosis", status_code=202, responses=problems(404, 409, 422))
+def request_diagnosis(
+    known: KnownSubmission,
+    session: WriteSession,
+    tool: Annotated[Tool, Query(description="`counters` is `ncu`, the others are of `compute-sanitizer`.")] = (
+        Tool.MEMCHECK
+    ),
+) -> DiagnosisRecord:
+    """Have the candidate run once below a tool, which says which line is wrong, or how fast each kernel is and why.
+
+    A worker does so when no evaluation waits. The verdict stays what it is. While one with this tool is under way,
+    that is the answer; what was found with it before is replaced. 409 where there is nothing to run, where the
+    submission is not for `cuda`, and where no worker has the tool.
+    """
+    try:
+        return diagnosis_record(session, Diagnoses(session).request(known.id, tool))
+    except (NotDiagnosable, NobodyDiagnoses) as error:
+        raise Conflict(str(error)) from error
+
+
+@router.get("/{submission_id}/diagnosis", responses=problems(404, 422))
+def read_diagnosis(
+    known: KnownSubmission,
+    session: ReadSession,
+    tool: Annotated[Tool | None, Query(description="Left out: the one that was asked for last.")] = None,
+) -> DiagnosisRecord:
+    """What a tool has found, with what it and the candidate printed; 404 where nobody has asked for it."""
+    diagnoses = Diagnoses(session)
+    if tool is not None:
+        found = diagnoses.of_tool(known.id, tool)
+    else:
+        found = next(iter(diagnoses.of_submission(known.id)), None)
+    if found is None:
+        raise NotFound(f"submission {known.id} has no diagnosis" + (f" by {tool}" if tool is not None else ""))
+    return diagnosis_record(session, found, printed=True)
 
 
 @router.get("/{submission_id}/events", response_class=EventSourceResponse, responses=problems(404, 422))

@@ -6,7 +6,7 @@ bounded, and nothing is decided by it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
@@ -28,6 +28,13 @@ class Tool(StrEnum):
     @property
     def program(self) -> str:
         return "ncu" if self is Tool.COUNTERS else "compute-sanitizer"
+
+    def usual_size(self, sizes: Container[str], whole: str) -> str:
+        """``smoke``, if it is among ``sizes``, because a tool makes a kernel many times slower; else ``whole``.
+
+        Counters are of the ``whole`` size: the figures of a small one tell little.
+        """
+        return "smoke" if self is not Tool.COUNTERS and "smoke" in sizes else whole
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
 from evaluator.problem import Problem
 from storage.claims import Claim, Claims
+from storage.diagnoses import Diagnoses
 from storage.models import Submission
 from storage.submissions import NewSubmission, Submissions
 from storage.workers import register
@@ -84,8 +86,30 @@ class Seeds:
             assert claims.record_built(build, seconds=0.25, log="compiled\n")
             claim = claims.claim(submission_id, "evaluate", "worker", LEASE_S)
             assert claim is not None
-            assert claims.record_evaluation(claim, evaluation)
+            assert claims.record_evaluation(claim, evaluation, diagnose=True)
         return submission_id
+
+    def faulted(self, source: str = SOURCE, **changes: Any) -> str:
+        """A submission for CUDA that ended with a device fault."""
+        submission_id = self.submit(source=source, device="cuda", **changes)
+        details = {"device_fault": "illegal memory access"}
+        message = "CUDA error in kernel relu: illegal memory access"
+        evaluation = failed(self.problems["relu"], Verdict.RUNTIME_ERROR, message, device="cuda", details=details)
+        return self.evaluate(submission_id, evaluation)
+
+    def request(self, submission_id: str, tool: Tool) -> None:
+        """Somebody asks for a diagnosis."""
+        with self.sessions.begin() as session:
+            Diagnoses(session).request(submission_id, tool)
+
+    def diagnose(self, submission_id: str, tool: Tool = Tool.MEMCHECK, **found: Any) -> None:
+        """A worker takes up what was asked for, and finds it."""
+        values = {"stage": "done", "seconds": 1.5, "printed": "it ran\n", **found}
+        with self.sessions.begin() as session:
+            diagnoses = Diagnoses(session)
+            claim = diagnoses.claim(submission_id, tool, "worker", LEASE_S)
+            assert claim is not None
+            assert diagnoses.record(claim, Diagnosis(tool, "relu", "cuda", "smoke", "float32", **values))
 
     def passed(self, problem: str = "relu", source: str = SOURCE, **changes: Any) -> str:
         """A submission that passed. ``changes`` go to the submission, ``evaluation`` to the evaluation."""
@@ -112,3 +136,9 @@ class Seeds:
         """A worker that lives."""
         with self.sessions.begin() as session:
             register(session, name, kind=kind, queues=[queue], device=device, capabilities=capabilities)
+
+    def diagnosing_worker(self, *programs: str) -> None:
+        """A worker that lives, with a CUDA device and these programs (default: ``compute-sanitizer``)."""
+        queues = ["evaluate.cuda", *(f"diagnose.{program}" for program in programs or ("compute-sanitizer",))]
+        with self.sessions.begin() as session:
+            register(session, "gpu", kind="evaluate", queues=queues, device="cuda:0", capabilities={})

@@ -19,6 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.app import create_app
+from evaluator.diagnosis.findings import Fault, KernelCounters, Tool
 from evaluator.flags import Flag, FlagKind
 from evaluator.problem import Problem
 from storage.settings import Settings
@@ -34,6 +35,7 @@ CHECKS = [
     negative_data_rejection,
 ]
 EXAMPLES = 100
+_FAULT = Fault("Invalid write", "relu", "cuda.cu", 8, 3, "x[i] = 0;", (1, 0, 0), (2, 0, 0), ("is out of bounds",), 2)
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,10 @@ def document(tmp_path_factory: pytest.TempPathFactory, problems: dict[str, Probl
     seeds.passed(evaluation={"flags": (Flag(FlagKind.LIBRARY_ONLY, 1, "no kernel"),)})
     seeds.submit()
     seeds.worker("w", "evaluate", "evaluate.cpu", "cpu")
+    seeds.diagnosing_worker()
+    diagnosed = seeds.faulted()
+    seeds.diagnose(diagnosed, faults=(_FAULT,), counters=(KernelCounters("relu", duration_us=3.0),))
+    seeds.request(diagnosed, Tool.RACECHECK)
     # Waits end at once, whatever was asked for: nobody grades what is handed in here.
     live.app.state.services.watcher.close()
     yield schemathesis.openapi.from_url(f"{live.url}/openapi.json")
@@ -96,6 +102,21 @@ def test_answers_about_what_is_there_are_as_documented(document: schemathesis.Ba
     """The generated requests hardly ever hit on an id that exists."""
     operation = document[f"/api/v1/submissions/{{submission_id}}{path}"]["GET"]
     operation.Case(path_parameters={"submission_id": graded(document)}).call_and_validate(checks=CHECKS)
+
+
+def test_answers_about_a_diagnosis_are_as_documented(document: schemathesis.BaseSchema) -> None:
+    query = {"verdict": "runtime_error"}
+    page = document["/api/v1/submissions"]["GET"].Case(query=query).call().json()
+    where = {"submission_id": page["items"][0]["id"]}
+    operation = document["/api/v1/submissions/{submission_id}/diagnosis"]
+    answer = operation["GET"].Case(path_parameters=where, query={"tool": "memcheck"})
+    assert answer.call_and_validate(checks=CHECKS).json()["result"]["faults"][0]["thread"] == [1, 0, 0]
+    single = document["/api/v1/submissions/{submission_id}"]["GET"].Case(path_parameters=where)
+    assert single.call_and_validate(checks=CHECKS).json()["diagnosis"]["status"] == "pending"
+    # One is under way, for the other nobody has the tool.
+    for tool, status in (("racecheck", 202), ("counters", 409)):
+        case = operation["POST"].Case(path_parameters=where, query={"tool": tool})
+        assert case.call_and_validate(checks=CHECKS).status_code == status
 
 
 @pytest.mark.parametrize("operation", ["/api/v1/leaderboard", "/api/v1/problems/{problem_id}"])

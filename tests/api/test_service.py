@@ -80,6 +80,8 @@ def test_metrics_count_submissions_queues_workers_and_requests(http: httpx.Clien
     seeds.submit()
     seeds.submit(device="cuda")
     seeds.worker("w1", "build", "build", None)
+    seeds.diagnosing_worker()
+    seeds.faulted()
     http.get("/api/v1/submissions/none")
     answer = http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
@@ -89,6 +91,9 @@ def test_metrics_count_submissions_queues_workers_and_requests(http: httpx.Clien
         'kerneljudge_submissions{status="queued",verdict=""} 2.0',
         'kerneljudge_queue_depth{queue="build"} 2.0',
         'kerneljudge_queue_depth{queue="evaluate.cuda"} 0.0',
+        'kerneljudge_queue_depth{queue="diagnose.compute-sanitizer"} 1.0',
+        'kerneljudge_queue_depth{queue="diagnose.ncu"} 0.0',
+        'kerneljudge_workers_alive{queue="diagnose.compute-sanitizer"} 1.0',
         'kerneljudge_workers_alive{queue="build"} 1.0',
         'kerneljudge_workers_alive{queue="evaluate.cpu"} 0.0',
         'kerneljudge_http_requests_total{method="GET",route="/api/v1/submissions/{submission_id}",status="404"} 1.0',

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from client.records import SubmissionRecord
+from evaluator.diagnosis.findings import Fault
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
 from tests.api.seeds import SOURCE, Seeds, failed, passed
@@ -23,12 +24,15 @@ def candidate(tmp_path: Path) -> Path:
     return path
 
 
-def grade_soon(seeds: Seeds, verdict: Verdict = Verdict.PASSED) -> threading.Thread:
-    """Grades the first submission that comes in, as a worker would."""
+def grade_soon(seeds: Seeds, verdict: Verdict = Verdict.PASSED, fault: Fault | None = None) -> threading.Thread:
+    """Grades the first submission that comes in, as a worker would; finds ``fault`` a while after its verdict."""
     flags = (Flag(FlagKind.LIBRARY_ONLY, 1, "no kernel of its own"),)
     evaluation = passed(seeds.problems["relu"], flags=flags)
     if verdict is not Verdict.PASSED:
-        evaluation = failed(seeds.problems["relu"], verdict, "element (3, 5) is 1, not 0", hints=("look closer",))
+        details = {"device_fault": "illegal memory access"} if verdict is Verdict.RUNTIME_ERROR else {}
+        evaluation = failed(
+            seeds.problems["relu"], verdict, "element (3, 5) is 1, not 0", hints=("look closer",), details=details
+        )
 
     def grade() -> None:
         from storage.submissions import Submissions
@@ -39,6 +43,10 @@ def grade_soon(seeds: Seeds, verdict: Verdict = Verdict.PASSED) -> threading.Thr
                 items = Submissions(session).page().items
             if items:
                 seeds.evaluate(items[0].id, evaluation)
+                if fault is not None:
+                    # Later than the verdict is shown.
+                    time.sleep(1.5)
+                    seeds.diagnose(items[0].id, faults=(fault,), stage="forward")
                 return
             time.sleep(0.05)
 
@@ -72,6 +80,26 @@ def test_a_candidate_that_did_not_pass_is_status_1(online: Cli, candidate: Path,
     assert result.exit_code == 1
     for words in ("wrong output", "element (3, 5) is 1, not 0", "hint: look closer"):
         assert words in result.stdout
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_submit_follows_the_diagnosis_of_a_device_fault_where_asked_to(
+    online: Cli, candidate: Path, seeds: Seeds, follow: bool
+) -> None:
+    seeds.diagnosing_worker()
+    fault = Fault("Invalid write", "relu", "cuda.cu", 8, 3, "x[i] = 0;", (1, 0, 0), (2, 0, 0))
+    grader = grade_soon(seeds, Verdict.RUNTIME_ERROR, fault if follow else None)
+    options = ("--diagnosis",) if follow else ()
+    result = online("submit", candidate, "-p", "relu", "--device", "cuda", "--watch", *options)
+    grader.join()
+    # The verdict decides the status, whatever was found.
+    assert result.exit_code == 1, result.output
+    assert "runtime error  relu" in result.stdout
+    if follow:
+        assert "diagnosis, memcheck" in result.stderr
+        assert "Invalid write in kernel relu at line 3" in result.stdout
+    else:
+        assert "diagnosis (memcheck): pending" in result.stdout
 
 
 def test_json_is_one_object_and_nothing_else(online: Cli, candidate: Path, seeds: Seeds) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from api.schemas import AttemptRecord as ApiAttempt
 from api.schemas import Board as ApiBoard
+from api.schemas import DiagnosisRecord as ApiDiagnosis
 from api.schemas import FlagRecord as ApiFlag
 from api.schemas import LeaderboardEntry as ApiEntry
 from api.schemas import ProblemRecord as ApiProblem
@@ -21,6 +22,7 @@ from client.http import Client
 from client.records import (
     Attempt,
     Board,
+    Diagnosis,
     Flag,
     LeaderboardEntry,
     ProblemRecord,
@@ -45,10 +47,26 @@ from tests.client.conftest import URL, Flaky, Pauses
         (Series, ApiSeries),
         (Attempt, ApiAttempt),
         (Flag, ApiFlag),
+        (Diagnosis, ApiDiagnosis),
     ],
 )
 def test_records_have_the_fields_of_the_api(ours: type, theirs: type) -> None:
     assert set(ours.__annotations__) == set(getattr(theirs, "model_fields"))  # noqa: B009 - theirs is any model
+
+
+def test_a_diagnosis_is_asked_for_and_read(service: Client, seeds: Seeds) -> None:
+    seeds.diagnosing_worker()
+    submission_id = seeds.faulted()
+    assert service.request_diagnosis(submission_id)["tool"] == "memcheck"
+    assert service.request_diagnosis(submission_id, "racecheck")["status"] == "pending"
+    assert service.diagnosis(submission_id)["tool"] == "racecheck"
+    seeds.diagnose(submission_id)
+    made = service.diagnosis(submission_id, "memcheck")
+    assert made["result"] is not None
+    assert made["result"]["printed"] == "it ran\n"
+    with pytest.raises(RequestRefused) as refused:
+        service.request_diagnosis(submission_id, "counters")
+    assert refused.value.status == 409
 
 
 def test_a_record_that_no_service_made_has_every_field() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 from client import progress, render
 from client.progress import ProgressLine
 from client.records import SubmissionRecord, blank_record
+from evaluator.diagnosis.findings import Diagnosis, Fault, Tool
 
 
 def shown(record: SubmissionRecord) -> str:
@@ -73,6 +75,26 @@ def test_kernels_are_shown_with_what_they_take() -> None:
     assert cells in [line.split() for line in text.splitlines()]
 
 
+def test_a_diagnosis_is_shown_with_its_line_or_how_far_it_is() -> None:
+    fault = Fault("Invalid write", "relu\x1b[2J", "cuda.cu", 8, 3, "x[i] = 0;", (1, 0, 0), (2, 0, 0))
+    result = Diagnosis(Tool.MEMCHECK, "relu", "cuda", "smoke", "float32", "forward", 1.0, (fault,)).to_dict()
+    made = {"tool": "memcheck", "status": "done", "message": "", "result": json.loads(json.dumps(result))}
+    text = shown(record(diagnosis=made))
+    for words in (
+        "memcheck  relu (cuda, smoke, float32): memcheck reports faults at 1 place",
+        "Invalid write in kernel relu\N{REPLACEMENT CHARACTER}[2J at line 3 by thread (1, 0, 0) of block (2, 0, 0)",
+        "3: x[i] = 0;",
+    ):
+        assert words in text, text
+    # A service that is younger tells of more than is known here.
+    made["result"]["faults"][0]["colour"] = "red"
+    assert "diagnosis (memcheck): memcheck reports faults at 1 place" in shown(record(diagnosis=made))
+    waiting = {"tool": "racecheck", "status": "pending", "message": "", "result": None}
+    assert "diagnosis (racecheck): pending" in shown(record(diagnosis=waiting))
+    failed = {**waiting, "status": "failed", "message": "the builder died"}
+    assert "diagnosis (racecheck): failed: the builder died" in shown(record(diagnosis=failed))
+
+
 def test_flags_are_shown_as_advice_one_in_a_line() -> None:
     flags = [
         {"kind": "exception_fallback", "line": 12, "message": "computed in another way"},
@@ -86,7 +108,7 @@ def test_flags_are_shown_as_advice_one_in_a_line() -> None:
     ]
 
 
-@pytest.mark.parametrize("younger", ["flags", "roofline"])
+@pytest.mark.parametrize("younger", ["flags", "roofline", "diagnosis"])
 def test_a_record_of_a_service_that_is_older_is_shown(younger: str) -> None:
     new = record(verdict="passed", roofline_share=0.42)
     old = {name: value for name, value in new.items() if name != younger}

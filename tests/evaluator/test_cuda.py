@@ -52,6 +52,7 @@ def test_after_an_illegal_access_the_next_candidate_is_unharmed(
     for _ in range(2):
         broken = _evaluate("relu_cuda_float4_overrun", cuda_engine, problems, _FULL)
         assert broken.verdict is Verdict.RUNTIME_ERROR
+        assert broken.details["device_fault"] == "illegal memory access"
         after = _evaluate("linear_honest_plain", cuda_engine, problems, _FULL)
         assert after.verdict is Verdict.PASSED
         assert before.latency_ms is not None

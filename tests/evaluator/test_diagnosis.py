@@ -22,6 +22,7 @@ from evaluator.diagnosis.sources import SourceMap
 from evaluator.engine import Engine
 from evaluator.errors import EvaluationCancelled
 from evaluator.problem import Problem
+from tests.sanitizers import make_fake_tool
 
 _MEMCHECK = """\
 ========= COMPUTE-SANITIZER
@@ -244,33 +245,14 @@ _CONFIG = EvalConfig(device="cpu", size="smoke")
 _HONEST = (
     "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
 )
-_TOOL = """\
-#!/bin/sh
-# Takes the place of a sanitizer: writes what is in report.txt beside it, and starts the program.
-arguments="$*"
-while [ "$1" != "{python}" ]; do
-  if [ "$1" = --log-file ]; then log="$2"; fi
-  shift
-done
-cp "{folder}/report.txt" "$log"
-echo "told: $arguments"
-exec "$@"
-"""
 
 
 @pytest.fixture
 def fake_tool(tmp_path: Path) -> Any:
     """Makes a program that says what it is told to and starts the candidate; returns its path."""
-    import sys
 
     def make(report: str) -> str:
-        folder = tmp_path / "tool"
-        folder.mkdir()
-        (folder / "report.txt").write_text(report)
-        program = folder / "compute-sanitizer"
-        program.write_text(_TOOL.replace("{python}", sys.executable).replace("{folder}", str(folder)))
-        program.chmod(0o755)
-        return str(program)
+        return make_fake_tool(tmp_path / "tool", report)
 
     return make
 
@@ -396,3 +378,24 @@ def test_a_diagnosis_can_be_cancelled(cpu_engine: Engine, problems: dict[str, Pr
         cpu_engine.diagnose(
             problems["relu"], candidate, _CONFIG, Tool.MEMCHECK, program=fake_tool(""), cancelled=lambda: True
         )
+
+
+_OF_THE_SANITIZER = set(Tool) - {Tool.COUNTERS}
+
+
+@pytest.mark.parametrize(
+    ("device", "tools"), [("cuda:0", _OF_THE_SANITIZER), ("cuda", _OF_THE_SANITIZER), ("cpu", set()), (None, set())]
+)
+def test_an_engine_knows_the_tools_of_its_machine(
+    device: str | None, tools: set[Tool], fake_tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(Path(fake_tool("")).parent))
+    assert Engine(device=device, cache_dir=tmp_path).tools == tools
+
+
+def test_a_tool_looks_at_the_small_size_and_counts_at_the_whole_one() -> None:
+    sizes = ("full", "smoke", "huge")
+    assert {tool.usual_size(sizes, "huge") for tool in _OF_THE_SANITIZER} == {"smoke"}
+    assert Tool.COUNTERS.usual_size(sizes, "huge") == "huge"
+    assert Tool.MEMCHECK.usual_size(("full",), "full") == "full"

@@ -10,11 +10,12 @@ import pytest
 from celery import Celery
 from sqlalchemy.orm import Session, sessionmaker
 
+from evaluator.diagnosis.findings import Tool
 from evaluator.problem import Problem
-from storage.bells import Bell
+from storage.bells import Bell, DiagnosisBell
 from storage.database import create_engine_for, migrate, session_factory
 from storage.problems import sync_problems
-from storage.queue import QUEUES, make_celery, queue_name, ring, ring_after_commit
+from storage.queue import DIAGNOSIS_QUEUES, QUEUES, make_celery, queue_name, ring, ring_after_commit
 from storage.settings import Settings
 from storage.submissions import NewSubmission, Submissions
 from tests.services import free_port
@@ -56,6 +57,14 @@ def test_a_bell_carries_the_id_to_its_queue_in_order(app: Celery) -> None:
     assert received(app, "build") == ["sub_1", "sub_4"]
     assert received(app, "evaluate.cpu") == ["sub_2"]
     assert received(app, "evaluate.cuda") == ["sub_3"]
+
+
+def test_a_diagnosis_rings_on_the_queue_of_its_program(app: Celery) -> None:
+    assert all(ring(app, DiagnosisBell(f"sub_{tool}", tool)) for tool in Tool)
+    assert received(app, "diagnose.ncu") == ["sub_counters"]
+    of_the_sanitizer = ["sub_memcheck", "sub_racecheck", "sub_initcheck", "sub_synccheck"]
+    assert received(app, "diagnose.compute-sanitizer") == of_the_sanitizer
+    assert DIAGNOSIS_QUEUES == ("diagnose.compute-sanitizer", "diagnose.ncu")
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "devices": ("cpu, cuda:1", ["cpu", "cuda:1"]),
         "require_sandbox": ("true", True),
         "compare_compiled": ("true", True),
+        "diagnose": ("off", "off"),
     }
     assert set(values) == set(Settings.model_fields)
     for name, (text, _) in values.items():

@@ -14,13 +14,17 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidate import Candidate
+from evaluator.diagnosis.findings import Tool
 from evaluator.problem import Problem
 from storage.database import create_engine_for, migrate, session_factory
-from storage.models import Submission
+from storage.diagnoses import Diagnoses
+from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
 from storage.problems import sync_problems
 from storage.queue import make_celery, ring_after_commit
 from storage.settings import Settings
 from storage.submissions import NewSubmission, Submissions
+from storage.workers import register
+from tests.processes import wait_until
 
 
 @dataclass
@@ -52,6 +56,27 @@ class Installation:
     def outcomes(self, submission_id: str) -> list[tuple[str, str]]:
         with self.readers() as session:
             return [(each.stage, each.outcome) for each in Submissions(session).attempts_of(submission_id)]
+
+    def serve(self, *queues: str) -> None:
+        """Somebody is alive who takes from ``queues``."""
+        with self.sessions.begin() as session:
+            register(session, "somebody", kind="evaluate", queues=queues, device="cuda:0", capabilities={})
+
+    def diagnosis(self, submission_id: str, tool: Tool = Tool.MEMCHECK) -> StoredDiagnosis:
+        with self.readers() as session:
+            diagnosis = Diagnoses(session).of_tool(submission_id, tool)
+        assert diagnosis is not None
+        return diagnosis
+
+    def wait_for_diagnosis(self, submission_id: str, status: DiagnosisStatus, timeout_s: float = 30.0) -> None:
+        """Wait until there is one with this status."""
+
+        def there() -> bool:
+            with self.readers() as session:
+                diagnosis = Diagnoses(session).of_tool(submission_id, Tool.MEMCHECK)
+            return diagnosis is not None and diagnosis.state is status
+
+        wait_until(there, f"a diagnosis that is {status}", timeout_s=timeout_s)
 
     def end_rest(self) -> None:
         """As if all had rested long enough after their faults."""

@@ -1,19 +1,21 @@
 """A small engine with the real interface, steered by the candidate's source, for tests of the workers.
 
 The source is a list of ``stage: what`` lines, say ``# evaluate: sleep 2``; what it does not mention
-passes at once.
+passes at once. ``# evaluate: overrun`` ends with a device fault, ``# diagnose: overrun`` finds one at any
+size, ``# diagnose: overrun-when-full`` at the full one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from evaluator.candidate import Candidate
 from evaluator.config import EvalConfig
+from evaluator.diagnosis.findings import Diagnosis, Fault, Tool
 from evaluator.engine import BuildReport, Progress, SandboxLayer
 from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault, ToolchainMissing
 from evaluator.evaluation import Evaluation, Gradients, Verdict
@@ -23,8 +25,9 @@ from evaluator.problem import Problem
 class ScriptedEngine:
     """Does what the candidate's source says. ``journal`` is a file with a line for all that it did."""
 
-    def __init__(self, journal: Path) -> None:
+    def __init__(self, journal: Path, tools: Collection[Tool] = ()) -> None:
         self._journal = journal
+        self._tools = frozenset(tools)
         self._running = False
 
     @property
@@ -70,10 +73,40 @@ class ScriptedEngine:
         progress: Callable[[Progress], None],
         cancelled: Callable[[], bool],
     ) -> Evaluation:
-        self._follow("evaluate", candidate, config, progress, cancelled)
+        if self._follow("evaluate", candidate, config, progress, cancelled) == "overrun":
+            fault = {"device_fault": "illegal memory access"}
+            return replace(_evaluation(problem, config, Verdict.RUNTIME_ERROR, "CUDA error"), details=fault)
         evaluation = _evaluation(problem, config, Verdict.PASSED, "it passed", speedup=2.0)
         # Something that no database can hold.
         return replace(evaluation, details={"what": object()}) if "unstorable" in candidate.source else evaluation
+
+    @property
+    def tools(self) -> frozenset[Tool]:
+        return self._tools
+
+    def diagnose(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        tool: Tool,
+        *,
+        cancelled: Callable[[], bool],
+    ) -> Diagnosis:
+        action = self._follow("diagnose", candidate, config, lambda _progress: None, cancelled)
+        fault = Fault("Invalid write", "relu", "cuda.cu", 8, 3, "x[i] = 0;", (1, 0, 0), (2, 0, 0))
+        found = action == "overrun" or (action == "overrun-when-full" and config.size == "full")
+        return Diagnosis(
+            tool,
+            problem.id,
+            config.device.partition(":")[0],
+            config.size,
+            config.precision,
+            "forward" if found else "done",
+            seconds=0.5,
+            faults=(fault,) if found else (),
+            printed="it ran\n",
+        )
 
     def _follow(
         self,

@@ -1,10 +1,14 @@
-"""``python -m tests.worker.scripted_worker QUEUE``: a real worker process with the scripted engine."""
+"""``python -m tests.worker.scripted_worker QUEUE``: a real worker process with the scripted engine.
+
+That which evaluates on CUDA has the tools of ``compute-sanitizer``, and not ``ncu``.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
 
+from evaluator.diagnosis.findings import Tool
 from storage.settings import Settings
 from tests.worker.engines import ScriptedEngine
 from worker.process import Role, run_worker
@@ -12,4 +16,5 @@ from worker.process import Role, run_worker
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     settings, role = Settings(), Role(queue=sys.argv[1])
-    sys.exit(run_worker(settings, role, lambda *_: ScriptedEngine(settings.data_dir / "journal")))
+    tools = [tool for tool in Tool if tool is not Tool.COUNTERS] if role.queue == "evaluate.cuda" else []
+    sys.exit(run_worker(settings, role, lambda *_: ScriptedEngine(settings.data_dir / "journal", tools)))

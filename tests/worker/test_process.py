@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from evaluator.evaluation import Status
+from storage.models import DiagnosisStatus
 from storage.workers import list_workers
 from tests.machines import without_libseccomp
 from tests.processes import wait_until
@@ -124,6 +125,43 @@ def test_two_workers_share_a_queue(install: Install, start_worker: StartWorker) 
     for submission_id in ids:
         installation.wait(submission_id, Status.DONE)
     assert installation.journal.count("evaluate done") == 4
+
+
+def test_a_device_fault_is_diagnosed_by_the_worker_that_has_the_tool(
+    installation: Installation, start_worker: StartWorker
+) -> None:
+    processes = [start_worker(installation, queue) for queue in ("build", "evaluate.cuda")]
+    submission_id = installation.submit("# evaluate: overrun\n# diagnose: overrun", device="cuda")
+    installation.wait_for_diagnosis(submission_id, DiagnosisStatus.DONE)
+    with installation.readers() as session:
+        queues = {queue for worker in list_workers(session) for queue in worker.queues}
+    assert queues == {"build", "evaluate.cuda", "diagnose.compute-sanitizer"}
+    # While one is under way, evaluations are made as if it were not there, and it is made in the end.
+    slow = installation.submit("# evaluate: overrun\n# diagnose: sleep 4", device="cuda")
+    installation.wait_for_diagnosis(slow, DiagnosisStatus.RUNNING)
+    ids = [installation.submit(f"# {number}", device="cuda") for number in range(3)]
+    for each in ids:
+        assert installation.wait(each, Status.DONE).attempts == 1
+    assert "diagnose stopped" in installation.journal
+    assert "diagnose done" not in installation.journal[installation.journal.index("diagnose stopped") :]
+    installation.wait_for_diagnosis(slow, DiagnosisStatus.DONE, timeout_s=60)
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(timeout=20) for process in processes] == [0, 0]
+
+
+def test_a_worker_killed_while_it_diagnoses_loses_nothing(install: Install, start_worker: StartWorker) -> None:
+    installation = install(**_FAST)
+    start_worker(installation, "build")
+    victim = start_worker(installation, "evaluate.cuda")
+    submission_id = installation.submit("# evaluate: overrun\n# diagnose: sleep 2", device="cuda")
+    installation.wait_for_diagnosis(submission_id, DiagnosisStatus.RUNNING)
+    victim.kill()
+    victim.wait()
+    start_worker(installation, "evaluate.cuda")
+    installation.wait_for_diagnosis(submission_id, DiagnosisStatus.DONE)
+    assert installation.diagnosis(submission_id).attempts == 2
+    assert installation.read(submission_id).attempts == 1
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
+from sqlalchemy import event, update
 from sqlalchemy.orm import Session
 
-from evaluator.evaluation import Status
+from evaluator.diagnosis.findings import Tool
+from evaluator.evaluation import Evaluation, Status, Verdict
 from storage import workers
+from storage.bells import DiagnosisBell, take_announced
 from storage.claims import Claims
+from storage.diagnoses import Diagnoses
+from storage.models import DiagnosisStatus, StoredDiagnosis
 from tests.worker.conftest import Installation
 from worker.reconciler import Reconciler
 
 Install = Callable[..., Installation]
 
 
-def reconciler(installation: Installation) -> Reconciler:
+def reconciler(installation: Installation, tools: Collection[Tool] = ()) -> Reconciler:
     def register(session: Session) -> None:
         workers.register(session, "w", kind="build", queues=["build"], device=None, capabilities={})
 
@@ -28,6 +33,7 @@ def reconciler(installation: Installation) -> Reconciler:
         queues=[],
         current_submission=lambda: None,
         register=register,
+        tools=tools,
     )
 
 
@@ -77,3 +83,34 @@ def test_leases_that_expired_while_the_machine_slept_get_time_to_be_renewed(
         now += 4
         one.reconcile()
     assert installation.read(submission_id).status == Status.QUEUED
+
+
+def test_diagnoses_of_lost_workers_are_released_and_rung_for(install: Install) -> None:
+    installation = install()
+    submission_id = installation.submit(device="cuda")
+    fault = {"device_fault": "illegal memory access"}
+    evaluation = Evaluation(Verdict.RUNTIME_ERROR, "CUDA error", "relu", "1", "cuda", "smoke", "float32", details=fault)
+    installation.serve("diagnose.compute-sanitizer")
+    with installation.sessions.begin() as session:
+        claims, diagnoses = Claims(session), Diagnoses(session)
+        built = claims.claim(submission_id, "build", "b", 10)
+        assert built is not None
+        assert claims.record_built(built, seconds=0.0, log="")
+        evaluated = claims.claim(submission_id, "evaluate", "e", 10)
+        assert evaluated is not None
+        assert claims.record_evaluation(evaluated, evaluation, diagnose=True)
+        # Overdue already.
+        assert diagnoses.claim(submission_id, Tool.MEMCHECK, "gone", -1.0) is not None
+    bells = []
+    event.listen(installation.sessions, "before_commit", lambda session: bells.extend(take_announced(session)))
+    one = reconciler(installation, tools=[Tool.MEMCHECK])
+    one.reconcile()
+    released = installation.diagnosis(submission_id)
+    assert (released.state, released.faults) == (DiagnosisStatus.PENDING, 1)
+    assert "worker gone was lost" in released.message
+    with installation.sessions.begin() as session:
+        session.execute(update(StoredDiagnosis).values(not_before=None, bell_due_at=None))
+    reconciler(installation).reconcile()
+    assert bells == []
+    one.reconcile()
+    assert bells == [DiagnosisBell(submission_id, Tool.MEMCHECK)]
