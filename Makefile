@@ -11,10 +11,12 @@ ARGS ?=
 ifeq ($(strip $(VENV)),)
 RUN := $(PYTHON)
 READY :=
+PREPARED :=
 LINT_IMPORTS := $(PYTHON) -c "from importlinter.cli import lint_imports_command as main; main()"
 else
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.installed
+PREPARED := $(VENV)/.prepared
 LINT_IMPORTS := $(VENV)/bin/lint-imports
 endif
 
@@ -23,20 +25,23 @@ KERNELJUDGE := $(RUN) -m client
 COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test test-gpu redteam check format bench lock clean
+.PHONY: help install prepare serve demo test test-gpu redteam check format bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(READY) ## Make the virtual environment (the other targets do it by themselves)
 
-serve: $(READY) ## Start the service on http://127.0.0.1:8000 (ARGS="--port 9000"); Ctrl-C stops it
+prepare: $(READY) ## Make what fast builds need, once for this torch and these compilers (minutes, 2.4 GB)
+	$(KERNELJUDGE) prepare
+
+serve: $(READY) $(PREPARED) ## Start the service on http://127.0.0.1:8000 (ARGS="--port 9000"); Ctrl-C stops it
 	$(KERNELJUDGE) serve $(ARGS)
 
-demo: $(READY) ## Start the service, grade ten candidates, show the leaderboard; Ctrl-C stops it
+demo: $(READY) $(PREPARED) ## Start the service, grade ten candidates, show the leaderboard; Ctrl-C stops it
 	$(RUN) -m demo.run $(ARGS)
 
-test: $(READY) ## Run the tests that need no GPU (ARGS="-k candidate")
+test: $(READY) $(PREPARED) ## Run the tests that need no GPU (ARGS="-k candidate")
 	$(RUN) -m pytest -m "not gpu" $(ARGS)
 
 test-gpu: $(READY) ## Run the tests that need a GPU
@@ -79,5 +84,10 @@ $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --requirement requirements.lock
 	$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Builds are right without it, so that its failure is no reason to stop.
+$(PREPARED): $(READY)
+	-$(KERNELJUDGE) prepare
 	@touch $@
 endif

@@ -2,27 +2,37 @@
 
 Starts the service with a data folder of its own, hands the named candidates of the corpus in, one after the
 other, in a new order each round, and prints what came back and after how long. The first round builds each
-extension; later rounds find it in the cache, and the last line is the ratio of the two. Exit status 1 where a
-verdict is not the expected one.
+extension; in later rounds the source is the same but for the extension's name, and is found in the cache. With
+``--plain`` each candidate is also graded once the plain way (see ``benchmarks.plain_way``), in an interpreter and a
+folder of extensions of its own, between two rounds; the last lines are ratios. Exit status 1 where a verdict is not
+the expected one.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import random
+import re
+import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from client.http import Client
 from client.records import SubmissionRecord
 from demo.service import running_service
+from evaluator.problem import Problem, load_problems
 from tests.corpus import Case, load_cases
 
 _GRADED_S = 900.0
+_PROBLEMS = Path(__file__).parent.parent / "reference_models"
+_EXTENSION_NAME = re.compile(r"""(\bname\s*=\s*["'])(\w+)""")
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,7 @@ def main() -> int:
     cases = _cases(arguments.device, arguments.cases)
     shuffle = random.Random(arguments.seed)  # noqa: S311 - an order to repeat, no secret
     rows: list[Row] = []
+    plain_s: dict[str, float] = {}
     with (
         tempfile.TemporaryDirectory(prefix="kerneljudge-benchmark-") as folder,
         running_service(Path(folder), devices=arguments.serve_devices or arguments.device) as (url, _process),
@@ -62,7 +73,10 @@ def main() -> int:
                 row = _grade(client, case, arguments.device, number)
                 rows.append(row)
                 print(_line(row), flush=True)
-    return _conclude(rows)
+            if arguments.plain and not plain_s:
+                # The service is idle meanwhile: nobody disturbs anybody.
+                plain_s = _grade_plainly(cases, arguments.serve_devices or arguments.device)
+    return _conclude(rows, plain_s)
 
 
 def _arguments() -> argparse.Namespace:
@@ -71,6 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--serve-devices", help="devices that the service gets, such as cuda:0")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--plain", action="store_true", help="grade each the plain way as well, and print ratios")
     parser.add_argument("cases", nargs="*", help="names of cases; default: every case for this very device")
     return parser.parse_args()
 
@@ -84,11 +99,55 @@ def _cases(device: str, names: list[str]) -> list[Case]:
 
 
 def _grade(client: Client, case: Case, device: str, number: int) -> Row:
+    source = case.source if number == 1 else _EXTENSION_NAME.sub(rf"\g<1>\g<2>_{number}", case.source)
     begin = time.monotonic()
-    posted = client.submit(case.problem, code=case.source, device=device, size=case.size, label=case.name)
+    posted = client.submit(case.problem, code=source, device=device, size=case.size, label=case.name)
     assert posted["id"] is not None
     record = client.wait(posted["id"], timeout_s=_GRADED_S)
     return Row(number, case, record, time.monotonic() - begin)
+
+
+def _grade_plainly(cases: list[Case], device: str) -> dict[str, float]:
+    """Seconds from the start of an interpreter to its figures, for each case; what does not get there is left out."""
+    problems = load_problems(_PROBLEMS)
+    seconds: dict[str, float] = {}
+    for case in cases:
+        with tempfile.TemporaryDirectory(prefix="kerneljudge-plain-") as folder:
+            begin = time.monotonic()
+            found = _plain_verdict(case, problems[case.problem], device, Path(folder))
+            seconds[case.name] = time.monotonic() - begin
+        if found is None:
+            del seconds[case.name]
+            print(f"plain         {case.name:<28}    no figures")
+        else:
+            said = "correct" if found["correct"] else "wrong"
+            stages = ", ".join(f"{stage} {took:.1f} s" for stage, took in found["stage_s"].items())
+            print(
+                f"plain {seconds[case.name]:>7.2f}  {case.name:<32}{said:<15}{found['speedup']:.4f}  {stages}",
+                flush=True,
+            )
+    return seconds
+
+
+def _plain_verdict(case: Case, problem: Problem, device: str, folder: Path) -> dict[str, Any] | None:
+    (folder / "reference.py").write_text(problem.sized_source(case.size), encoding="utf-8")
+    (folder / "candidate.py").write_text(case.source, encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks.plain_way", "--device", device, "reference.py", "candidate.py"],
+        cwd=folder,
+        env={
+            **os.environ,
+            "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+            "PYTHONPATH": os.pathsep.join([str(_PROBLEMS.parent), os.environ.get("PYTHONPATH", "")]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=_GRADED_S,
+    )
+    if ended.returncode:
+        return None
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
 
 
 _HEADER = (
@@ -114,7 +173,7 @@ def _line(row: Row) -> str:
     )
 
 
-def _conclude(rows: list[Row]) -> int:
+def _conclude(rows: list[Row], plain_s: dict[str, float]) -> int:
     wrong = [row for row in rows if not row.as_expected]
     print(f"\n{len(rows) - len(wrong)} of {len(rows)} as expected")
     rounds = sorted({row.round for row in rows})
@@ -124,6 +183,10 @@ def _conclude(rows: list[Row]) -> int:
         print(
             f"median from POST to verdict: {first:.2f} s building, {later:.2f} s from the cache: {first / later:.2f}x"
         )
+    for name, took in sorted(plain_s.items()):
+        ours = [row.seconds for row in rows if row.case.name == name]
+        ratios = ", then ".join(f"{took / seconds:.1f}x" for seconds in ours)
+        print(f"{name}: the plain way takes {took:.1f} s, which is {ratios} of ours")
     return 1 if wrong else 0
 
 

@@ -17,7 +17,7 @@ from client.outcomes import BadUsage, ExitStatus, emit, finish, say, stderr, tur
 from client.progress import ProgressLine
 from client.records import SubmissionRecord
 from client.sources import problems_folder, read_given
-from evaluator.config import BASELINES, DEVICE_KINDS, PRECISIONS, EvalConfig
+from evaluator.config import BASELINES, DEVICE_KINDS, PRECISIONS, EvalConfig, SamplingPlan
 from evaluator.devices import available_devices
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
@@ -213,6 +213,21 @@ def doctor(
         else:
             render.write(examination.to_text())
         raise typer.Exit(ExitStatus.FAULT if examination.lacks else ExitStatus.OK)
+
+
+@app.command()
+def prepare(json_: AsJson = False) -> None:
+    """Make what fast builds need, once for this machine's torch and compilers. Takes minutes; nothing depends on it.
+
+    Exit status: 0 everything is there, 1 something could not be made, and builds do without it.
+    """
+    from client.preparing import prepare_machine  # noqa: PLC0415
+
+    with turned_into_exits(_as_error(json_)):
+        record, complete = prepare_machine(say)
+        if json_:
+            emit(record)
+        raise typer.Exit(ExitStatus.OK if complete else ExitStatus.NOT_PASSED)
 
 
 @app.command()
@@ -433,6 +448,7 @@ def _config(
             baseline=baseline,
             require_gradients=require_gradients,
             compare_compiled=compare_compiled,
+            sampling=SamplingPlan.usual(device.partition(":")[0], size),
         )
     except ValueError as error:
         raise BadUsage(str(error)) from error

@@ -15,6 +15,7 @@ from typing import Any, Final
 from evaluator.devices import has_cxx_compiler, machine_memory_bytes, nvcc_path
 from evaluator.engine import Engine, SandboxLayer
 from evaluator.errors import DeviceUnavailable, EvaluatorError
+from evaluator.prepare import RecipeState, recipe_states
 
 __all__ = ["Device", "Examination", "Tool", "examine"]
 
@@ -48,6 +49,7 @@ class Examination:
     devices: tuple[Device, ...]
     layers: tuple[SandboxLayer, ...]
     tools: tuple[Tool, ...]
+    recipes: tuple[RecipeState, ...]
     torch: str | None
     cuda: str | None
     processors: int
@@ -97,6 +99,7 @@ class Examination:
             "sandbox_complete": self.sandbox_complete,
             "layers": [asdict(layer) for layer in self.layers],
             "tools": [asdict(tool) for tool in self.tools],
+            "recipes": [asdict(recipe) for recipe in self.recipes],
             "devices": [asdict(device) for device in self.devices],
             "torch": self.torch,
             "cuda": self.cuda,
@@ -116,6 +119,10 @@ class Examination:
         for tool in self.tools:
             missing = f"missing: {tool.advice}" if tool.needed else "missing (only cuda needs it)"
             lines.append(_line(tool.name, missing if tool.found is None else tool.found))
+        lines += ["", "recipes for builds"]
+        for recipe in self.recipes:
+            without = f"{recipe.obstacle} (with it, {recipe.gain})"
+            lines.append(_line(recipe.name, "available" if recipe.obstacle is None else without))
         lines += ["", "devices"]
         for device in self.devices:
             lines.append(_line(device.name, device.error or _description(device.environment)))
@@ -148,6 +155,7 @@ def examine(devices: Sequence[str]) -> Examination:
         devices=tuple(examined),
         layers=tuple(layers.values()),
         tools=_tools(known, for_cuda=any(name.startswith("cuda") for name in devices)),
+        recipes=recipe_states(),
         torch=known.get("torch"),
         cuda=known.get("cuda"),
         processors=len(os.sched_getaffinity(0)),

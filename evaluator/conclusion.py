@@ -18,7 +18,15 @@ from evaluator.problem import Problem
 from evaluator.sandbox.layers import OPTIONAL
 from evaluator.supervision import SupervisedRunner
 
-__all__ = ["conclude", "conclude_early", "failed_build", "kernel_resources", "out_of_memory_kills", "verdict_of_build"]
+__all__ = [
+    "build_details",
+    "conclude",
+    "conclude_early",
+    "failed_build",
+    "kernel_resources",
+    "out_of_memory_kills",
+    "verdict_of_build",
+]
 
 _RAISED = (Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR, Verdict.RUNTIME_ERROR)
 """Verdicts of a candidate that raised something."""
@@ -65,6 +73,9 @@ def conclude(
         details["kernels"] = [asdict(kernel) for kernel in resources]
     if fault is not None and verdict in _RAISED and config.device_kind == "cuda":
         details["device_fault"] = fault
+    built = build_details(runner.builds)
+    if built:
+        details["builds"] = built
     missing = [layer for layer in runner.process.refused if layer not in OPTIONAL]
     if missing:
         notes.append(f"the kernel refused these layers of isolation: {', '.join(missing)}")
@@ -121,6 +132,13 @@ def failed_build(builds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | Non
 def kernel_resources(builds: Sequence[Mapping[str, Any]]) -> tuple[KernelResources, ...]:
     """What the kernels of all extensions take."""
     return KernelResources.parse_all([kernel for build in builds for kernel in build.get("resources", ())])
+
+
+def build_details(builds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What a record keeps of each finished build: how the extension was made, and why not by a faster recipe."""
+    names = ("name", "recipe", "seconds", "cached", "refusals")
+    built = [build for build in builds if "error" not in build]
+    return [{name: build[name] for name in names if name != "refusals" or build[name]} for build in built]
 
 
 def verdict_of_build(build: Mapping[str, Any]) -> tuple[Verdict, str]:

@@ -55,6 +55,19 @@ class SamplingPlan:
     """Time after which the samples of one track end with the ``least_samples`` first ones, if need be."""
     least_samples: int = 3
 
+    @classmethod
+    def usual(cls, device_kind: str, size: str) -> SamplingPlan:
+        """What an evaluation is measured by where nobody asks for anything else.
+
+        Other programs keep a CPU's intervals from becoming as narrow as a GPU's, however long one samples. ``smoke``
+        on a CPU is for who wants to know whether it works at all: the answer comes in a moment.
+        """
+        if device_kind != "cpu":
+            return cls()
+        if size == "smoke":
+            return cls(half_width=0.02, max_samples=10, warm_samples=3, budget_s=1.0)
+        return cls(half_width=0.02, max_samples=30)
+
 
 @dataclass(frozen=True)
 class EvalConfig:

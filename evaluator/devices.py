@@ -19,6 +19,7 @@ __all__ = [
     "cuda_architectures",
     "cuda_nodes",
     "cuda_uuid",
+    "default_build_slots",
     "has_cxx_compiler",
     "has_nvcc",
     "machine_memory_bytes",
@@ -27,6 +28,9 @@ __all__ = [
 ]
 
 DEFAULT_CUDA_ARCHITECTURE = "9.0"
+_BUILD_BYTES = 3 * 2**30
+"""What nvcc and its host compiler take for a source that includes torch's headers."""
+_MOST_BUILD_SLOTS = 8
 
 
 def available_devices() -> list[str]:
@@ -113,6 +117,11 @@ def compiler_versions() -> dict[str, str | None]:
         "compiler": _version_line([os.environ.get("CXX", "c++"), "--version"]),
         "nvcc": None if nvcc is None else _version_line([nvcc, "--version"]),
     }
+
+
+def default_build_slots() -> int:
+    """How many compilations at a time: half of the processors, as far as the memory allows, at most 8."""
+    return max(1, min(_MOST_BUILD_SLOTS, (os.cpu_count() or 2) // 2, machine_memory_bytes() // _BUILD_BYTES))
 
 
 def machine_memory_bytes() -> int:

@@ -7,7 +7,6 @@ the *builder* (one, trusted) and the process that *runners* are forked from. It 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import sys
@@ -22,6 +21,7 @@ from typing import Any, Final
 
 from evaluator.baselines import CompiledBaselines
 from evaluator.build.client import BuilderProcess
+from evaluator.build.recipes import find_prepared
 from evaluator.build.resources import KernelResources
 from evaluator.candidate import Candidate
 from evaluator.conclusion import (
@@ -33,7 +33,14 @@ from evaluator.conclusion import (
     verdict_of_build,
 )
 from evaluator.config import EvalConfig, Limits
-from evaluator.devices import available_devices, compiler_versions, cuda_architectures, has_cxx_compiler, has_nvcc
+from evaluator.devices import (
+    available_devices,
+    compiler_versions,
+    cuda_architectures,
+    default_build_slots,
+    has_cxx_compiler,
+    has_nvcc,
+)
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.diagnosis.session import Workplace, diagnose, tool_path
 from evaluator.errors import (
@@ -54,6 +61,7 @@ from evaluator.surroundings import Surroundings
 __all__ = ["BuildReport", "Engine", "Progress", "SandboxLayer", "available_devices", "has_nvcc"]
 
 _EXIT_S: Final = 5.0
+_CACHE_BYTES: Final = 20 * 2**30
 
 
 @dataclass(frozen=True)
@@ -95,8 +103,8 @@ class Engine:
     """Builds and evaluates on one device. One evaluation at a time; builds may run beside it.
 
     ``device``: ``cpu``, ``cuda`` or ``cuda:N``; ``None`` for an engine that only builds. ``cache_dir``
-    holds built extensions and may be shared by several engines. With ``require_sandbox`` it does not start
-    where the kernel refuses a layer of the sandbox.
+    holds built extensions, about ``cache_bytes`` of them at the most, and may be shared by several engines. With
+    ``require_sandbox`` it does not start where the kernel refuses a layer of the sandbox.
     """
 
     def __init__(
@@ -104,6 +112,7 @@ class Engine:
         *,
         device: str | None,
         cache_dir: Path,
+        cache_bytes: int = _CACHE_BYTES,
         scratch_dir: Path | None = None,
         build_slots: int | None = None,
         require_sandbox: bool = False,
@@ -111,8 +120,9 @@ class Engine:
         self._device = device
         self._require_sandbox = require_sandbox
         self._cache_dir = cache_dir.absolute()
+        self._cache_bytes = cache_bytes
         self._scratch_base = scratch_dir
-        self._build_slots = build_slots or max(1, (os.cpu_count() or 2) // 2)
+        self._build_slots = build_slots or default_build_slots()
         self._judge: JudgeProcess | None = None
         self._builder: BuilderProcess | None = None
         self._forkserver: ForkServer | None = None
@@ -427,6 +437,7 @@ class Engine:
         architectures = cuda_architectures()
         builder = BuilderProcess(
             cache_dir=self._cache_dir,
+            cache_bytes=self._cache_bytes,
             scratch_dir=surroundings.scratch_dir,
             toolchain={
                 **versions,
@@ -438,6 +449,7 @@ class Engine:
             environment=surroundings.environment | {"TORCH_CUDA_ARCH_LIST": architectures},
             confinement=surroundings.compiler_confinement(),
             slots=self._build_slots,
+            prepared=find_prepared(surroundings.environment),
         )
         builder.processors = surroundings.other_processors
         builder.start()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from evaluator.build import preparation
 from evaluator.config import Limits
 from evaluator.devices import cuda_nodes, cuda_uuid, machine_memory_bytes, nvcc_path, processor_shares
 from evaluator.sandbox.confinement import Confinement
@@ -38,6 +40,7 @@ class Surroundings:
         """Where all processes but the judge may run; ``None``: everywhere."""
         self._devices = cuda_nodes(device) if device is not None and device.startswith("cuda") else ()
         self._visible = visible_paths(_tool_folders())
+        self._compiler_visible = visible_paths([*_tool_folders(), str(preparation.root())])
         own = Path(__file__).parent.parent
         self._hidden = tuple(str(path) for path in (*(own / name for name in _PACKAGES), cache_dir, scratch_dir))
         self._memory_bytes = max(_LEAST_MEMORY_BYTES, machine_memory_bytes() // 2)
@@ -52,9 +55,9 @@ class Surroundings:
         )
 
     def compiler_confinement(self) -> Confinement:
-        """What a compiler may see and use: no device, and more room for files."""
-        limits = Limits(disk_bytes=_BUILD_DISK_BYTES)
-        return self.runner_confinement(limits, with_device=False)
+        """What a compiler may see and use: no device, more room for files, and what was prepared for it."""
+        confinement = self.runner_confinement(Limits(disk_bytes=_BUILD_DISK_BYTES), with_device=False)
+        return replace(confinement, root=replace(confinement.root, visible=self._compiler_visible))
 
     def runner_environment(self, *, with_device: bool = True) -> dict[str, str]:
         """Variables of a runner, but for those that lead into its own folder."""

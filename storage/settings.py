@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,11 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from evaluator.devices import default_build_slots
+
 __all__ = ["InvalidSettings", "Settings"]
-
-
-def _default_build_slots() -> int:
-    return max(1, min(8, (os.cpu_count() or 2) // 2))
 
 
 class InvalidSettings(ValueError):
@@ -45,7 +42,8 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=15.0, gt=0)
     reconcile_s: float = Field(default=2.0, gt=0)
     max_attempts: int = Field(default=3, ge=1)
-    build_slots: int = Field(default_factory=_default_build_slots, ge=1)
+    build_slots: int = Field(default_factory=default_build_slots, ge=1)
+    build_cache_gib: float = Field(default=20.0, gt=0)
     devices: Annotated[list[str] | None, NoDecode] = None
     require_sandbox: bool = False
     compare_compiled: bool = False

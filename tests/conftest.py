@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, make_url
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -19,6 +21,10 @@ from storage.settings import Settings
 from tests.services import postgresql_server, redis_server
 
 _ROOT = Path(__file__).parent.parent
+
+# How fast a machine is, is not what is tested.
+hypothesis_settings.register_profile("kerneljudge", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("kerneljudge")
 
 
 @pytest.fixture(scope="session")

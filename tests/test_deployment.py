@@ -116,6 +116,15 @@ def test_everything_that_is_copied_exists_and_reaches_the_build() -> None:
                 assert source in allowed, f"{source} is copied, but .dockerignore keeps it out"
 
 
+def test_every_image_that_compiles_is_prepared_before_it_gives_up_its_rights() -> None:
+    _, stages = dockerfile()
+    for name in ("build-worker", "gpu-worker", "cpu-worker"):
+        stage = next(stage for stage in lineage(stages, name) if stage.of("USER"))
+        done = [(instruction, text) for instruction, text in stage.instructions if "torch" not in text]
+        prepared = done.index(("RUN", "python -m client prepare || true"))
+        assert done.index(("COPY", "--from=sources / ./")) < prepared < done.index(("USER", "kerneljudge"))
+
+
 def test_every_package_of_ours_is_copied() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}

@@ -18,7 +18,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidate import Candidate
-from evaluator.config import EvalConfig
+from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.engine import BuildReport, Progress, SandboxLayer
 from evaluator.errors import (
@@ -306,4 +306,5 @@ def _config(claim: Claim, device: str) -> EvalConfig:
         precision=claim.precision,
         baseline=claim.baseline,
         require_gradients=claim.require_gradients,
+        sampling=SamplingPlan.usual(claim.device, claim.size),
     )

@@ -131,6 +131,7 @@ def _engine(settings: Settings, role: Role, scratch: Path) -> GradingEngine:
     return Engine(
         device=role.device,
         cache_dir=settings.cache_dir,
+        cache_bytes=int(settings.build_cache_gib * 2**30),
         scratch_dir=scratch,
         build_slots=settings.build_slots,
         require_sandbox=settings.require_sandbox,

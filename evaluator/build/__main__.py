@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaluator import wire
-from evaluator.build.builder import Builder, BuildFailure
-from evaluator.build.cache import ArtifactCache
+from evaluator.build.builder import Builder
+from evaluator.build.cache import ArtifactCache, BuildFailure
 from evaluator.build.request import BuildRequest, InvalidRequest
 from evaluator.sandbox.confinement import Confinement
 
@@ -91,11 +91,13 @@ class _Session:
             reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
             self._note({"name": request.name, "error": reason, "log": "", "seconds": 0.0, "infrastructure": True})
             return {"error": "the builder failed"}, []
+        # What the candidate calls it, whatever it was built as.
+        noted = {**asdict(result), "name": request.name, "cached": cached}
         if isinstance(result, BuildFailure):
-            self._note({**asdict(result), "error": result.message, "cached": cached})
+            self._note({**noted, "error": result.message})
             return {"error": result.message}, []
-        self._note({**asdict(result), "cached": cached})
-        return {}, [] if result.path is None else [_sealed_copy(Path(result.path))]
+        self._note(noted)
+        return {"built_as": result.name}, [] if result.path is None else [_sealed_copy(Path(result.path))]
 
     def _note(self, build: dict[str, Any]) -> None:
         with self._lock:
@@ -128,12 +130,13 @@ def main(descriptor: int) -> None:
     sessions: dict[int, _Session] = {}
     message, _ = wire.receive(supervisor)
     builder = Builder(
-        ArtifactCache(Path(message["cache_dir"])),
+        ArtifactCache(Path(message["cache_dir"]), message["cache_bytes"]),
         message["toolchain"],
         message["environment"],
         Path(message["scratch_dir"]),
         Confinement.from_json(message["confinement"]),
         slots=message["slots"],
+        prepared=message["prepared"],
     )
     try:
         with contextlib.suppress(wire.ConnectionClosed):

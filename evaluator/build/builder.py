@@ -1,4 +1,4 @@
-"""Building one request: through the cache, by the plain recipe, within limits. Torch-free."""
+"""Building one request: through the cache, by the first recipe that can, within limits. Torch-free."""
 
 from __future__ import annotations
 
@@ -12,47 +12,61 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.build.cache import Artifact, ArtifactCache
+from evaluator.build.cache import Artifact, ArtifactCache, BuildFailure
 from evaluator.build.diagnostics import first_error, foreign_header_missing
+from evaluator.build.recipes import RECIPES, Recipe, recipe_versions
 from evaluator.build.request import BuildRequest
 from evaluator.build.resources import KernelResources
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.confinement import Confinement
 
-__all__ = ["BuildFailure", "Builder"]
+__all__ = ["Builder"]
 
 _LOG_BYTES: Final = 256 * 1024
 _REPORT_BYTES: Final = 256 * 1024
 _DRAIN_S: Final = 5.0
 _POLL_S: Final = 0.2
-_RECIPE: Final = "plain, with resources"
+_MAX_REASON: Final = 300
+# What a compiler says where the machine had no room for it.
+_MACHINES_FAULTS: Final = (
+    "Killed",
+    "No space left on device",
+    "cannot allocate memory",
+    "virtual memory exhausted",
+    "internal compiler error",
+    "Resource temporarily unavailable",
+)
 
 
 @dataclass(frozen=True)
-class BuildFailure:
-    """The compiler refused, or took too long. ``message`` has the first real error first.
+class _Attempt:
+    """How a recipe's process ended. ``status`` is ``None`` where it was ended: too late, or nobody waits any more."""
 
-    ``toolchain_missing``: it is this machine's fault, not the candidate's.
-    """
-
-    name: str
-    message: str
+    status: int | None
     log: str
-    seconds: float
-    timed_out: bool = False
-    toolchain_missing: bool = False
+    report: Mapping[str, Any]
+    folder: str
+    """Where it worked, as the compiler names it."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the next recipe has to be tried, or ``None``."""
+        if self.status is None or self.report.get("outcome") in ("built", "failed"):
+            return None
+        return str(self.report.get("message") or f"its process ended with {self.status}")[:_MAX_REASON]
 
 
 class Builder:
     """Builds requests, several at a time, each in a process group of its own.
 
     ``toolchain`` is what, besides the request, decides the result; it is part of every key. Where it has
-    ``line_information``, device code can be traced to its source line.
+    ``line_information``, device code can be traced to its source line. ``prepared`` has, by the name of a recipe,
+    the folder of what was made for it beforehand.
     """
 
     def __init__(
@@ -64,12 +78,16 @@ class Builder:
         confinement: Confinement,
         *,
         slots: int,
+        prepared: Mapping[str, str] | None = None,
+        recipes: Sequence[Recipe] = RECIPES,
     ) -> None:
         self._cache = cache
-        self._toolchain = {**toolchain, "recipe": _RECIPE}
+        self._toolchain = {**toolchain, "recipes": recipe_versions()}
         self._environment = dict(environment)
         self._scratch = scratch
         self._confinement = confinement
+        self._prepared = dict(prepared or {})
+        self._recipes = tuple(recipes)
         self._slots = threading.BoundedSemaphore(slots)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
@@ -80,11 +98,13 @@ class Builder:
     ) -> tuple[Artifact | BuildFailure, bool]:
         """The artifact or why there is none, and whether it came from the cache.
 
-        ``ended`` is set when nobody waits for it any more: its compiler is ended then.
+        An artifact is what ``request.shared`` builds. ``ended`` is set when nobody waits for it any more: its
+        compiler is ended then.
         """
         if request.uses_cuda and not self._toolchain.get("nvcc"):
             message = "the candidate has CUDA sources, and there is no nvcc on this machine"
             return BuildFailure(request.name, message, "", 0.0, toolchain_missing=True), False
+        request = request.shared
         key = request.key(self._toolchain)
         found = self._cache.find(key)
         if found is not None:
@@ -106,54 +126,89 @@ class Builder:
     def _compile(
         self, request: BuildRequest, key: str, timeout_s: float, ended: threading.Event
     ) -> Artifact | BuildFailure:
+        begin = time.monotonic()
+        refusals: dict[str, str] = {}
+        for recipe in self._recipes:
+            if not recipe.handles(request):
+                continue
+            if recipe.preparation is not None and recipe.name not in self._prepared:
+                refusals[recipe.name] = "not prepared on this machine (kerneljudge prepare)"
+                continue
+            with self._folder() as (directory, library):
+                left_s = timeout_s - (time.monotonic() - begin)
+                attempt = self._run(recipe, request, directory, library, left_s, ended)
+                seconds = time.monotonic() - begin
+                # The last one's word counts, whatever it is.
+                refusal = attempt.refusal if recipe is not self._recipes[-1] else None
+                if refusal is None:
+                    result = self._result(request, key, attempt, library, seconds, timeout_s)
+                    return self._kept(key, replace(result, recipe=recipe.name, refusals=refusals))
+                refusals[recipe.name] = refusal
+        raise AssertionError("the last recipe handles everything")
+
+    def _result(
+        self, request: BuildRequest, key: str, attempt: _Attempt, library: Path, seconds: float, timeout_s: float
+    ) -> Artifact | BuildFailure:
+        log, report = attempt.log, attempt.report
+        if attempt.status == 0:
+            kernels = tuple(map(str, report.get("kernels", ())))
+            resources = KernelResources.parse_all(report.get("resources"))
+            path = str(library) if report.get("linked") else None
+            return Artifact(key, request.name, path, kernels, seconds, log, resources)
+        if attempt.status is None:
+            message = f"building the extension took longer than {timeout_s:.0f} s"
+            return BuildFailure(request.name, message, log, seconds, timed_out=True)
+        header = foreign_header_missing(log, attempt.folder)
+        if header is not None and not request.renames_lines:
+            message = f"this machine's toolkit lacks {header}, which a header of torch or CUDA includes"
+            return BuildFailure(request.name, message, log, seconds, toolchain_missing=True)
+        error = first_error(log, attempt.folder) or report.get("message")
+        return BuildFailure(
+            request.name,
+            str(error or f"the compiler ended with {attempt.status}"),
+            log.replace(f"{attempt.folder}/", ""),
+            seconds,
+            toolchain_missing=bool(report.get("toolchain")),
+        )
+
+    def _kept(self, key: str, result: Artifact | BuildFailure) -> Artifact | BuildFailure:
+        if isinstance(result, Artifact):
+            return self._cache.store(result, None if result.path is None else Path(result.path))
+        if _is_the_sources_fault(result):
+            self._cache.store_failure(key, result)
+        return result
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[tuple[Path, Path]]:
+        """An empty folder to build in, and a place for the library beside it."""
         directory = Path(tempfile.mkdtemp(prefix="build-", dir=self._scratch))
         library = directory.with_suffix(".so")
-        begin = time.monotonic()
         try:
-            status, log, report = self._run(request, directory, library, timeout_s, ended)
-            seconds = time.monotonic() - begin
-            folder = str(report.get("directory", directory))
-            if status == 0:
-                kernels = tuple(map(str, report.get("kernels", ())))
-                linked = library if report.get("linked") else None
-                resources = KernelResources.parse_all(report.get("resources"))
-                artifact = Artifact(key, request.name, None, kernels, seconds, log, resources)
-                return self._cache.store(artifact, linked)
-            if status is None:
-                message = f"building extension {request.name!r} took longer than {timeout_s:.0f} s"
-                return BuildFailure(request.name, message, log, seconds, timed_out=True)
-            header = foreign_header_missing(log, folder)
-            if header is not None and not request.renames_lines:
-                message = f"this machine's toolkit lacks {header}, which a header of torch or CUDA includes"
-                return BuildFailure(request.name, message, log, seconds, toolchain_missing=True)
-            error = first_error(log, folder) or report.get("message") or f"the compiler ended with {status}"
-            return BuildFailure(
-                request.name,
-                str(error),
-                log.replace(f"{folder}/", ""),
-                seconds,
-                toolchain_missing=bool(report.get("toolchain")),
-            )
+            yield directory, library
         finally:
             shutil.rmtree(directory, ignore_errors=True)
             library.unlink(missing_ok=True)
 
     def _run(
-        self, request: BuildRequest, directory: Path, library: Path, timeout_s: float, ended: threading.Event
-    ) -> tuple[int | None, str, dict[str, Any]]:
-        """Exit status (``None``: timed out, or ended), the compiler's output, and the recipe's own report.
-
-        The compiler works in a root of its own over ``directory``; what comes out is written to ``library``.
-        """
+        self,
+        recipe: Recipe,
+        request: BuildRequest,
+        directory: Path,
+        library: Path,
+        timeout_s: float,
+        ended: threading.Event,
+    ) -> _Attempt:
+        """Have ``recipe`` build in ``directory``, a root of its own over it, and write to ``library``."""
         payload = {
             "request": {**asdict(request), "uses_cuda": request.uses_cuda},
             "confinement": self._confinement.to_json(),
             "line_information": bool(self._toolchain.get("line_information")),
+            "prepared": self._prepared.get(recipe.name),
         }
         output, report = Capture(_LOG_BYTES), Capture(_REPORT_BYTES)
         with library.open("wb") as library_file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "evaluator.build.plain", str(library_file.fileno())],
+                [sys.executable, "-m", recipe.module, str(library_file.fileno())],
                 cwd=directory,
                 env=self._environment,
                 stdin=subprocess.PIPE,
@@ -181,7 +236,15 @@ class Builder:
             process.wait()
             with self._lock:
                 self._running.discard(process)
-        return status, output.text(_DRAIN_S), _last_object(report.text(_DRAIN_S))
+        said = _last_object(report.text(_DRAIN_S))
+        return _Attempt(status, output.text(_DRAIN_S), said, str(said.get("directory", directory)))
+
+
+def _is_the_sources_fault(failure: BuildFailure) -> bool:
+    """Whether it would fail again in the same way."""
+    if failure.timed_out or failure.toolchain_missing:
+        return False
+    return "error" in failure.log and not any(fault in failure.log for fault in _MACHINES_FAULTS)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

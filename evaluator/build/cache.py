@@ -1,8 +1,9 @@
 """The content-addressed cache of built extensions.
 
-An entry is a folder ``<two digits>/<key>/`` with ``extension.so``, ``log.txt`` and ``artifact.json``. It is
-written beside its place and moved there in one step, by the builder alone, and read-only from then on.
-Only successes are kept: a failed build is cheap to repeat and its cause may be the machine.
+An entry is a folder ``<two digits>/<key>/`` with ``artifact.json`` and ``log.txt``, and ``extension.so`` where the
+build succeeded. It is written beside its place and moved there in one step, by the builder alone, and not changed from
+then on. What was used longest ago goes when there is too much. An error of the candidate's own is kept as well, for a
+day; what may have been the machine's fault is not.
 """
 
 from __future__ import annotations
@@ -13,15 +14,24 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, Final
 
 from evaluator.build.resources import KernelResources
 
-__all__ = ["Artifact", "ArtifactCache"]
+__all__ = ["Artifact", "ArtifactCache", "BuildFailure"]
 
-_MANIFEST = "artifact.json"
+_MANIFEST: Final = "artifact.json"
+_LIBRARY: Final = "extension.so"
+_IN_USE_S: Final = 600.0
+"""What was found that recently may be about to be read."""
+_FAILURE_S: Final = 86400.0
+_LOCK_DIGITS: Final = 3
+_LOOK_SHARE: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -36,61 +46,125 @@ class Artifact:
     log: str
     resources: tuple[KernelResources, ...] = ()
     """What each CUDA kernel takes, for each architecture."""
+    recipe: str = "plain"
+    """What it was built by."""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """The recipes that were asked before, and why each did not build it."""
+
+
+@dataclass(frozen=True)
+class BuildFailure:
+    """The compiler refused, or took too long. ``message`` has the first real error first.
+
+    ``toolchain_missing``: it is this machine's fault, not the candidate's.
+    """
+
+    name: str
+    message: str
+    log: str
+    seconds: float
+    timed_out: bool = False
+    toolchain_missing: bool = False
+    recipe: str = "plain"
+    refusals: Mapping[str, str] = field(default_factory=dict)
 
 
 class ArtifactCache:
-    """Artifacts below one folder, which several builders may share."""
+    """What builds came to, below one folder, which several builders may share.
 
-    def __init__(self, root: Path) -> None:
+    ``limit_bytes`` is for all of it: what was used longest ago makes room. ``None``: there is no limit.
+    """
+
+    def __init__(self, root: Path, limit_bytes: int | None = None) -> None:
         self._root = root
-        root.mkdir(parents=True, exist_ok=True)
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._stored_bytes: float = 0 if limit_bytes is None else limit_bytes
+        """Since it was looked how much there is; to begin with, nobody knows."""
+        (root / "locks").mkdir(parents=True, exist_ok=True)
 
-    def find(self, key: str) -> Artifact | None:
+    def find(self, key: str) -> Artifact | BuildFailure | None:
         folder = self._folder(key)
         try:
-            data = json.loads((folder / _MANIFEST).read_text())
-            artifact = Artifact(
-                **{
-                    **data,
-                    "kernels": tuple(data["kernels"]),
-                    "resources": tuple(KernelResources(**kernel) for kernel in data["resources"]),
-                }
-            )
+            found = _read(folder)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, TypeError, KeyError):
             # Written by another version of this program, or damaged: as good as not there.
             shutil.rmtree(folder, ignore_errors=True)
             return None
-        return artifact
+        if isinstance(found, BuildFailure) and time.time() - (folder / "log.txt").stat().st_mtime > _FAILURE_S:
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(folder / _MANIFEST)
+        return found
 
     def store(self, artifact: Artifact, library: Path | None) -> Artifact:
         """Move ``library`` in and return the artifact with its final path."""
-        folder = self._folder(artifact.key)
+        path = None if library is None else str(self._folder(artifact.key) / _LIBRARY)
+        placed = replace(artifact, path=path)
+        self._place(artifact.key, {"artifact": asdict(placed)}, artifact.log, library)
+        return placed
+
+    def store_failure(self, key: str, failure: BuildFailure) -> None:
+        """Keep a failure whose cause is the candidate's alone."""
+        self._place(key, {"failure": asdict(failure)}, failure.log, None)
+
+    def _place(self, key: str, manifest: dict[str, Any], log: str, library: Path | None) -> None:
+        folder = self._folder(key)
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-        final = None
         if library is not None:
-            shutil.copyfile(library, staging / "extension.so")
-            (staging / "extension.so").chmod(0o444)
-            final = str(folder / "extension.so")
-        placed = replace(artifact, path=final)
-        (staging / "log.txt").write_text(artifact.log)
-        (staging / _MANIFEST).write_text(json.dumps(asdict(placed)))
+            shutil.copyfile(library, staging / _LIBRARY)
+            (staging / _LIBRARY).chmod(0o444)
+        (staging / "log.txt").write_text(log)
+        (staging / _MANIFEST).write_text(json.dumps(manifest))
         staging.chmod(0o755)
+        size = _size(staging)
         try:
             staging.rename(folder)
         except OSError:
             # Somebody else has stored the same content meanwhile.
             shutil.rmtree(staging)
-        return placed
+            return
+        self._make_room(size)
+
+    def _make_room(self, stored_bytes: int) -> None:
+        """Remove what was used longest ago until the rest is within the limit."""
+        if self._limit_bytes is None:
+            return
+        with self._lock:
+            self._stored_bytes += stored_bytes
+            if self._stored_bytes < _LOOK_SHARE * self._limit_bytes:
+                return  # looking at every entry each time would take longer than building some
+            self._stored_bytes = 0
+        now = time.time()
+        entries = sorted(self._entries())
+        total = sum(size for _, size, _ in entries)
+        for used, size, folder in entries:
+            if total <= self._limit_bytes or used > now - _IN_USE_S:
+                break
+            total -= size
+            # Renamed first, so that nobody finds half of it; another builder may be at the same.
+            with contextlib.suppress(OSError):
+                gone = folder.rename(folder.with_name(f".old-{folder.name}"))
+                shutil.rmtree(gone, ignore_errors=True)
+
+    def _entries(self) -> Iterator[tuple[float, int, Path]]:
+        """When it was used, its bytes and its folder, for each entry and for what an interrupted builder left."""
+        for folder in self._root.glob("??/*"):
+            with contextlib.suppress(OSError):
+                manifest = folder / _MANIFEST
+                used = (manifest if manifest.exists() else folder).stat().st_mtime
+                yield used, _size(folder), folder
 
     @contextlib.contextmanager
     def building(self, key: str) -> Iterator[None]:
         """Hold the right to build ``key``; others wait. The kernel releases it if the holder dies."""
-        folder = self._folder(key)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder.parent / f".{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # A file for each key would be left for each key; two keys that share one hardly ever meet.
+        path = self._root / "locks" / key[:_LOCK_DIGITS]
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -99,3 +173,21 @@ class ArtifactCache:
 
     def _folder(self, key: str) -> Path:
         return (self._root / key[:2] / key).absolute()
+
+
+def _read(folder: Path) -> Artifact | BuildFailure:
+    manifest = json.loads((folder / _MANIFEST).read_text())
+    if "failure" in manifest:
+        return BuildFailure(**manifest["failure"])
+    data = manifest["artifact"]
+    return Artifact(
+        **{
+            **data,
+            "kernels": tuple(data["kernels"]),
+            "resources": tuple(KernelResources(**kernel) for kernel in data["resources"]),
+        }
+    )
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())

@@ -28,20 +28,24 @@ class BuilderProcess(ChildProcess):
         self,
         *,
         cache_dir: Path,
+        cache_bytes: int,
         scratch_dir: Path,
         toolchain: Mapping[str, Any],
         environment: Mapping[str, str],
         confinement: Confinement,
         slots: int,
+        prepared: Mapping[str, Path],
     ) -> None:
         super().__init__("evaluator.build", environment=environment, called="the builder", stop_s=_STOP_S)
         self._settings = {
             "cache_dir": str(cache_dir),
+            "cache_bytes": cache_bytes,
             "scratch_dir": str(scratch_dir),
             "toolchain": dict(toolchain),
             "environment": dict(environment),
             "confinement": confinement.to_json(),
             "slots": slots,
+            "prepared": {name: str(folder) for name, folder in prepared.items()},
         }
         self._lock = threading.Lock()
 

@@ -1,10 +1,8 @@
 """The plain recipe: what torch itself would do, up to the finished library and no further.
 
-``python -m evaluator.build.plain FD`` reads a request from standard input, puts on a sandbox, and writes the
-finished library to the descriptor ``FD``. torch's own ``load_inline`` and ``load`` do the work, so that every
-argument means what it means in this version of torch; only the step that would load the library into this
-process is taken out. What the compiler says goes to standard output; the last line of standard error is a
-JSON object.
+``python -m evaluator.build.plain FD``: see ``evaluator.build.workplace``. torch's own ``load_inline`` and
+``load`` do the work, so that every argument means what it means in this version of torch; only the step that
+would load the library into this process is taken out. This recipe refuses nothing.
 
 A machine without CUDA's libraries (a CPU build of torch) compiles CUDA sources, which finds every compile
 error, and leaves out the link step.
@@ -12,23 +10,19 @@ error, and leaves out the link step.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.utils.cpp_extension as torch_extension
 
-from evaluator.build.diagnostics import demangled, kernel_names
-from evaluator.build.resources import ASKING, KernelResources, ResourceReader, asks_itself, short_name
-from evaluator.sandbox.confinement import Confinement, move_in
+from evaluator.build.diagnostics import kernel_names
+from evaluator.build.resources import ASKING, ResourceReader, asks_itself
+from evaluator.build.workplace import begin, deliver, fail, run_ninja, succeed
 
 __all__ = ["main"]
 
@@ -37,13 +31,10 @@ _GENERATED_HEADER = "c10/cuda/impl/cuda_cmake_macros.h"
 
 def main(library_fd: int) -> None:
     """Build once; exit status 0 where everything asked for was compiled, 1 otherwise."""
-    payload = json.load(sys.stdin)
-    # The compiler sees what it needs of the machine, and no more.
-    move_in(Confinement.from_json(payload["confinement"]), Path.cwd())
-    request = payload["request"]
-    directory = Path.cwd()
-    os.environ |= {"HOME": str(directory), "TMPDIR": str(directory), **ASKING}
-    if payload["line_information"]:
+    task = begin()
+    request, directory = task.request, task.directory
+    os.environ |= ASKING
+    if task.line_information:
         os.environ["NVCC_APPEND_FLAGS"] += " -lineinfo"
     uses_cuda = request.pop("uses_cuda")
     files = request.pop("files")
@@ -66,19 +57,18 @@ def main(library_fd: int) -> None:
             _load(request, files, directory)
         else:
             _load_inline(request, directory)
-    except subprocess.CalledProcessError as error:
-        _conclude(error.returncode or 1, "")
+    except subprocess.CalledProcessError:
+        fail()
     except OSError as error:
-        _conclude(1, f"{type(error).__name__}: {error}", toolchain=True)
+        fail(f"{type(error).__name__}: {error}", toolchain=True)
     except Exception as error:  # noqa: BLE001 - torch refuses the request: the candidate's author must read why
-        _conclude(1, f"{type(error).__name__}: {error}")
+        fail(f"{type(error).__name__}: {error}")
     kernels: list[str] = []
     if can_link:
         library = directory / f"{request['name']}.so"
         kernels = kernel_names(library) if uses_cuda else []
-        with library.open("rb") as source, open(library_fd, "wb") as target:
-            shutil.copyfileobj(source, target)
-    _conclude(0, "", linked=can_link, kernels=kernels, resources=_named(reader.kernels))
+        deliver(library, library_fd)
+    succeed(linked=can_link, kernels=kernels, resources=reader.kernels)
 
 
 def _load_inline(request: dict[str, Any], directory: Path) -> None:
@@ -123,7 +113,7 @@ def _run_ninja(
     verbose: bool,  # noqa: ARG001 - torch's signature
     error_prefix: str,  # noqa: ARG001
 ) -> None:
-    _ninja([], build_directory, reader, quiet)
+    run_ninja([], Path(build_directory), reader=reader, quiet=quiet)
 
 
 def _compile_only(
@@ -137,25 +127,7 @@ def _compile_only(
         ["ninja", "-t", "targets", "all"], cwd=build_directory, check=True, capture_output=True, text=True
     ).stdout
     objects = [line.split(":")[0] for line in targets.splitlines() if line.split(":")[0].endswith(".o")]
-    _ninja(objects, build_directory, reader, quiet)
-
-
-def _ninja(targets: Sequence[str], directory: str, reader: ResourceReader, quiet: bool) -> None:
-    """Build, and pass on what is printed; ``quiet``: but for what ``reader`` takes."""
-    command = ["ninja", "-v", *targets]
-    with subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True, errors="replace") as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if not reader.take(line.rstrip("\n")) or not quiet:
-                sys.stdout.write(line)
-                sys.stdout.flush()
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-
-
-def _named(kernels: Sequence[KernelResources]) -> list[dict[str, Any]]:
-    names = demangled([kernel.name for kernel in kernels])
-    return [{**asdict(kernel), "name": short_name(name)} for kernel, name in zip(kernels, names, strict=True)]
+    run_ninja(objects, Path(build_directory), reader=reader, quiet=quiet)
 
 
 def _write_shims(directory: Path) -> Path:
@@ -165,29 +137,6 @@ def _write_shims(directory: Path) -> Path:
     header.parent.mkdir(parents=True)
     header.write_text("#pragma once\n#define C10_CUDA_BUILD_SHARED_LIBS\n")
     return shims
-
-
-def _conclude(
-    status: int,
-    message: str,
-    *,
-    linked: bool = False,
-    toolchain: bool = False,
-    kernels: Sequence[str] = (),
-    resources: Sequence[dict[str, Any]] = (),
-) -> NoReturn:
-    report = {
-        "message": message,
-        "linked": linked,
-        "toolchain": toolchain,
-        "kernels": kernels,
-        "resources": resources,
-        "directory": str(Path.cwd()),
-    }
-    sys.stdout.flush()
-    sys.stderr.write("\n" + json.dumps(report) + "\n")
-    sys.stderr.flush()
-    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-__all__ = ["BuildRequest", "InvalidRequest"]
+__all__ = ["SHARED_NAME", "BuildRequest", "InvalidRequest"]
+
+SHARED_NAME: Final = "kerneljudge_extension"
+"""What every extension is built as that does not depend on its name: the same sources are built once."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
@@ -23,6 +26,8 @@ _LISTS: Final = (
     "extra_include_paths",
 )
 _FLAGS: Final = {"with_pytorch_error_handling": True, "no_implicit_headers": False, "is_python_module": True}
+_MODULE_OF_ANY_NAME: Final = re.compile(r"PYBIND11_MODULE\s*\(\s*TORCH_EXTENSION_NAME\b")
+_DEPENDS_ON_NAME: Final = re.compile(r"TORCH_EXTENSION_NAME|PYBIND11_MODULE|PyInit_|PyMODINIT_FUNC")
 _MAX_BYTES: Final = 4 * 2**20
 
 
@@ -91,6 +96,16 @@ class BuildRequest:
     def renames_lines(self) -> bool:
         """Whether a source says of itself which file it is: a compiler's message cannot be taken at its word then."""
         return any(_LINE_DIRECTIVE.search(text.replace("\\\n", "")) for text in self.texts)
+
+    @property
+    def shared(self) -> BuildRequest:
+        """The same under a name that all of its kind share, if its own decides nothing but what the module is called
+        that torch or pybind11's macro makes; else itself."""
+        texts = (*self.texts, *self.extra_cflags, *self.extra_cuda_cflags, *self.extra_ldflags)
+        without = [_MODULE_OF_ANY_NAME.sub("", text.replace("\\\n", "")) for text in texts]
+        makes_module = self.functions is not None or any(_MODULE_OF_ANY_NAME.search(text) for text in texts)
+        depends = any(_DEPENDS_ON_NAME.search(text) for text in without)
+        return replace(self, name=SHARED_NAME) if self.is_python_module and makes_module and not depends else self
 
     def key(self, toolchain: Mapping[str, Any]) -> str:
         """The content address of what this request builds with ``toolchain``: 64 hex digits."""

@@ -159,11 +159,12 @@ def _name_run(first: int, last: int, extent: int, one: str, many: str) -> Patter
     count = last - first + 1
     if last == extent - 1 and first > 0:
         block = next((size for size in _BLOCKS if first % size == 0 and count <= size), None)
-        of_block = "" if block is None else f", a multiple of {block}"
+        of_block = "" if block is None else f", a multiple of {block},"
         return Pattern(
             "tail",
-            f"only the {many} from {first} on{of_block}, are wrong: the last {count} of {extent}, as if the last block "
-            "or the remainder of a division were left out",
+            f"only {f'{one} {first}' if count == 1 else f'the {many} from {first} on'}{of_block} "
+            f"{'is' if count == 1 else 'are'} wrong: the last {count} of {extent}, as if the last block or the "
+            "remainder of a division were left out",
         )
     if count == 1:
         return Pattern("one_index", f"only {one} {first} is wrong")

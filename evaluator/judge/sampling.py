@@ -43,6 +43,9 @@ _NOISE_FACTOR: Final = 4.0
 _FLOOR_MS: Final = {"cpu": 0.1, "cuda": 0.02}
 _MOST_LEFT_OUT: Final = {"cpu": 0.25, "cuda": 1.0}
 """Of what a runner says that a call takes; on a CPU, where others make the doubt large, it matters more often."""
+_MOST_DOUBT: Final = {"cpu": 1.0, "cuda": math.inf}
+"""Likewise: with more than that, what a runner says could be anything. What takes microseconds on a GPU is always in
+such doubt, and there only ``_MOST_LEFT_OUT`` of it can be left out."""
 _WARM_UP_PAIRS: Final = 8
 _SETTLED: Final = 0.2
 _LAUNCH_BOUND_MS: Final = 0.05
@@ -99,25 +102,25 @@ class Sampler:
 
     def measure(self, track: Track) -> Measured:
         """Sample ``track``; once more where the clocks disagree, or something had to be put back: a busy machine can
-        do that, too.
+        do that, too, all the more with few samples, so the second look takes its time.
 
         Raises ``Violation`` where a rule of measurement was broken, and ``InfrastructureFault`` where the
         baseline is not what it was.
         """
+        closely = replace(self.plan, least_samples=self.plan.min_samples)
         try:
-            measured = self._measure(track)
+            measured = self._measure(track, self.plan)
         except ClocksDisagree:
-            return self._measure(track)
-        return self._measure(track) if measured.put_back else measured
+            return self._measure(track, closely)
+        return self._measure(track, closely) if measured.put_back else measured
 
-    def _measure(self, track: Track) -> Measured:
-        plan = self.plan
+    def _measure(self, track: Track, plan: SamplingPlan) -> Measured:
         candidate: list[TimedCall] = []
         baseline: list[TimedCall] = []
         begin = time.monotonic()
         self._warm_up(track)
         telemetry = Telemetry(self.caller.device.sensors)
-        most = plan.max_samples if track.cold else plan.warm_samples
+        most = plan.max_samples if track.cold else max(plan.warm_samples, plan.least_samples)
         look_at = plan.min_samples
         while len(candidate) < most:
             telemetry.sample()
@@ -173,7 +176,7 @@ class Sampler:
         self._check_clocks(series, most_overhead_ms, details)
         self._check_floor(track, series, details)
         self._check_baseline(track, series, candidate, baseline, details)
-        believed = _credited(series, most_overhead_ms, self._most_left_out_ms(series))
+        believed = self._credited(series, most_overhead_ms)
         put_off = self._put_off_ms(candidate, baseline, details)
         credited = [sample + more for sample, more in zip(believed, put_off, strict=True)]
         value = speedup(series.baseline_device_ms, credited)
@@ -204,7 +207,7 @@ class Sampler:
         if added > self.plan.half_width * median_ms(credited):
             notes.append(
                 f"{name}: {added:.4g} ms were added to what the candidate's process measured, because the judge's "
-                "clock, or copying the outputs, took so much longer than for the baseline"
+                "clock, or copying the outputs, took so much longer than for the baseline, or is in so much doubt"
             )
         for side, samples in (("candidate", credited), ("baseline", series.baseline_device_ms)):
             quartiles = spread(samples)
@@ -225,10 +228,6 @@ class Sampler:
     def _least_ms(self) -> float:
         """Below this, clocks and events themselves are what is measured."""
         return _FLOOR_MS[self.caller.device.torch_device.type]
-
-    def _most_left_out_ms(self, series: SampleSeries) -> float:
-        share = _MOST_LEFT_OUT[self.caller.device.torch_device.type]
-        return max(share * median_ms(series.candidate_device_ms), self._least_ms)
 
     def _check_baseline(
         self,
@@ -318,6 +317,32 @@ class Sampler:
                 f"lie outside of what the runners measured, at most {most_overhead_ms:.3f} ms for the baseline before"
             )
 
+    def _credited(self, series: SampleSeries, most_overhead_ms: float) -> list[float]:
+        """The candidate's device times, moved up where the judge's clock says that something is left out of them.
+
+        What lies between both clocks should be what it is for the baseline, or ``most_overhead_ms`` if that is less.
+        Where its median is above that by more than four standard errors, or than the share of the device time that
+        may be left out, the whole difference is put back, and those standard errors with it: doubt is at the cost of
+        who left it. They are both sides' errors; the candidate's count no more than twice the baseline's, since it
+        could make its own as large as it likes. An honest series is left as it is, so it stays as steady as the
+        device's clock, unless a busy machine leaves nothing but doubt.
+        """
+        kind = self.caller.device.torch_device.type
+        claimed_ms = median_ms(series.candidate_device_ms)
+        overheads = _differences(series.baseline_outer_ms, series.baseline_device_ms)
+        ours = _differences(series.candidate_outer_ms, series.candidate_device_ms)
+        missing = median_ms(ours) - min(most_overhead_ms, median_ms(overheads))
+        error = median_error(overheads)
+        doubt = _NOISE_FACTOR * math.hypot(error, min(median_error(ours), 2 * error))
+        little = missing <= min(doubt, max(_MOST_LEFT_OUT[kind] * claimed_ms, self._least_ms))
+        if little and doubt <= max(_MOST_DOUBT[kind] * claimed_ms, self._least_ms):
+            return list(series.candidate_device_ms)
+        # Call by call where one has left out more than the others.
+        return [
+            sample + max(0.0, missing, overhead - median_ms(overheads)) + doubt
+            for sample, overhead in zip(series.candidate_device_ms, ours, strict=True)
+        ]
+
     def _check_floor(self, track: Track, series: SampleSeries, details: dict[str, Any]) -> None:
         """No sample may be below what moving the bytes takes."""
         floor_ms = details["floor_ms"] = self.floor_ms(track)
@@ -362,26 +387,3 @@ def _outer(calls: Sequence[TimedCall]) -> list[float]:
 
 def _differences(outer: Sequence[float], inner: Sequence[float]) -> list[float]:
     return [a - b for a, b in zip(outer, inner, strict=True)]
-
-
-def _credited(series: SampleSeries, most_overhead_ms: float, most_left_out_ms: float) -> list[float]:
-    """The candidate's device times, moved up where the judge's clock says that something is left out of them.
-
-    What lies between both clocks should be what it is for the baseline, or ``most_overhead_ms`` if that is less. Where
-    its median is above that by more than four standard errors, or than ``most_left_out_ms``, the whole difference is
-    put back, and those standard errors with it: doubt is at the cost of who left it. They are both sides' errors; the
-    candidate's count no more than twice the baseline's, since it could make its own as large as it likes. An honest
-    series is left as it is, so it stays as steady as the device's clock.
-    """
-    overheads = _differences(series.baseline_outer_ms, series.baseline_device_ms)
-    ours = _differences(series.candidate_outer_ms, series.candidate_device_ms)
-    missing = median_ms(ours) - min(most_overhead_ms, median_ms(overheads))
-    error = median_error(overheads)
-    doubt = _NOISE_FACTOR * math.hypot(error, min(median_error(ours), 2 * error))
-    if missing <= min(doubt, most_left_out_ms):
-        return list(series.candidate_device_ms)
-    # Call by call where one has left out more than the others.
-    return [
-        sample + max(missing, overhead - median_ms(overheads)) + doubt
-        for sample, overhead in zip(series.candidate_device_ms, ours, strict=True)
-    ]

@@ -14,6 +14,7 @@ import inspect
 import os
 import shutil
 import socket
+import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -134,7 +135,10 @@ class ExtensionClient:
         if not descriptors:
             raise RuntimeError(f"extension {name!r} compiles, and cannot be linked or loaded without CUDA's libraries")
         path = self._place(name, descriptors[0])
-        return _load_library(name, path, python_module=bool(arguments.get("is_python_module", True)))
+        if not arguments.get("is_python_module", True):
+            torch.ops.load_library(path)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+            return path
+        return _load_module(name, reply["built_as"], path)
 
     def _is_own(self, path: Path) -> bool:
         return path.resolve().is_relative_to(self._directory.parent)
@@ -161,13 +165,16 @@ def _headers(folder: Path) -> dict[str, str]:
     }
 
 
-def _load_library(name: str, path: str, *, python_module: bool) -> Any:
-    if not python_module:
-        torch.ops.load_library(path)  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        return path
-    loader = importlib.machinery.ExtensionFileLoader(name, path)
-    spec = importlib.util.spec_from_loader(name, loader, origin=os.fspath(path))
+def _load_module(name: str, built_as: str, path: str) -> types.ModuleType:
+    """``built_as`` is the name by which the library itself knows the module, ``name`` the candidate's."""
+    loader = importlib.machinery.ExtensionFileLoader(built_as, path)
+    spec = importlib.util.spec_from_loader(built_as, loader, origin=os.fspath(path))
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
+    module.__name__ = name
+    if sys.modules.get(built_as) is module:
+        # Python itself has entered it, as it would have under the other name.
+        del sys.modules[built_as]
+        sys.modules[name] = module
     return module

@@ -99,3 +99,26 @@ def on_a_machine_without_libseccomp(folder: Path, *argv: object, **variables: st
     }
     command = [sys.executable, "-m", "client", *(str(part) for part in argv)]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_the_recipes_for_builds_are_shown_with_what_stands_against_them(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELJUDGE_PREPARED_DIR", str(tmp_path / "prepared"))
+    lines = cli("doctor", "--device", "cpu").stdout.splitlines()
+    assert [line for line in lines if line.startswith("  precompiled") and "not prepared" in line]
+    assert [line for line in lines if line.split() == ["plain", "available"]]
+
+
+def test_preparing_without_a_compiler_says_so_and_is_status_1(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELJUDGE_PREPARED_DIR", str(tmp_path / "prepared"))
+    monkeypatch.setattr("evaluator.build.headers.compiler_versions", lambda: {"compiler": None, "nvcc": None})
+    result = cli("prepare", "--json")
+    assert result.exit_code == 1
+    record = json.loads(result.stdout)
+    assert (record["root"], record["complete"]) == (str(tmp_path / "prepared"), False)
+    (preparation,) = [item for item in record["preparations"] if item["name"] == "precompiled"]
+    assert preparation["obstacle"] == "this machine lacks a C++ compiler"
+    assert not (tmp_path / "prepared").exists()

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.build.builder import Builder, BuildFailure
-from evaluator.build.cache import Artifact, ArtifactCache
+from evaluator.build.builder import Builder
+from evaluator.build.cache import ArtifactCache, BuildFailure
 from evaluator.build.diagnostics import first_error, foreign_header_missing
-from evaluator.build.request import BuildRequest, InvalidRequest
+from evaluator.build.request import SHARED_NAME, BuildRequest, InvalidRequest
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
 
@@ -70,40 +70,30 @@ def test_everything_that_decides_the_result_is_in_the_key(change: dict[str, Any]
     assert BuildRequest.parse(base).key({"torch": "1"}) != BuildRequest.parse(base).key({"torch": "2"})
 
 
-def test_an_artifact_comes_back_as_it_was_stored(tmp_path: Path) -> None:
-    cache = ArtifactCache(tmp_path / "cache")
-    library = tmp_path / "x.so"
-    library.write_bytes(b"library")
-    key = "ab" * 32
-    stored = cache.store(Artifact(key, "x", None, ("kernel",), 1.5, "log"), library)
-    assert cache.find(key) == stored
-    assert stored.path is not None
-    assert Path(stored.path).read_bytes() == b"library"
-    assert Path(stored.path).stat().st_mode & 0o222 == 0
+_MODULE = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }'
 
 
-def test_storing_twice_keeps_the_first(tmp_path: Path) -> None:
-    cache = ArtifactCache(tmp_path / "cache")
-    library = tmp_path / "x.so"
-    library.write_bytes(b"first")
-    key = "cd" * 32
-    first = cache.store(Artifact(key, "x", None, (), 1.0, ""), library)
-    library.write_bytes(b"second")
-    cache.store(Artifact(key, "x", None, (), 1.0, ""), library)
-    assert first.path is not None
-    assert Path(first.path).read_bytes() == b"first"
-    assert [path.name for path in (tmp_path / "cache" / "cd").iterdir() if path.is_dir()] == [key]
-
-
-def test_a_damaged_entry_is_as_good_as_not_there(tmp_path: Path) -> None:
-    cache = ArtifactCache(tmp_path / "cache")
-    library = tmp_path / "x.so"
-    library.write_bytes(b"library")
-    key = "ab" * 32
-    cache.store(Artifact(key, "x", None, (), 1.0, ""), library)
-    (tmp_path / "cache" / "ab" / key / "artifact.json").write_text("{")
-    assert cache.find(key) is None
-    assert cache.store(Artifact(key, "x", None, (), 1.0, ""), library) == cache.find(key)
+@pytest.mark.parametrize(
+    ("change", "shared"),
+    [
+        ({"functions": ["f"]}, True),
+        ({"cpp_sources": [_MODULE]}, True),
+        ({"cuda_sources": [_MODULE], "functions": []}, True),
+        ({"cpp_sources": ["int x() { return 1; }"], "functions": ["x"]}, True),
+        ({}, False),
+        ({"functions": ["f"], "is_python_module": False}, False),
+        ({"cpp_sources": ["PYBIND11_MODULE(x, m) {}"]}, False),
+        ({"cpp_sources": [_MODULE + "\nTORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}"]}, False),
+        ({"cpp_sources": [_MODULE + "\nTORCH_LIBRARY(TORCH_EXTENSION_\\\nNAME, m) {}"]}, False),
+        ({"functions": ["f"], "cpp_sources": ["PyMODINIT_FUNC PyInit_x() { return 0; }"]}, False),
+        ({"functions": ["f"], "extra_cflags": ["-DWHO=TORCH_EXTENSION_NAME"]}, False),
+        ({"functions": ["f"], "headers": {"a.h": "#define WHO TORCH_EXTENSION_NAME"}}, False),
+    ],
+)
+def test_a_name_counts_only_where_it_makes_a_difference(change: dict[str, Any], shared: bool) -> None:
+    one, other = (BuildRequest.parse({"name": name, "cpp_sources": ["int y;"], **change}) for name in ("x", "y"))
+    assert (one.shared.key({}) == other.shared.key({})) == shared
+    assert one.shared.name == (SHARED_NAME if shared else "x")
 
 
 def test_a_build_that_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> None:
@@ -113,30 +103,6 @@ def test_a_build_that_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> None
     result, _ = _builder(tmp_path).build(BuildRequest.parse({"name": "x", "cpp_sources": ["int y;"]}), 300, ended)
     assert isinstance(result, BuildFailure)
     assert time.monotonic() - begin < 5
-
-
-def test_an_unknown_key_is_not_found(tmp_path: Path) -> None:
-    assert ArtifactCache(tmp_path).find("ef" * 32) is None
-
-
-def test_two_builders_of_one_key_take_turns(tmp_path: Path) -> None:
-    cache = ArtifactCache(tmp_path)
-    inside: list[int] = []
-    most: list[int] = []
-
-    def hold() -> None:
-        with cache.building("aa" * 32):
-            inside.append(1)
-            most.append(len(inside))
-            threading.Event().wait(0.02)
-            inside.pop()
-
-    threads = [threading.Thread(target=hold) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == [1] * 5
 
 
 @pytest.mark.parametrize(

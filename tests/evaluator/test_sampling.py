@@ -89,6 +89,20 @@ def test_what_a_runner_leaves_out_is_put_back_after_a_second_look() -> None:
     assert bench.pairs > 2 * 20, "a busy machine can do that once"
 
 
+@pytest.mark.parametrize("track", [INFERENCE, INFERENCE_WARM])
+def test_the_second_look_has_enough_pairs_whatever_the_first_one_had_time_for(track: Track) -> None:
+    late = [9.0, 8.0, 7.0]  # of a busy machine: what is beyond the runner's clock in the first pairs
+
+    def side(number: int) -> tuple[float, float]:
+        return (1.0 + late[number % 3] if number <= 5 else 1.0), 1.0
+
+    plan = SamplingPlan(min_samples=20, max_samples=40, budget_s=0.0, warm_samples=3)
+    bench = Bench(side, plan=plan)
+    found = bench.sampler.measure(track)
+    assert len(found.samples.order) == 20
+    assert not found.put_back
+
+
 def test_a_small_difference_between_two_noisy_processes_costs_nothing() -> None:
     found = Bench(lambda _number: (0.51, 0.5), noise_ms=0.1).sampler.measure(INFERENCE)
     assert not found.put_back
@@ -101,6 +115,12 @@ def test_a_candidate_cannot_buy_room_with_noise_of_its_own() -> None:
         return 1.0 + erratic.uniform(0, 0.5), 0.3
 
     assert Bench(side).sampler.measure(INFERENCE).speedup < 1.01
+
+
+def test_a_claim_that_nothing_can_be_held_against_gains_nothing_on_a_busy_cpu() -> None:
+    found = Bench(lambda _number: (1.0, 0.1), noise_ms=2.0, kind="cpu").sampler.measure(INFERENCE)
+    assert found.put_back
+    assert found.speedup < 1.5
 
 
 def test_more_than_the_slack_is_a_violation() -> None:

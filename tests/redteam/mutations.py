@@ -79,7 +79,7 @@ MUTATIONS = (
         (
             ("judge/sampling.py", "if excess > overhead_ms:", "if False:"),
             ("judge/sampling.py", "if excess > most_overhead_ms:", "if False:"),
-            ("judge/sampling.py", "    if missing <= min(doubt,", "    if missing <= max(math.inf,"),
+            ("judge/sampling.py", "if little and doubt <=", "if True or doubt <="),
         ),
     ),
     Mutation(

@@ -31,6 +31,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "reconcile_s": ("0.5", 0.5),
         "max_attempts": ("7", 7),
         "build_slots": ("6", 6),
+        "build_cache_gib": ("2.5", 2.5),
         "devices": ("cpu, cuda:1", ["cpu", "cuda:1"]),
         "require_sandbox": ("true", True),
         "compare_compiled": ("true", True),

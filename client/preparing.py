@@ -1,0 +1,30 @@
+"""``kerneljudge prepare``: has what fast builds need made, and says what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from evaluator.prepare import PreparationResult, prepare, prepared_root
+
+__all__ = ["prepare_machine"]
+
+
+def prepare_machine(say: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
+    """Prepare, telling every step; returns the record as JSON has it, and whether everything is there."""
+    say(f"preparing in {prepared_root()}")
+    results: list[PreparationResult] = []
+    for result in prepare(lambda line: say(f"  {line}")):
+        say(_line(result))
+        results.append(result)
+    complete = all(result.obstacle is None for result in results)
+    folders = [{**asdict(result), "folder": result.folder and str(result.folder)} for result in results]
+    return {"root": str(prepared_root()), "preparations": folders, "complete": complete}, complete
+
+
+def _line(result: PreparationResult) -> str:
+    if result.obstacle is not None:
+        return f"{result.name}: not made: {result.obstacle}. Without it builds are right, and slower: {result.gain}"
+    made = f"made in {result.seconds:.0f} s" if result.seconds else "is there already"
+    return f"{result.name}: {made}, {result.size_bytes / 1e9:.1f} GB: {result.gain}"

@@ -1,0 +1,158 @@
+"""What a recipe needs to have been made beforehand for this machine's toolchain. Torch-free.
+
+A preparation lies in ``<root>/<its name>/<key>/`` and is made there in one step, read-only. The key stands for
+the *facts* that it depends on (torch, Python, compilers, …): with another toolchain it is simply not found.
+Only trusted code writes here, and nothing of a candidate's is ever compiled here; compilers see it read-only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from evaluator.devices import compiler_versions
+
+__all__ = [
+    "Preparation",
+    "PreparationFailed",
+    "Prepared",
+    "find",
+    "make",
+    "root",
+    "toolchain_facts",
+    "torch_folder",
+]
+
+_MANIFEST: Final = "manifest.json"
+_FORMAT: Final = 1
+
+Tell = Callable[[str], None]
+"""Where a line about the progress goes."""
+
+
+class PreparationFailed(Exception):
+    """It could not be made; the message says why in one line."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Something that is made once for a toolchain.
+
+    Each function is given the environment that compilers will get. ``missing`` names the tool that this machine
+    lacks for it, or ``None``. ``facts`` is all that decides whether what was made can be used (JSON).
+    ``make_in`` fills a folder that it is given, telling each step, and raises ``PreparationFailed``. ``gain``
+    says what builds have of it.
+    """
+
+    name: str
+    gain: str
+    missing: Callable[[Mapping[str, str]], str | None]
+    facts: Callable[[Mapping[str, str]], Mapping[str, Any]]
+    make_in: Callable[[Path, Mapping[str, str], Tell], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What lies in ``folder``, and how many seconds making it took; 0 where it was there already."""
+
+    folder: Path
+    size_bytes: int
+    seconds: float
+
+
+def root() -> Path:
+    """The folder of all preparations: ``KERNELJUDGE_PREPARED_DIR``, or one within this Python's own."""
+    given = os.environ.get("KERNELJUDGE_PREPARED_DIR")
+    return Path(given).absolute() if given else Path(sys.prefix, "share", "kerneljudge", "prepared")
+
+
+def find(preparation: Preparation, environment: Mapping[str, str]) -> Prepared | None:
+    """What has been made for this toolchain; ``None`` where nothing was, or where it is damaged."""
+    facts = preparation.facts(environment)
+    folder = _place(preparation, facts)
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+        files = dict(manifest["files"])
+        if manifest["facts"] != facts or any((folder / name).stat().st_size != size for name, size in files.items()):
+            return None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return Prepared(folder, sum(files.values()), 0.0)
+
+
+def make(preparation: Preparation, environment: Mapping[str, str], tell: Tell) -> Prepared:
+    """What ``find`` finds, made if need be. Raises ``PreparationFailed``."""
+    found = find(preparation, environment)
+    if found is not None:
+        return found
+    begin = time.monotonic()
+    facts = preparation.facts(environment)
+    folder = _place(preparation, facts)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    except OSError as error:
+        raise PreparationFailed(f"{folder.parent} cannot be written to: {error.strerror}") from error
+    try:
+        preparation.make_in(staging, environment, tell)
+        files = {str(path.relative_to(staging)): path.stat().st_size for path in staging.rglob("*") if path.is_file()}
+        (staging / _MANIFEST).write_text(json.dumps({"facts": facts, "files": files}, indent=1))
+        for path in staging.rglob("*"):
+            # Whoever compiles may be another user than the one who prepares.
+            path.chmod(0o755 if path.is_dir() else 0o444)
+        staging.chmod(0o755)
+        # What is there was found to be damaged, unless somebody else has just made it.
+        if find(preparation, environment) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            staging.rename(folder)
+    except OSError as error:
+        raise PreparationFailed(f"{error.filename or folder}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return Prepared(folder, sum(files.values()), time.monotonic() - begin)
+
+
+def toolchain_facts(environment: Mapping[str, str]) -> dict[str, Any]:
+    """What everything that is made from torch's headers depends on: torch, Python, the C++ compiler."""
+    compiler = environment.get("CXX", "c++")
+    version = torch_folder() / "version.py"
+    return {
+        "format": _FORMAT,
+        "torch": str(torch_folder()),
+        # It names the commit: another build of torch has other headers.
+        "torch_version": hashlib.sha256(version.read_bytes()).hexdigest() if version.is_file() else None,
+        "python": sys.version,
+        "python_headers": sysconfig.get_path("include"),
+        "compiler": compiler,
+        "compiler_path": _real_path(compiler, environment),
+        "compiler_version": compiler_versions()["compiler"],
+        # torch puts one of them before the compiler where it is there.
+        "wrappers": [_real_path(name, environment) for name in ("ccache", "sccache")],
+    }
+
+
+def torch_folder() -> Path:
+    """Where torch is installed, found without importing it."""
+    spec = importlib.util.find_spec("torch")
+    return Path("torch" if spec is None or spec.origin is None else spec.origin).parent
+
+
+def _place(preparation: Preparation, facts: Mapping[str, Any]) -> Path:
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return root() / preparation.name / key[:16]
+
+
+def _real_path(program: str, environment: Mapping[str, str]) -> str | None:
+    found = shutil.which(program, path=environment.get("PATH"))
+    return None if found is None else str(Path(found).resolve())

@@ -1,0 +1,64 @@
+"""The ladder of recipes: ways to build, the fastest first, the last of which is what torch itself does.
+
+The builder tries them in this order. A recipe that refuses costs its time and nothing else; what the last one
+says counts. To add one, write its process (``evaluator.build.workplace``) and put it in here; what it needs to
+have been made beforehand is a ``Preparation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from evaluator.build.headers import PRECOMPILED_HEADERS
+from evaluator.build.preparation import Preparation, find
+from evaluator.build.request import BuildRequest
+
+__all__ = ["PLAIN", "RECIPES", "Recipe", "find_prepared", "recipe_versions"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One way to build.
+
+    ``module`` is run as the process that builds. ``version`` changes with whatever may change its results.
+    ``handles`` says of a request whether it is worth asking: it costs nothing, and nothing is noted where it
+    says no.
+    """
+
+    name: str
+    version: int
+    module: str
+    handles: Callable[[BuildRequest], bool]
+    preparation: Preparation | None = None
+
+
+def _is_cxx_alone(request: BuildRequest) -> bool:
+    # With with_cuda=True torch adds CUDA's folders and libraries, whatever the sources are.
+    named_so = all(name.endswith((".cpp", ".cc", ".cxx")) for name, _ in request.files)
+    return named_so and not request.uses_cuda and not request.cuda_sources
+
+
+PLAIN: Final = Recipe("plain", 1, "evaluator.build.plain", lambda _request: True)
+
+RECIPES: Final = (
+    Recipe("precompiled", 1, "evaluator.build.precompiled", _is_cxx_alone, PRECOMPILED_HEADERS),
+    PLAIN,
+)
+
+
+def recipe_versions() -> dict[str, int]:
+    """Part of the key of every artifact.
+
+    All recipes of this program are in it, also those that this machine cannot use: which of them has made an
+    artifact makes no difference, so that machines with and without preparations share a cache.
+    """
+    return {recipe.name: recipe.version for recipe in RECIPES}
+
+
+def find_prepared(environment: Mapping[str, str]) -> dict[str, Path]:
+    """The prepared folder of each recipe that has one here, by the recipe's name."""
+    found = {recipe.name: find(recipe.preparation, environment) for recipe in RECIPES if recipe.preparation is not None}
+    return {name: prepared.folder for name, prepared in found.items() if prepared is not None}

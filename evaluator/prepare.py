@@ -1,0 +1,86 @@
+"""Preparing this machine so that extensions build fast, and what has been prepared of it. Torch-free."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluator.build.preparation import PreparationFailed, find, make, root
+from evaluator.build.recipes import RECIPES
+from evaluator.surroundings import Surroundings
+
+__all__ = ["PreparationResult", "RecipeState", "prepare", "prepared_root", "recipe_states"]
+
+
+@dataclass(frozen=True)
+class RecipeState:
+    """Whether builds here can use a recipe. ``obstacle`` says what stands against it, ``gain`` what that costs."""
+
+    name: str
+    obstacle: str | None = None
+    gain: str = ""
+
+
+@dataclass(frozen=True)
+class PreparationResult:
+    """What came of one preparation. ``obstacle``: why nothing did; ``seconds`` is 0 where it was there already."""
+
+    name: str
+    gain: str
+    folder: Path | None = None
+    size_bytes: int = 0
+    seconds: float = 0.0
+    obstacle: str | None = None
+
+
+def prepared_root() -> Path:
+    """The folder that preparations are in."""
+    return root()
+
+
+def recipe_states() -> tuple[RecipeState, ...]:
+    """Every recipe, in the order in which builds try them."""
+    with _environment() as environment:
+        states = []
+        for recipe in RECIPES:
+            preparation = recipe.preparation
+            if preparation is None:
+                states.append(RecipeState(recipe.name))
+                continue
+            missing = preparation.missing(environment)
+            obstacle = None
+            if missing is not None:
+                obstacle = f"needs {missing}"
+            elif find(preparation, environment) is None:
+                obstacle = "not prepared: run kerneljudge prepare"
+            states.append(RecipeState(recipe.name, obstacle, preparation.gain))
+        return tuple(states)
+
+
+def prepare(tell: Callable[[str], None]) -> Iterator[PreparationResult]:
+    """Make what recipes need, one after the other; ``tell`` gets lines about the progress. Raises nothing."""
+    with _environment() as environment:
+        for preparation in (recipe.preparation for recipe in RECIPES):
+            if preparation is None:
+                continue
+            name, gain = preparation.name, preparation.gain
+            missing = preparation.missing(environment)
+            if missing is not None:
+                yield PreparationResult(name, gain, obstacle=f"this machine lacks {missing}")
+                continue
+            try:
+                made = make(preparation, environment, tell)
+            except PreparationFailed as error:
+                yield PreparationResult(name, gain, obstacle=str(error))
+            else:
+                yield PreparationResult(name, gain, made.folder, made.size_bytes, made.seconds)
+
+
+@contextmanager
+def _environment() -> Iterator[Mapping[str, str]]:
+    """The variables that compilers get from an engine: what is made with others would not be found."""
+    with tempfile.TemporaryDirectory(prefix="kerneljudge-prepare-") as folder:
+        yield Surroundings(None, cache_dir=Path(folder) / "cache", scratch_dir=Path(folder)).environment

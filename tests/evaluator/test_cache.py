@@ -1,0 +1,134 @@
+"""The cache of built extensions: what is kept, for how long, and who may build."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from evaluator.build.cache import Artifact, ArtifactCache, BuildFailure
+
+_DAY_S = 86400
+
+
+def _store(cache: ArtifactCache, key: str, folder: Path, size: int = 7) -> Artifact:
+    library = folder / "x.so"
+    library.write_bytes(b"x" * size)
+    return cache.store(Artifact(key, "x", None, (), 1.0, ""), library)
+
+
+def _age(root: Path, key: str, seconds: float, name: str = "artifact.json") -> None:
+    then = time.time() - seconds
+    os.utime(root / key[:2] / key / name, (then, then))
+
+
+def test_an_artifact_comes_back_as_it_was_stored(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path / "cache")
+    library = tmp_path / "x.so"
+    library.write_bytes(b"library")
+    key = "ab" * 32
+    stored = cache.store(Artifact(key, "x", None, ("kernel",), 1.5, "log"), library)
+    assert cache.find(key) == stored
+    assert stored.path is not None
+    assert Path(stored.path).read_bytes() == b"library"
+    assert Path(stored.path).stat().st_mode & 0o222 == 0
+
+
+def test_storing_twice_keeps_the_first(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path / "cache")
+    library = tmp_path / "x.so"
+    library.write_bytes(b"first")
+    key = "cd" * 32
+    first = cache.store(Artifact(key, "x", None, (), 1.0, ""), library)
+    library.write_bytes(b"second")
+    cache.store(Artifact(key, "x", None, (), 1.0, ""), library)
+    assert first.path is not None
+    assert Path(first.path).read_bytes() == b"first"
+    assert [path.name for path in (tmp_path / "cache" / "cd").iterdir() if path.is_dir()] == [key]
+
+
+def test_a_damaged_entry_is_as_good_as_not_there(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path / "cache")
+    library = tmp_path / "x.so"
+    library.write_bytes(b"library")
+    key = "ab" * 32
+    cache.store(Artifact(key, "x", None, (), 1.0, ""), library)
+    (tmp_path / "cache" / "ab" / key / "artifact.json").write_text("{")
+    assert cache.find(key) is None
+    assert cache.store(Artifact(key, "x", None, (), 1.0, ""), library) == cache.find(key)
+
+
+def test_an_unknown_key_is_not_found(tmp_path: Path) -> None:
+    assert ArtifactCache(tmp_path).find("ef" * 32) is None
+
+
+def test_two_builders_of_one_key_take_turns(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    inside: list[int] = []
+    most: list[int] = []
+
+    def hold() -> None:
+        with cache.building("aa" * 32):
+            inside.append(1)
+            most.append(len(inside))
+            threading.Event().wait(0.02)
+            inside.pop()
+
+    threads = [threading.Thread(target=hold) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 5
+
+
+def test_what_was_used_longest_ago_makes_room(tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    cache = ArtifactCache(root, limit_bytes=14_000)
+    keys = [digit * 64 for digit in "abc"]
+    for age_s, key in zip((3000, 2000, 1000), keys, strict=True):
+        _store(cache, key, tmp_path, 4000)
+        _age(root, key, age_s)
+    assert cache.find(keys[0]) is not None  # used once more: now the second is the one that was used longest ago
+    _store(cache, "d" * 64, tmp_path, 4000)
+    assert [cache.find(key) is not None for key in (*keys, "d" * 64)] == [True, False, True, True]
+    assert not [path for path in root.glob("??/*") if path.name.startswith(".")]
+
+
+def test_what_was_just_found_stays_however_little_room_there_is(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path / "cache", limit_bytes=1)
+    artifacts = [_store(cache, digit * 64, tmp_path) for digit in "ab"]
+    assert [cache.find(artifact.key) for artifact in artifacts] == artifacts
+
+
+def test_what_an_interrupted_builder_left_makes_room_too(tmp_path: Path) -> None:
+    left = tmp_path / "cache" / "ab" / ".new-x"
+    left.mkdir(parents=True)
+    (left / "extension.so").write_bytes(b"x" * 4000)
+    os.utime(left, (time.time() - _DAY_S,) * 2)
+    _store(ArtifactCache(tmp_path / "cache", limit_bytes=1000), "cd" * 32, tmp_path)
+    assert not left.exists()
+
+
+def test_a_failure_is_kept_for_a_day(tmp_path: Path) -> None:
+    root, key = tmp_path / "cache", "ab" * 32
+    cache = ArtifactCache(root)
+    failure = BuildFailure("x", "main.cpp:3: error: no such thing", "log", 1.5)
+    cache.store_failure(key, failure)
+    assert cache.find(key) == failure
+    _age(root, key, _DAY_S + 60, "log.txt")
+    assert cache.find(key) is None
+    assert _store(cache, key, tmp_path) == cache.find(key)
+
+
+@pytest.mark.parametrize("manifest", ["{", "{}", '{"artifact": {}}', '{"failure": {"name": 1}}'])
+def test_what_is_no_entry_is_removed(tmp_path: Path, manifest: str) -> None:
+    root, key = tmp_path / "cache", "ab" * 32
+    cache = ArtifactCache(root)
+    _store(cache, key, tmp_path)
+    (root / key[:2] / key / "artifact.json").write_text(manifest)
+    assert cache.find(key) is None
+    assert not (root / key[:2] / key).exists()
