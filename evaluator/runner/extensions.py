@@ -138,7 +138,7 @@ class ExtensionClient:
         if not arguments.get("is_python_module", True):
             torch.ops.load_library(path)  # type: ignore[no-untyped-call] # torch leaves it unannotated
             return path
-        return _load_module(name, reply["built_as"], path)
+        return _load_module(reply["built_as"], Path(path))
 
     def _is_own(self, path: Path) -> bool:
         return path.resolve().is_relative_to(self._directory.parent)
@@ -165,14 +165,16 @@ def _headers(folder: Path) -> dict[str, str]:
     }
 
 
-def _load_module(name: str, built_as: str, path: str) -> types.ModuleType:
-    """``built_as`` is the name by which the library itself knows the module, ``name`` the candidate's."""
-    loader = importlib.machinery.ExtensionFileLoader(built_as, path)
+def _load_module(built_as: str, path: Path) -> types.ModuleType:
+    """``built_as`` is the name that the library itself knows its module by; what others see is its file's."""
+    name = path.stem
+    loader = importlib.machinery.ExtensionFileLoader(built_as, os.fspath(path))
     spec = importlib.util.spec_from_loader(built_as, loader, origin=os.fspath(path))
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
+    # pybind11 takes modules of one name for one and the same, and initialises only the first.
+    spec.name = module.__name__ = name
     loader.exec_module(module)
-    module.__name__ = name
     if sys.modules.get(built_as) is module:
         # Python itself has entered it, as it would have under the other name.
         del sys.modules[built_as]
