@@ -18,6 +18,16 @@ _ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
 _TERMINATED = "terminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  " + _ILLEGAL
 
 
+_BUILD: dict[str, Any] = {
+    "name": "relu",
+    "recipe": "plain",
+    "seconds": 1.0,
+    "cached": False,
+    "refusals": {},
+    "kernels": ["relu"],
+}
+
+
 @pytest.fixture
 def concluded(problems: dict[str, Problem]) -> Any:
     """Concludes from a runner's end."""
@@ -29,7 +39,7 @@ def concluded(problems: dict[str, Problem]) -> Any:
         device: str = "cuda:1",
         log: str = "",
         status: int | None = None,
-        builds: tuple[dict[str, Any], ...] = ({"kernels": ["relu"]},),
+        builds: tuple[dict[str, Any], ...] = (_BUILD,),
     ) -> Evaluation:
         runner: Any = SimpleNamespace(
             builds=builds, log=lambda _most: log, process=SimpleNamespace(refused=(), out_of_memory=False)
@@ -53,7 +63,11 @@ def test_a_device_fault_is_named_in_the_details(concluded: Any, verdict: Verdict
     evaluation = concluded(verdict, _ILLEGAL)
     assert evaluation.verdict is verdict
     assert evaluation.message == f"CUDA error in kernel relu: illegal memory access\n{_ILLEGAL}"
-    assert evaluation.details == {"trials": 2, "device_fault": "illegal memory access"}
+    assert evaluation.details == {
+        "trials": 2,
+        "device_fault": "illegal memory access",
+        "builds": [{"name": "relu", "recipe": "plain", "seconds": 1.0, "cached": False}],
+    }
 
 
 def test_a_device_fault_that_ended_the_process_is_found_in_its_log(concluded: Any) -> None:
