@@ -19,12 +19,20 @@ from api import words
 from api.boards import board
 from api.context import request_id
 from api.errors import NotFound
-from api.records import current_record, diagnosis_records, problem_record, submission_records, worker_record
+from api.records import (
+    current_record,
+    diagnosis_records,
+    leaderboard_entry,
+    problem_record,
+    submission_records,
+    worker_record,
+)
 from api.schemas import Board, DeviceKind, LeaderboardEntry, Track
 from api.services import ReadSession, Services, ServicesDep
 from evaluator.config import DEVICE_KINDS
 from evaluator.problem import Problem
 from evaluator.vetting import MEANING
+from storage.leaderboard import Ranking, leaders
 from storage.submissions import Filters, Submissions
 from storage.workers import list_workers
 
@@ -33,7 +41,6 @@ __all__ = ["error_page", "router", "wants_page"]
 router = APIRouter(include_in_schema=False)
 
 _HERE: Final = Path(__file__).parent
-_TOP: Final = 10
 _LATEST: Final = 15
 _ALL: Final = 100
 _KINDS: Final[tuple[DeviceKind, ...]] = ("cuda", "cpu")
@@ -92,14 +99,17 @@ def home(
     track: Track = "inference",
     size: SizeName = None,
 ) -> Response:
-    """A leaderboard for every problem, the latest submissions, the workers."""
-    sections = [(problem, _boards(session, problem, track, size, limit=_TOP)) for problem in services.problems.values()]
+    """Who leads at each problem, the latest submissions, the workers."""
+    problems = list(services.problems.values())
+    leading = _leaders(session, problems, track, size)
     latest = Submissions(session).page(Filters(), None, _LATEST).items
     return _templates.TemplateResponse(
         request,
         "index.html",
         {
-            "sections": sections,
+            "problems": [(problem, leading.get(problem.id, [])) for problem in problems],
+            # For the line to hand something in with, which is of use as long as nobody has.
+            "example": None if leading else next((each for each in problems if each.refusal is None), None),
             "track": track,
             "size": size,
             "sizes": _sizes(services),
@@ -179,13 +189,35 @@ def _boards(session: ReadSession, problem: Problem, track: Track, size: str | No
             problem,
             kind,
             track,
-            size=size if size is not None and size in problem.sizes else problem.default_size(kind),
+            size=_size_of(problem, kind, size),
             precision=problem.dtype,
             limit=limit,
         )
         for kind in _KINDS
     ]
     return [ranked for ranked in boards if ranked.entries]
+
+
+def _leaders(
+    session: ReadSession, problems: Sequence[Problem], track: Track, size: str | None
+) -> dict[str, list[LeaderboardEntry]]:
+    """Who leads at each of ``problems`` that is ranked, on each device, by the problem's id."""
+    rankings = [
+        Ranking(problem.id, kind, _size_of(problem, kind, size), problem.dtype)
+        for problem in problems
+        if problem.refusal is None
+        for kind in _KINDS
+    ]
+    found = leaders(session, rankings, track)
+    return {
+        problem: [leaderboard_entry(entry) for entry in entries]
+        for problem, entries in itertools.groupby(found, lambda entry: entry.problem)
+    }
+
+
+def _size_of(problem: Problem, kind: DeviceKind, size: str | None) -> str:
+    """``size`` if the problem has it, else what is usual on a device of that kind."""
+    return size if size is not None and size in problem.sizes else problem.default_size(kind)
 
 
 def _sizes(services: Services) -> list[str]:

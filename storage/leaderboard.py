@@ -1,20 +1,33 @@
-"""Who is fastest at a problem."""
+"""Who is fastest: at one problem, and at the head of each."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Gradients, Interval, Status, Verdict
 from storage.models import StoredEvaluation, StoredProblem, Submission
 
-__all__ = ["Entry", "Track", "leaderboard"]
+__all__ = ["Entry", "Ranking", "Track", "leaderboard", "leaders"]
 
 Track = Literal["inference", "training"]
+
+# Null sorts differently on SQLite and PostgreSQL.
+_MEASURED_ON = func.coalesce(StoredEvaluation.device_name, "")
+
+
+class Ranking(NamedTuple):
+    """What is ranked together, but for the device's name."""
+
+    problem: str
+    device_kind: str
+    size: str
+    precision: str
 
 
 @dataclass(frozen=True)
@@ -68,39 +81,18 @@ def leaderboard(
     What different devices measured is never ranked together: without a ``device_name``, one ranking
     follows the other, by the device's name.
     """
-    speedup = StoredEvaluation.speedup if track == "inference" else StoredEvaluation.speedup_training
-    order = (speedup.desc(), Submission.submitted_at, Submission.id)
-    # Null sorts differently on SQLite and PostgreSQL.
-    measured_on = func.coalesce(StoredEvaluation.device_name, "")
-    admitted = (
-        select(
-            Submission.id.label("id"),
-            speedup.label("speedup"),
-            measured_on.label("measured_on"),
-            Submission.submitted_at.label("submitted_at"),
-            func.row_number()
-            .over(partition_by=(measured_on, Submission.author, Submission.source_digest), order_by=order)
-            .label("place"),
-        )
-        .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id)
-        .join(
-            StoredProblem,
-            (StoredProblem.id == Submission.problem) & (StoredProblem.version == Submission.problem_version),
-        )
-        .where(
-            StoredProblem.current,
-            Submission.problem == problem,
-            Submission.device == device_kind,
-            Submission.size == size,
-            Submission.precision == precision,
-            Submission.baseline == baseline,
-            Submission.status == Status.DONE,
-            StoredEvaluation.verdict == Verdict.PASSED,
-            speedup.is_not(None),
-        )
+    order = _order(track)
+    admitted = _admitted(track).where(
+        Submission.problem == problem,
+        Submission.device == device_kind,
+        Submission.size == size,
+        Submission.precision == precision,
+        Submission.baseline == baseline,
     )
-    if track == "training":
-        admitted = admitted.where(StoredEvaluation.gradients == Gradients.MATCH)
+    place = func.row_number().over(
+        partition_by=(_MEASURED_ON, Submission.author, Submission.source_digest), order_by=order
+    )
+    admitted = admitted.add_columns(place.label("place"))
     if device_name is not None:
         admitted = admitted.where(StoredEvaluation.device_name == device_name)
     best = admitted.subquery()
@@ -116,6 +108,64 @@ def leaderboard(
         .limit(limit)
     )
     return [_entry(rank, row, track) for row, rank in session.execute(query).unique()]
+
+
+def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inference") -> list[Entry]:
+    """The first of each ranking, of each device that was measured on: by problem, kind and name of the device.
+
+    One query, however many rankings there are.
+    """
+    place = func.row_number().over(
+        partition_by=(Submission.problem, Submission.device, Submission.size, Submission.precision, _MEASURED_ON),
+        order_by=_order(track),
+    )
+    asked_for = tuple_(Submission.problem, Submission.device, Submission.size, Submission.precision)
+    placed = (
+        _admitted(track)
+        .add_columns(place.label("place"))
+        .where(asked_for.in_([tuple(ranking) for ranking in rankings]), Submission.baseline == "eager")
+        .subquery()
+    )
+    query = (
+        select(Submission)
+        .join(placed, placed.c.id == Submission.id)
+        .where(placed.c.place == 1)
+        .order_by(Submission.problem, Submission.device.desc(), placed.c.measured_on)
+    )
+    return [_entry(1, row, track) for row in session.execute(query).unique().scalars()]
+
+
+def _speedup(track: Track) -> ColumnElement[float | None]:
+    return StoredEvaluation.speedup.expression if track == "inference" else StoredEvaluation.speedup_training.expression
+
+
+def _order(track: Track) -> tuple[ColumnElement[Any], ...]:
+    return _speedup(track).desc(), Submission.submitted_at.expression, Submission.id.expression
+
+
+def _admitted(track: Track) -> Select[str, float | None, str, datetime]:
+    """What passed against a problem's current version, and has a speedup on the track."""
+    speedup = _speedup(track)
+    admitted = (
+        select(
+            Submission.id.label("id"),
+            speedup.label("speedup"),
+            _MEASURED_ON.label("measured_on"),
+            Submission.submitted_at.label("submitted_at"),
+        )
+        .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id)
+        .join(
+            StoredProblem,
+            (StoredProblem.id == Submission.problem) & (StoredProblem.version == Submission.problem_version),
+        )
+        .where(
+            StoredProblem.current,
+            Submission.status == Status.DONE,
+            StoredEvaluation.verdict == Verdict.PASSED,
+            speedup.is_not(None),
+        )
+    )
+    return admitted.where(StoredEvaluation.gradients == Gradients.MATCH) if track == "training" else admitted
 
 
 def _entry(rank: int, submission: Submission, track: Track) -> Entry:

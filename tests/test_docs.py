@@ -153,3 +153,9 @@ def test_the_licence_is_the_one_that_is_claimed() -> None:
 
 def test_the_changelog_has_a_place_for_the_next_change() -> None:
     assert re.search(r"^## \[Unreleased\]$", read("CHANGELOG.md"), re.MULTILINE)
+
+
+def test_the_readme_names_every_problem() -> None:
+    section = read("README.md").partition("## The problems")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`([a-z0-9_]+)`", section))
+    assert named == {path.parent.name for path in (ROOT / "reference_models").glob("*/problem.toml")}

@@ -2,9 +2,11 @@
 
 An element is right if ``|actual - expected| <= limit`` with ``limit = atol * scale + rtol * |expected|``,
 where ``scale`` is the root mean square of the expected slice: neither zeros nor a constant can hide below
-an absolute tolerance. Two things widen a limit, and both come from the reference alone:
+an absolute tolerance. Three things widen a limit, and all come from the reference alone:
 
 - the reference's own error in the problem's precision, where it uses up more than a quarter of the limit;
+- for outputs of which little is wrong, how far the reference's output moves when its inputs are rounded otherwise:
+  where that is more than the limit, nobody who computes in this precision knows better;
 - for gradients, how far the reference's gradient moves when its inputs move by the relative tolerance (a
   backward error in the sense of numerical analysis). Next to a kink (ReLU at 0, a tie in max) rounding
   alone decides which side a correct candidate is on, and that is where this is not negligible.

@@ -93,7 +93,11 @@ class InputSource:
 
 
 def fill_random(target: torch.Tensor) -> None:
-    """Fill with standard normal values: an upstream gradient."""
+    """Fill with standard normal values: an upstream gradient. That of integers, which nothing flows back from, is
+    zeros."""
+    if not target.is_floating_point():
+        target.zero_()
+        return
     generator = torch.Generator(target.device).manual_seed(secrets.randbits(63))
     for piece in _pieces(target):
         piece.normal_(generator=generator)

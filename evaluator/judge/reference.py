@@ -98,21 +98,30 @@ class Reference:
             )
         return exact, _differentiate(self._model, inputs, upstream)
 
+    @property
+    def epsilon(self) -> float:
+        """The distance from one to the next number in the problem's precision."""
+        return torch.finfo(self._dtype).eps
+
+    def perturbed_outputs(
+        self, inputs: Sequence[Any], relative: float, generator: torch.Generator
+    ) -> Iterator[list[torch.Tensor]]:
+        """Float64 outputs at inputs moved by ± ``relative`` times their magnitude, with random signs."""
+        assert self._model64 is not None
+        for moved in _moved(inputs, relative, generator):
+            with torch.no_grad(), _default_dtype(torch.float64):
+                outputs = _as_list(self._model64(*moved))
+            yield outputs
+
     def perturbed_gradients(
         self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], relative: float, generator: torch.Generator
     ) -> Iterator[GradientSlice]:
         """Float64 gradients at inputs moved by ± ``relative`` times their magnitude, with random signs."""
         assert self._model64 is not None
-        exact = [_to_double(value) for value in inputs]
         upstream64 = [gradient.double() for gradient in upstream]
-        for _ in range(_PERTURBATIONS):
-            moves = [_random_move(value, relative, generator) for value in exact]
-            for sign in (1.0, -1.0):
-                moved = [
-                    value if move is None else value + sign * move for value, move in zip(exact, moves, strict=True)
-                ]
-                with _default_dtype(torch.float64):
-                    yield _differentiate(self._model64, moved, upstream64)
+        for moved in _moved(inputs, relative, generator):
+            with _default_dtype(torch.float64):
+                yield _differentiate(self._model64, moved, upstream64)
 
     def _find_signature(self) -> Signature:
         """Run everything on the meta device, which knows shapes and computes nothing."""
@@ -183,6 +192,15 @@ def _differentiate(model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequ
     return GradientSlice(
         [output.detach() for output in outputs], list(gradients[: len(wanted)]), list(gradients[len(wanted) :])
     )
+
+
+def _moved(inputs: Sequence[Any], relative: float, generator: torch.Generator) -> Iterator[list[Any]]:
+    """The inputs in float64, moved by ± ``relative`` times their magnitude, with random signs: a dozen times."""
+    exact = [_to_double(value) for value in inputs]
+    for _ in range(_PERTURBATIONS):
+        moves = [_random_move(value, relative, generator) for value in exact]
+        for sign in (1.0, -1.0):
+            yield [value if move is None else value + sign * move for value, move in zip(exact, moves, strict=True)]
 
 
 def _random_move(value: Any, relative: float, generator: torch.Generator) -> torch.Tensor | None:

@@ -28,6 +28,12 @@ to be done by then is found with a chance of 1 - (1 - s)**1024 in each call."""
 
 _FEW: Final = 1e-3
 """Elements next to a kink are at most this share of a gradient; what departs at more is never taken as expected."""
+_ROUNDINGS: Final = 4.0
+_OF_RTOL: Final = 0.1
+"""To see which outputs are ill-conditioned, inputs are moved by so many times the distance of neighbouring numbers, and
+at most by this share of the relative tolerance."""
+_ILL_CONDITIONED: Final = 0.01
+"""At most this share of an output may be: where more is wrong, it is not asked how it moves."""
 _OWN_FACTOR: Final = 4.0
 _MISSING: Final = 0.1
 """By so much may the sum of a gradient's magnitudes differ from the reference's, where some of it is excused."""
@@ -135,10 +141,8 @@ class Verifier:
         """Compare the outputs of a forward call. Raises ``Violation``."""
         tallies = self.output_tallies()
         for number in range(len(self._slices)):
-            exact, own = self._reference.outputs(self._input_slice(commitment, number))
-            for index, tally in enumerate(tallies):
-                actual = self._private(commitment, "outputs", index, number)
-                self._add(tally, actual, exact[index], own[index], variant)
+            values = self._input_slice(commitment, number)
+            self._add_outputs(tallies, commitment, number, values, *self._reference.outputs(values))
         return self._judge(tallies, [], variant)
 
     def verify_gradients(
@@ -161,9 +165,7 @@ class Verifier:
             exact, own = self._reference.gradients(values, upstream)
             _accumulate(exact_weights, exact.weights)
             _accumulate(own_weights, own.weights)
-            for index, tally in enumerate(outputs):
-                actual = self._private(commitment, "outputs", index, number)
-                self._add(tally, actual, exact.outputs[index], own.outputs[index], variant)
+            self._add_outputs(outputs, commitment, number, values, exact.outputs, own.outputs)
             for index, tally in enumerate(inputs):
                 right, near = exact.inputs[index], own.inputs[index]
                 if right is None or near is None:
@@ -190,6 +192,44 @@ class Verifier:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
         return findings
 
+    def _add_outputs(
+        self,
+        tallies: Sequence[Tally],
+        commitment: Commitment,
+        number: int,
+        values: Sequence[Any],
+        exact: Sequence[torch.Tensor],
+        own: Sequence[torch.Tensor],
+    ) -> None:
+        """Compare one slice of every output, and look closely at what is wrong.
+
+        Where little is, it may be ill-conditioned there: in a softmax of large scores, say, in which two are about
+        equal, rounding alone decides which is the larger. So an element may be as far off as it moves when the inputs
+        are rounded otherwise.
+        """
+        moves: list[torch.Tensor | None] | None = None
+        for index, tally in enumerate(tallies):
+            actual = self._private(commitment, "outputs", index, number)
+            sensitivity = None
+            found = compare_slice(actual, exact[index], own[index], self._tolerance)
+            wrong = found.total - found.right
+            if found.finite and exact[index].is_floating_point() and 0 < wrong <= _ILL_CONDITIONED * found.total:
+                moves = moves or self._moves_of_outputs(values, exact)
+                sensitivity = moves[index]
+                found = compare_slice(actual, exact[index], own[index], self._tolerance, sensitivity)
+            tally.add(found)
+            if found.finite and found.right < found.total:
+                tally.examine(actual, exact[index], own[index], self._tolerance, sensitivity)
+
+    def _moves_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+        """How far each output moves, at most, when the inputs are rounded otherwise; ``None`` for integers."""
+        relative = min(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * self._tolerance.rtol)
+        floating = [output if output.is_floating_point() else None for output in exact]
+        largest: list[torch.Tensor | None] = [None] * len(exact)
+        for moved in self._reference.perturbed_outputs(values, relative, self._generator()):
+            _take_largest(largest, moved, floating)
+        return largest
+
     def _add(
         self,
         tally: Tally,
@@ -197,10 +237,10 @@ class Verifier:
         expected: torch.Tensor,
         reference: torch.Tensor,
         variant: Variant,
-        moves: Callable[[], torch.Tensor | None] | None = None,
+        moves: Callable[[], torch.Tensor | None],
     ) -> None:
-        """Compare a slice, and look closely at one that is wrong. ``moves`` says how far a gradient moves when the
-        inputs do.
+        """Compare a slice of a gradient, and look closely at one that is wrong. ``moves`` says how far it moves when
+        the inputs do.
 
         That costs a dozen evaluations of the reference, so it is asked for only where something looks wrong. Where
         it has excused a few elements of this gradient before (those next to a kink), as many and as far again are
@@ -208,7 +248,7 @@ class Verifier:
         """
         sensitivity = None
         found = compare_slice(actual, expected, reference, self._tolerance)
-        if found.suspect and moves is not None:
+        if found.suspect:
             seen = departure(actual, expected, self._tolerance)
             known = self._excused.get((tally.name, variant))
             # Where the reference's own gradient is all rounding, so may be the candidate's.

@@ -61,6 +61,10 @@ def is_float(value):
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
+def device_of(inputs):
+    return next((value.device for value in inputs if isinstance(value, torch.Tensor)), torch.device("cpu"))
+
+
 def copied(inputs):
     return [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
 
@@ -93,8 +97,7 @@ def with_its_graph(result):
 
 def other_inputs(inputs):
     """What the problem draws another time."""
-    device = next((value.device for value in inputs if isinstance(value, torch.Tensor)), torch.device("cpu"))
-    with torch.device(device):
+    with torch.device(device_of(inputs)):
         drawn = get_inputs()
     return [
         other.to(given.device, given.dtype) if isinstance(given, torch.Tensor) else other
@@ -126,9 +129,10 @@ class ModelNew(Model):
 _FRESH: Final = """\
     def fresh(self, inputs, dtype=None):
         \"\"\"A model of the reference's own class with these weights, and nothing remembered.\"\"\"
-        like = next((value for value in inputs if is_float(value)), torch.empty(0))
+        # Inputs may be integers alone: then it is as precise as its weights.
+        like = next((value for value in (*inputs, *self.parameters()) if is_float(value)), torch.empty(0))
         torch.manual_seed(0)
-        model = Model(*get_init_inputs()).to(like.device, dtype or like.dtype)
+        model = Model(*get_init_inputs()).to(device_of(inputs), dtype or like.dtype)
         model.load_state_dict(self.state_dict())
         return model
 

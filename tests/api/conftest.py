@@ -19,6 +19,9 @@ from tests.api.inmemory import AppTransport, running
 from tests.api.seeds import Seeds
 
 PROBLEMS = Path(__file__).parents[2] / "reference_models"
+PROBLEM_IDS = sorted(path.parent.name for path in PROBLEMS.glob("*/problem.toml"))
+"""As they are listed."""
+KNOWN = f"there are {', '.join(PROBLEM_IDS)}"
 JSON_ERROR = "application/problem+json"
 
 

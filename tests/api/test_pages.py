@@ -7,8 +7,10 @@ from html.parser import HTMLParser
 
 import httpx
 import pytest
+from sqlalchemy import event
 
 from api.schemas import IntervalRecord
+from api.services import Services
 from api.words import FLAGS, VERDICTS, interval, milliseconds, size_of, times
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
@@ -53,9 +55,10 @@ def page(http: httpx.Client, path: str, status: int = 200) -> str:
     return answer.text
 
 
-def test_an_empty_service_says_what_to_do_next(http: httpx.Client) -> None:
+def test_an_empty_service_says_what_to_do_next(http: httpx.Client, services: Services) -> None:
     html = page(http, "/")
-    assert html.count("Nobody is ranked here yet") == 2
+    assert html.count("Nobody is ranked here yet") == 1
+    assert html.count("nobody yet") == len(services.problems)
     assert "curl -s" in html
     assert "http://testserver/api/v1/submissions" in html
     assert "No worker is running" in html
@@ -72,7 +75,6 @@ def test_the_front_page_ranks_and_lists(http: httpx.Client, seeds: Seeds) -> Non
         "fused",
         "by ann",
         f"2.00{TIMES}",
-        f"1.50{TIMES}",
         "a processor",
         "wrong output",
         "element (3, 5)",
@@ -81,7 +83,38 @@ def test_the_front_page_ranks_and_lists(http: httpx.Client, seeds: Seeds) -> Non
     ):
         assert words in html, words
     assert f'href="/submissions/{submission_id}"' in html
-    assert html.count("Nobody is ranked here yet") == 1
+    assert "Nobody is ranked here yet" not in html
+
+
+def test_the_front_page_has_the_leader_of_each_problem_and_device(http: httpx.Client, seeds: Seeds) -> None:
+    for label, problem, device_name, speedup in (
+        ("slow", "relu", "a processor", 1.25),
+        ("fast", "relu", "a processor", 3.25),
+        ("elsewhere", "relu", "another one", 1.75),
+        ("attentive", "causal_attention", "a processor", 2.25),
+    ):
+        evaluation = {"speedup": speedup, "environment": {"device_name": device_name}}
+        seeds.passed(problem, source=f"class ModelNew: name = {label!r}", label=label, evaluation=evaluation)
+    leading, _ = page(http, "/").split('id="submissions"')
+    assert [found for found in re.findall(r"[\d.]+" + TIMES, leading) if found] == [
+        f"{speedup}{TIMES}" for speedup in ("2.25", "3.25", "1.75")
+    ]
+    assert "slow" not in leading
+
+
+def test_the_front_page_costs_as_many_queries_however_many_lead(
+    http: httpx.Client, seeds: Seeds, services: Services
+) -> None:
+    seeds.passed()
+    statements: list[str] = []
+    event.listen(services.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    page(http, "/")
+    few = len(statements)
+    for problem in ("gelu", "softmax", "gemm"):
+        seeds.passed(problem)
+    statements.clear()
+    page(http, "/")
+    assert len(statements) == few < len(services.problems)
 
 
 def test_the_training_track_is_a_page_of_its_own(http: httpx.Client, seeds: Seeds) -> None:

@@ -15,7 +15,7 @@ from evaluator.flags import Flag, FlagKind
 from evaluator.roofline import Ceilings, Work, share_of_roofline
 from storage.claims import Claims
 from storage.models import StoredEvaluation
-from tests.api.conftest import Post, assert_problem, fields
+from tests.api.conftest import KNOWN, Post, assert_problem, fields
 from tests.api.seeds import SOURCE, Seeds, failed, passed
 
 CONTRACT = {
@@ -126,7 +126,7 @@ def test_exactly_one_of_code_and_response(post: Post, body: dict[str, object]) -
 
 def test_an_unknown_problem_is_answered_with_the_known_ones(post: Post) -> None:
     detail = assert_problem(post(problem="rleu"), 404)["detail"]
-    assert detail == "no problem 'rleu'; there are linear_relu_divide, relu"
+    assert detail == f"no problem 'rleu'; {KNOWN}"
 
 
 def test_an_unknown_size_is_answered_with_the_known_ones(post: Post) -> None:

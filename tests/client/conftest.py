@@ -20,6 +20,9 @@ from tests.api.seeds import Seeds
 
 ROOT = Path(__file__).parents[2]
 PROBLEMS = ROOT / "reference_models"
+PROBLEM_IDS = sorted(path.parent.name for path in PROBLEMS.glob("*/problem.toml"))
+"""As they are listed."""
+KNOWN = f"there are {', '.join(PROBLEM_IDS)}"
 CANDIDATES = ROOT / "tests" / "candidates"
 URL = "http://testserver"
 

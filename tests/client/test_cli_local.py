@@ -16,7 +16,7 @@ from client import cli as commands
 from client.records import SubmissionRecord
 from evaluator.devices import has_nvcc
 from evaluator.errors import InfrastructureFault
-from tests.client.conftest import CANDIDATES, PROBLEMS, Cli
+from tests.client.conftest import CANDIDATES, KNOWN, PROBLEMS, Cli
 
 ABSENT = "cuda:99"
 
@@ -102,7 +102,7 @@ def test_a_fault_of_ours_never_looks_like_a_verdict(
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["-", "-p", "rleu", "--problems-dir", PROBLEMS], "there are linear_relu_divide, relu"),
+        (["-", "-p", "rleu", "--problems-dir", PROBLEMS], KNOWN),
         (["-", "-p", "relu", "--problems-dir", "none"], "no folder of problems at none"),
         (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--size", "huge"], "it has full, medium, smoke"),
         (["-", "-p", "relu", "--problems-dir", PROBLEMS, "--device", "tpu"], "not 'tpu'"),

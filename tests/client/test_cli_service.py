@@ -14,7 +14,7 @@ from evaluator.diagnosis.findings import Fault
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
 from tests.api.seeds import SOURCE, Seeds, failed, passed
-from tests.client.conftest import Cli
+from tests.client.conftest import KNOWN, PROBLEM_IDS, Cli
 
 
 @pytest.fixture
@@ -142,14 +142,14 @@ def test_an_answer_is_handed_in_as_an_answer(online: Cli, tmp_path: Path, name: 
     [
         (["submit", "none.py", "-p", "relu"], "cannot read none.py"),
         (["submit", ".", "-p", "relu"], "Is a directory"),
-        (["submit", "mine.py", "-p", "rleu"], "there are linear_relu_divide, relu"),
+        (["submit", "mine.py", "-p", "rleu"], KNOWN),
         (["submit", "mine.py", "-p", "relu", "--size", "huge"], "full, medium, smoke"),
         (["submit", "mine.py", "-p", "relu", "--device", "tpu"], "device"),
         (["submit", "mine.py"], "--problem"),
         (["submit", "mine.py", "-p", "relu", "--colour"], "--colour"),
-        (["leaderboard", "rleu"], "there are linear_relu_divide, relu"),
+        (["leaderboard", "rleu"], KNOWN),
         (["leaderboard", "relu", "--track", "x"], "track"),
-        (["problems", "show", "rleu", "--url", "http://testserver"], "there are linear_relu_divide, relu"),
+        (["problems", "show", "rleu", "--url", "http://testserver"], KNOWN),
         (["explode"], "explode"),
     ],
 )
@@ -165,7 +165,7 @@ def test_bad_usage_is_status_2_and_says_why(online: Cli, candidate: Path, argv: 
     [
         (["none.py", "-p", "relu"], "cannot read none.py"),
         (["bytes.py", "-p", "relu"], "not UTF-8"),
-        (["mine.py", "-p", "rleu"], "there are linear_relu_divide, relu"),
+        (["mine.py", "-p", "rleu"], KNOWN),
         (["mine.py", "-p", "relu", "--size", "huge"], "full, medium, smoke"),
         (["mine.py", "-p", "relu", "--device", "tpu"], "device"),
     ],
@@ -188,7 +188,7 @@ def test_what_is_refused_is_one_object_in_json(
 def test_an_answer_that_there_is_none_of_is_an_error_in_json(online: Cli, argv: list[str]) -> None:
     result = online(*argv, "--json")
     assert result.exit_code == 2
-    assert "there are linear_relu_divide, relu" in json.loads(result.stdout)["error"]
+    assert KNOWN in json.loads(result.stdout)["error"]
 
 
 def test_submit_says_that_nobody_can_take_it(online: Cli, candidate: Path, seeds: Seeds) -> None:
@@ -270,12 +270,11 @@ def test_the_leaderboard_as_json(online: Cli, seeds: Seeds) -> None:
     assert (board["track"], board["entries"][0]["speedup"]) == ("training", 1.5)
     boards = json.loads(online("leaderboard", "--json", "--device", "cuda", "--size", "smoke").stdout)["boards"]
     assert [(board["problem"], board["device"], board["size"]) for board in boards] == [
-        ("linear_relu_divide", "cuda", "smoke"),
-        ("relu", "cuda", "smoke"),
+        (problem, "cuda", "smoke") for problem in PROBLEM_IDS
     ]
 
 
 def test_problems_come_from_the_service_where_one_is_named(online: Cli) -> None:
     result = online("problems", "list", "--url", "http://testserver", "--json")
-    assert [item["id"] for item in json.loads(result.stdout)["items"]] == ["linear_relu_divide", "relu"]
+    assert [item["id"] for item in json.loads(result.stdout)["items"]] == PROBLEM_IDS
     assert "class Model" in online("problems", "show", "relu", "--url", "http://testserver").stdout

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
@@ -15,6 +19,7 @@ from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.problem import Problem, load_problem, load_problems, save_vetting
 from evaluator.vetting import MEANING, REFUSALS, Check, Inputs, Label, Vetting
+from evaluator.vetting.candidates import source_of
 from evaluator.vetting.vet import vet
 
 REFERENCE = """\
@@ -187,6 +192,20 @@ def test_the_judge_can_be_kept_to_given_inputs_and_to_verifying(cpu_engine: Engi
         assert evaluation.verdict is verdict, evaluation.message
         assert (evaluation.speedup, evaluation.samples) == (None, {})
         assert "sampling" not in evaluation.stage_s
+
+
+def test_a_probe_puts_a_model_of_integers_alone_where_its_inputs_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = load_problem(make(tmp_path, "self.table = nn.Embedding(9, 4)", "return self.table(x)"))
+    reference = types.ModuleType("model")
+    exec(problem.source, reference.__dict__)  # noqa: S102 - written above
+    monkeypatch.setitem(sys.modules, "model", reference)
+    probe: dict[str, Any] = {"__name__": "candidate"}
+    exec(source_of("repeated", problem), probe)  # noqa: S102 - our own
+    model = probe["ModelNew"]().half().to("meta")
+    (weight,) = model.fresh([torch.zeros(3, dtype=torch.int64, device="meta"), 7]).parameters()
+    assert (weight.device.type, weight.dtype) == ("meta", torch.float16)
 
 
 # --- what a problem carries ------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import Gradients, Interval, Latency, Verdict
 from evaluator.problem import Problem
-from storage.leaderboard import Entry, leaderboard
+from storage.leaderboard import Entry, Ranking, leaderboard, leaders
 from storage.problems import sync_problems
 from tests.storage.conftest import Finish
 
@@ -26,6 +26,23 @@ def test_the_fastest_comes_first_and_equals_by_time(sessions: sessionmaker[Sessi
     entries = board(sessions)
     assert [(entry.rank, entry.speedup) for entry in entries] == [(1, 3.0), (2, 2.0), (3, 1.5), (4, 1.5)]
     assert [entry.submission_id for entry in entries] == [ids[1], ids[3], ids[0], ids[2]]
+
+
+def test_the_leaders_are_the_first_of_each_ranking_and_device(sessions: sessionmaker[Session], finish: Finish) -> None:
+    for author, device_name, speedup in (("ada", "one", 1.5), ("bob", "one", 2.5), ("ada", "two", 0.5)):
+        finish(author=author, evaluation={"speedup": speedup, "environment": {"device_name": device_name}})
+    finish(author="eve", size="full", evaluation={"speedup": 9.0})
+    wrong = {"verdict": Verdict.WRONG_OUTPUT, "speedup": None, "speedup_interval": None, "latency_ms": None}
+    finish(author="eve", evaluation=wrong)
+    relu, gelu = (Ranking(problem, "cpu", "smoke", "float32") for problem in ("relu", "gelu"))
+    with sessions() as session:
+        found = leaders(session, [relu, gelu])
+        assert [(entry.author, entry.device_name, entry.rank) for entry in found] == [
+            ("bob", "one", 1),
+            ("ada", "two", 1),
+        ]
+        assert [entry.speedup for entry in leaders(session, [relu._replace(size="full"), relu])] == [9.0, 2.5, 0.5]
+        assert leaders(session, [relu], "training") == leaders(session, [gelu]) == leaders(session, []) == []
 
 
 def test_an_entry_says_what_it_is(

@@ -1,0 +1,20 @@
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, learning_rate, beta_1, beta_2, epsilon, weight_decay):
+        super().__init__()
+        self.learning_rate = learning_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.weight_decay = weight_decay
+
+    def forward(self, parameters, gradients, first_moment, second_moment, step):
+        first = first_moment.lerp_(gradients, 1.0 - self.beta_1)
+        second = second_moment.mul_(self.beta_2).addcmul_(gradients, gradients, value=1.0 - self.beta_2)
+        root = (second / (1.0 - self.beta_2**step)).sqrt() + self.epsilon
+        parameters.mul_(1.0 - self.learning_rate * self.weight_decay)
+        parameters.addcdiv_(first, root, value=-self.learning_rate / (1.0 - self.beta_1**step))
+        return parameters, first, second
