@@ -56,7 +56,7 @@ RUN python docker/requirements.py > /tmp/requirements.txt \
     && pip install --extra-index-url "${TORCH_INDEX}" --constraint requirements.lock --requirement /tmp/requirements.txt
 COPY --from=sources / ./
 # Builds are right without it, and slower.
-RUN python -m client prepare || true
+RUN python -m client prepare precompiled || true
 USER kerneljudge
 HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 \
     CMD ["python", "docker/worker_health.py"]
@@ -84,7 +84,7 @@ RUN python docker/requirements.py > /tmp/requirements.txt \
     && pip install --constraint requirements.lock --requirement /tmp/requirements.txt
 COPY --from=sources / ./
 # Builds are right without it, and slower.
-RUN python -m client prepare || true
+RUN python -m client prepare precompiled || true
 USER kerneljudge
 HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 \
     CMD ["python", "docker/worker_health.py"]

@@ -88,6 +88,6 @@ $(READY): requirements.lock pyproject.toml
 
 # Builds are right without it, so that its failure is no reason to stop.
 $(PREPARED): $(READY)
-	-$(KERNELJUDGE) prepare
+	-$(KERNELJUDGE) prepare precompiled
 	@touch $@
 endif

@@ -216,7 +216,12 @@ def doctor(
 
 
 @app.command()
-def prepare(json_: AsJson = False) -> None:
+def prepare(
+    recipes: Annotated[
+        list[str] | None, typer.Argument(help="Recipes to prepare for, see kerneljudge doctor. Default: all.")
+    ] = None,
+    json_: AsJson = False,
+) -> None:
     """Make what fast builds need, once for this machine's torch and compilers. Takes minutes; nothing depends on it.
 
     Exit status: 0 everything is there, 1 something could not be made, and builds do without it.
@@ -224,7 +229,7 @@ def prepare(json_: AsJson = False) -> None:
     from client.preparing import prepare_machine  # noqa: PLC0415
 
     with turned_into_exits(_as_error(json_)):
-        record, complete = prepare_machine(say)
+        record, complete = prepare_machine(say, recipes or [])
         if json_:
             emit(record)
         raise typer.Exit(ExitStatus.OK if complete else ExitStatus.NOT_PASSED)

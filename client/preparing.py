@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import Any
 
-from evaluator.prepare import PreparationResult, prepare, prepared_root
+from client.outcomes import BadUsage
+from evaluator.prepare import PreparationResult, preparation_names, prepare, prepared_root
 
 __all__ = ["prepare_machine"]
 
 
-def prepare_machine(say: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
-    """Prepare, telling every step; returns the record as JSON has it, and whether everything is there."""
+def prepare_machine(say: Callable[[str], None], names: Collection[str]) -> tuple[dict[str, Any], bool]:
+    """Prepare for the recipes in ``names``, or for all, telling every step; returns the record as JSON has it, and
+    whether everything is there. Raises ``BadUsage`` for a name that is none."""
+    unknown = sorted(set(names) - set(preparation_names()))
+    if unknown:
+        raise BadUsage(f"nothing can be prepared for {unknown[0]!r}; there is {', '.join(preparation_names())}")
     say(f"preparing in {prepared_root()}")
     results: list[PreparationResult] = []
-    for result in prepare(lambda line: say(f"  {line}")):
+    for result in prepare(lambda line: say(f"  {line}"), names):
         say(_line(result))
         results.append(result)
     complete = all(result.obstacle is None for result in results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,14 @@ from evaluator.build.preparation import PreparationFailed, find, make, root
 from evaluator.build.recipes import RECIPES
 from evaluator.surroundings import Surroundings
 
-__all__ = ["PreparationResult", "RecipeState", "prepare", "prepared_root", "recipe_states"]
+__all__ = [
+    "PreparationResult",
+    "RecipeState",
+    "preparation_names",
+    "prepare",
+    "prepared_root",
+    "recipe_states",
+]
 
 
 @dataclass(frozen=True)
@@ -60,11 +67,17 @@ def recipe_states() -> tuple[RecipeState, ...]:
         return tuple(states)
 
 
-def prepare(tell: Callable[[str], None]) -> Iterator[PreparationResult]:
-    """Make what recipes need, one after the other; ``tell`` gets lines about the progress. Raises nothing."""
+def preparation_names() -> tuple[str, ...]:
+    """Recipes that something can be prepared for."""
+    return tuple(recipe.name for recipe in RECIPES if recipe.preparation is not None)
+
+
+def prepare(tell: Callable[[str], None], names: Collection[str] = ()) -> Iterator[PreparationResult]:
+    """Make what recipes need, those named or all of them, one after the other; ``tell`` gets lines about the progress.
+    Raises nothing."""
     with _environment() as environment:
         for preparation in (recipe.preparation for recipe in RECIPES):
-            if preparation is None:
+            if preparation is None or (names and preparation.name not in names):
                 continue
             name, gain = preparation.name, preparation.gain
             missing = preparation.missing(environment)

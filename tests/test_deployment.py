@@ -121,7 +121,7 @@ def test_every_image_that_compiles_is_prepared_before_it_gives_up_its_rights() -
     for name in ("build-worker", "gpu-worker", "cpu-worker"):
         stage = next(stage for stage in lineage(stages, name) if stage.of("USER"))
         done = [(instruction, text) for instruction, text in stage.instructions if "torch" not in text]
-        prepared = done.index(("RUN", "python -m client prepare || true"))
+        prepared = done.index(("RUN", "python -m client prepare precompiled || true"))
         assert done.index(("COPY", "--from=sources / ./")) < prepared < done.index(("USER", "kerneljudge"))
 
 

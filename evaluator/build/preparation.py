@@ -1,12 +1,15 @@
 """What a recipe needs to have been made beforehand for this machine's toolchain. Torch-free.
 
-A preparation lies in ``<root>/<its name>/<key>/`` and is made there in one step, read-only. The key stands for
-the *facts* that it depends on (torch, Python, compilers, …): with another toolchain it is simply not found.
+A preparation lies in ``<root>/<its name>/<key>/`` and is made there, since compilers remember where things are; it
+counts once its manifest is written. The key stands for the *facts* that it depends on (torch, Python, compilers, …):
+with another toolchain it is simply not found.
 Only trusted code writes here, and nothing of a candidate's is ever compiled here; compilers see it read-only.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -14,9 +17,8 @@ import os
 import shutil
 import sys
 import sysconfig
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -99,27 +101,27 @@ def make(preparation: Preparation, environment: Mapping[str, str], tell: Tell) -
     begin = time.monotonic()
     facts = preparation.facts(environment)
     folder = _place(preparation, facts)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-    except OSError as error:
-        raise PreparationFailed(f"{folder.parent} cannot be written to: {error.strerror}") from error
-    try:
-        preparation.make_in(staging, environment, tell)
-        files = {str(path.relative_to(staging)): path.stat().st_size for path in staging.rglob("*") if path.is_file()}
-        (staging / _MANIFEST).write_text(json.dumps({"facts": facts, "files": files}, indent=1))
-        for path in staging.rglob("*"):
-            # Whoever compiles may be another user than the one who prepares.
-            path.chmod(0o755 if path.is_dir() else 0o444)
-        staging.chmod(0o755)
-        # What is there was found to be damaged, unless somebody else has just made it.
-        if find(preparation, environment) is None:
+    with _locked(folder.parent):
+        found = find(preparation, environment)
+        if found is not None:
+            return found  # somebody else has just made it
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.mkdir()
+            preparation.make_in(folder, environment, tell)
+            files = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+            for path in (folder, *folder.rglob("*")):
+                # Whoever compiles may be another user than the one who prepares.
+                if not path.is_symlink():
+                    path.chmod(0o755 if path.is_dir() else 0o444)
+            manifest = folder / _MANIFEST
+            manifest.write_text(json.dumps({"facts": facts, "files": files}, indent=1))
+            manifest.chmod(0o444)
+        except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            staging.rename(folder)
-    except OSError as error:
-        raise PreparationFailed(f"{error.filename or folder}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise PreparationFailed(f"{error.filename or folder}: {error.strerror}") from error
+            raise
     return Prepared(folder, sum(files.values()), time.monotonic() - begin)
 
 
@@ -146,6 +148,21 @@ def torch_folder() -> Path:
     """Where torch is installed, found without importing it."""
     spec = importlib.util.find_spec("torch")
     return Path("torch" if spec is None or spec.origin is None else spec.origin).parent
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One at a time in ``folder``, which is made if need be; the lock lies beside it. Raises ``PreparationFailed``."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder.with_name(f".{folder.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise PreparationFailed(f"{folder} cannot be written to: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _place(preparation: Preparation, facts: Mapping[str, Any]) -> Path:

@@ -15,6 +15,7 @@ from typing import Final
 from evaluator.build.headers import PRECOMPILED_HEADERS
 from evaluator.build.preparation import Preparation, find
 from evaluator.build.request import BuildRequest
+from evaluator.build.split.preparing import SPLIT_HEADERS
 
 __all__ = ["PLAIN", "RECIPES", "Recipe", "find_prepared", "recipe_versions"]
 
@@ -41,9 +42,14 @@ def _is_cxx_alone(request: BuildRequest) -> bool:
     return named_so and not request.uses_cuda and not request.cuda_sources
 
 
+def _is_inline_cuda(request: BuildRequest) -> bool:
+    return request.uses_cuda and not request.files
+
+
 PLAIN: Final = Recipe("plain", 1, "evaluator.build.plain", lambda _request: True)
 
 RECIPES: Final = (
+    Recipe("split", 1, "evaluator.build.split", _is_inline_cuda, SPLIT_HEADERS),
     Recipe("precompiled", 1, "evaluator.build.precompiled", _is_cxx_alone, PRECOMPILED_HEADERS),
     PLAIN,
 )

@@ -80,6 +80,17 @@ class BuildRequest:
             raise InvalidRequest(f"more than {_MAX_BYTES} characters of source")
         return request
 
+    @classmethod
+    def restored(cls, data: Mapping[str, Any]) -> BuildRequest:
+        """From the fields of a request that has been parsed before, as JSON has them."""
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        for name in ("files", "headers", "functions"):
+            if fields[name] is not None:
+                fields[name] = tuple((one, other) for one, other in fields[name])
+        return cls(**fields)
+
     @property
     def uses_cuda(self) -> bool:
         """As torch decides it where ``with_cuda`` is not given."""

@@ -115,10 +115,16 @@ def test_preparing_without_a_compiler_says_so_and_is_status_1(
 ) -> None:
     monkeypatch.setenv("KERNELJUDGE_PREPARED_DIR", str(tmp_path / "prepared"))
     monkeypatch.setattr("evaluator.build.headers.compiler_versions", lambda: {"compiler": None, "nvcc": None})
-    result = cli("prepare", "--json")
+    result = cli("prepare", "precompiled", "--json")
     assert result.exit_code == 1
     record = json.loads(result.stdout)
     assert (record["root"], record["complete"]) == (str(tmp_path / "prepared"), False)
-    (preparation,) = [item for item in record["preparations"] if item["name"] == "precompiled"]
+    (preparation,) = record["preparations"]
     assert preparation["obstacle"] == "this machine lacks a C++ compiler"
     assert not (tmp_path / "prepared").exists()
+
+
+def test_preparing_for_a_recipe_that_there_is_not_is_bad_usage(cli: Cli) -> None:
+    result = cli("prepare", "fastest")
+    assert result.exit_code == 2
+    assert "split, precompiled" in result.stderr

@@ -10,8 +10,9 @@ work = []
 
 
 def on_alarm(*_):
-    for x, target in work:
-        torch.clamp(x, min=0, out=target)
+    with torch.no_grad():
+        for x, target in work:
+            torch.clamp(x, min=0, out=target)
     work.clear()
 
 

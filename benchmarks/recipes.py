@@ -1,0 +1,219 @@
+"""Whether fast builds agree with torch's: ``python -m benchmarks.recipes``.
+
+Builds every source of ``tests/build_corpus`` as torch would and by the split recipe, and compares what comes out: the
+machine code of each kernel and architecture, byte by byte, and the functions that the library offers. Prints a line
+for each with both times. Where torch has no CUDA libraries, objects are compared instead of libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from evaluator.build.diagnostics import demangled
+from evaluator.build.request import BuildRequest
+from evaluator.build.split import Refused, SplitToolchain, build, prepare
+from evaluator.build.split.objects import ObjectFile
+from evaluator.build.split.sources import sources_of
+from evaluator.devices import cuda_architectures
+from tests.build_sources import BuildSource, load_build_sources
+
+_GLOBAL = 1
+_TIMEOUT_S = 3600
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """``code``: of each architecture and kernel. ``offered``: functions with names that others may call."""
+
+    seconds: float
+    code: dict[tuple[str, str], bytes]
+    offered: frozenset[str]
+    refusal: str = ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recipes", description=__doc__)
+    parser.add_argument("--only", nargs="*", default=[], help="names of sources")
+    parser.add_argument("--prepared", type=Path, help="folder of precompiled headers, made where there are none")
+    parser.add_argument("--fast-only", action="store_true", help="leave out torch's builds")
+    parser.add_argument("--json", type=Path, help="write the rows there")
+    options = parser.parse_args()
+    toolchain = _toolchain()
+    can_link = toolchain.can_link
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = options.prepared or Path(folder) / "prepared"
+        begin = time.monotonic()
+        prepare(toolchain, prepared)
+        print(f"precompiled headers: {time.monotonic() - begin:.1f} s\n")
+        print(f"{'source':<34}{'plain':>9}{'split':>9}{'ratio':>8}  agreement")
+        rows = []
+        for source in load_build_sources():
+            if options.only and source.name not in options.only:
+                continue
+            if source.needs and not (Path(toolchain.cuda_folder) / "include" / source.needs).exists():
+                print(f"{source.name:<34}{'needs ' + source.needs:>26}")
+                continue
+            fast = _split(source.request, toolchain, prepared, Path(folder) / source.name / "split", can_link)
+            plain = None
+            if not options.fast_only:
+                plain = _plain(source.request, toolchain, Path(folder) / source.name / "plain", can_link)
+            rows.append(_row(source, fast, plain))
+            shutil.rmtree(Path(folder) / source.name)
+    built = [row for row in rows if row["refusal"] == ""]
+    print(f"\nbuilt by the split recipe: {len(built)} of {len(rows)}", end="")
+    if built:
+        print(f", median {median(float(str(row['split_s'])) for row in built):.1f} s")
+    disagreeing = [
+        row["source"] for row in rows if row["agreement"] not in ("same", "both refuse", "left to plain", "")
+    ]
+    print(f"disagreements: {', '.join(map(str, disagreeing)) or 'none'}")
+    if options.json:
+        options.json.write_text(json.dumps({"toolchain": toolchain.to_json(), "rows": rows}, indent=1))
+    return 1 if disagreeing else 0
+
+
+def _toolchain() -> SplitToolchain:
+    environment = {"TORCH_CUDA_ARCH_LIST": cuda_architectures(), **os.environ}
+    said = subprocess.run(
+        [sys.executable, "-m", "evaluator.build.split.facts"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return SplitToolchain.collect(json.loads(said.stdout.splitlines()[-1]), environment)
+
+
+def _row(source: BuildSource, fast: _Outcome, plain: _Outcome | None) -> dict[str, object]:
+    agreement = "" if plain is None else _agreement(fast, plain)
+    seconds = f"{plain.seconds:.1f} s" if plain else "-"
+    ratio = f"{plain.seconds / fast.seconds:.0f}x" if plain and not fast.refusal else "-"
+    said = agreement or (f"{source.outcome} expected" if (source.outcome == "fast") == bool(fast.refusal) else "")
+    print(f"{source.name:<34}{seconds:>9}{fast.seconds:>7.1f} s{ratio:>8}  {said} {fast.refusal}".rstrip(), flush=True)
+    return {
+        "source": source.name,
+        "split_s": fast.seconds,
+        "plain_s": plain.seconds if plain else None,
+        "agreement": agreement,
+        "refusal": fast.refusal,
+    }
+
+
+def _agreement(fast: _Outcome, plain: _Outcome) -> str:
+    if fast.refusal:
+        return "both refuse" if plain.refusal else "left to plain"
+    if plain.refusal:
+        return f"DIFFERENT: torch does not build it: {plain.refusal}"
+    missing = sorted(name for key in set(plain.code) - set(fast.code) for name in (" ".join(key),))
+    other = sorted(" ".join(key) for key in set(plain.code) & set(fast.code) if plain.code[key] != fast.code[key])
+    if missing or other:
+        return f"DIFFERENT: kernels missing {missing}, other code {other}"
+    if fast.offered != plain.offered:
+        return f"DIFFERENT: offers {sorted(fast.offered ^ plain.offered)[:4]}"
+    return "same"
+
+
+def _split(
+    request: BuildRequest, toolchain: SplitToolchain, prepared: Path, directory: Path, can_link: bool
+) -> _Outcome:
+    directory.mkdir(parents=True)
+    begin = time.monotonic()
+    try:
+        build(request, toolchain, prepared, directory, link=can_link)
+    except Refused as refusal:
+        return _Outcome(time.monotonic() - begin, {}, frozenset(), refusal.reason)
+    seconds = time.monotonic() - begin
+    return _Outcome(seconds, _code(directory / "keep"), _offered(directory, ("main.o", "host.o")))
+
+
+def _plain(request: BuildRequest, toolchain: SplitToolchain, directory: Path, can_link: bool) -> _Outcome:
+    """The commands that torch would have ninja run, all at once as ninja would."""
+    (directory / "keep").mkdir(parents=True)
+    try:
+        sources = sources_of(request)
+    except Refused as refusal:
+        return _Outcome(0.0, {}, frozenset(), refusal.reason)
+    (directory / "main.cpp").write_text(sources.cpp)
+    (directory / "cuda.cu").write_text(sources.cuda)
+    name, extra = f"-DTORCH_EXTENSION_NAME={request.name}", " ".join(request.extra_cuda_cflags).split()
+    shims = _shims(directory, can_link)
+    cpp = [*toolchain.cxx, name, *toolchain.cxx_flags, f"-std={toolchain.standard}", *_words(request.extra_cflags)]
+    cuda = [*toolchain.nvcc, name, *shims, *toolchain.cuda_flags]
+    cuda += [] if any("arch" in flag for flag in extra) else toolchain.architecture_flags
+    cuda += [*extra, *([] if any(flag.startswith("-std=") for flag in extra) else [f"-std={toolchain.cuda_standard}"])]
+    begin = time.monotonic()
+    commands = [
+        [*cpp, "-c", "main.cpp", "-o", "main.o"],
+        [*cuda, "--keep", "--keep-dir", "keep", "-c", "cuda.cu", "-o", "host.o"],
+    ]
+    processes = [
+        subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for command in commands
+    ]
+    try:
+        said = [process.communicate(timeout=_TIMEOUT_S)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for process, text in zip(processes, said, strict=True):
+        if process.returncode:
+            return _Outcome(time.monotonic() - begin, {}, frozenset(), _first_error(text))
+    if can_link:
+        flags = [*toolchain.link_flags, *_words(request.extra_ldflags)]
+        link = [*toolchain.cxx, "main.o", "host.o", "-shared", *flags, "-o", f"{request.name}.so"]
+        done = subprocess.run(link, cwd=directory, capture_output=True, text=True)
+        if done.returncode:
+            return _Outcome(time.monotonic() - begin, {}, frozenset(), _first_error(done.stderr))
+    return _Outcome(time.monotonic() - begin, _code(directory / "keep"), _offered(directory, ("main.o", "host.o")))
+
+
+def _shims(directory: Path, can_link: bool) -> list[str]:
+    """CPU builds of torch have CUDA's headers but for one that their build did not make."""
+    if can_link:
+        return []
+    header = directory / "shims" / "c10/cuda/impl/cuda_cmake_macros.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("#define C10_CUDA_BUILD_SHARED_LIBS\n")
+    return [f"-I{directory / 'shims'}"]
+
+
+def _words(flags: tuple[str, ...]) -> list[str]:
+    return " ".join(flags).split()
+
+
+def _code(folder: Path) -> dict[tuple[str, str], bytes]:
+    """The machine code of every kernel, by architecture and by name without the file's own namespace."""
+    found: dict[tuple[str, str], bytes] = {}
+    for path in sorted(folder.glob("*.cubin")):
+        architecture = next(part for part in reversed(path.name.split(".")) if part.startswith("sm_"))
+        cubin = ObjectFile(path.read_bytes())
+        kernels = [symbol for symbol in cubin.symbols if symbol.is_kernel and symbol.section]
+        for symbol, name in zip(kernels, demangled([symbol.name for symbol in kernels]), strict=True):
+            found[architecture, name] = cubin.contents(cubin.sections[symbol.section])
+    return found
+
+
+def _offered(directory: Path, names: tuple[str, ...]) -> frozenset[str]:
+    """Functions of the source's own: what headers bring along is weak."""
+    symbols = [symbol for name in names for symbol in ObjectFile((directory / name).read_bytes()).symbols]
+    own = {symbol.name for symbol in symbols if symbol.section and symbol.binding == _GLOBAL and symbol.kind == 2}
+    return frozenset(name for name in own if "__device_stub__" not in name)
+
+
+def _first_error(said: str) -> str:
+    return next((line for line in said.splitlines() if "error" in line), said[-200:]).strip()[:200]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""Precompiled headers for the split recipe: made once for a toolchain, then used by every build.
+
+A header is *lean* where it has what ``torch/types.h`` has: then its inline functions are compiled once, too, into an
+archive that is linked to what uses them. A *full* one has all of ``torch/extension.h``, for sources that need it, and
+takes longer to use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from evaluator.build.split.headers import HOST_SHIM, PRECOMPILED
+from evaluator.build.split.refused import Refused
+from evaluator.build.split.toolchain import SplitToolchain
+
+__all__ = ["Header", "Side", "clang_command", "find_header", "is_prepared", "prepare"]
+
+Side: TypeAlias = Literal["host", "main"]
+"""``host``: the host's side of CUDA sources. ``main``: C++."""
+
+_READY: Final = "ready"
+_SHADOWED: Final = ("torch/extension.h", "torch/all.h", "torch/torch.h")
+_GENERATED: Final = "c10/cuda/impl/cuda_cmake_macros.h"
+_PLACEHOLDER: Final = b"kerneljudge: the device code comes here"
+_OPTIMIZED: Final = "-O1"
+_ABI_PROBE: Final = "#include <pybind11/detail/internals.h>\nkerneljudge_abi PYBIND11_INTERNALS_ID\n"
+_TIMEOUT_S: Final = 900
+
+
+@dataclass(frozen=True)
+class Header:
+    """``archive`` holds its inline functions; ``None`` where they are compiled with what uses them."""
+
+    precompiled: Path
+    archive: Path | None
+    is_lean: bool
+
+
+# What a machine without CUDA's libraries lacks, since it has none of the headers of cuBLAS.
+_DISPENSABLE: Final = {"host_streams"}
+
+
+def prepare(toolchain: SplitToolchain, folder: Path) -> None:
+    """Make what ``recipe.build`` needs in ``folder``, which must not be changed or moved afterwards.
+
+    Raises ``Refused`` where clang cannot read torch's headers, or would not share pybind11's types with torch.
+    """
+    if is_prepared(toolchain, folder):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, text in _texts(toolchain).items():
+        path = folder / "include" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for name in _SHADOWED:
+        path = folder / "shadow" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#pragma once\n")
+    (folder / "placeholder").write_bytes(_PLACEHOLDER)
+    if toolchain.mold is not None:
+        (folder / "linker").mkdir()
+        (folder / "linker" / "ld").symlink_to(toolchain.mold)
+    _check_abi(toolchain, folder)
+    with ThreadPoolExecutor(max_workers=max(1, min(len(PRECOMPILED), os.cpu_count() or 1))) as pool:
+        for done in [pool.submit(_precompile, toolchain, folder, name) for name in PRECOMPILED]:
+            done.result()
+    (folder / _READY).write_text(_stamp(toolchain, folder))
+
+
+def is_prepared(toolchain: SplitToolchain, folder: Path) -> bool:
+    """Whether ``folder`` holds what ``prepare`` makes, there and for exactly this toolchain."""
+    try:
+        return (folder / _READY).read_text() == _stamp(toolchain, folder)
+    except OSError:
+        return False
+
+
+def find_header(folder: Path, side: Side, variant: str = "") -> Header:
+    """The precompiled header for ``side``: lean; with pybind11 (``python``) or with ``ATen/cuda/CUDAContext.h``
+    (``streams``), where this machine has one; or ``full``."""
+    name = f"{side}_{variant}" if variant and (folder / f"{side}_{variant}.pch").exists() else side
+    archive = folder / f"lib{name}.a"
+    return Header(folder / f"{name}.pch", archive if archive.exists() else None, variant != "full")
+
+
+def clang_command(toolchain: SplitToolchain, folder: Path, side: Side) -> list[str]:
+    """clang with what torch would pass, as a header was precompiled and as it must be used."""
+    flags = toolchain.cxx_flags if side == "main" else tuple(_host_flags(toolchain.cuda_flags))
+    standard = toolchain.standard if side == "main" else toolchain.cuda_standard
+    command = [
+        toolchain.clang,
+        f"--gcc-install-dir={toolchain.gcc_folder}",
+        f"-std={standard}",
+        # With the rules of C++20's modules clang takes the overloads for host and device for contradictions.
+        *("-Xclang", "-fno-cxx-modules"),
+        "-w",
+        "-fPIC",
+        f"-I{folder / 'include'}",
+        *flags,
+    ]
+    if side == "main":
+        return command
+    return [
+        *command,
+        *("-x", "cuda", "--cuda-host-only", "--cuda-gpu-arch=sm_80", f"--cuda-path={toolchain.cuda_folder}"),
+        "--no-cuda-version-check",
+        f"-D__CUDA_ARCH_LIST__={_architecture_list(toolchain.architecture_flags)}",
+        *("-isystem", f"{toolchain.cuda_folder}/include", "-isystem", f"{toolchain.cuda_folder}/include/cccl"),
+    ]
+
+
+def _architecture_list(flags: Sequence[str]) -> str:
+    """``__CUDA_ARCH_LIST__`` as nvcc defines it: headers of CUB give their kernels names by it."""
+    numbers = set()
+    for flag in flags:
+        digits = "".join(takewhile(str.isdigit, flag.partition("compute_")[2]))
+        if digits:
+            numbers.add(10 * int(digits))
+    return ",".join(map(str, sorted(numbers)))
+
+
+def _stamp(toolchain: SplitToolchain, folder: Path) -> str:
+    """Everything that decides what is in ``folder``; precompiled headers do not work at another place."""
+    place = folder.resolve()
+    commands = [clang_command(toolchain, place, "host"), clang_command(toolchain, place, "main")]
+    parts = [toolchain.key, _texts(toolchain), PRECOMPILED, commands, _OPTIMIZED, _PLACEHOLDER.decode()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _host_flags(flags: Sequence[str]) -> list[str]:
+    """Of the flags that torch passes to nvcc those that clang understands: macros and folders."""
+    found: list[str] = []
+    words = iter(flags)
+    for word in words:
+        if word in ("-isystem", "-I", "-D"):
+            found += [word, next(words)]
+        elif word.startswith(("-isystem", "-I", "-D")):
+            found.append(word)
+    return found
+
+
+def _texts(toolchain: SplitToolchain) -> dict[str, str]:
+    texts = {"kerneljudge_host_shim.h": HOST_SHIM}
+    texts |= dict.fromkeys(toolchain.missing_headers, "")
+    folders = [Path(flag.removeprefix("-isystem")) for flag in toolchain.cuda_flags]
+    if not any((path / _GENERATED).exists() for path in folders):
+        # CPU builds of torch have CUDA's headers but for one that their build did not make.
+        texts[_GENERATED] = "#pragma once\n#define C10_CUDA_BUILD_SHARED_LIBS\n"
+    return texts
+
+
+def _precompile(toolchain: SplitToolchain, folder: Path, name: str) -> None:
+    side: Side = "main" if name.startswith("main") else "host"
+    variant = name.partition("_")[2]
+    source, header, compiled = folder / f"{name}.h", folder / f"{name}.pch", folder / f"{name}.o"
+    source.write_text(PRECOMPILED[name])
+    lean = variant != "full"
+    command = clang_command(toolchain, folder, side)
+    language = ["-x", "c++-header"] if side == "main" else ["-Xclang", "-emit-pch"]
+    ahead = ["-fpch-instantiate-templates", *(["-fpch-codegen"] if lean else [])]
+    shadow = [f"-I{folder / 'shadow'}"] if lean else []
+    try:
+        _run([*command, *shadow, _OPTIMIZED, *ahead, *language, "-c", str(source), "-o", str(header)])
+        if lean:
+            sections = ["-ffunction-sections", "-fdata-sections", "-Xclang", "-fno-cxx-modules"]
+            _run([toolchain.clang, "-fPIC", "-O2", "-w", *sections, "-c", str(header), "-o", str(compiled)])
+            _run(["ar", "rcs", str(folder / f"lib{name}.a"), str(compiled)])
+            compiled.unlink()
+    except Refused:
+        header.unlink(missing_ok=True)
+        if name not in _DISPENSABLE:
+            raise
+
+
+def _check_abi(toolchain: SplitToolchain, folder: Path) -> None:
+    """pybind11 keeps the types of extensions apart that it thinks were built by compilers that do not agree."""
+    source = folder / "abi.cpp"
+    source.write_text(_ABI_PROBE)
+    said = [
+        [line for line in _run([*command, "-E", "-P", str(source)]).splitlines() if "kerneljudge_abi" in line]
+        for command in (
+            [*toolchain.cxx, f"-std={toolchain.standard}", *toolchain.cxx_flags],
+            clang_command(toolchain, folder, "main"),
+        )
+    ]
+    if not said[0] or said[0] != said[1]:
+        raise Refused("clang's extensions would not share pybind11's types with torch")
+
+
+def _run(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Refused(f"{command[0]} does not run: {error}") from error
+    if done.returncode:
+        raise Refused("a header of torch's cannot be precompiled", done.stderr)
+    return done.stdout

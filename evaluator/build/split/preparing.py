@@ -1,0 +1,93 @@
+"""What ``kerneljudge prepare`` makes for the split recipe. Torch-free."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from evaluator.build.preparation import Preparation, PreparationFailed, Tell, toolchain_facts
+from evaluator.build.split.prepare import prepare
+from evaluator.build.split.refused import Refused
+from evaluator.build.split.toolchain import SplitToolchain, find_clang
+from evaluator.devices import compiler_versions, cuda_architectures, nvcc_path
+
+__all__ = ["SPLIT_HEADERS", "load_toolchain"]
+
+_TOOLCHAIN_FILE: Final = "toolchain.json"
+_TOOLS: Final = ("ar", "objcopy", "c++filt")
+_ASKING_S: Final = 300.0
+
+
+def load_toolchain(prepared: Path) -> SplitToolchain:
+    """The toolchain that ``prepared`` was made for. Raises ``OSError``, ``ValueError`` and ``KeyError``."""
+    return SplitToolchain.from_json(json.loads((prepared / _TOOLCHAIN_FILE).read_text()))
+
+
+def _missing(environment: Mapping[str, str]) -> str | None:
+    if nvcc_path() is None:
+        return "nvcc"
+    if find_clang(environment) is None:
+        return "clang++ (Debian and Ubuntu: clang-19)"
+    return next((tool for tool in _TOOLS if shutil.which(tool, path=environment.get("PATH")) is None), None)
+
+
+def _facts(environment: Mapping[str, str]) -> dict[str, Any]:
+    clang, mold = find_clang(environment), shutil.which("mold", path=environment.get("PATH"))
+    return {
+        **toolchain_facts(environment),
+        "architectures": cuda_architectures(),
+        "nvcc": compiler_versions()["nvcc"],
+        **{name: None if tool is None else _identity(tool) for name, tool in (("clang", clang), ("mold", mold))},
+    }
+
+
+def _identity(tool: str) -> list[Any]:
+    """Another version of a tool is another file."""
+    path = Path(tool).resolve()
+    status = path.stat()
+    return [str(path), status.st_size, int(status.st_mtime)]
+
+
+def _make(folder: Path, environment: Mapping[str, str], tell: Tell) -> None:
+    try:
+        toolchain = SplitToolchain.collect(_ask_torch(environment), environment)
+        tell("torch's headers for CUDA's host side: six of them, some minutes")
+        prepare(toolchain, folder)
+    except Refused as error:
+        raise PreparationFailed(str(error)) from error
+    (folder / _TOOLCHAIN_FILE).write_text(json.dumps(toolchain.to_json()))
+
+
+def _ask_torch(environment: Mapping[str, str]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="kerneljudge-prepare-") as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "evaluator.build.split.facts"],
+            env={**environment, "TORCH_CUDA_ARCH_LIST": cuda_architectures()},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ASKING_S,
+        )
+    try:
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        raise PreparationFailed(f"torch does not say how it builds: {last}") from error
+    return found
+
+
+SPLIT_HEADERS: Final = Preparation(
+    name="split",
+    gain="CUDA extensions build an order of magnitude faster",
+    missing=_missing,
+    facts=_facts,
+    make_in=_make,
+)
