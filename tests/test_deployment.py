@@ -348,7 +348,8 @@ def test_workers_share_what_the_builder_has_compiled() -> None:
 def make(*arguments: str) -> str:
     """What ``make`` prints, even where these tests were themselves started by ``make``."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    environment.pop("VENV", None)
+    for given in ("VENV", "ARGS"):  # make hands its variables on
+        environment.pop(given, None)
     argv = ["make", *arguments]
     return subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
 

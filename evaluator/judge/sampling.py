@@ -49,6 +49,8 @@ such doubt, and there only ``_MOST_LEFT_OUT`` of it can be left out."""
 _WARM_UP_PAIRS: Final = 8
 _SETTLED: Final = 0.2
 _LAUNCH_BOUND_MS: Final = 0.05
+_MATTERS: Final = 0.25
+"""What is less than this part of the interval's width that is aimed at is put back at once."""
 _TWO_MODES: Final = 6.0
 _TWO_MODES_SHARE: Final = 0.02
 _DRIFTS_Z: Final = 3.3
@@ -75,7 +77,8 @@ TRAINING: Final = Track("training", CallMode.BACKWARD)
 
 @dataclass(frozen=True)
 class Measured:
-    """The figures of one track. ``put_back``: time was added that the candidate's process had left out."""
+    """The figures of one track. ``put_back``: time was added that the candidate's process had left out, and so much
+    that it shows."""
 
     put_back: bool
     speedup: float
@@ -189,7 +192,8 @@ class Sampler:
         )
         details |= _distributions(series, credited)
         notes = self._notes(track, series, credited, half_width(interval, value))
-        put_back = list(series.candidate_device_ms) != credited
+        added = median_ms(credited) - median_ms(series.candidate_device_ms)
+        put_back = added > _MATTERS * self.plan.half_width * median_ms(credited)
         return Measured(put_back, value, interval, latency, series, tuple(notes), details)
 
     def _notes(self, track: Track, series: SampleSeries, credited: Sequence[float], share: float) -> list[str]:

@@ -117,6 +117,13 @@ def test_a_candidate_cannot_buy_room_with_noise_of_its_own() -> None:
     assert Bench(side).sampler.measure(INFERENCE).speedup < 1.01
 
 
+def test_what_does_not_show_in_the_figures_is_worth_no_second_look() -> None:
+    bench = Bench(lambda _number: (300.1, 300.0), plan=SamplingPlan(min_samples=20, max_samples=40, half_width=0.005))
+    found = bench.sampler.measure(INFERENCE)
+    assert bench.pairs < 2 * 20
+    assert found.latency.candidate >= 300.1, "it is put back all the same"
+
+
 def test_a_claim_that_nothing_can_be_held_against_gains_nothing_on_a_busy_cpu() -> None:
     found = Bench(lambda _number: (1.0, 0.1), noise_ms=2.0, kind="cpu").sampler.measure(INFERENCE)
     assert found.put_back
