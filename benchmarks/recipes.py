@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from evaluator.build.diagnostics import demangled
+from evaluator.build.generated import GENERATED_HEADER, GENERATED_TEXT
 from evaluator.build.request import BuildRequest
 from evaluator.build.split import Refused, SplitToolchain, build, prepare
 from evaluator.build.split.objects import ObjectFile
@@ -182,9 +183,9 @@ def _shims(directory: Path, can_link: bool) -> list[str]:
     """CPU builds of torch have CUDA's headers but for one that their build did not make."""
     if can_link:
         return []
-    header = directory / "shims" / "c10/cuda/impl/cuda_cmake_macros.h"
+    header = directory / "shims" / GENERATED_HEADER
     header.parent.mkdir(parents=True)
-    header.write_text("#define C10_CUDA_BUILD_SHARED_LIBS\n")
+    header.write_text(GENERATED_TEXT)
     return [f"-I{directory / 'shims'}"]
 
 

@@ -12,9 +12,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +19,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaluator.build.commands import MARKS, TorchCommands
-from evaluator.build.preparation import Preparation, PreparationFailed, Tell, toolchain_facts, torch_folder
+from evaluator.build.preparation import (
+    Preparation,
+    PreparationFailed,
+    Tell,
+    ask_torch,
+    run_tool,
+    toolchain_facts,
+    torch_folder,
+)
 from evaluator.build.request import BuildRequest
 from evaluator.devices import compiler_versions, machine_memory_bytes
 
@@ -43,7 +48,6 @@ _NEUTRAL: Final = ("", "-w", "-fPIC", "-std=c++20")
 _NEUTRAL_PREFIXES: Final = ("-D", "-I", "-W")
 _NOT_NEUTRAL: Final = ("-Wa,", "-Wl,", "-Wp,")
 _WORD_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+=.,/:-")
-_COMPILE_S: Final = 900.0
 _COMPILE_BYTES: Final = 3 * 2**30  # measured: 1.6 GB
 
 
@@ -110,10 +114,8 @@ def _make(folder: Path, environment: Mapping[str, str], tell: Tell) -> None:
 
 
 def _ask_torch(environment: Mapping[str, str]) -> TorchCommands:
-    with tempfile.TemporaryDirectory(prefix="kerneljudge-prepare-") as folder:
-        done = _run([sys.executable, "-m", "evaluator.build.template"], environment, Path(folder))
     try:
-        return TorchCommands.from_json(json.loads(done.stdout))
+        return TorchCommands.from_json(ask_torch("evaluator.build.template", environment))
     except ValueError as error:
         raise PreparationFailed(f"torch's commands cannot be read: {error}") from error
 
@@ -122,12 +124,12 @@ def _compile(commands: TorchCommands, flags: list[str], header: Path, environmen
     """Compile the header for ``flags``, and have the compiler prove that it takes it."""
     command = _command(commands, flags)
     source = torch_folder() / "include" / _HEADER
-    _run([*command, "-x", "c++-header", str(source), "-o", str(header)], environment, header.parent)
+    run_tool([*command, "-x", "c++-header", str(source), "-o", str(header)], environment, header.parent)
     probe = header.parent / "probe.cpp"
     probe.write_text(f"#include <{_HEADER}>\n" * 2)
     folder = header.parent.parent
     probing = [*command, "-DTORCH_EXTENSION_NAME=probe", "-H", "-fsyntax-only", str(probe)]
-    done = _run(probing, {**environment, "CPATH": str(folder)}, folder)
+    done = run_tool(probing, {**environment, "CPATH": str(folder)}, folder)
     probe.unlink()
     if f"! {header}" not in done.stderr.splitlines():
         raise PreparationFailed(f"the compiler does not take the header that it has precompiled ({' '.join(flags)})")
@@ -145,22 +147,9 @@ def _command(commands: TorchCommands, flags: Iterable[str]) -> list[str]:
 def _included_names(commands: TorchCommands, folder: Path, environment: Mapping[str, str]) -> list[str]:
     """Of every file that torch's header includes: its name, and those of the folders that it is in."""
     source = torch_folder() / "include" / _HEADER
-    listed = _run([*_command(commands, ()), "-M", str(source)], environment, folder).stdout
+    listed = run_tool([*_command(commands, ()), "-M", str(source)], environment, folder).stdout
     files = listed.replace("\\\n", " ").partition(":")[2].split()
     return sorted({part for file in files for part in Path(file).parts})
-
-
-def _run(command: list[str], environment: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    try:
-        done = subprocess.run(
-            command, env=environment, cwd=folder, capture_output=True, text=True, errors="replace", timeout=_COMPILE_S
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise PreparationFailed(str(error)) from error
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise PreparationFailed(f"{Path(command[0]).name} failed: {last}")
-    return done
 
 
 PRECOMPILED_HEADERS: Final = Preparation(

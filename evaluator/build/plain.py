@@ -21,12 +21,11 @@ import torch
 import torch.utils.cpp_extension as torch_extension
 
 from evaluator.build.diagnostics import kernel_names
+from evaluator.build.generated import GENERATED_HEADER, GENERATED_TEXT
 from evaluator.build.resources import ASKING, ResourceReader, asks_itself
 from evaluator.build.workplace import begin, deliver, fail, run_ninja, succeed
 
 __all__ = ["main"]
-
-_GENERATED_HEADER = "c10/cuda/impl/cuda_cmake_macros.h"
 
 
 def main(library_fd: int) -> None:
@@ -133,9 +132,9 @@ def _compile_only(
 def _write_shims(directory: Path) -> Path:
     """CPU builds of torch ship CUDA's headers but for one that their build did not generate."""
     shims = directory / "shims"
-    header = shims / _GENERATED_HEADER
+    header = shims / GENERATED_HEADER
     header.parent.mkdir(parents=True)
-    header.write_text("#pragma once\n#define C10_CUDA_BUILD_SHARED_LIBS\n")
+    header.write_text(GENERATED_TEXT)
     return shims
 
 

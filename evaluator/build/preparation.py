@@ -15,8 +15,10 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,15 +31,18 @@ __all__ = [
     "Preparation",
     "PreparationFailed",
     "Prepared",
+    "ask_torch",
     "find",
     "make",
     "root",
+    "run_tool",
     "toolchain_facts",
     "torch_folder",
 ]
 
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
+_TOOL_S: Final = 900.0
 
 Tell = Callable[[str], None]
 """Where a line about the progress goes."""
@@ -148,6 +153,31 @@ def torch_folder() -> Path:
     """Where torch is installed, found without importing it."""
     spec = importlib.util.find_spec("torch")
     return Path("torch" if spec is None or spec.origin is None else spec.origin).parent
+
+
+def run_tool(command: list[str], environment: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A tool that has done its work in ``folder``. Raises ``PreparationFailed``."""
+    try:
+        done = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, errors="replace", timeout=_TOOL_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PreparationFailed(str(error)) from error
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        raise PreparationFailed(f"{Path(command[0]).name} failed: {last}")
+    return done
+
+
+def ask_torch(module: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """The JSON object that a module of ours, which imports torch, prints. Raises ``PreparationFailed``."""
+    with tempfile.TemporaryDirectory(prefix="kerneljudge-prepare-") as folder:
+        done = run_tool([sys.executable, "-m", module], environment, Path(folder))
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        raise PreparationFailed(f"torch does not say how it builds: {error}") from error
+    return answer
 
 
 @contextlib.contextmanager

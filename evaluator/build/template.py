@@ -55,6 +55,7 @@ def written_by_torch(request: BuildRequest, directory: Path) -> dict[str, str]:
     else:
         torch_extension.load_inline(  # type: ignore[no-untyped-call]
             cpp_sources=list(request.cpp_sources),
+            cuda_sources=list(request.cuda_sources),
             functions=None if request.functions is None else dict(request.functions),
             with_pytorch_error_handling=request.with_pytorch_error_handling,
             no_implicit_headers=request.no_implicit_headers,

@@ -17,6 +17,9 @@ from typing import Any, Final
 import torch
 import torch.utils.cpp_extension as torch_extension
 
+from evaluator.build.request import BuildRequest
+from evaluator.build.template import written_by_torch
+
 __all__ = ["PROBE", "torch_facts"]
 
 PROBE: Final = "kerneljudge_probe"
@@ -28,13 +31,9 @@ def torch_facts() -> dict[str, Any]:
     ``cflags``, ``cuda_cflags``, ``ldflags``: lists of words."""
     # A CPU build of torch does not look for CUDA's compiler by itself.
     torch_extension.CUDA_HOME = torch_extension.CUDA_HOME or torch_extension._find_cuda_home()
-    torch_extension._run_ninja_build = lambda *_args, **_named: None
-    torch_extension._import_module_from_library = lambda *_args, **_named: None
+    probe = BuildRequest(name=PROBE, cpp_sources=("",), cuda_sources=("",))
     with tempfile.TemporaryDirectory() as folder:
-        torch_extension.load_inline(  # type: ignore[no-untyped-call]
-            PROBE, cpp_sources=[""], cuda_sources=[""], build_directory=folder
-        )
-        lines = (Path(folder) / "build.ninja").read_text().splitlines()
+        lines = written_by_torch(probe, Path(folder))["build.ninja"].splitlines()
     found: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda}
     for line in lines:
         name, separator, value = line.partition(" = ")

@@ -19,6 +19,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from evaluator.build.generated import GENERATED_HEADER, GENERATED_TEXT
 from evaluator.build.split.headers import HOST_SHIM, PRECOMPILED
 from evaluator.build.split.refused import Refused
 from evaluator.build.split.toolchain import SplitToolchain
@@ -30,7 +31,6 @@ Side: TypeAlias = Literal["host", "main"]
 
 _READY: Final = "ready"
 _SHADOWED: Final = ("torch/extension.h", "torch/all.h", "torch/torch.h")
-_GENERATED: Final = "c10/cuda/impl/cuda_cmake_macros.h"
 _PLACEHOLDER: Final = b"kerneljudge: the device code comes here"
 _OPTIMIZED: Final = "-O1"
 _ABI_PROBE: Final = "#include <pybind11/detail/internals.h>\nkerneljudge_abi PYBIND11_INTERNALS_ID\n"
@@ -153,9 +153,9 @@ def _texts(toolchain: SplitToolchain) -> dict[str, str]:
     texts = {"kerneljudge_host_shim.h": HOST_SHIM}
     texts |= dict.fromkeys(toolchain.missing_headers, "")
     folders = [Path(flag.removeprefix("-isystem")) for flag in toolchain.cuda_flags]
-    if not any((path / _GENERATED).exists() for path in folders):
+    if not any((path / GENERATED_HEADER).exists() for path in folders):
         # CPU builds of torch have CUDA's headers but for one that their build did not make.
-        texts[_GENERATED] = "#pragma once\n#define C10_CUDA_BUILD_SHARED_LIBS\n"
+        texts[GENERATED_HEADER] = GENERATED_TEXT
     return texts
 
 

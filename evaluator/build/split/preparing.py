@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.build.preparation import Preparation, PreparationFailed, Tell, toolchain_facts
+from evaluator.build.preparation import Preparation, PreparationFailed, Tell, ask_torch, toolchain_facts
 from evaluator.build.split.prepare import prepare
 from evaluator.build.split.refused import Refused
 from evaluator.build.split.toolchain import SplitToolchain, find_clang
@@ -21,7 +18,6 @@ __all__ = ["SPLIT_HEADERS", "load_toolchain"]
 
 _TOOLCHAIN_FILE: Final = "toolchain.json"
 _TOOLS: Final = ("ar", "objcopy", "c++filt")
-_ASKING_S: Final = 300.0
 
 
 def load_toolchain(prepared: Path) -> SplitToolchain:
@@ -56,32 +52,13 @@ def _identity(tool: str) -> list[Any]:
 
 def _make(folder: Path, environment: Mapping[str, str], tell: Tell) -> None:
     try:
-        toolchain = SplitToolchain.collect(_ask_torch(environment), environment)
+        asking = {**environment, "TORCH_CUDA_ARCH_LIST": cuda_architectures()}
+        toolchain = SplitToolchain.collect(ask_torch("evaluator.build.split.facts", asking), environment)
         tell("torch's headers for CUDA's host side: six of them, some minutes")
         prepare(toolchain, folder)
     except Refused as error:
         raise PreparationFailed(str(error)) from error
     (folder / _TOOLCHAIN_FILE).write_text(json.dumps(toolchain.to_json()))
-
-
-def _ask_torch(environment: Mapping[str, str]) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="kerneljudge-prepare-") as folder:
-        done = subprocess.run(
-            [sys.executable, "-m", "evaluator.build.split.facts"],
-            env={**environment, "TORCH_CUDA_ARCH_LIST": cuda_architectures()},
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_ASKING_S,
-        )
-    try:
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError) as error:
-        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise PreparationFailed(f"torch does not say how it builds: {last}") from error
-    return found
 
 
 SPLIT_HEADERS: Final = Preparation(
