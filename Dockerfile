@@ -72,7 +72,7 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_
     KERNELJUDGE_DATA_DIR=/data KERNELJUDGE_PROBLEMS_DIR=/srv/kerneljudge/reference_models
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
-        g++ libseccomp2 python3 python3-dev python3-venv \
+        binutils clang-19 g++ libseccomp2 mold python3 python3-dev python3-venv \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/venv \
     && useradd --uid 10001 --create-home kerneljudge \
@@ -83,8 +83,8 @@ COPY docker ./docker
 RUN python docker/requirements.py > /tmp/requirements.txt \
     && pip install --constraint requirements.lock --requirement /tmp/requirements.txt
 COPY --from=sources / ./
-# Builds are right without it, and slower.
-RUN python -m client prepare precompiled || true
+# Builds are right without it, and slower. For the GPUs that are compiled for where none is at hand.
+RUN python -m client prepare || true
 USER kerneljudge
 HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 \
     CMD ["python", "docker/worker_health.py"]

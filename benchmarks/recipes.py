@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -47,29 +49,28 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help="names of sources")
     parser.add_argument("--prepared", type=Path, help="folder of precompiled headers, made where there are none")
     parser.add_argument("--fast-only", action="store_true", help="leave out torch's builds")
+    parser.add_argument("--jobs", type=int, default=1, help="sources at a time; times are only meaningful with one")
     parser.add_argument("--json", type=Path, help="write the rows there")
     options = parser.parse_args()
     toolchain = _toolchain()
     can_link = toolchain.can_link
     with tempfile.TemporaryDirectory() as folder:
-        prepared = options.prepared or Path(folder) / "prepared"
+        prepared = (options.prepared or Path(folder) / "prepared").absolute()
         begin = time.monotonic()
         prepare(toolchain, prepared)
         print(f"precompiled headers: {time.monotonic() - begin:.1f} s\n")
         print(f"{'source':<34}{'plain':>9}{'split':>9}{'ratio':>8}  agreement")
-        rows = []
-        for source in load_build_sources():
-            if options.only and source.name not in options.only:
-                continue
-            if source.needs and not (Path(toolchain.cuda_folder) / "include" / source.needs).exists():
-                print(f"{source.name:<34}{'needs ' + source.needs:>26}")
-                continue
+
+        def compare(source: BuildSource) -> dict[str, object]:
             fast = _split(source.request, toolchain, prepared, Path(folder) / source.name / "split", can_link)
             plain = None
             if not options.fast_only:
                 plain = _plain(source.request, toolchain, Path(folder) / source.name / "plain", can_link)
-            rows.append(_row(source, fast, plain))
             shutil.rmtree(Path(folder) / source.name)
+            return _row(source, fast, plain)
+
+        with ThreadPoolExecutor(options.jobs) as pool:
+            rows = list(pool.map(compare, _sources(options.only, toolchain)))
     built = [row for row in rows if row["refusal"] == ""]
     print(f"\nbuilt by the split recipe: {len(built)} of {len(rows)}", end="")
     if built:
@@ -81,6 +82,19 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps({"toolchain": toolchain.to_json(), "rows": rows}, indent=1))
     return 1 if disagreeing else 0
+
+
+def _sources(names: Collection[str], toolchain: SplitToolchain) -> list[BuildSource]:
+    """Those named, or all; without those that this toolkit lacks a header for, which are told."""
+    found = []
+    for source in load_build_sources():
+        if names and source.name not in names:
+            continue
+        if source.needs and not (Path(toolchain.cuda_folder) / "include" / source.needs).exists():
+            print(f"{source.name:<34}{'needs ' + source.needs:>26}")
+            continue
+        found.append(source)
+    return found
 
 
 def _toolchain() -> SplitToolchain:
@@ -197,7 +211,8 @@ def _code(folder: Path) -> dict[tuple[str, str], bytes]:
     """The machine code of every kernel, by architecture and by name without the file's own namespace."""
     found: dict[tuple[str, str], bytes] = {}
     for path in sorted(folder.glob("*.cubin")):
-        architecture = next(part for part in reversed(path.name.split(".")) if part.startswith("sm_"))
+        parts = reversed(path.name.split("."))
+        architecture = next((part for part in parts if part.startswith(("sm_", "compute_"))), "")
         cubin = ObjectFile(path.read_bytes())
         kernels = [symbol for symbol in cubin.symbols if symbol.is_kernel and symbol.section]
         for symbol, name in zip(kernels, demangled([symbol.name for symbol in kernels]), strict=True):

@@ -11,7 +11,7 @@ Beside the page there is a socket that wakes whoever blocks. The page (little en
     8   u64  mode    what kind of call (CallMode)
     64  u64  done    sequence number of the call that the runner has finished
     72  u64  device_ns   the runner's own figure for the call, nanoseconds
-    80  u64  peak_bytes  peak of the runner's device allocator since the last delivery
+    80  u64  peak_bytes  peak of the runner's device allocator since it was asked last; at AWAKE
     88  32B  present     bit 0: the outputs carry a graph; bit 1 + i: gradient i exists; at the delivery
     120 u64  forward_ns  what of device_ns the forward took, where there is a backward
     128 u64  differing   weights that agree with the reference's in name and shape, but not in value
@@ -62,7 +62,7 @@ class CallMode(IntEnum):
 
     ``DELIVER``: copy what the call before has computed into the shared memory. It is a call of its own
     because the inputs are taken away before it: nothing can be computed any more by then. ``AWAKE``: the
-    answer once the runner is running, with its clock at hand.
+    answer once the runner is running, with its clock at hand and the memory that it took up to then.
     """
 
     MESSAGE = 0

@@ -8,9 +8,10 @@ conservative for small numbers of pairs, where the same bootstrap of means would
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import NormalDist, median
 from typing import Final
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = [
     "speedup_interval",
     "spread",
     "trend",
+    "widened",
 ]
 
 _RESAMPLES: Final = 2000
@@ -96,6 +98,14 @@ def speedup_interval(baseline_ms: Sequence[float], candidate_ms: Sequence[float]
     tail = (1 - level) / 2
     low, high = (float(each) for each in np.quantile(ratios, [tail, 1 - tail]))
     return Interval(low, high, level)
+
+
+def widened(interval: Interval, value: float, spread_share: float) -> Interval:
+    """``interval`` around ``value`` with another independent source of error in it, whose standard deviation is that
+    share of ``value``. Each side grows by itself, since neither need be as far from ``value`` as the other."""
+    reach = NormalDist().inv_cdf((1 + interval.level) / 2) * spread_share * value
+    low, high = math.hypot(max(0.0, value - interval.low), reach), math.hypot(max(0.0, interval.high - value), reach)
+    return Interval(max(0.0, value - low), value + high, interval.level)
 
 
 def half_width(interval: Interval, value: float) -> float:

@@ -118,10 +118,14 @@ def test_everything_that_is_copied_exists_and_reaches_the_build() -> None:
 
 def test_every_image_that_compiles_is_prepared_before_it_gives_up_its_rights() -> None:
     _, stages = dockerfile()
-    for name in ("build-worker", "gpu-worker", "cpu-worker"):
+    for name, command in (
+        ("build-worker", "prepare"),
+        ("gpu-worker", "prepare"),
+        ("cpu-worker", "prepare precompiled"),
+    ):
         stage = next(stage for stage in lineage(stages, name) if stage.of("USER"))
         done = [(instruction, text) for instruction, text in stage.instructions if "torch" not in text]
-        prepared = done.index(("RUN", "python -m client prepare precompiled || true"))
+        prepared = done.index(("RUN", f"python -m client {command} || true"))
         assert done.index(("COPY", "--from=sources / ./")) < prepared < done.index(("USER", "kerneljudge"))
 
 

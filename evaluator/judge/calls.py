@@ -37,8 +37,11 @@ _MOST_DECOYS: Final = 2
 _MOST_DISTURBED: Final = 10
 _MOST_DISTURBED_SHARE: Final = 0.3
 _DISTURBED_SHARE: Final = 1.05
-_DISTURBED_MS: Final = 0.03
+_DISTURBED_MS: Final = 0.08
+"""Half of what a device takes at the least to do something for another process in between."""
 _RAN_S: Final = 0.1
+_SHOWN_LAST_BYTES: Final = 2**20
+"""So little could be copied away and worked on by a processor while the caches are overwritten."""
 _SHORT_MS: Final = 1.0
 """Below this, it shows in a call whether the processor has just been at something else."""
 
@@ -108,7 +111,7 @@ class Caller:
         for _ in range(_FIRST_CALLS):
             self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s + self.limits.build_s)
         self._learn(mode)
-        if self._is_short(mode):
+        if self.is_short(mode):
             # From now on another call goes before each: calm is what it is like then.
             self._learn(mode)
 
@@ -120,7 +123,8 @@ class Caller:
             prelude_ms=median_ms([call.prelude_ms for call in calls]) if self.device.outlives_processes else None,
         )
 
-    def _is_short(self, mode: CallMode) -> bool:
+    def is_short(self, mode: CallMode) -> bool:
+        """Whether it shows in a call what the processor was at before."""
         return mode in self.calm and self.calm[mode].baseline_ms < _SHORT_MS
 
     def call(
@@ -164,7 +168,7 @@ class Caller:
         inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
         given = self._make_inputs(inputs)
         warming = None
-        if self._is_short(mode) or not cold:
+        if self.is_short(mode) or not cold:
             warming = self._make_inputs(replace(inputs, seed=secrets.randbits(63)))
         if self.blocks["inputs"].layout.size_bytes <= self._kept_bytes:
             inputs.kept = given
@@ -185,6 +189,18 @@ class Caller:
                 self.device.flush_cache()
             self.device.synchronize()
 
+        def show_soon() -> None:
+            # The device is at it for longer than the runner takes to ask for its first kernels, which then follow
+            # each other as fast as they can; otherwise it is chance whether the device has turned to the runner by
+            # then, and calls of microseconds take three times as long whenever it has.
+            self.device.occupy()
+            last = self.blocks["inputs"].layout.size_bytes <= _SHOWN_LAST_BYTES
+            if last and cold:
+                self.device.overwrite_cache()
+            self._write_inputs(given)
+            if cold and not last:
+                self.device.overwrite_cache()
+
         def take_back() -> None:
             # What is not computed by now never can be: the inputs are gone.
             self.verifier.pick(commitment, ["inputs"])
@@ -204,12 +220,14 @@ class Caller:
                 if not self.device.outlives_processes:
                     side.enclosure.freeze()
                 warming.clear()
+            peak_bytes = 0
             if self.device.outlives_processes:
                 # Waking takes a millisecond, so it comes first; the inputs come within the clock. On a device that
                 # works for one process at a time, nothing can be gained by beginning while they are written.
                 self._wake(side)
-                side.link.call(CallMode.AWAKE, self.limits.call_s)
-                call = side.link.call(mode, timeout_s, before=show, settle=take_back)
+                peak_bytes = side.link.call(CallMode.AWAKE, self.limits.call_s).report.peak_bytes
+                before = show_soon if self.is_short(mode) else show
+                call = side.link.call(mode, timeout_s, before=before, settle=take_back)
             else:
                 # Other processors could begin while the inputs are written, so that comes before anybody is woken.
                 show()
@@ -223,7 +241,7 @@ class Caller:
         for name in delivered:
             self.verifier.commit(commitment, name, self.blocks[name].tensors)
         self.device.synchronize()
-        report = replace(call.report, peak_bytes=delivery.report.peak_bytes, present=delivery.report.present)
+        report = replace(call.report, peak_bytes=peak_bytes, present=delivery.report.present)
         return replace(call, report=report, delivery_ms=delivery.outer_ms, prelude_ms=prelude_ms), commitment
 
     def _write_inputs(self, values: list[torch.Tensor]) -> None:

@@ -32,6 +32,9 @@ _CUDA_HEADROOM: Final = 1.2
 _CPU_HEADROOM: Final = 4.0
 _CALM_PROBES: Final = 200
 _PROBES: Final = 3
+_OCCUPIED_CYCLES: Final = 600_000
+"""About 0.3 ms: longer than a process takes to ask for the first kernels of a call, and much less than the time slice
+after which a device turns to another process (2 ms)."""
 _PROBE_ROUNDS: Final = 3
 _QUIET_SLACK_MS: Final = 0.05
 
@@ -75,6 +78,14 @@ class Device(ABC):
     @abstractmethod
     def flush_cache(self) -> None:
         """Push everything out of the last-level cache, so that every call starts cold."""
+
+    @abstractmethod
+    def overwrite_cache(self) -> None:
+        """What a flush does on the device, without waiting for anything."""
+
+    @abstractmethod
+    def occupy(self) -> None:
+        """Give the device something to do for the next moments, so that what anybody asks of it meanwhile waits."""
 
     @abstractmethod
     def probe(self) -> None:
@@ -178,7 +189,13 @@ class CpuDevice(Device):
         }
 
     def flush_cache(self) -> None:
+        self.overwrite_cache()
+
+    def overwrite_cache(self) -> None:
         self._flush.add_(1)
+
+    def occupy(self) -> None:
+        pass
 
     def total_bytes(self) -> int:
         return _meminfo()["MemTotal"]
@@ -232,7 +249,14 @@ class CudaDevice(Device):
     def flush_cache(self) -> None:
         # Lines that some context has had set aside would survive the flush.
         self._driver.cuCtxResetPersistingL2Cache()
+        self.overwrite_cache()
+
+    def overwrite_cache(self) -> None:
         self._flush.add_(1)
+
+    def occupy(self) -> None:
+        self._driver.cuCtxResetPersistingL2Cache()
+        torch.cuda._sleep(_OCCUPIED_CYCLES)  # type: ignore[no-untyped-call] # torch leaves it unannotated
 
     def probe(self) -> None:
         # Each waits for the one before: a context that has the device in between is noticed.

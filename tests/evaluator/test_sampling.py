@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -36,9 +37,11 @@ class Bench:
         kind: str = "cuda",
         floor_ms: float = 0.0,
         later_overhead_ms: float = 0.0,
+        delivery_ms: Callable[[int], float] = lambda _number: 0.05,
     ) -> None:
         self._generator = random.Random(11)  # noqa: S311 - no secret
         self._sides = (candidate, baseline)
+        self._delivery_ms = delivery_ms
         self._noise_ms = noise_ms
         self._later_ms = later_overhead_ms
         self.pairs = 0
@@ -58,7 +61,7 @@ class Bench:
     def _pair(self, _track: Track, _number: int) -> tuple[TimedCall, TimedCall]:
         self.pairs += 1
         ours, theirs = (self._call(side) for side in self._sides)
-        return ours, theirs
+        return replace(ours, delivery_ms=self._delivery_ms(self.pairs)), theirs
 
     def _call(self, side: Side) -> TimedCall:
         takes_ms, says_ms = side(self.pairs)
@@ -128,6 +131,42 @@ def test_a_claim_that_nothing_can_be_held_against_gains_nothing_on_a_busy_cpu() 
     found = Bench(lambda _number: (1.0, 0.1), noise_ms=2.0, kind="cpu").sampler.measure(INFERENCE)
     assert found.put_back
     assert found.speedup < 1.5
+
+
+def test_now_and_then_a_slow_copy_of_the_outputs_is_nothing() -> None:
+    found = Bench(_exactly(0.5), delivery_ms=lambda number: 0.9 if number % 3 == 0 else 0.05).sampler.measure(INFERENCE)
+    assert not found.put_back
+    assert found.speedup == 2.0
+    assert found.interval.high - found.interval.low < 0.03
+
+
+@pytest.mark.parametrize("honest_every", [3, 100])
+def test_work_put_off_until_the_outputs_are_copied_is_put_back(honest_every: int) -> None:
+    def honest(number: int) -> bool:
+        return number % honest_every == 0
+
+    found = Bench(
+        lambda number: _exactly(1.0 if honest(number) else 0.2)(number),
+        delivery_ms=lambda number: 0.05 if honest(number) else 0.85,
+    ).sampler.measure(INFERENCE)
+    assert found.put_back
+    assert 0.95 < found.speedup < 1.05
+
+
+def test_what_is_left_out_of_most_calls_alone_is_put_back() -> None:
+    found = Bench(lambda number: (1.0, 1.0 if number % 5 < 2 else 0.4)).sampler.measure(INFERENCE)
+    assert found.put_back
+    assert found.speedup <= 1.0
+
+
+@pytest.mark.parametrize(("latency_ms", "least", "most"), [(0.015, 0.04, 0.09), (1.0, 0.004, 0.007)])
+def test_the_interval_has_room_for_what_two_processes_of_one_model_differ(
+    latency_ms: float, least: float, most: float
+) -> None:
+    found = Bench(_exactly(latency_ms), _exactly(latency_ms)).sampler.measure(INFERENCE)
+    assert least < found.interval.high - 1.0 < most
+    assert least < 1.0 - found.interval.low < most
+    assert not any("wider" in note for note in found.notes), "more samples would not make it narrower"
 
 
 def test_more_than_the_slack_is_a_violation() -> None:

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from evaluator.statistics import median_error, median_ms, separation, speedup, speedup_interval, spread, trend
+from evaluator.evaluation import Interval
+from evaluator.statistics import median_error, median_ms, separation, speedup, speedup_interval, spread, trend, widened
 
 
 def test_speedup_is_baseline_over_candidate() -> None:
@@ -42,6 +43,16 @@ def test_pairing_keeps_a_common_drift_out_of_the_interval() -> None:
 def test_interval_is_the_same_for_the_same_samples() -> None:
     samples = [1.0, 1.1, 0.9, 1.3, 1.2]
     assert speedup_interval(samples, samples[::-1]) == speedup_interval(samples, samples[::-1])
+
+
+def test_independent_errors_add_in_squares() -> None:
+    # 3 below and 0 above; 4 on each side besides, as 1.96 standard deviations.
+    wider = widened(Interval(7.0, 10.0), 10.0, 0.4 / 1.959964)
+    assert (wider.low, wider.high) == (pytest.approx(5.0), pytest.approx(14.0))
+
+
+def test_an_interval_never_reaches_below_zero() -> None:
+    assert widened(Interval(0.9, 1.1), 1.0, 2.0).low == 0.0
 
 
 @pytest.mark.parametrize(("baseline", "candidate"), [([], []), ([1.0], [1.0, 2.0])])

@@ -99,7 +99,7 @@ def clang_command(toolchain: SplitToolchain, folder: Path, side: Side) -> list[s
     standard = toolchain.standard if side == "main" else toolchain.cuda_standard
     command = [
         toolchain.clang,
-        f"--gcc-install-dir={toolchain.gcc_folder}",
+        *(part for folder in toolchain.cxx_folders for part in ("-stdlib++-isystem", folder)),
         f"-std={standard}",
         # With the rules of C++20's modules clang takes the overloads for host and device for contradictions.
         *("-Xclang", "-fno-cxx-modules"),

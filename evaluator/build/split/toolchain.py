@@ -27,10 +27,10 @@ _TIMEOUT_S: Final = 60
 class SplitToolchain:
     """``torch``: its version. ``cxx``, ``nvcc``: as torch would call them. ``cxx_flags``, ``cuda_flags``: what torch
     would pass, but for the extension's name; of ``cuda_flags`` the architectures and the language standard are apart,
-    since a candidate's own take their place. ``gcc_folder``: where ``cxx`` has its runtime, for clang to use the
-    same. ``cuda_folder``: the toolkit that ``nvcc`` belongs to. ``mold`` is ``None`` where it is not installed.
-    ``versions`` tells these tools from others of the same name. A build of torch without CUDA has no libraries to link
-    with: ``can_link``.
+    since a candidate's own take their place. ``cxx_folders``: where ``cxx`` has the headers of its
+    standard library, for clang to use the same. ``cuda_folder``: the toolkit that ``nvcc`` belongs to. ``mold`` is
+    ``None`` where it is not installed. ``versions`` tells these tools from others of the same name. A build of torch
+    without CUDA has no libraries to link with: ``can_link``.
     """
 
     torch: str
@@ -44,7 +44,7 @@ class SplitToolchain:
     standard: str
     cuda_standard: str
     link_flags: tuple[str, ...]
-    gcc_folder: str
+    cxx_folders: tuple[str, ...]
     cuda_folder: str
     versions: tuple[str, ...]
     can_link: bool
@@ -81,7 +81,7 @@ class SplitToolchain:
             standard=standard,
             cuda_standard=cuda_standard,
             link_flags=tuple(flag for flag in facts["ldflags"] if flag != "-shared"),
-            gcc_folder=_gcc_folder(cxx, environment),
+            cxx_folders=_cxx_folders(cxx, environment),
             cuda_folder=_cuda_folder(nvcc, environment),
             versions=tuple(_said([*tool], environment) for tool in tools),
             can_link=facts["cuda"] is not None,
@@ -140,12 +140,20 @@ def _said(command: Sequence[str], environment: Mapping[str, str]) -> str:
     return (done.stdout + done.stderr).strip()
 
 
-def _gcc_folder(cxx: Sequence[str], environment: Mapping[str, str]) -> str:
-    for line in _said([*cxx, "-print-search-dirs"], environment).splitlines():
-        name, _, value = line.partition(": ")
-        if name == "install":
-            return value.rstrip("/")
-    raise Refused(f"{cxx[0]} is not GCC")
+def _cxx_folders(cxx: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Of the folders that GCC looks for headers in those of the C++ standard library, as it says with ``-v``.
+
+    GCC's own installation folder would do for clang where its headers are at their usual place beside it; a GCC that
+    was moved, or is called by a wrapper, has them elsewhere.
+    """
+    said = _said([*cxx, "-E", "-v", "-x", "c++", os.devnull], environment)
+    _, _, after = said.partition("#include <...> search starts here:")
+    listed, _, _ = after.partition("End of search list.")
+    folders = [line.strip() for line in listed.splitlines()]
+    found = tuple(folder for folder in folders if "c++" in Path(folder).parts)
+    if not found:
+        raise Refused(f"{cxx[0]} does not say where the C++ standard library is")
+    return found
 
 
 def _cuda_folder(nvcc: Sequence[str], environment: Mapping[str, str]) -> str:
