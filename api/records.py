@@ -27,6 +27,7 @@ from api.schemas import (
 from api.words import undiagnosed, unserved
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Interval, Status
+from evaluator.feedback import feedback
 from evaluator.problem import Problem
 from storage.diagnoses import Diagnoses
 from storage.leaderboard import Entry
@@ -66,9 +67,13 @@ _FROM_EVALUATION = (
 
 
 def current_record(session: Session, submission: Submission) -> SubmissionRecord:
-    """The record of ``submission`` with its place in the queue, if it waits in one, and its latest diagnosis."""
+    """The record of ``submission`` with its place in the queue, if it waits in one, its feedback, and its latest
+    diagnosis."""
+    submissions = Submissions(session)
     served = served_queues(session) if submission.state is Status.QUEUED else ()
-    record = _submission_record(submission, served, Submissions(session).queue_position(submission))
+    record = _submission_record(submission, served, submissions.queue_position(submission))
+    if submission.evaluation is not None:
+        record.feedback = feedback(submission.evaluation.to_evaluation(), submissions.source_of(submission.id))
     record.diagnosis = next(iter(diagnosis_records(session, submission.id)), None)
     return record
 
@@ -154,6 +159,7 @@ def _submission_record(submission: Submission, served: Collection[str], queue_po
             "hints": list(plain.get("hints", ())),
             "notes": list(plain.get("notes", ())),
             "flags": plain.get("flags", []),
+            "feedback": None,
             "diagnosis": None,
             "details": plain.get("details", {}),
             "queue_position": queue_position,

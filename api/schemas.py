@@ -272,6 +272,10 @@ class SubmissionRecord(BaseModel):
     hints: list[str]
     notes: list[str]
     flags: list[FlagRecord] = Field(description="What was noticed in the source. They never decide a verdict.")
+    feedback: str | None = Field(
+        description="What to tell a language model about its candidate, in at most 2,000 characters: stage, error with "
+        "its line, worst elements, figures, hints. Once there is a verdict, and only in a single record, not in lists."
+    )
     diagnosis: DiagnosisRecord | None = Field(
         description="The one that was asked for last: by somebody, or by the service after a device fault. "
         "Only in a single record, not in lists."

@@ -1,8 +1,20 @@
-"""The HTTP client and the command line. Needs neither torch nor the server's packages."""
+"""The HTTP clients, rewards for trainers, and the command line. Needs neither torch nor the server's packages."""
 
 from __future__ import annotations
 
+from client.aio import AsyncClient
 from client.errors import ClientError, NoAnswer, RequestRefused, ServiceUnreachable
 from client.http import Client, Event
+from client.rewards import KernelRewards, RewardShape
 
-__all__ = ["Client", "ClientError", "Event", "NoAnswer", "RequestRefused", "ServiceUnreachable"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientError",
+    "Event",
+    "KernelRewards",
+    "NoAnswer",
+    "RequestRefused",
+    "RewardShape",
+    "ServiceUnreachable",
+]

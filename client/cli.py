@@ -325,6 +325,18 @@ def leaderboard(
             render.write(render.leaderboard(board))
 
 
+@app.command()
+def mcp(url: Url = DEFAULT_URL) -> None:
+    """Serve an agent by the Model Context Protocol, over standard input and output: problems, verdicts, feedback."""
+    with turned_into_exits():
+        try:
+            # Here and not above: the package is an extra, and brings half a web server along.
+            from client.mcp_server import make_server  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise BadUsage(f"this needs the package mcp ({error}): pip install 'kerneljudge[mcp]'") from error
+        make_server(url).run("stdio")
+
+
 problems_app = typer.Typer(no_args_is_help=True, help="What can be graded.", context_settings=_CONTEXT)
 app.add_typer(problems_app, name="problems")
 

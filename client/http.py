@@ -7,32 +7,36 @@ carries an idempotency key of its own, so that sending it twice makes one.
 from __future__ import annotations
 
 import json
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import as_completed as futures_as_completed
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self, cast
-from urllib.parse import quote, urlsplit
 
 import httpx
 
-from client.errors import NoAnswer, RequestRefused, ServiceUnreachable
-from client.records import Attempt, Board, Diagnosis, ProblemRecord, Series, SubmissionPage, SubmissionRecord
+from client import wire
+from client.errors import ServiceUnreachable
+from client.records import (
+    Attempt,
+    Board,
+    Diagnosis,
+    NewSubmission,
+    ProblemRecord,
+    Series,
+    SubmissionPage,
+    SubmissionRecord,
+)
+from client.wire import DEFAULT_CONCURRENCY, DEFAULT_URL
 from evaluator.evaluation import Status
 
 __all__ = ["DEFAULT_URL", "Client", "Event"]
 
-DEFAULT_URL: Final = "http://127.0.0.1:8000"
-
-_POLL_S: Final = 30.0
-_TIMEOUT_S: Final = 30.0
 _EVENT_SILENCE_S: Final = 45.0  # three heartbeats of the service
 _RETRIES: Final = 6
-_FIRST_PAUSE_S: Final = 0.25
-_LONGEST_PAUSE_S: Final = 30.0
-_BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Event:
 
 
 class Client:
-    """Talks to one service. A context manager; not for use by several threads at once.
+    """Talks to one service. A context manager; several threads may use it.
 
     ``transport`` replaces the network (for tests); ``sleep`` is how it waits between retries.
     """
@@ -63,10 +67,9 @@ class Client:
         self._http = httpx.Client(
             base_url=self.url,
             transport=transport,
-            timeout=_TIMEOUT_S,
-            # A proxy from the environment does not lead to this machine.
-            trust_env=not _is_loopback(self.url),
-            headers={"User-Agent": "kerneljudge", "Accept": "application/json"},
+            timeout=wire.TIMEOUT_S,
+            trust_env=wire.uses_proxies(self.url),
+            headers=wire.HEADERS,
         )
 
     def __enter__(self) -> Self:
@@ -101,7 +104,7 @@ class Client:
 
         ``None`` leaves it to the service. Raises ``RequestRefused``, ``ServiceUnreachable``.
         """
-        given = {
+        new: NewSubmission = {
             "problem": problem,
             "code": code,
             "response": response,
@@ -112,33 +115,54 @@ class Client:
             "baseline": baseline,
             "label": label,
             "author": author,
+            "idempotency_key": idempotency_key,
         }
-        answer = self._request(
-            "POST",
-            "/api/v1/submissions",
-            body={name: value for name, value in given.items() if value is not None},
-            params={"wait": wait_s} if wait_s else {},
-            headers={"Idempotency-Key": idempotency_key or secrets.token_hex(16)},
-            wait_s=wait_s,
-        )
+        answer = self._request("POST", "/api/v1/submissions", wait_s=wait_s, **wire.submission(new, wait_s))
         return cast(SubmissionRecord, answer)
+
+    def submit_many(
+        self, submissions: Iterable[NewSubmission], *, concurrency: int = DEFAULT_CONCURRENCY
+    ) -> list[SubmissionRecord]:
+        """Hand in all ``submissions``, ``concurrency`` at a time; their records in the same order, not graded yet.
+
+        Raises what ``submit`` raises, after what was begun is over.
+        """
+        with ThreadPoolExecutor(concurrency) as pool:
+            return list(pool.map(lambda new: self.submit(**new), submissions))
+
+    def as_completed(
+        self,
+        submission_ids: Iterable[str],
+        *,
+        timeout_s: float | None = None,
+        concurrency: int = DEFAULT_CONCURRENCY,
+    ) -> Iterator[SubmissionRecord]:
+        """Each submission once it is over, whichever is first. Raises ``TimeoutError`` after ``timeout_s``.
+
+        ``concurrency`` of them are waited for at a time, those first that are named first.
+        """
+        deadline = wire.Deadline(timeout_s)
+        pool = ThreadPoolExecutor(concurrency)
+        try:
+            waiting = [pool.submit(self._wait_until, each, deadline) for each in submission_ids]
+            for done in futures_as_completed(waiting):
+                yield done.result()
+        finally:
+            # Whoever stops listening does not wait for what is still asked for.
+            deadline.expire()
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def get(self, submission_id: str, *, wait_s: float = 0) -> SubmissionRecord:
         """The submission as it is now, or as soon as it is over within ``wait_s``."""
         params = {"wait": wait_s} if wait_s else {}
-        answer = self._request("GET", f"/api/v1/submissions/{_segment(submission_id)}", params=params, wait_s=wait_s)
+        answer = self._request(
+            "GET", f"/api/v1/submissions/{wire.segment(submission_id)}", params=params, wait_s=wait_s
+        )
         return cast(SubmissionRecord, answer)
 
     def wait(self, submission_id: str, *, timeout_s: float | None = None) -> SubmissionRecord:
         """The submission once it is over. Raises ``TimeoutError`` after ``timeout_s``."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            remaining = _POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())
-            record = self.get(submission_id, wait_s=max(0.0, remaining))
-            if Status(record["status"]).final:
-                return record
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{submission_id} is still {record['status']} after {timeout_s} s")
+        return self._wait_until(submission_id, wire.Deadline(timeout_s))
 
     def events(self, submission_id: str) -> Iterator[Event]:
         """Every change of a submission until it is over; a stream that breaks is asked for again."""
@@ -154,15 +178,15 @@ class Client:
                 failures += 1
                 if failures > self._retries:
                     raise ServiceUnreachable(f"the stream from {self.url} keeps breaking: {error}") from error
-            self._sleep(_pause(failures))
+            self._sleep(wire.pause_s(failures))
 
     def cancel(self, submission_id: str) -> SubmissionRecord:
         """Cancel a submission; one that is over stays as it is."""
-        return cast(SubmissionRecord, self._request("DELETE", f"/api/v1/submissions/{_segment(submission_id)}"))
+        return cast(SubmissionRecord, self._request("DELETE", f"/api/v1/submissions/{wire.segment(submission_id)}"))
 
     def retry(self, submission_id: str) -> SubmissionRecord:
         """Queue a submission that failed anew. Raises ``RequestRefused`` if it has not failed."""
-        return cast(SubmissionRecord, self._request("POST", f"/api/v1/submissions/{_segment(submission_id)}/retry"))
+        return cast(SubmissionRecord, self._request("POST", f"/api/v1/submissions/{wire.segment(submission_id)}/retry"))
 
     def submissions(self, *, limit: int = 50, cursor: str | None = None, **filters: str) -> SubmissionPage:
         """A page of submissions, newest first. ``filters``: problem, device, status, verdict, author, label."""
@@ -173,30 +197,30 @@ class Client:
 
     def source(self, submission_id: str) -> str:
         """The source that is graded."""
-        return self._send("GET", f"/api/v1/submissions/{_segment(submission_id)}/source").text
+        return self._send("GET", f"/api/v1/submissions/{wire.segment(submission_id)}/source").text
 
     def log(self, submission_id: str) -> str:
         """What the compiler and the candidate printed."""
-        return self._send("GET", f"/api/v1/submissions/{_segment(submission_id)}/log").text
+        return self._send("GET", f"/api/v1/submissions/{wire.segment(submission_id)}/log").text
 
     def samples(self, submission_id: str) -> dict[str, Series]:
         """The raw samples by track. Raises ``RequestRefused`` while there are none, or if nothing was timed."""
-        answer = self._request("GET", f"/api/v1/submissions/{_segment(submission_id)}/samples")
+        answer = self._request("GET", f"/api/v1/submissions/{wire.segment(submission_id)}/samples")
         return cast(dict[str, Series], answer["tracks"])
 
     def attempts(self, submission_id: str) -> list[Attempt]:
         """Every time that a worker took the submission up, the first one first."""
-        answer = self._request("GET", f"/api/v1/submissions/{_segment(submission_id)}/attempts")
+        answer = self._request("GET", f"/api/v1/submissions/{wire.segment(submission_id)}/attempts")
         return cast(list[Attempt], answer["items"])
 
     def request_diagnosis(self, submission_id: str, tool: str | None = None) -> Diagnosis:
         """Have a tool run over the candidate (``None``: memcheck). Raises ``RequestRefused`` where that cannot be."""
-        path, params = f"/api/v1/submissions/{_segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
+        path, params = f"/api/v1/submissions/{wire.segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
         return cast(Diagnosis, self._request("POST", path, params=params))
 
     def diagnosis(self, submission_id: str, tool: str | None = None) -> Diagnosis:
         """What a tool has found (``None``: the one that was asked for last). Raises ``RequestRefused`` without one."""
-        path, params = f"/api/v1/submissions/{_segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
+        path, params = f"/api/v1/submissions/{wire.segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
         return cast(Diagnosis, self._request("GET", path, params=params))
 
     def problems(self) -> list[ProblemRecord]:
@@ -205,7 +229,7 @@ class Client:
 
     def problem(self, problem_id: str) -> ProblemRecord:
         """A problem with its reference."""
-        return cast(ProblemRecord, self._request("GET", f"/api/v1/problems/{_segment(problem_id)}"))
+        return cast(ProblemRecord, self._request("GET", f"/api/v1/problems/{wire.segment(problem_id)}"))
 
     def leaderboard(
         self,
@@ -228,15 +252,15 @@ class Client:
         """Who can grade what."""
         return cast(list[dict[str, Any]], self._request("GET", "/api/v1/workers")["items"])
 
+    def _wait_until(self, submission_id: str, deadline: wire.Deadline) -> SubmissionRecord:
+        while True:
+            record = self.get(submission_id, wait_s=deadline.poll_s)
+            if Status(record["status"]).final:
+                return record
+            deadline.check(record)
+
     def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        answer = self._send(method, path, **options)
-        try:
-            data = answer.json()
-        except ValueError as error:
-            raise NoAnswer(f"{answer.url} does not answer in JSON: is it a kerneljudge service?") from error
-        if not isinstance(data, dict):
-            raise NoAnswer(f"{answer.url} does not answer with an object: is it a kerneljudge service?")
-        return data
+        return wire.as_object(self._send(method, path, **options))
 
     def _send(
         self,
@@ -248,42 +272,27 @@ class Client:
         headers: Mapping[str, str] | None = None,
         wait_s: float = 0,
     ) -> httpx.Response:
+        request = wire.build(self._http, method, path, body=body, params=params, headers=headers, wait_s=wait_s)
         failures = 0
         while True:
-            pause = _pause(failures + 1)
-            try:
-                answer = self._http.request(
-                    method,
-                    path,
-                    # Encoded here: lone surrogates, which httpx would refuse, go as JSON escapes.
-                    content=None if body is None else json.dumps(body).encode(),
-                    params=params,
-                    headers={**(headers or {}), **({"Content-Type": "application/json"} if body is not None else {})},
-                    timeout=httpx.Timeout(_TIMEOUT_S, read=_TIMEOUT_S + wait_s),
-                )
-            except httpx.TransportError as error:
-                fault = f"cannot reach {self.url}: {error}"
-                cause: Exception | None = error
-            except httpx.InvalidURL as error:
-                raise ServiceUnreachable(f"{self.url} is no address of a service: {error}") from error
-            else:
-                if answer.status_code not in _BUSY:
-                    return _checked(answer)
-                fault = f"{self.url} is busy: {_details(answer)[0]}"
-                cause = None
-                pause = _retry_after(answer) or pause
             failures += 1
-            if failures > self._retries:
-                raise ServiceUnreachable(fault) from cause
+            try:
+                answer = self._http.send(request)
+            except httpx.TransportError as error:
+                pause = wire.pause_after(error, self.url, failures, self._retries)
+            else:
+                if answer.status_code not in wire.BUSY:
+                    return wire.checked(answer)
+                pause = wire.pause_after(answer, self.url, failures, self._retries)
             self._sleep(pause)
 
     def _stream(self, submission_id: str) -> Iterator[Event]:
-        path = f"/api/v1/submissions/{_segment(submission_id)}/events"
-        timeout = httpx.Timeout(_TIMEOUT_S, read=_EVENT_SILENCE_S)
+        path = f"/api/v1/submissions/{wire.segment(submission_id)}/events"
+        timeout = httpx.Timeout(wire.TIMEOUT_S, read=_EVENT_SILENCE_S)
         with self._http.stream("GET", path, timeout=timeout, headers={"Accept": "text/event-stream"}) as answer:
             if answer.status_code != HTTPStatus.OK:
                 answer.read()
-                _checked(answer)
+                wire.checked(answer)
             yield from _parse_events(answer.iter_lines())
 
 
@@ -299,40 +308,3 @@ def _parse_events(lines: Iterator[str]) -> Iterator[Event]:
             name = value.removeprefix(" ")
         elif field == "data":
             data += value.removeprefix(" ")
-
-
-def _checked(answer: httpx.Response) -> httpx.Response:
-    if answer.is_success:
-        return answer
-    detail, fields = _details(answer)
-    if answer.is_client_error:
-        raise RequestRefused(answer.status_code, detail, fields)
-    raise ServiceUnreachable(f"the service failed with status {answer.status_code}: {detail}")
-
-
-def _details(answer: httpx.Response) -> tuple[str, dict[str, str]]:
-    try:
-        problem = answer.json()
-        fields = {entry["field"]: entry["message"] for entry in problem["errors"]}
-        return str(problem["detail"]), fields
-    except (ValueError, KeyError, TypeError):
-        return f"{answer.status_code} {answer.reason_phrase}", {}
-
-
-def _retry_after(answer: httpx.Response) -> float | None:
-    """The pause that the service asks for, in seconds; ``None`` where it gives none, or a date."""
-    text: str = answer.headers.get("Retry-After", "")
-    return min(_LONGEST_PAUSE_S, float(text)) if text.isdecimal() and text.isascii() else None
-
-
-def _pause(failures: int) -> float:
-    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** max(0, failures - 1))
-
-
-def _segment(text: str) -> str:
-    """``text`` as one part of a path."""
-    return quote(text, safe="", errors="replace")
-
-
-def _is_loopback(url: str) -> bool:
-    return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")

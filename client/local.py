@@ -17,6 +17,7 @@ from evaluator.devices import available_devices, has_nvcc
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.errors import DeviceUnavailable
 from evaluator.evaluation import Evaluation, Status, Verdict
+from evaluator.feedback import feedback
 from evaluator.problem import Problem
 from evaluator.vetting import Vetting
 
@@ -58,7 +59,8 @@ def evaluate(
     started = _now()
     if isinstance(candidate, InvalidSource):
         invalid = _invalid(problem, candidate, config)
-        return Outcome(_record(problem, config, invalid, {"submitted": started, "finished": _now()}), "")
+        timeline = {"submitted": started, "finished": _now()}
+        return Outcome(_record(problem, config, invalid, candidate.source, timeline), "")
 
     # Here and not above: everything else on the command line does without the evaluator's machinery.
     from evaluator.engine import Engine  # noqa: PLC0415
@@ -79,7 +81,7 @@ def evaluate(
                 raise DeviceUnavailable(_no_device(config.device, built))
             timeline["started"] = _now()
             evaluation = engine.evaluate(problem, candidate, config, progress=pass_on)
-        record = _record(problem, config, evaluation, {**timeline, "finished": _now()})
+        record = _record(problem, config, evaluation, candidate.source, {**timeline, "finished": _now()})
         record["environment"] = dict(evaluation.environment or engine.environment)
     record["stage_s"] = {"building": built.seconds, **record["stage_s"]}
     log = evaluation.log
@@ -126,9 +128,12 @@ def problem_record(problem: Problem) -> ProblemRecord:
     return cast("ProblemRecord", {**problem.to_record(), "reference": problem.source})
 
 
-def _record(problem: Problem, config: EvalConfig, evaluation: Evaluation, timeline: dict[str, str]) -> SubmissionRecord:
+def _record(
+    problem: Problem, config: EvalConfig, evaluation: Evaluation, source: str, timeline: dict[str, str]
+) -> SubmissionRecord:
     known = {
         **evaluation_fields(evaluation),
+        "feedback": feedback(evaluation, source),
         "device": config.device_kind,
         "status": str(Status.DONE),
         "require_gradients": config.require_gradients,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, cast
+from typing import Any, Required, TypedDict, cast
 
 from evaluator.evaluation import Evaluation
 
@@ -14,9 +14,11 @@ __all__ = [
     "Interval",
     "Latency",
     "LeaderboardEntry",
+    "NewSubmission",
     "ProblemRecord",
     "Roofline",
     "Series",
+    "SubmissionOptions",
     "SubmissionPage",
     "SubmissionRecord",
     "VettedOn",
@@ -130,6 +132,7 @@ class SubmissionRecord(TypedDict):
     hints: list[str]
     notes: list[str]
     flags: list[Flag]
+    feedback: str | None
     diagnosis: Diagnosis | None
     details: dict[str, Any]
     queue_position: int | None
@@ -139,6 +142,27 @@ class SubmissionRecord(TypedDict):
     stage_s: dict[str, float]
     environment: dict[str, Any]
     links: dict[str, str]
+
+
+class SubmissionOptions(TypedDict, total=False):
+    """How something is graded, and what it is called; what is left out, the service decides."""
+
+    device: str | None
+    size: str | None
+    precision: str | None
+    require_gradients: bool | None
+    baseline: str | None
+    label: str | None
+    author: str | None
+
+
+class NewSubmission(SubmissionOptions, total=False):
+    """What is handed in: the fields of the API's request, and the key by which it is known again."""
+
+    problem: Required[str]
+    code: str | None
+    response: str | None
+    idempotency_key: str | None
 
 
 class SubmissionPage(TypedDict):

@@ -56,6 +56,10 @@ def submission(record: SubmissionRecord) -> RenderableType:
     parts.extend(_indented(f"hint: {hint}", "bold") for hint in record["hints"])
     # A service that is older than flags sends none.
     parts.extend(_indented(_flag(flag), "dim") for flag in record.get("flags", ()))
+    # A service that is older than feedback sends none.
+    if record.get("feedback"):
+        parts.append(Text("  feedback, as a language model is given it:", "dim"))
+        parts.append(_indented("\n".join(f"  {line}" for line in str(record["feedback"]).splitlines()), "dim"))
     return Group(*parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from evaluator.advisory.extensions import find_extensions
@@ -16,13 +16,14 @@ __all__ = ["IMPLICIT_LINES", "SourceMap"]
 
 IMPLICIT_LINES: Final = 3
 """Lines that ``load_inline`` puts before the CUDA sources, and what they begin with."""
-_GENERATED: Final = "cuda.cu"
+_GENERATED: Final = {"cuda.cu": ("cuda_sources", IMPLICIT_LINES), "main.cpp": ("cpp_sources", 1)}
+"""The files that ``load_inline`` writes: of which argument, and how many lines it puts before that."""
 _POSITIONAL: Final = ("name", "cpp_sources", "cuda_sources")
 _MOST_CODE: Final = 200
 
 
 class SourceMap:
-    """The CUDA texts that stand in a candidate's source as they are, and where.
+    """The C++ and CUDA texts that stand in a candidate's source as they are, and where.
 
     Texts that are put together at run time are not found, and a text that says of itself which file it is
     (``#line``) is not believed.
@@ -30,34 +31,56 @@ class SourceMap:
 
     def __init__(self, source: str) -> None:
         self._lines = source.splitlines()
-        self._texts: list[tuple[str, int, int]] = []
+        self._texts: list[_Text] = []
         try:
             module = Module(parse_quietly(source))
         except (SyntaxError, ValueError, RecursionError):
             return
         for extension in find_extensions(module):
-            cuda = _argument(extension.call, "cuda_sources")
             implicit = _argument(extension.call, "no_implicit_headers") is None
-            number = (IMPLICIT_LINES if implicit else 0) + 1
-            for text in module.texts(cuda) or () if cuda is not None else ():
-                place = _literal(module, text)
-                if place is not None and not BuildRequest("x", cuda_sources=(text,)).renames_lines:
-                    self._texts.append((text, number, place))
-                number += text.count("\n") + 1
+            for file, (argument, implicit_lines) in _GENERATED.items():
+                given = _argument(extension.call, argument)
+                number = (implicit_lines if implicit else 0) + 1
+                for text in module.texts(given) or () if given is not None else ():
+                    place = _literal(module, text)
+                    if place is not None and not BuildRequest("x", cuda_sources=(text,)).renames_lines:
+                        self._texts.append(_Text(file, text, number, place))
+                    number += text.count("\n") + 1
 
     def locate(self, fault: Fault) -> Fault:
         """``fault`` with the candidate's own line and its code, where there is exactly one that it can be."""
-        if fault.file != _GENERATED or fault.line is None:
+        if fault.file is None or fault.line is None:
             return fault
+        line = self.line_of(fault.file, fault.line, _base(fault.kernel))
+        return fault if line is None else replace(fault, candidate_line=line, code=self.code_at(line))
+
+    def line_of(self, file: str, line: int, containing: str = "") -> int | None:
+        """The candidate's line that ``line`` of a compiled ``file`` came from, where there is exactly one that it can
+        be. Only texts with ``containing`` in them count."""
         found = {
-            place + fault.line - first
-            for text, first, place in self._texts
-            if first <= fault.line <= first + text.count("\n") and _base(fault.kernel) in text
+            text.place + line - text.first
+            for text in self._texts
+            if text.file == file and text.first <= line <= text.last and containing in text.text
         }
-        if len(found) != 1:
-            return fault
-        line = found.pop()
-        return replace(fault, candidate_line=line, code=self._lines[line - 1].strip()[:_MOST_CODE])
+        return found.pop() if len(found) == 1 else None
+
+    def code_at(self, line: int) -> str:
+        """What stands in the candidate's ``line``, without its indentation; empty where there is no such line."""
+        return self._lines[line - 1].strip()[:_MOST_CODE] if 1 <= line <= len(self._lines) else ""
+
+
+@dataclass(frozen=True)
+class _Text:
+    """One text that is compiled: the lines of ``file`` from ``first`` on, and of the source from ``place`` on."""
+
+    file: str
+    text: str
+    first: int
+    place: int
+
+    @property
+    def last(self) -> int:
+        return self.first + self.text.count("\n")
 
 
 def _base(kernel: str | None) -> str:

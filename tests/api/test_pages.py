@@ -166,6 +166,15 @@ def test_a_wrong_output_shows_its_worst_elements_and_their_pattern(http: httpx.C
         assert words in html, words
 
 
+def test_the_page_shows_what_a_model_is_told(http: httpx.Client, seeds: Seeds) -> None:
+    waiting = seeds.submit()
+    assert "as a language model is given it" not in page(http, f"/submissions/{waiting}")
+    evaluation = failed(seeds.problems["relu"], Verdict.RUNTIME_ERROR, f"TypeError: {HOSTILE}")
+    html = page(http, f"/submissions/{seeds.evaluate(waiting, evaluation)}")
+    assert "Feedback, as a language model is given it" in html
+    assert "Verdict: runtime error while running forward or backward" in html
+
+
 def test_the_page_shows_what_kernels_take(http: httpx.Client, seeds: Seeds) -> None:
     kernel = {
         "name": "relu<float>", "arch": "sm_90", "registers": 77, "shared_bytes": 1024, "stack_bytes": 240,

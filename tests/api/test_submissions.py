@@ -287,6 +287,32 @@ def test_a_failed_candidate_is_shown_with_its_message_and_no_speedup(http: httpx
     assert record["hints"] == ["look"]
 
 
+def test_feedback_comes_with_a_verdict_from_what_is_stored(http: httpx.Client, seeds: Seeds) -> None:
+    message = "main.cpp:3: no such thing"
+    source = 'load_inline(cpp_sources="""\nint f();\nint g() { return h(); }\n""")\nclass ModelNew: ...\n'
+    source = f"from torch.utils.cpp_extension import load_inline\n{source}"
+    submission_id = seeds.submit(source=source)
+    assert http.get(f"/api/v1/submissions/{submission_id}").json()["feedback"] is None
+    seeds.evaluate(submission_id, failed(seeds.problems["relu"], Verdict.COMPILE_ERROR, message))
+    feedback = http.get(f"/api/v1/submissions/{submission_id}").json()["feedback"]
+    assert feedback.splitlines() == [
+        "Verdict: compile error while compiling the extension (relu, cpu, size smoke, float32).",
+        message,
+        "That is line 3 of your source: int f();",
+    ]
+    assert http.get("/api/v1/submissions").json()["items"][0]["feedback"] is None
+    # It is made when it is asked for, so that the oldest evaluations have it as well.
+    with seeds.sessions() as session:
+        (stored,) = session.scalars(select(StoredEvaluation))
+        assert "feedback" not in stored.record
+
+
+def test_what_is_no_candidate_gets_feedback_at_once(post: Post) -> None:
+    feedback = post(code="class Model: ...\n").json()["feedback"]
+    assert "the source does not define ModelNew" in feedback
+    assert "Hint: the source defines Model but not ModelNew" in feedback
+
+
 def test_progress_is_shown_while_it_is_worked_on(http: httpx.Client, seeds: Seeds) -> None:
     submission_id = seeds.submit()
     seeds.show(seeds.claim_build(submission_id), "building", "kernel.cpp", 0.5)

@@ -32,6 +32,7 @@ def test_a_good_candidate_is_status_0_with_its_figures(cli: Cli) -> None:
     assert record["speedup_interval"]["low"] <= record["speedup"] <= record["speedup_interval"]["high"]
     assert record["environment"]["torch"]
     assert [(flag["kind"], flag["line"]) for flag in record["flags"]] == [("library_only", 5)]
+    assert record["feedback"].startswith("Verdict: passed (relu, cpu, size smoke, float32).\nSpeedup of the forward")
     assert all(record["timeline"].values())
     assert "verifying" in result.stderr
 
@@ -42,6 +43,7 @@ def test_a_wrong_candidate_is_status_1_and_told_where(cli: Cli) -> None:
     assert result.exit_code == 1, result.stderr
     assert "wrong output  relu (cpu, smoke, float32)" in result.stdout
     assert "advisory: library only, line 5: no kernel of its own" in result.stdout
+    assert "feedback, as a language model is given it:\n    Verdict: wrong output while comparing" in result.stdout
     assert "expected" in result.stdout
 
 

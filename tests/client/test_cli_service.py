@@ -225,7 +225,7 @@ def test_a_file_that_is_no_text_is_bad_usage(online: Cli, tmp_path: Path) -> Non
 
 def test_a_service_that_is_away_is_our_fault(cli: Cli, candidate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("client.http._RETRIES", 0)
-    monkeypatch.setattr("client.http._FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("client.wire._FIRST_PAUSE_S", 0.0)
     result = cli("submit", candidate, "-p", "relu", "--url", "http://127.0.0.1:9", "--json")
     assert result.exit_code == 3
     record = json.loads(result.stdout)

@@ -1,0 +1,147 @@
+"""A server of the Model Context Protocol: what an agent needs to write a kernel and have it judged, as tools.
+
+It talks to its agent over standard input and output, and to the service by the client. Needs the package ``mcp``,
+which comes with ``kerneljudge[mcp]``; nothing else imports this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from typing import Any, Final, Literal
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+from client.aio import AsyncClient
+from client.errors import ClientError
+from client.records import SubmissionRecord
+
+__all__ = ["make_server"]
+
+_WAIT_S: Final = 50.0
+"""Many agents give up on a tool after a minute."""
+_INSTRUCTIONS: Final = (
+    "kerneljudge grades rewritten PyTorch models. Read a problem, write Python source that defines ModelNew (inline "
+    "CUDA or C++ by torch.utils.cpp_extension.load_inline, or Triton), evaluate it, and improve it by its feedback. "
+    "A candidate must be right before its speed counts; its gradients are verified as well."
+)
+_OF_PROBLEM: Final = ("id", "title", "description", "dtype", "sizes", "gradient_policy", "ranked", "baselines")
+_OF_SUBMISSION: Final = (
+    "id",
+    "status",
+    "verdict",
+    "gradients",
+    "problem",
+    "device",
+    "size",
+    "precision",
+    "speedup",
+    "speedup_interval",
+    "speedup_training",
+    "roofline_share",
+    "feedback",
+    "queue_position",
+)
+_OF_ENTRY: Final = ("rank", "submission", "author", "label", "speedup", "speedup_interval", "gradients", "device_name")
+
+
+def make_server(url: str) -> MCPServer[Any]:
+    """A server whose tools ask the service at ``url``."""
+    server = MCPServer("kerneljudge", instructions=_INSTRUCTIONS, version=version("kerneljudge"), log_level="WARNING")
+    tools = _Tools(url)
+    for tool in (
+        tools.list_problems,
+        tools.show_problem,
+        tools.evaluate,
+        tools.read_submission,
+        tools.show_leaderboard,
+    ):
+        server.add_tool(tool)
+    return server
+
+
+class _Tools:
+    """The tools; their docstrings are what an agent reads."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def list_problems(self) -> dict[str, Any]:
+        """List every problem that a kernel can be written for: id, title, sizes, precision."""
+        async with self._service() as service:
+            problems = await service.problems()
+        return {"problems": [{name: problem.get(name) for name in _OF_PROBLEM} for problem in problems]}
+
+    async def show_problem(self, problem: str) -> dict[str, Any]:
+        """Read one problem with the Python source of its reference Model, which ModelNew has to match."""
+        async with self._service() as service:
+            found = await service.problem(problem)
+        return {name: found.get(name) for name in (*_OF_PROBLEM, "reference")}
+
+    async def evaluate(
+        self,
+        problem: str,
+        code: str,
+        device: Literal["cpu", "cuda"] | None = None,
+        size: str | None = None,
+        precision: Literal["float32", "float16", "bfloat16"] | None = None,
+        require_gradients: bool | None = None,
+        label: str | None = None,
+        wait_s: float = _WAIT_S,
+    ) -> dict[str, Any]:
+        """Submit Python source that defines ModelNew, and wait for the verdict and the feedback.
+
+        What is left out is decided by the service. If there is no verdict within wait_s seconds, the status says how
+        far it is: ask for it again with read_submission and its id.
+        """
+        async with self._service() as service:
+            record = await service.submit(
+                problem=problem,
+                code=code,
+                device=device,
+                size=size,
+                precision=precision,
+                require_gradients=require_gradients,
+                label=label,
+            )
+            return await _awaited(service, record, wait_s)
+
+    async def read_submission(self, submission_id: str, wait_s: float = 0) -> dict[str, Any]:
+        """Read the verdict and the feedback of a submission, or how far it is; wait_s seconds are waited for it."""
+        async with self._service() as service:
+            return await _awaited(service, await service.get(submission_id), wait_s)
+
+    async def show_leaderboard(
+        self,
+        problem: str,
+        track: Literal["inference", "training"] = "inference",
+        device: Literal["cpu", "cuda"] | None = None,
+        limit: int = 10,
+    ) -> dict[str, Any]:
+        """See who is fastest at a problem: forward alone (inference), or forward and backward (training)."""
+        async with self._service() as service:
+            board = await service.leaderboard(problem, device=device, track=track, limit=limit)
+        entries = [{name: entry.get(name) for name in _OF_ENTRY} for entry in board["entries"]]
+        known = {name: board.get(name) for name in ("problem", "device", "track", "size", "precision", "refusal")}
+        return {**known, "entries": entries}
+
+    @contextlib.asynccontextmanager
+    async def _service(self) -> AsyncIterator[AsyncClient]:
+        """The service; what it says no to, and that it is away, is for the agent to read."""
+        try:
+            async with AsyncClient(self._url) as service:
+                yield service
+        except ClientError as error:
+            raise ToolError(str(error)) from error
+
+
+async def _awaited(service: AsyncClient, record: SubmissionRecord, wait_s: float) -> dict[str, Any]:
+    """The submission after at most ``wait_s``."""
+    with contextlib.suppress(TimeoutError):
+        record = await service.wait(str(record["id"]), timeout_s=wait_s)
+    found = {name: record.get(name) for name in _OF_SUBMISSION}
+    page = f"{service.url}{record['links']['page']}"
+    # With a verdict, the message is in the feedback.
+    return {**found, "page": page} | ({} if record["verdict"] else {"message": record["message"]})

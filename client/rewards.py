@@ -1,0 +1,255 @@
+"""Rewards for trainers: raw model answers in, floats out, whatever the trainer's way of calling is.
+
+    rewards = KernelRewards("http://127.0.0.1:8000", RewardShape(correct=0.3, log_speedup=1.0))
+    await rewards(completions, problems)        # a list of floats
+    rewards.for_trl()                           # async def reward(prompts, completions, problem, **columns)
+    rewards.for_verl()                          # async def compute_score(data_source, solution_str, ...)
+    rewards.for_verifiers()                     # async def reward(completion, info, answer, state)
+
+Each of the three is a coroutine function: that is how these libraries find out that they may await it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Literal, cast
+
+from client.aio import AsyncClient, gather
+from client.errors import ClientError, RequestRefused, ServiceUnreachable
+from client.records import NewSubmission, SubmissionOptions, SubmissionRecord
+from client.wire import DEFAULT_CONCURRENCY, DEFAULT_URL
+from evaluator.evaluation import Gradients, Status, Verdict
+
+__all__ = ["Completion", "Graded", "KernelRewards", "RewardShape", "text_of"]
+
+_log = logging.getLogger(__name__)
+
+Completion = str | Sequence[Mapping[str, Any]]
+"""A model's answer: its text, or a conversation that ends with it (messages with ``role`` and ``content``)."""
+
+
+@dataclass(frozen=True)
+class RewardShape:
+    """How a verdict becomes a number.
+
+    What passed gets ``correct``, and ``log_speedup`` times the natural logarithm of its speedup on ``track``, of which
+    at most ``cap`` counts; never less than ``least``, so that being right is worth more than failing, however slow.
+    What did not pass gets minus its verdict's entry in ``penalties`` (none: 0), which nothing can turn into a gain.
+    ``missing_gradients`` is taken from what passed without the gradients that the problem has, though never more than
+    it got. ``ungraded`` is for what could not be graded through no fault of the candidate's.
+    """
+
+    correct: float = 0.3
+    log_speedup: float = 1.0
+    cap: float = 2.0
+    least: float = 0.1
+    track: Literal["inference", "training"] = "inference"
+    penalties: Mapping[str, float] = field(default_factory=lambda: {Verdict.REJECTED: 1.0})
+    missing_gradients: float = 0.0
+    ungraded: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.least <= self.correct:
+            raise ValueError(f"0 <= least <= correct must hold, not {self.least} and {self.correct}")
+        for name in ("log_speedup", "cap", "missing_gradients"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative")
+        if self.track not in ("inference", "training"):
+            raise ValueError(f"track must be inference or training, not {self.track!r}")
+        for verdict, penalty in self.penalties.items():
+            if verdict not in set(Verdict) - {Verdict.PASSED}:
+                raise ValueError(f"there is no failing verdict {verdict!r}")
+            if not penalty >= 0:
+                raise ValueError(f"the penalty for {verdict} must not be negative")
+
+    def reward(self, record: SubmissionRecord) -> float:
+        """The reward for what ``record`` says."""
+        if record["status"] != Status.DONE or record["verdict"] is None:
+            return self.ungraded
+        if record["verdict"] != Verdict.PASSED:
+            return -self.penalties.get(record["verdict"], 0.0)
+        speedup = record["speedup"] if self.track == "inference" else record["speedup_training"]
+        gained = 0.0
+        if speedup is not None and speedup > 0:
+            gained = min(self.cap, self.log_speedup * math.log(speedup))
+        earned = max(self.least, self.correct + gained)
+        if record["gradients"] == Gradients.MISSING:
+            earned = max(0.0, earned - self.missing_gradients)
+        return earned
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A reward, and the record that it is made of; ``None`` where the service gave none."""
+
+    reward: float
+    record: SubmissionRecord | None
+
+    @property
+    def passed(self) -> bool:
+        return self.record is not None and self.record["verdict"] == Verdict.PASSED
+
+    @property
+    def speedup(self) -> float | None:
+        return None if self.record is None else self.record["speedup"]
+
+    @property
+    def feedback(self) -> str:
+        """What to tell the model; empty where it was not graded."""
+        return "" if self.record is None else self.record.get("feedback") or ""
+
+
+class KernelRewards:
+    """Has completions graded by the service at ``url`` and turns the verdicts into rewards by ``shape``.
+
+    ``options`` go with every submission (``device``, ``size``, ``require_gradients``, ``label``, ...). What takes
+    longer than ``timeout_s`` is cancelled and counts as not graded. The same completion for the same problem is graded
+    once in each call. Calls that are under way on one event loop share their connections, which are closed after the
+    last of them; ``connect`` makes the client (for tests).
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        shape: RewardShape | None = None,
+        *,
+        options: SubmissionOptions | None = None,
+        timeout_s: float | None = None,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        connect: Callable[..., AsyncClient] = AsyncClient,
+    ) -> None:
+        self.shape = shape or RewardShape()
+        self._url = url
+        self._options: SubmissionOptions = options or {}
+        self._timeout_s = timeout_s
+        self._concurrency = concurrency
+        self._connect = connect
+        self._clients: dict[asyncio.AbstractEventLoop, tuple[AsyncClient, int]] = {}
+
+    async def __call__(self, completions: Sequence[Completion], problems: Sequence[str]) -> list[float]:
+        """The reward of each completion for its problem. Raises ``RequestRefused`` where there is no such problem."""
+        return [graded.reward for graded in await self.grade(completions, problems)]
+
+    async def grade(self, completions: Sequence[Completion], problems: Sequence[str]) -> list[Graded]:
+        """As calling it, with the records."""
+        wanted = list(zip(map(text_of, completions), problems, strict=True))
+        distinct = list(dict.fromkeys(wanted))
+        async with self._connected() as client:
+            found = await gather(self._grade(client, *each) for each in distinct)
+        graded = dict(zip(distinct, found, strict=True))
+        return [graded[each] for each in wanted]
+
+    def for_trl(self, column: str = "problem") -> Callable[..., Awaitable[list[float]]]:
+        """For ``reward_funcs`` of TRL's trainers; the data set's ``column`` holds the problems' ids."""
+
+        async def kernel_reward(
+            prompts: Sequence[Any],  # noqa: ARG001 - TRL passes it
+            completions: Sequence[Completion],
+            **columns: Any,
+        ) -> list[float]:
+            if column not in columns:
+                raise KeyError(f"the data set needs a column {column!r} with the problem's id")
+            return await self(completions, columns[column])
+
+        return kernel_reward
+
+    def for_verl(self) -> Callable[..., Awaitable[dict[str, float]]]:
+        """For verl's ``custom_reward_function``; the problem's id is ``extra_info["problem"]``, or else the ground
+        truth. The other entries are metrics."""
+
+        async def compute_score(
+            data_source: str,  # noqa: ARG001 - verl passes it
+            solution_str: str,
+            ground_truth: Any,
+            extra_info: Mapping[str, Any] | None = None,
+            **_others: Any,
+        ) -> dict[str, float]:
+            problem = str((extra_info or {}).get("problem") or ground_truth)
+            (graded,) = await self.grade([solution_str], [problem])
+            return {"score": graded.reward, "passed": float(graded.passed), "speedup": graded.speedup or 0.0}
+
+        return compute_score
+
+    def for_verifiers(self) -> Callable[..., Awaitable[float]]:
+        """For a rubric of verifiers; the problem's id is ``info["problem"]``, or else the answer. The feedback is put
+        into ``state["feedback"]``, where the environment's next turn finds it."""
+
+        async def kernel_reward(
+            completion: Completion, info: Mapping[str, Any], answer: Any, state: dict[str, Any]
+        ) -> float:
+            problem = str((info or {}).get("problem") or answer)
+            (graded,) = await self.grade([completion], [problem])
+            state["feedback"] = graded.feedback
+            return graded.reward
+
+        return kernel_reward
+
+    async def _grade(self, client: AsyncClient, completion: str, problem: str) -> Graded:
+        new = cast(NewSubmission, {**self._options, "problem": problem, "response": completion})
+        submission_id = None
+        try:
+            submission_id = str((await client.submit(**new))["id"])
+            record = await client.wait(submission_id, timeout_s=self._timeout_s)
+        except TimeoutError as error:
+            assert submission_id is not None
+            return await self._given_up(client, submission_id, str(error))
+        except RequestRefused as error:
+            if error.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                raise
+            # The one refusal that is the completion's fault, and not the request's.
+            return Graded(-self.shape.penalties.get(Verdict.INVALID_SOURCE, 0.0), None)
+        except ServiceUnreachable as error:
+            return self._ungraded(problem, str(error))
+        if record["status"] != Status.DONE:
+            _log.warning("%s was not graded: %s, %s", record["id"], record["status"], record["message"])
+        return Graded(self.shape.reward(record), record)
+
+    async def _given_up(self, client: AsyncClient, submission_id: str, why: str) -> Graded:
+        """Nobody will read the verdict: it is not worth a device's time."""
+        try:
+            await client.cancel(submission_id)
+        except ClientError as error:
+            why = f"{why}, and could not be cancelled: {error}"
+        return self._ungraded(submission_id, why)
+
+    def _ungraded(self, what: str, why: str) -> Graded:
+        _log.warning("%s was not graded: %s", what, why)
+        return Graded(self.shape.ungraded, None)
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AsyncClient]:
+        """The client of the running event loop: connections belong to one loop, and trainers have several."""
+        loop = asyncio.get_running_loop()
+        client, users = self._clients.get(loop) or (self._connect(self._url, concurrency=self._concurrency), 0)
+        self._clients[loop] = (client, users + 1)
+        try:
+            yield client
+        finally:
+            users = self._clients[loop][1] - 1
+            if users:
+                self._clients[loop] = (client, users)
+            else:
+                del self._clients[loop]
+                await client.close()
+
+
+def text_of(completion: Completion) -> str:
+    """The text of a completion; of a conversation, that of the last message of the model's."""
+    if isinstance(completion, str):
+        return completion
+    last = next((message for message in reversed(completion) if message["role"] == "assistant"), None)
+    return "" if last is None else _content(last["content"])
+
+
+def _content(content: Any) -> str:
+    """Messages may consist of parts, of which only texts count."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts: Iterable[Any] = content
+    return "".join(part["text"] for part in parts if part["type"] == "text")

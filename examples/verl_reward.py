@@ -1,0 +1,16 @@
+"""A reward function for verl. Rows have ``extra_info["problem"]`` (or the problem's id as ``ground_truth``).
+
+    python -m verl.trainer.main_ppo ... \\
+        custom_reward_function.path=examples/verl_reward.py custom_reward_function.name=compute_score
+"""
+
+import os
+
+from client import KernelRewards, RewardShape
+from client.http import DEFAULT_URL
+
+compute_score = KernelRewards(
+    os.environ.get("KERNELJUDGE_URL", DEFAULT_URL),
+    RewardShape(correct=0.3, log_speedup=1.0, cap=2.0),
+    timeout_s=900,
+).for_verl()
