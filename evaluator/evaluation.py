@@ -117,8 +117,8 @@ class Latency:
 class ErrorFigures:
     """Errors against the float64 reference, over every element of every call that was compared.
 
-    ``max_rel`` is the error divided by the magnitude of the reference's element (elements below the
-    absolute tolerance left out). ``reference_max_rel`` is the same figure for the reference itself,
+    ``max_rel`` is the error divided by the magnitude of the reference's element, or by the absolute
+    tolerance where that is more. ``reference_max_rel`` is the same figure for the reference itself,
     run in the problem's own precision.
     """
 

@@ -163,6 +163,9 @@ def compare_slice(
     """
     if not expected.is_floating_point():
         return _compare_exactly(actual, expected)
+    usual = _find_all_right(actual, expected, reference, tolerance)
+    if usual is not None:
+        return usual
     limits = _limits(expected, reference, tolerance, sensitivity)
     if not bool(torch.isfinite(limits.own_error).all()):
         return SliceComparison(expected.numel(), 0, finite=False)
@@ -170,7 +173,7 @@ def compare_slice(
     limit = limits.limit.mul_(limits.widened)
     error = (actual64 - expected).abs_()
     right = error <= limit
-    significant = magnitude > tolerance.atol * limits.scale
+    magnitude.clamp_(min=tolerance.atol * limits.scale)
     count = int(right.sum())
     worst = None
     if count < right.numel():
@@ -182,10 +185,41 @@ def compare_slice(
         total=right.numel(),
         right=count,
         max_abs=_maximum(error.nan_to_num(nan=math.inf)),
-        max_rel=_relative(error, magnitude, significant),
-        reference_max_rel=_relative(limits.own_error, magnitude, significant),
+        max_rel=_relative(error, magnitude),
+        reference_max_rel=_relative(limits.own_error, magnitude),
         widened=limits.widened,
         worst=worst,
+    )
+
+
+def _find_all_right(
+    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
+) -> SliceComparison | None:
+    """What ``compare_slice`` says where everything is right and nothing widens a limit; ``None`` where that is not so.
+
+    Nearly every comparison is such a one, and this goes over the memory half as often.
+    """
+    if not expected.numel():
+        return None
+    least = tolerance.atol * _scale(expected)
+    own_error = torch.sub(reference, expected).abs_()
+    # The largest is NaN where any is, and then this is false.
+    if not _REFERENCE_MARGIN * float(own_error.max()) <= least:
+        return None
+    magnitude = expected.abs()
+    error = torch.sub(actual, expected).abs_()
+    limit = torch.add(torch.tensor(least, dtype=magnitude.dtype), magnitude, alpha=tolerance.rtol)
+    if not bool((error <= limit).all()):
+        return None
+    del limit
+    largest = float(error.max())
+    magnitude.clamp_(min=least)
+    return SliceComparison(
+        total=expected.numel(),
+        right=expected.numel(),
+        max_abs=largest,
+        max_rel=float(error.div_(magnitude).max()),
+        reference_max_rel=float(own_error.div_(magnitude).max()),
     )
 
 
@@ -224,8 +258,16 @@ def _limits(
 
 def _limit(expected: torch.Tensor, tolerance: Tolerance) -> tuple[torch.Tensor, float]:
     """Each element's limit, and the scale, before anything widens it."""
-    scale = max(float(expected.square().mean().sqrt()), _SMALLEST_SCALE) if expected.numel() else 1.0
+    scale = _scale(expected)
     return expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * scale), scale
+
+
+def _scale(expected: torch.Tensor) -> float:
+    """The root mean square."""
+    count = expected.numel()
+    norm = float(torch.linalg.vector_norm(expected)) if count else 1.0
+    # max() returns its first argument where the other is NaN: what is not finite stays so.
+    return max(norm / math.sqrt(max(1, count)), _SMALLEST_SCALE)
 
 
 def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor) -> SliceComparison:
@@ -240,8 +282,8 @@ def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor) -> SliceCompa
     )
 
 
-def _relative(error: torch.Tensor, magnitude: torch.Tensor, significant: torch.Tensor) -> float:
-    return _maximum((error / magnitude).masked_fill_(~significant, 0.0).nan_to_num_(nan=math.inf))
+def _relative(error: torch.Tensor, magnitude: torch.Tensor) -> float:
+    return _maximum((error / magnitude).nan_to_num_(nan=math.inf))
 
 
 def _maximum(values: torch.Tensor) -> float:

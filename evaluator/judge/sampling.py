@@ -350,10 +350,12 @@ class Sampler:
         claimed_ms = median_ms(series.candidate_device_ms)
         overheads = _differences(series.baseline_outer_ms, series.baseline_device_ms)
         ours = _differences(series.candidate_outer_ms, series.candidate_device_ms)
+        # Of both: who is disturbed outside of the one clock is not within it.
+        theirs = _of_fast_calls(overheads, series.baseline_device_ms)
         fast = _of_fast_calls(ours, series.candidate_device_ms)
-        missing = median_ms(fast) - min(most_overhead_ms, median_ms(overheads))
-        error = median_error(overheads)
-        doubt = _NOISE_FACTOR * math.hypot(error, min(median_error(ours), 2 * error))
+        missing = median_ms(fast) - min(most_overhead_ms, median_ms(theirs))
+        error = median_error(theirs)
+        doubt = _NOISE_FACTOR * math.hypot(error, min(median_error(fast), 2 * error))
         differ_ms = _PROCESSES_DIFFER_MS[kind]
         little = missing <= min(doubt + differ_ms, max(_MOST_LEFT_OUT[kind] * claimed_ms, self._least_ms))
         if little and doubt <= max(_MOST_DOUBT[kind] * claimed_ms, self._least_ms):
