@@ -28,7 +28,8 @@ FROM ${PYTHON_IMAGE} AS slim
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PATH=/opt/venv/bin:$PATH \
     PYTHONPATH=/srv/kerneljudge \
-    KERNELJUDGE_DATA_DIR=/data KERNELJUDGE_PROBLEMS_DIR=/srv/kerneljudge/reference_models
+    KERNELJUDGE_DATA_DIR=/data KERNELJUDGE_PROBLEMS_DIR=/srv/kerneljudge/reference_models \
+    KERNELJUDGE_EXTRA_PROBLEMS_DIR=/data/problems
 RUN python3 -m venv /opt/venv \
     && useradd --uid 10001 --create-home kerneljudge \
     && install --directory --owner=kerneljudge --group=kerneljudge /data /data/cache /data/scratch
@@ -69,7 +70,8 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_
     PATH=/opt/venv/bin:/usr/local/cuda/bin:$PATH \
     PYTHONPATH=/srv/kerneljudge \
     CUDA_HOME=/usr/local/cuda \
-    KERNELJUDGE_DATA_DIR=/data KERNELJUDGE_PROBLEMS_DIR=/srv/kerneljudge/reference_models
+    KERNELJUDGE_DATA_DIR=/data KERNELJUDGE_PROBLEMS_DIR=/srv/kerneljudge/reference_models \
+    KERNELJUDGE_EXTRA_PROBLEMS_DIR=/data/problems
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
         binutils clang-19 g++ libseccomp2 mold python3 python3-dev python3-venv \

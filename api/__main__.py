@@ -18,7 +18,7 @@ def main() -> int:
     try:
         settings = Settings.load()
         # Also read by the application; here, so that a mistake in them is one line and no traceback.
-        load_problems(settings.problems_dir)
+        load_problems(settings.problems_dir, settings.extra_problems_dir)
     except (InvalidSettings, ProblemError) as error:
         logging.getLogger("api").error("%s", error)
         return 2

@@ -387,7 +387,7 @@ class ProblemSummary(BaseModel):
         description="What vetting found, see *Vetting* in the documentation of the method; null: this version was "
         "never vetted."
     )
-    ranked: bool = Field(description="Whether it has leaderboards. What was not vetted has.")
+    ranked: bool = Field(description="Whether it has leaderboards. What was not vetted has, unless it must be.")
     refusal: str | None = Field(description="Why it has none.")
     vetting: VettedOn | None
 

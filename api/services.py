@@ -49,7 +49,7 @@ class Services:
     def start(self) -> None:
         """Bring the schema up to date and the problems into the database. Raises ``ProblemError``."""
         migrate(self.settings)
-        problems = load_problems(self.settings.problems_dir)
+        problems = load_problems(self.settings.problems_dir, self.settings.extra_problems_dir)
         with self.sessions.begin() as session:
             sync_problems(session, problems)
         self.problems = problems

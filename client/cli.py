@@ -16,12 +16,12 @@ from client.http import DEFAULT_URL, Client
 from client.outcomes import BadUsage, ExitStatus, emit, finish, say, stderr, turned_into_exits
 from client.progress import ProgressLine
 from client.records import SubmissionRecord
-from client.sources import problems_folder, read_given
+from client.sources import extra_problems_folder, folder_of, known_problems, problems_folder, read_given
 from evaluator.config import BASELINES, DEVICE_KINDS, PRECISIONS, EvalConfig, SamplingPlan
 from evaluator.devices import available_devices
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
-from evaluator.problem import Problem, load_problems, save_vetting
+from evaluator.problem import Problem, save_vetting
 from evaluator.vetting import Vetting
 
 __all__ = ["app", "main"]
@@ -141,7 +141,7 @@ def evaluate(
             emit(local.fault(problem, message, **known))
 
     with turned_into_exits(as_record):
-        task = _problem(problems_folder(problems_dir), problem)
+        task = _problem(problems_dir, problem)
         given = read_given(file, is_response=response)
         config = _config(task, device, size, precision, require_gradients, baseline, compare_compiled=compiled)
         known.update(device=config.device_kind, size=config.size, precision=config.precision)
@@ -176,7 +176,7 @@ def diagnose(
     Exit status: 0 nothing is wrong, 1 a fault was found or the candidate failed, 3 the tool told nothing.
     """
     with turned_into_exits(_as_error(json_)):
-        task = _problem(problems_folder(problems_dir), problem)
+        task = _problem(problems_dir, problem)
         given = read_given(file, is_response=response)
         size = size or tool.usual_size(task.sizes, task.default_size("cuda"))
         config = _config(task, device, size, precision, None)
@@ -354,7 +354,7 @@ def list_problems(url: OptionalUrl = None, problems_dir: ProblemsDir = None, jso
             with connect(url) as client:
                 records = client.problems()
         else:
-            records = [local.problem_record(task) for task in load_problems(problems_folder(problems_dir)).values()]
+            records = [local.problem_record(task) for task in known_problems(problems_dir).values()]
         if json_:
             emit({"items": records})
         else:
@@ -374,7 +374,7 @@ def show_problem(
             with connect(url) as client:
                 record = client.problem(problem)
         else:
-            record = local.problem_record(_problem(problems_folder(problems_dir), problem))
+            record = local.problem_record(_problem(problems_dir, problem))
         if json_:
             emit(record)
         else:
@@ -401,15 +401,14 @@ def check_problems(
     Exit status: 0 all are ranked, 1 some are not, 2 bad usage, 3 the fault is ours.
     """
     with turned_into_exits(_as_error(json_)):
-        folder = problems_folder(problems_dir)
-        tasks = [_problem(folder, name) for name in dict.fromkeys(problems or load_problems(folder))]
+        tasks = [_problem(problems_dir, name) for name in dict.fromkeys(problems or known_problems(problems_dir))]
         configs = [_config(task, device, size, None, None) for task in tasks]
         found = []
         with ProgressLine(stderr()) as line:
             wanted = [(task, config.size) for task, config in zip(tasks, configs, strict=True)]
             for vetting in local.vet(wanted, configs[0].device, line.show):
                 if write:
-                    _save(folder / vetting.problem, vetting)
+                    _save(folder_of(vetting.problem, problems_dir), vetting)
                 found.append(vetting)
         if json_:
             emit({"items": [{**vetting.to_dict(), "ranked": not vetting.refused} for vetting in found]})
@@ -417,6 +416,46 @@ def check_problems(
             for vetting in found:
                 render.write(render.vetting(vetting))
         raise typer.Exit(ExitStatus.NOT_PASSED if any(vetting.refused for vetting in found) else ExitStatus.OK)
+
+
+@problems_app.command("import")
+def import_problems(
+    directory: Annotated[Path, typer.Argument(help="A KernelBench checkout.", metavar="DIR")],
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write problems to. Default: KERNELJUDGE_EXTRA_PROBLEMS_DIR, where all look."),
+    ] = None,
+    level: Annotated[list[int] | None, typer.Option(help="Only this level; may be repeated.", min=1, max=4)] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Add a size that moves this share of the bytes, such as 1/64.")
+    ] = None,
+    vet: Annotated[bool, typer.Option("--vet", help="Vet what was not vetted yet, at smoke; takes long.")] = False,
+    json_: AsJson = False,
+    require_sandbox: RequireSandbox = None,
+) -> None:
+    """Import KernelBench's problems: each is admitted in our own form, or refused with a reason.
+
+    Exit status: 0 all are admitted, 1 some are refused, 2 bad usage, 3 the fault is ours.
+    """
+    # Here and not above: everything else does without looking at foreign references.
+    from client.importing import parse_scale, run_import  # noqa: PLC0415
+
+    with turned_into_exits(_as_error(json_)):
+        with ProgressLine(stderr()) as line:
+            outcome = run_import(
+                directory,
+                extra_problems_folder() if into is None else into,
+                levels=level,
+                scale=parse_scale(scale),
+                vetted=vet,
+                show=line.show,
+                require_sandbox=bool(require_sandbox),
+            )
+        if json_:
+            emit(outcome.to_record())
+        else:
+            render.write(outcome.to_text())
+        raise typer.Exit(outcome.status)
 
 
 def connect(url: str) -> Client:
@@ -429,10 +468,10 @@ def _as_error(as_json: bool) -> Callable[[str], None] | None:
     return (lambda message: emit({"error": message})) if as_json else None
 
 
-def _problem(folder: Path, problem_id: str) -> Problem:
-    problems = load_problems(folder)
+def _problem(folder: Path | None, problem_id: str) -> Problem:
+    problems = known_problems(folder)
     if problem_id not in problems:
-        raise BadUsage(f"no problem {problem_id!r} in {folder}; there are {', '.join(problems)}")
+        raise BadUsage(f"no problem {problem_id!r} in {problems_folder(folder)}; there are {', '.join(problems)}")
     return problems[problem_id]
 
 

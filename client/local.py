@@ -24,7 +24,7 @@ from evaluator.vetting import Vetting
 if TYPE_CHECKING:
     from evaluator.engine import BuildReport, Progress
 
-__all__ = ["Outcome", "default_device", "diagnose", "evaluate", "fault", "problem_record", "vet"]
+__all__ = ["Outcome", "cache_dir", "default_device", "diagnose", "evaluate", "fault", "problem_record", "vet"]
 
 Show = Callable[[str, str, float | None], None]
 
@@ -72,7 +72,7 @@ def evaluate(
     if not present:
         _refuse_without_compiler(config.device)
     device = config.device if present else None
-    with Engine(device=device, cache_dir=_cache_dir(), require_sandbox=require_sandbox) as engine:
+    with Engine(device=device, cache_dir=cache_dir(), require_sandbox=require_sandbox) as engine:
         built = engine.build(problem, candidate, config, progress=pass_on)
         timeline = {"submitted": started, "built": _now()}
         evaluation = built.evaluation
@@ -100,7 +100,7 @@ def diagnose(
 
     from evaluator.engine import Engine  # noqa: PLC0415 - see evaluate
 
-    with Engine(device=config.device, cache_dir=_cache_dir(), require_sandbox=require_sandbox) as engine:
+    with Engine(device=config.device, cache_dir=cache_dir(), require_sandbox=require_sandbox) as engine:
         return engine.diagnose(problem, candidate, config, tool)
 
 
@@ -109,7 +109,7 @@ def vet(problems: Sequence[tuple[Problem, str]], device: str, show: Show) -> Ite
     from evaluator.engine import Engine  # noqa: PLC0415 - as above
     from evaluator.vetting.vet import vet as vet_one  # noqa: PLC0415
 
-    with Engine(device=device, cache_dir=_cache_dir()) as engine:
+    with Engine(device=device, cache_dir=cache_dir()) as engine:
         for problem, size in problems:
 
             def report(name: str, number: int, most: int, problem: str = problem.id) -> None:
@@ -182,7 +182,8 @@ def _no_device(device: str, built: BuildReport) -> str:
     )
 
 
-def _cache_dir() -> Path:
+def cache_dir() -> Path:
+    """Where evaluations on this machine keep what they have compiled."""
     return Path(os.environ.get("KERNELJUDGE_DATA_DIR") or ".kerneljudge").expanduser().absolute() / "cache"
 
 

@@ -9,12 +9,22 @@ from pathlib import Path
 from typing import Final
 
 from evaluator.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.problem import Problem, load_problems
 
-__all__ = ["Given", "UnusableFile", "problems_folder", "read_given"]
+__all__ = [
+    "Given",
+    "UnusableFile",
+    "extra_problems_folder",
+    "folder_of",
+    "known_problems",
+    "problems_folder",
+    "read_given",
+]
 
 _ANSWER_SUFFIXES: Final = (".md", ".txt")
 _MAX_BYTES: Final = 16 * 2**20  # far above what is graded: only so that a wrong file does not fill the memory
 _DEFAULT_PROBLEMS: Final = "reference_models"
+_DEFAULT_DATA: Final = ".kerneljudge"
 
 
 class UnusableFile(ValueError):
@@ -75,3 +85,22 @@ def problems_folder(given: Path | None) -> Path:
         return Path(configured)
     here = Path(_DEFAULT_PROBLEMS)
     return here if here.is_dir() else Path(__file__).resolve().parent.parent / _DEFAULT_PROBLEMS
+
+
+def extra_problems_folder() -> Path:
+    """The folder of imported problems: as in ``KERNELJUDGE_EXTRA_PROBLEMS_DIR``, or in the data folder."""
+    configured = os.environ.get("KERNELJUDGE_EXTRA_PROBLEMS_DIR")
+    data = os.environ.get("KERNELJUDGE_DATA_DIR") or _DEFAULT_DATA
+    return (Path(configured) if configured else Path(data) / "problems").expanduser().absolute()
+
+
+def known_problems(given: Path | None) -> dict[str, Problem]:
+    """The problems in the folder ``given``; without one, those of ``problems_folder`` and the imported ones. Raises
+    ``ProblemError``."""
+    return load_problems(problems_folder(given), extra_problems_folder() if given is None else None)
+
+
+def folder_of(problem_id: str, given: Path | None) -> Path:
+    """The folder of one of ``known_problems(given)``."""
+    own = problems_folder(given) / problem_id
+    return own if given is not None or own.is_dir() else extra_problems_folder() / problem_id

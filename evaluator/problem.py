@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaluator.config import BASELINES, LOWER_PRECISIONS, PRECISIONS, EvalConfig
+from evaluator.constants import rewritten
 from evaluator.errors import ProblemError
 from evaluator.vetting.labels import Label
 from evaluator.vetting.record import Vetting
@@ -42,6 +43,7 @@ INPUT_DOMAINS: Final = ("real", "as_written")
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,99}")
 _DEFAULT_TOLERANCE: Final = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 _VETTING: Final = "vetting.json"
+_NOT_VETTED: Final = "It waits for its vetting: kerneljudge problems check {} --write."
 _REQUIRED_NAMES: Final = ("Model", "get_inputs", "get_init_inputs")
 _FIELDS: Final = frozenset(
     {
@@ -56,6 +58,7 @@ _FIELDS: Final = frozenset(
         "inputs",
         "kernelbench",
         "baselines",
+        "ranking",
     }
 )
 
@@ -90,6 +93,7 @@ class Problem:
     ``row_independent``: slices along the first dimension of every tensor input and output do not
     influence each other, so that the judge may compute the reference slice by slice.
     ``baselines``: in which lower precisions the reference may be measured, besides eager and compiled.
+    ``needs_vetting``: it is ranked only once it was vetted.
     ``vetting`` is what was found about some version of it, and no part of what it is.
     """
 
@@ -106,13 +110,14 @@ class Problem:
     tags: tuple[str, ...] = ()
     kernelbench: KernelBenchIdentity | None = None
     baselines: tuple[str, ...] = ()
+    needs_vetting: bool = False
     vetting: Vetting | None = field(default=None, compare=False)
 
     @property
     def version(self) -> str:
         """The first 16 hex digits of the SHA-256 over everything that can change a verdict."""
         content = self.to_dict()
-        for cosmetic in ("title", "description", "tags", "kernelbench", "baselines"):
+        for cosmetic in ("title", "description", "tags", "kernelbench", "baselines", "needs_vetting"):
             del content[cosmetic]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
@@ -143,9 +148,9 @@ class Problem:
     @property
     def refusal(self) -> str | None:
         """Why this version has no leaderboard; ``None`` where it has one."""
-        if self.vetting is None or self.stale or not self.vetting.refused:
-            return None
-        return " ".join(self.vetting.refusals)
+        if self.vetting is None or self.stale:
+            return _NOT_VETTED.format(self.id) if self.needs_vetting else None
+        return " ".join(self.vetting.refusals) or None
 
     def to_record(self) -> dict[str, Any]:
         """What people and programs are shown of it: everything but the reference's source."""
@@ -180,8 +185,8 @@ class Problem:
     def sized_source(self, size: str) -> str:
         """The reference's source with the globals of ``size`` written in place.
 
-        The assignment itself is rewritten, so that globals derived from it follow. Raises
-        ``ProblemError`` for a size that the problem does not have.
+        The assignment itself is rewritten, so that globals derived from it follow; ``evaluator.constants`` says what
+        can be named. Raises ``ProblemError`` for a size that the problem does not have.
         """
         if size not in self.sizes:
             raise ProblemError(f"problem {self.id} has no size {size!r}; it has {', '.join(self.sizes)}")
@@ -210,17 +215,23 @@ class Problem:
         return {**where, "stale": self.stale}
 
 
-def load_problems(root: Path) -> dict[str, Problem]:
-    """Every problem below ``root``, by id, in the order of their ids.
+def load_problems(root: Path, extra: Path | None = None) -> dict[str, Problem]:
+    """Every problem below ``root`` and below ``extra``, by id, in the order of their ids.
 
-    Raises ``ProblemError`` where ``root`` is no folder, holds no problem, or one of them is unusable.
+    ``extra`` need not exist, nor hold one. Raises ``ProblemError`` where ``root`` is no folder, holds no problem,
+    one of them is unusable, or two have the same id.
     """
     if not root.is_dir():
         raise ProblemError(f"no folder of problems at {root}")
     problems = {path.parent.name: load_problem(path.parent) for path in _problem_files(root)}
     if not problems:
         raise ProblemError(f"no problem in {root}: a problem is a folder with reference.py and problem.toml")
-    return problems
+    if extra is not None and extra.resolve() != root.resolve():
+        for path in _problem_files(extra):
+            if path.parent.name in problems:
+                raise ProblemError(f"two problems are called {path.parent.name}: one in {root}, one in {extra}")
+            problems[path.parent.name] = load_problem(path.parent)
+    return dict(sorted(problems.items()))
 
 
 def load_problem(folder: Path) -> Problem:
@@ -306,6 +317,7 @@ def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -
         tags=_tags(manifest.get("tags", [])),
         kernelbench=_kernelbench(manifest.get("kernelbench")),
         baselines=_lower_precisions(_table(manifest, "baselines")),
+        needs_vetting=_flag(_table(manifest, "ranking"), "needs_vetting"),
     )
 
 
@@ -386,21 +398,9 @@ def _kernelbench(value: object) -> KernelBenchIdentity | None:
 
 
 def _override_globals(source: str, overrides: Size, problem_id: str) -> str:
-    spans: list[tuple[ast.expr, str]] = []
-    remaining = dict(overrides)
-    for node in _parse(source).body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if name in remaining:
-                spans.append((node.value, repr(remaining.pop(name))))
-    if remaining:
-        raise ProblemError(f"problem {problem_id} has no global assignment of {', '.join(sorted(remaining))}")
-    lines = source.encode().splitlines(keepends=True)
-    # Last first, so that the positions before a replaced span stay valid. Columns count UTF-8 bytes.
-    for value, text in reversed(spans):
-        assert value.end_lineno is not None
-        assert value.end_col_offset is not None
-        first, last = value.lineno - 1, value.end_lineno - 1
-        head, tail = lines[first][: value.col_offset], lines[last][value.end_col_offset :]
-        lines[first : last + 1] = [head + text.encode() + tail]
-    return b"".join(lines).decode()
+    try:
+        return rewritten(source, {name: repr(value) for name, value in overrides.items()})
+    except LookupError as error:
+        raise ProblemError(f"problem {problem_id} has no global assignment of {error}") from error
+    except SyntaxError as error:
+        raise ProblemError(f"reference.py does not parse: {error}") from error

@@ -22,7 +22,8 @@ class Settings(BaseSettings):
     """Settings by environment variables ``KERNELJUDGE_<NAME>``.
 
     Without any, everything lives below ``data_dir``: an SQLite database and a queue made of files, so
-    that nothing needs a server. ``database_url`` (``postgresql+psycopg://...``) and ``broker_url``
+    that nothing needs a server. Problems are those in ``problems_dir`` and those in ``extra_problems_dir``, which need
+    not exist and is where imported ones are put. ``database_url`` (``postgresql+psycopg://...``) and ``broker_url``
     (``redis://...``) move them to one. ``devices`` is a list with commas (``cpu,cuda:0``) that ``serve``
     starts a worker each for; ``None`` means every device of the machine. With ``require_sandbox`` no worker
     starts where a layer of the sandbox is missing. With ``compare_compiled`` workers also hold what passed
@@ -34,6 +35,7 @@ class Settings(BaseSettings):
 
     data_dir: Path = Path(".kerneljudge")
     problems_dir: Path = Path("reference_models")
+    extra_problems_dir: Path = Path(".kerneljudge/problems")
     database_url: str = ""
     broker_url: str = ""
     host: str = "127.0.0.1"
@@ -56,7 +58,7 @@ class Settings(BaseSettings):
             return [name.strip() for name in value.split(",") if name.strip()] or None
         return value
 
-    @field_validator("data_dir", "problems_dir")
+    @field_validator("data_dir", "problems_dir", "extra_problems_dir")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         # Resolved once: a child process with another working directory means the same folder.
@@ -70,6 +72,8 @@ class Settings(BaseSettings):
             values["database_url"] = f"sqlite:///{data_dir / 'kerneljudge.db'}"
         if not values.get("broker_url"):
             values["broker_url"] = f"folder://{data_dir / 'queue'}"
+        if not values.get("extra_problems_dir"):
+            values["extra_problems_dir"] = data_dir / "problems"
         return values
 
     @model_validator(mode="after")

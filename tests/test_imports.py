@@ -20,7 +20,8 @@ def loaded_by(*modules: str) -> set[str]:
 @pytest.mark.parametrize(
     "module",
     ["api", "api.app", "api.server", "worker", "worker.__main__", "client", "client.cli", "storage.queue",
-     "storage.models", "evaluator.engine", "evaluator.candidate", "evaluator.advisory", "evaluator.vetting.vet"],
+     "storage.models", "evaluator.engine", "evaluator.candidate", "evaluator.advisory", "evaluator.vetting.vet",
+     "evaluator.importing", "client.importing"],
 )  # fmt: skip
 def test_nothing_outside_the_evaluators_processes_loads_torch(module: str) -> None:
     assert "torch" not in loaded_by(module)

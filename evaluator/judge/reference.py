@@ -68,10 +68,10 @@ class Reference:
 
     def construct(self, seed: int) -> None:
         """Build the model as the runners do: on the CPU, under ``seed``, then moved."""
-        torch.manual_seed(seed)
-        model = self._module.Model(*self._module.get_init_inputs())
-        self._model = model.to(self._device) if self._dtype is torch.float32 else model.to(self._device, self._dtype)
-        self._model64 = copy.deepcopy(self._model).double()
+        self._model = self._build(seed)
+        # A function that a module keeps goes on calling the modules that it was made with, in a copy as well.
+        twin = self._build(seed) if _keeps_functions(self._model) else copy.deepcopy(self._model)
+        self._model64 = twin.double()
 
     def weight_values(self) -> list[torch.Tensor]:
         """The weights' values, in the order of ``signature.weights``."""
@@ -144,7 +144,14 @@ class Reference:
         require gradients. Raises whatever the reference raises."""
         with torch.device("meta"):
             values = list(self._module.get_inputs())
-            model: torch.nn.Module = self._module.Model(*self._module.get_init_inputs())
+            try:
+                model: torch.nn.Module | None = self._module.Model(*self._module.get_init_inputs())
+            except (RuntimeError, NotImplementedError):
+                model = None
+        if model is None:
+            # A constructor may look at values, which there are none of on the meta device.
+            model = self._module.Model(*self._module.get_init_inputs()).to("meta")
+            assert isinstance(model, torch.nn.Module)
         if self._dtype is not torch.float32:
             model = model.to(self._dtype)
         return model, [self._on_meta(value) for value in values]
@@ -153,6 +160,11 @@ class Reference:
         """The model as ``construct`` left it, and ``values`` as its arguments: as ``on_meta``, on the device."""
         assert self._model is not None
         return self._model, [_as_argument(value, self._dtype) for value in values]
+
+    def _build(self, seed: int) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        model: torch.nn.Module = self._module.Model(*self._module.get_init_inputs())
+        return model.to(self._device) if self._dtype is torch.float32 else model.to(self._device, self._dtype)
 
     def _on_meta(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -175,6 +187,15 @@ def _execute(problem: Problem, size: str) -> types.ModuleType:
     except Exception as error:
         raise ProblemError(f"the reference of {problem.id} cannot be executed: {error}") from error
     return module
+
+
+def _keeps_functions(model: torch.nn.Module) -> bool:
+    """Whether an attribute of the model or of a part of it is a function that refers to something."""
+    return any(
+        isinstance(value, types.FunctionType) and value.__closure__
+        for part in model.modules()
+        for value in vars(part).values()
+    )
 
 
 def _differentiate(model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:

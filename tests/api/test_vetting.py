@@ -100,3 +100,21 @@ def test_a_page_says_what_was_vetted_on_what(http: httpx.Client) -> None:
     assert "Trivial candidates were tried on it" in html
     assert "device cpu, size smoke, float32" in html
     assert "This was found:" in html
+
+
+def test_a_problem_of_the_second_folder_waits_for_its_vetting(
+    tmp_path: Path, folder: Path, request: pytest.FixtureRequest
+) -> None:
+    imported = Path(shutil.copytree(folder / "gelu", tmp_path / "data" / "problems" / "imported"))
+    (imported / "vetting.json").unlink()
+    with (imported / "problem.toml").open("a") as manifest:
+        manifest.write("\n[ranking]\nneeds_vetting = true\n")
+    # Only now is the application started: it reads the problems.
+    http: httpx.Client = request.getfixturevalue("http")
+    record = http.get("/api/v1/problems/imported").json()
+    assert (record["labels"], record["ranked"]) == (None, False)
+    assert "It waits for its vetting" in record["refusal"]
+    html = page(http, "/problems/imported")
+    assert "Not vetted: nobody has tried" in html
+    assert "It is ranked all the same" not in html
+    assert "It is ranked all the same" in page(http, "/problems/linear_relu_divide")

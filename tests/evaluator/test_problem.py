@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,9 @@ float16 = {{ atol = 2e-3, rtol = 3e-3 }}
 level = 1
 problem_id = 19
 name = "19_ReLU"
+
+[ranking]
+needs_vetting = true
 """
     problem = load_problem(write(tmp_path, manifest=manifest))
     assert problem.dtype == "float16"
@@ -118,6 +122,7 @@ name = "19_ReLU"
     assert problem.tolerance("float16") == Tolerance(2e-3, 3e-3)
     assert problem.tolerance("float32") == Tolerance(1e-4, 1e-4)
     assert problem.kernelbench == KernelBenchIdentity(1, 19, "19_ReLU")
+    assert problem.needs_vetting
 
 
 def test_a_problem_survives_json(problem: Problem, problems: dict[str, Problem]) -> None:
@@ -146,6 +151,13 @@ def test_a_size_changes_nothing_else(problem: Problem) -> None:
     assert problem.sized_source("full") == expected
 
 
+def test_a_size_reaches_into_tuples_and_what_is_assigned_together(tmp_path: Path) -> None:
+    reference = REFERENCE.replace("batch_size = 16\n", "batch_size, shape = 16, (3, 240)\nheight = width = 256\n")
+    manifest = MANIFEST + '"shape[1]" = 7\nheight = 9\n'
+    problem = load_problem(write(tmp_path, reference=reference, manifest=manifest))
+    assert "batch_size, shape = 4, (3, 7)\nheight = width = 9\n" in problem.sized_source("smoke")
+
+
 def test_an_unknown_size_names_those_there_are(problem: Problem) -> None:
     with pytest.raises(ProblemError, match="no size 'huge'; it has full, smoke"):
         problem.sized_source("huge")
@@ -157,6 +169,7 @@ def test_an_unknown_size_names_those_there_are(problem: Problem) -> None:
 def test_a_version_does_not_depend_on_how_a_problem_is_described(tmp_path: Path, problem: Problem) -> None:
     (tmp_path / "other").mkdir()
     renamed = MANIFEST.replace('"Identity"', '"I"').replace("Returns its input.", "x").replace('"easy"', '"hard"')
+    renamed += "[ranking]\nneeds_vetting = true\n"
     assert load_problem(write(tmp_path / "other", manifest=renamed)).version == problem.version
 
 
@@ -250,6 +263,37 @@ def test_no_problem_at_all_is_an_error(tmp_path: Path) -> None:
         load_problems(tmp_path)
     with pytest.raises(ProblemError, match="no folder of problems"):
         load_problems(tmp_path / "nowhere")
+
+
+def test_a_second_folder_adds_problems_and_need_not_exist(tmp_path: Path) -> None:
+    own, more = tmp_path / "own", tmp_path / "more"
+    own.mkdir()
+    write(own, name="b")
+    assert list(load_problems(own, more)) == ["b"]
+    more.mkdir()
+    assert list(load_problems(own, more)) == list(load_problems(own, own)) == ["b"]
+    write(more, name="a")
+    assert list(load_problems(own, more)) == ["a", "b"]
+    write(more, name="b")
+    with pytest.raises(ProblemError, match="two problems are called b: one in"):
+        load_problems(own, more)
+
+
+# --- ranking ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_problem_that_needs_vetting_is_ranked_once_it_was_vetted(
+    tmp_path: Path, problem: Problem, problems: dict[str, Problem]
+) -> None:
+    assert problem.refusal is None
+    (tmp_path / "other").mkdir()
+    waiting = load_problem(write(tmp_path / "other", manifest=MANIFEST + "[ranking]\nneeds_vetting = true\n"))
+    assert waiting.refusal == "It waits for its vetting: kerneljudge problems check identity --write."
+    assert waiting.to_record()["ranked"] is False
+    known = problems["gelu"].vetting
+    assert known is not None
+    assert replace(waiting, vetting=replace(known, version=waiting.version)).refusal is None
+    assert replace(waiting, vetting=known).refusal == waiting.refusal, "it has changed since"
 
 
 # --- the problems of this repository ---------------------------------------------------------------------------------

@@ -107,6 +107,23 @@ FORMS: dict[str, tuple[str, str, str, str, list[tuple[str, Verdict, Gradients | 
             ("return torch.where(mask, x.detach(), x**power)", Verdict.WRONG_GRADIENT, Gradients.MISMATCH),
         ],
     ),
+    "a constructor that looks at values": (
+        "self.rate = torch.linspace(0, 1, 3)[1].item()", "x", X, "return x * self.rate",
+        [
+            ("return x / 2", Verdict.PASSED, Gradients.MATCH),
+            ("return x", Verdict.WRONG_OUTPUT, None),
+        ],
+    ),
+    "a function that refers to a module": (
+        "self.fc = fc = nn.Linear(40, 8)\n        self.function = lambda x: torch.relu(fc(x))", "x", X,
+        "return self.function(x)",
+        [
+            ("return torch.relu(self.fc(x))", Verdict.PASSED, Gradients.MATCH),
+            ("return self.function(x)", Verdict.PASSED, Gradients.MATCH),
+            ("return torch.relu(self.fc(x)) * 1.01", Verdict.WRONG_OUTPUT, None),
+            ("return torch.relu(self.fc(x.detach()))", Verdict.WRONG_GRADIENT, Gradients.MISMATCH),
+        ],
+    ),
     "an input and a weight that nothing depends on": (
         WEIGHT + "\n        self.unused = nn.Parameter(torch.randn(7))", "x, other", X + ", torch.randn(rows)",
         "return x * self.weight + other.detach()[:, None]",

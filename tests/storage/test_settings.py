@@ -22,6 +22,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
     values = {
         "data_dir": (str(tmp_path), tmp_path),
         "problems_dir": ("/problems", Path("/problems")),
+        "extra_problems_dir": ("/more", Path("/more")),
         "database_url": ("postgresql+psycopg://u@h/db", "postgresql+psycopg://u@h/db"),
         "broker_url": ("redis://h/0", "redis://h/0"),
         "host": ("0.0.0.0", "0.0.0.0"),

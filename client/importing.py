@@ -1,0 +1,171 @@
+"""``kerneljudge problems import``: a KernelBench checkout becomes problems of ours, and a table says which."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from client import local
+from client.outcomes import BadUsage, ExitStatus
+from client.render import plain
+from evaluator.errors import EvaluatorError
+from evaluator.importing import LEVELS, Admission, Status, find_files, import_file
+from evaluator.problem import load_problem, save_vetting
+
+__all__ = ["Imported", "parse_scale", "run_import"]
+
+_STYLES: Final = {Status.REFUSED: "red", Status.FAILED: "yellow", Status.UNCHANGED: "dim"}
+_ARROW: Final = "\N{RIGHTWARDS ARROW}"
+
+Show = Callable[[str, str, float | None], None]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What became of a checkout. ``unvetted``: why a vetting that was asked for could not be made, by problem."""
+
+    into: Path
+    admissions: tuple[Admission, ...]
+    unvetted: dict[str, str]
+
+    @property
+    def status(self) -> ExitStatus:
+        statuses = {admission.status for admission in self.admissions}
+        if Status.FAILED in statuses or self.unvetted:
+            return ExitStatus.FAULT
+        return ExitStatus.NOT_PASSED if Status.REFUSED in statuses else ExitStatus.OK
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain JSON-ready data."""
+        return {
+            "into": str(self.into),
+            "admitted": sum(admission.status.admitted for admission in self.admissions),
+            **{str(status): self._counts[status] for status in Status},
+            "items": [
+                {**admission.to_record(), "unvetted": self.unvetted.get(admission.id)} for admission in self.admissions
+            ],
+        }
+
+    def to_text(self) -> RenderableType:
+        """A line on each problem, and the figures."""
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column("problem", no_wrap=True)
+        table.add_column("result", no_wrap=True)
+        table.add_column("smoke, and other sizes", overflow="fold")
+        table.add_column("what is to be known", overflow="fold")
+        for admission in self.admissions:
+            unvetted = self.unvetted.get(admission.id)
+            known = [
+                *filter(None, [admission.reason]),
+                *admission.notes,
+                *([] if unvetted is None else [f"not vetted: {unvetted}"]),
+                *_refusal(admission),
+            ]
+            table.add_row(
+                plain(admission.id),
+                Text(str(admission.status), _STYLES.get(admission.status, "green")),
+                Text(plain("\n".join(_sizes(admission)))),
+                Text(plain("\n".join(known))),
+            )
+        counts = ", ".join(f"{self._counts[status]} {status}" for status in Status if self._counts[status])
+        ranked = sum(admission.to_record()["ranked"] for admission in self.admissions)
+        return Group(table, Text(), Text(f"{len(self.admissions)} problems: {counts}; {ranked} ranked. In {self.into}"))
+
+    @property
+    def _counts(self) -> Counter[Status]:
+        return Counter(admission.status for admission in self.admissions)
+
+
+def parse_scale(text: str | None) -> Fraction | None:
+    """``1/64``, or ``0.25``. Raises ``BadUsage``."""
+    if text is None:
+        return None
+    try:
+        scale = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        scale = Fraction(0)
+    if not 0 < scale < 1:
+        raise BadUsage(f"--scale must be a share between 0 and 1, such as 1/64, not {text!r}")
+    return scale
+
+
+def run_import(
+    directory: Path,
+    into: Path,
+    *,
+    levels: Sequence[int] | None,
+    scale: Fraction | None,
+    vetted: bool,
+    show: Show,
+    require_sandbox: bool,
+) -> Imported:
+    """Import what is in ``directory`` into the folder ``into``. Raises ``BadUsage`` where that cannot be written to,
+    ``ProblemError`` where there is nothing to import, and ``EvaluatorError`` where no sandbox can be started."""
+    files = find_files(directory, levels or LEVELS)
+    # Here and not above: a scale that is none needs no engine to be told.
+    from evaluator.engine import Engine  # noqa: PLC0415
+
+    admissions: list[Admission] = []
+    with Engine(device=None, cache_dir=local.cache_dir(), require_sandbox=require_sandbox) as engine:
+        for number, path in enumerate(files):
+            show("importing", f"{number + 1} of {len(files)}, {path.stem}", number / len(files))
+            try:
+                taken = [admission.id for admission in admissions]
+                admissions.append(import_file(path, into, engine, scale, taken))
+            except OSError as error:
+                raise BadUsage(f"cannot write to {into}: {error.strerror or error}") from error
+    imported = Imported(into, tuple(admissions), {})
+    return _vetted(imported, show) if vetted else imported
+
+
+def _vetted(imported: Imported, show: Show) -> Imported:
+    """The same with everything vetted that was not; what cannot be vetted does not keep the rest from it."""
+    unvetted = dict[str, str]()
+    left = [each.problem for each in imported.admissions if each.problem is not None and each.problem.labels is None]
+    most = max(1, len(left))
+
+    def report(problem: str, check: str, _share: float | None) -> None:
+        show("vetting", f"{most - len(left) + 1} of {most}, {problem}: {check}", (most - len(left)) / most)
+
+    while left:
+        try:
+            for vetting in local.vet([(problem, "smoke") for problem in left], local.default_device(), report):
+                save_vetting(imported.into / vetting.problem, vetting)
+                left.pop(0)
+        except EvaluatorError as error:
+            unvetted[left.pop(0).id] = str(error)
+    return Imported(
+        imported.into,
+        tuple(
+            each if each.problem is None else replace(each, problem=load_problem(imported.into / each.id))
+            for each in imported.admissions
+        ),
+        unvetted,
+    )
+
+
+def _refusal(admission: Admission) -> list[str]:
+    problem = admission.problem
+    return [f"not ranked: {problem.refusal}"] if problem is not None and problem.labels and problem.refusal else []
+
+
+def _sizes(admission: Admission) -> list[str]:
+    """A line on each size but the published one: what each constant became."""
+    if admission.problem is None:
+        return []
+    sizes = dict(admission.problem.sizes)
+    full = sizes.pop("full")
+    lines = []
+    for name, size in sizes.items():
+        changes = [f"{key} {full[key]}{_ARROW}{value}" for key, value in size.items() if full.get(key) != value]
+        prefix = "" if name == "smoke" else f"{name}: "
+        lines.append(prefix + (", ".join(changes) or "as published"))
+    return lines

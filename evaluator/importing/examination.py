@@ -1,0 +1,420 @@
+"""What is found out about a foreign reference, in a sandboxed process that executes it.
+
+The text of this file is a candidate's module there, with a call of ``report`` at its end: it must need nothing of
+this project. Sizes are found on torch's meta device, which knows shapes and computes nothing; at the smallest of them
+the reference is run on the CPU. What is reported was made beside foreign code, and is believed by nobody as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+__all__ = ["examine", "report"]
+
+_SIZES: Final = "_SIZES"
+_TOLERANCE: Final = 1e-4
+_GRADIENT_TOLERANCE: Final = 1e-2
+_PLAIN: Final = (bool, int, float, str, type(None))
+_STEPS_BACK: Final = 4
+_NORMALISED: Final = 16
+"""So many values a normalisation should have in common: of two, it makes plus and minus one, whatever they are."""
+_UNBOUNDED: Final = 2**62
+_MESSAGE_CHARACTERS: Final = 300
+
+Values = dict[str, int]
+
+
+class _Refused(Exception):
+    """Why the reference cannot be a problem."""
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What a forward pass takes. ``bytes``: inputs, parameters and everything that operators write. ``normalised``:
+    the least number of values that a normalisation has in common."""
+
+    bytes: int
+    operations: int
+    normalised: int = _UNBOUNDED
+
+    def share(self, limit: _Cost) -> float:
+        """Of ``limit``: 1 where it is reached."""
+        return max(self.bytes / limit.bytes, self.operations / limit.operations)
+
+
+def report(request: Mapping[str, Any]) -> None:
+    """Print what ``examine`` finds, as one line that begins with the request's mark."""
+    own = os.dup(1)
+    null = os.open(os.devnull, os.O_WRONLY)
+    # Whatever a reference prints must not be what is kept of this process.
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    try:
+        found = examine(request)
+    except _Refused as error:
+        found = {"refused": str(error)}
+    except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+        found = {"refused": f"looking at it fails: {_said(error)}"}
+    os.write(own, f"\n{request['mark']}{json.dumps(found)}\n".encode())
+
+
+def examine(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What is found. ``request``: the ``source``, with constants that are looked up in ``_SIZES``; their published
+    ``values``; the names of those that ``shrink`` and their ``floors``; ``groups``, which are halved along with what
+    they divide; the ``smoke`` limits; ``scale``, which may be null. Raises ``_Refused``."""
+    reference = _Reference(request["source"])
+    values: Values = dict(request["values"])
+    reference.load(values)
+    found, full = reference.shapes()
+    found["full"] = {"bytes": full.bytes, "operations": full.operations}
+    shrinking = _Shrinking(reference, values, request["shrink"], request["floors"], request["groups"])
+    limit = _Cost(request["smoke"]["bytes"], request["smoke"]["operations"])
+    steps = list(shrinking.steps(full, limit))
+    found["smoke"] = _try_on_cpu(reference, steps)
+    if request["scale"] is not None:
+        wanted = _Cost(max(1, int(full.bytes * request["scale"])), max(1, full.operations))
+        values, cost = list(shrinking.steps(full, wanted))[-1]
+        found["scaled"] = {"values": values, "bytes": cost.bytes, "operations": cost.operations}
+    return found
+
+
+class _Reference:
+    """A module that is executed anew for other sizes."""
+
+    def __init__(self, source: str) -> None:
+        try:
+            self._code = compile(source, "reference.py", "exec")
+        except (SyntaxError, ValueError) as error:
+            raise _Refused(f"it does not parse: {error}") from None
+        self._module = types.ModuleType("reference")
+
+    def load(self, values: Values) -> None:
+        """Execute it with its constants at ``values``. Raises ``_Refused``."""
+        self._module = types.ModuleType("reference")
+        self._module.__dict__[_SIZES] = values
+        sys.modules["reference"] = self._module
+        try:
+            exec(self._code, self._module.__dict__)  # noqa: S102 - in the sandbox, which is what it is for
+        except ModuleNotFoundError as error:
+            raise _Refused(f"it needs the package {error.name}, which is not installed here") from None
+        except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit included
+            raise _Refused(f"importing it fails: {_said(error)}") from None
+
+    def init_inputs(self) -> list[Any]:
+        given = self._module.get_init_inputs()
+        if not isinstance(given, list | tuple):
+            raise _Refused(f"get_init_inputs() returns {_kind(given)}, not a list: only positional arguments are known")
+        return list(given)
+
+    def inputs(self) -> list[Any]:
+        given = self._module.get_inputs()
+        if not isinstance(given, list | tuple):
+            raise _Refused(f"get_inputs() returns {_kind(given)}, not a list")
+        return list(given)
+
+    def model(self, seed: int) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        made = self._module.Model(*self.init_inputs())
+        if not isinstance(made, torch.nn.Module):
+            raise _Refused("Model is no torch.nn.Module")
+        return made
+
+    def on_meta(self) -> tuple[torch.nn.Module, list[Any]]:
+        """Model and arguments as the judge has them when it looks for shapes."""
+        with torch.device("meta"):
+            inputs = self.inputs()
+            try:
+                model: torch.nn.Module | None = self.model(0)
+            except (RuntimeError, NotImplementedError):
+                model = None
+        if model is None:
+            model = self.model(0).to("meta")  # its constructor may look at values
+        return model, [_leaf(value.to("meta")) if isinstance(value, torch.Tensor) else value for value in inputs]
+
+    def shapes(self) -> tuple[dict[str, Any], _Cost]:
+        """What goes in and comes out, and what that takes. Raises ``_Refused``."""
+        try:
+            model, inputs = self.on_meta()
+            result, cost = _counted(model, inputs)
+        except _Refused:
+            raise
+        except Exception as error:  # noqa: BLE001 - foreign code
+            raise _Refused(f"its shapes cannot be found without computing it: {_said(error)}") from None
+        odd = [value for value in inputs if not isinstance(value, (torch.Tensor, *_PLAIN))]
+        if odd:
+            raise _Refused(f"an input is {_kind(odd[0])}: tensors, numbers and texts are known")
+        outputs = _outputs(result)
+        if any(not isinstance(output, torch.Tensor) for output in outputs):
+            raise _Refused(f"it returns {_kind(result)}: a tensor is known, and a flat tuple or list of tensors")
+        found = {
+            "inputs": [_described(value) for value in inputs],
+            "outputs": [_described(output) for output in outputs],
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "differentiable": any(output.requires_grad for output in outputs),
+            "batch_norm": any(
+                isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.track_running_stats
+                for part in model.modules()
+            ),
+        }
+        return found, cost
+
+    def cost(self) -> _Cost:
+        """What a forward pass takes. Raises whatever the reference raises."""
+        with torch.no_grad():
+            return _counted(*self.on_meta())[1]
+
+
+def _counted(model: torch.nn.Module, inputs: Sequence[Any]) -> tuple[Any, _Cost]:
+    """What a call on the meta device returns, and what it would take."""
+    tensors = [value for value in (*inputs, *model.parameters()) if isinstance(value, torch.Tensor)]
+    with _Counter() as counter:
+        result = model(*inputs)
+    return result, _Cost(counter.bytes + sum(map(_size, tensors)), counter.operations, counter.normalised)
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes that operators return, views excepted; the operations of those that torch has a formula for
+    (products and convolutions); and the values that normalisations have in common."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+        self.operations = 0
+        self.normalised = _UNBOUNDED
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            self.operations += int(formula(*args, **(kwargs or {}), out_val=result))
+        if "batch_norm" in func.name():  # that of an instance, too
+            self.normalised = min(self.normalised, args[0].numel() // args[0].shape[1])
+        elif "group_norm" in func.name():
+            samples, groups = args[3], args[6]
+            self.normalised = min(self.normalised, args[0].numel() // (samples * groups))
+        if not func.is_view:
+            self.bytes += sum(_size(leaf) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+        return result
+
+
+@dataclass
+class _Shrinking:
+    """Halving constants, the largest first, as long as the reference bears it and takes less by it."""
+
+    reference: _Reference
+    values: Values
+    names: Sequence[str]
+    floors: Mapping[str, int]
+    groups: Sequence[str]
+    tried: dict[tuple[int, ...], _Cost | None] = field(default_factory=dict)
+
+    def steps(self, cost: _Cost, limit: _Cost) -> Iterator[tuple[Values, _Cost]]:
+        """Sizes from the published one down to the first within ``limit``, or to the smallest there is."""
+        values, stuck, normalised = self.values, set[str](), min(_NORMALISED, cost.normalised)
+        yield values, cost
+        while cost.share(limit) > 1:
+            left = [name for name in self.names if name not in stuck and self._halved(values, name) is not None]
+            if not left:
+                return
+            name = max(left, key=lambda name: (values[name], name))
+            for attempt in self._attempts(values, name):
+                reached = self._try(attempt)
+                if reached and reached.normalised >= normalised and reached.share(limit) < cost.share(limit):
+                    values, cost = attempt, reached
+                    yield values, cost
+                    break
+            else:
+                stuck.add(name)
+
+    def _attempts(self, values: Values, name: str) -> Iterator[Values]:
+        """``name`` halved; then together with others, because one may have to be the other, or a multiple of it:
+        first those of its value, one by one and all of them, then the rest."""
+        equal = [other for other in self.names if other != name and values[other] == values[name]]
+        rest = [other for other in self.names if other != name and other not in equal]
+        pairs = [[[name, other] for other in others] for others in (equal, rest)]
+        seen = [values]
+        for together in ([name], *pairs[0], [name, *equal], *pairs[1]):
+            attempt = dict(values)
+            for each in together:
+                half = self._halved(values, each)
+                if half is not None:
+                    attempt[each] = half
+            for group in self.groups:
+                # What divides goes on dividing, and as many are in a group as before.
+                divides = any(values[each] != attempt[each] and values[each] % values[group] == 0 for each in together)
+                if divides and values[group] >= _NORMALISED:
+                    attempt[group] = values[group] // 2
+            if attempt not in seen:
+                seen.append(attempt)
+                yield attempt
+
+    def _halved(self, values: Values, name: str) -> int | None:
+        """Half of it, odd where it is odd: a size that is no multiple of anything should stay so."""
+        half = values[name] // 2
+        if values[name] % 2 and half % 2 == 0:
+            half += 1
+        return half if half >= self.floors[name] and half < values[name] else None
+
+    def _try(self, values: Values) -> _Cost | None:
+        """What these sizes take; ``None`` where the reference does not bear them."""
+        key = tuple(values.values())
+        if key not in self.tried:
+            try:
+                self.reference.load(values)
+                self.tried[key] = self.reference.cost()
+            except Exception:  # noqa: BLE001 - foreign code may raise anything
+                self.tried[key] = None
+        return self.tried[key]
+
+
+def _try_on_cpu(reference: _Reference, steps: Sequence[tuple[Values, _Cost]]) -> dict[str, Any]:
+    """Run the smallest size that runs, and say what is odd about it. Raises ``_Refused``."""
+    failure = ""
+    for values, cost in steps[: -_STEPS_BACK - 1 : -1]:
+        reference.load(values)
+        torch.manual_seed(1)
+        inputs = reference.inputs()
+        try:
+            begin = time.perf_counter()
+            with torch.no_grad():
+                outputs = _outputs(reference.model(0)(*_copied(inputs)))
+            forward_s = time.perf_counter() - begin
+        except Exception as error:  # noqa: BLE001 - foreign code
+            failure = failure or _said(error)
+            continue
+        sizes = {"values": values, "bytes": cost.bytes, "operations": cost.operations, "forward_s": forward_s}
+        return sizes | _oddities(reference, inputs, outputs)
+    raise _Refused(f"a call fails: {failure}")
+
+
+def _oddities(reference: _Reference, inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """What calls on ``inputs`` tell, of which one has returned ``outputs``. Raises ``_Refused``."""
+    if any(output.is_floating_point() and not bool(output.isfinite().any()) for output in outputs):
+        raise _Refused("not one of its output's elements is finite")
+    model, given = reference.model(0), _copied(inputs)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    first = _call(model, given, seed=2)
+    if _differ(outputs, first):
+        raise _Refused(
+            "its output is random: two models with the same weights return different outputs for the same input "
+            "(dropout that is on, or the like)"
+        )
+    if _differ(inputs, given):
+        raise _Refused("it writes to its inputs")
+    if any(_differ(first, _call(model, _copied(inputs), seed=2)) for _ in range(2)):
+        raise _Refused("it keeps a state across calls: later calls on the same input return something else")
+    changed = [name for name, value in model.state_dict().items() if not torch.equal(value, before[name])]
+    _run_in_double(reference, inputs)
+    backward, without = _differentiate(reference, inputs)
+    return {"state": changed, "backward": backward, "without_gradient": without}
+
+
+def _run_in_double(reference: _Reference, inputs: Sequence[Any]) -> None:
+    """The judge knows what is right from a float64 model."""
+    model = reference.model(0).double()
+    exact = [value.double() if _is_float(value) else value for value in inputs]
+    torch.set_default_dtype(torch.float64)
+    try:
+        _call(model, exact, seed=2)
+    except Exception as error:  # noqa: BLE001 - foreign code
+        raise _Refused(f"it fails in float64, in which the judge computes what is right: {_said(error)}") from None
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _differentiate(reference: _Reference, inputs: Sequence[Any]) -> tuple[str, list[str]]:
+    """What its backward pass fails with, if it does, and the parameters that get no gradient from it."""
+    model, begin = reference.model(0), ""
+    try:
+        one, other = (_gradients(fresh, inputs) for fresh in (model, reference.model(0)))
+        without = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+        begin = "when a model is called again, "
+        _gradients(model, inputs)
+    except Exception as error:  # noqa: BLE001 - foreign code
+        return begin + _said(error), []
+    if _differ(one, other, _GRADIENT_TOLERANCE):
+        return "two calls on the same input have different gradients", []
+    return "", without
+
+
+def _gradients(model: torch.nn.Module, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    torch.manual_seed(3)
+    model.zero_grad(set_to_none=True)
+    leaves = [_leaf(value) for value in _copied(inputs)]
+    outputs = [output for output in _outputs(model(*leaves)) if output.requires_grad]
+    if outputs:
+        torch.autograd.backward(outputs, [torch.randn_like(output) for output in outputs])
+    graded = [leaf for leaf in (*leaves, *model.parameters()) if isinstance(leaf, torch.Tensor)]
+    return [leaf.grad for leaf in graded if leaf.grad is not None]
+
+
+def _call(model: Callable[..., Any], inputs: Sequence[Any], *, seed: int) -> list[torch.Tensor]:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    with torch.no_grad():
+        return _outputs(model(*inputs))
+
+
+def _differ(one: Sequence[Any], other: Sequence[Any], tolerance: float = _TOLERANCE) -> bool:
+    """Whether some tensor of ``one`` is not that of ``other``, by more than ``tolerance`` of its root mean square."""
+    return any(
+        a.shape != b.shape or not _close(a.double(), b.double(), tolerance)
+        for a, b in zip(one, other, strict=True)
+        if isinstance(a, torch.Tensor)
+    )
+
+
+def _close(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
+    finite = a[a.isfinite()]
+    scale = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+    return torch.allclose(a, b, tolerance, tolerance * scale, equal_nan=True)
+
+
+def _leaf(value: Any) -> Any:
+    return value.detach().requires_grad_() if _is_float(value) else value
+
+
+def _copied(values: Sequence[Any]) -> list[Any]:
+    return [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _outputs(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _described(value: Any) -> dict[str, Any]:
+    if isinstance(value, torch.Tensor):
+        return {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+    return {"value": repr(value)[:_MESSAGE_CHARACTERS]}
+
+
+def _kind(value: Any) -> str:
+    return f"a {type(value).__name__}"
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= _MESSAGE_CHARACTERS else f"{text[: _MESSAGE_CHARACTERS - 3]}..."

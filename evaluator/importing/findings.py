@@ -1,0 +1,125 @@
+"""What the examination of a reference has found, read from what its sandboxed process says. Torch-free.
+
+Foreign code ran in that process: everything is checked, and what does not fit is no report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["Findings", "Scaled", "Value", "read_findings"]
+
+_LARGEST: Final = 2**60
+_CHARACTERS: Final = 400
+_ENTRIES: Final = 1000
+
+
+@dataclass(frozen=True)
+class Value:
+    """One input or output: a tensor's dtype and shape, or in ``text`` what is no tensor."""
+
+    dtype: str | None
+    shape: tuple[int, ...]
+    text: str
+
+    @property
+    def elements(self) -> int:
+        return 0 if self.dtype is None else math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """As a problem has them: four for each floating-point number."""
+        width = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int64": 8, "complex64": 8}.get(self.dtype or "", 4)
+        return self.elements * width
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Constants at some size, and what a forward pass takes there."""
+
+    values: Mapping[str, int]
+    bytes: int
+    operations: int
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a reference is like. ``full``: as published. ``backward``: what its backward pass fails with, if it does.
+    ``state``: buffers and parameters that a call changes. ``without_gradient``: parameters that get none."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    parameters: int
+    differentiable: bool
+    batch_norm: bool
+    full: Scaled
+    smoke: Scaled
+    scaled: Scaled | None
+    forward_s: float
+    backward: str
+    state: tuple[str, ...]
+    without_gradient: tuple[str, ...]
+
+
+def read_findings(report: Any, published: Mapping[str, int]) -> Findings:
+    """Raises ``ValueError`` where ``report`` is none. ``published``: the constants that it may name."""
+    try:
+        smoke = report["smoke"]
+        scaled = report.get("scaled")
+        return Findings(
+            inputs=_values(report["inputs"]),
+            outputs=_values(report["outputs"]),
+            parameters=_count(report["parameters"]),
+            differentiable=report["differentiable"] is True,
+            batch_norm=report["batch_norm"] is True,
+            full=_scaled({**report["full"], "values": published}, published),
+            smoke=_scaled(smoke, published),
+            scaled=None if scaled is None else _scaled(scaled, published),
+            forward_s=float(smoke["forward_s"]),
+            backward=_text(smoke["backward"]),
+            state=_names(smoke["state"]),
+            without_gradient=_names(smoke["without_gradient"]),
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _scaled(report: Mapping[str, Any], published: Mapping[str, int]) -> Scaled:
+    values = {_text(name): _count(value) for name, value in report["values"].items()}
+    if values.keys() != published.keys() or any(not 1 <= values[name] <= published[name] for name in published):
+        raise ValueError("sizes are not those of the reference, made smaller")
+    return Scaled(values, _count(report["bytes"]), _count(report["operations"]))
+
+
+def _values(reports: Sequence[Mapping[str, Any]]) -> tuple[Value, ...]:
+    return tuple(
+        Value(_text(report["dtype"]), tuple(map(_count, report["shape"])), "")
+        if "dtype" in report
+        else Value(None, (), _text(report["value"]))
+        for report in _bounded(reports)
+    )
+
+
+def _names(report: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(map(_text, _bounded(report)))
+
+
+def _bounded(report: Any) -> Collection[Any]:
+    if not isinstance(report, list) or len(report) > _ENTRIES:
+        raise ValueError("a list of a reasonable length was expected")
+    return report
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text was expected, not {type(value).__name__}")
+    return value[:_CHARACTERS]
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _LARGEST:
+        raise ValueError("a count was expected")
+    return value
