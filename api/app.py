@@ -18,11 +18,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from api import pages
-from api.errors import ServiceUnavailable, from_validation, problem_response
+from api.errors import ServiceUnavailable, TooManyRequests, from_validation, problem_response
 from api.middleware import BodyLimit, RequestContext, SecurityHeaders
 from api.openapi import openapi_of
-from api.routes import leaderboard, problems, service, submissions
+from api.routes import batches, leaderboard, problems, service, submissions
 from api.services import Services
+from storage.order import QueueFull
 from storage.settings import Settings
 
 __all__ = ["create_app"]
@@ -54,15 +55,18 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.services = services
     app.openapi = openapi_of(app)  # type: ignore[method-assign]  # FastAPI's own way to change the document
-    for module in (submissions, problems, leaderboard, service, pages):
+    for module in (submissions, batches, problems, leaderboard, service, pages):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     for fault in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(fault, _database_away)
+    app.add_exception_handler(QueueFull, _queue_full)
     # The last one added is the outermost.
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(
+        BodyLimit, max_bytes=settings.max_body_bytes, streamed={batches.STREAMED: settings.max_batch_bytes}
+    )
     app.add_middleware(RequestContext, metrics=services.http_metrics)
     app.add_middleware(SecurityHeaders)
     return app
@@ -72,13 +76,17 @@ def create_app(settings: Settings) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     await asyncio.to_thread(services.start)
-    watching = asyncio.create_task(services.watcher.run())
+    watching = [
+        asyncio.create_task(services.watcher.run()),
+        asyncio.create_task(services.batch_watcher.run()),
+    ]
     try:
         yield
     finally:
-        watching.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watching
+        for task in watching:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
         services.close()
 
 
@@ -99,6 +107,10 @@ def _allowed(request: Request) -> dict[str, str]:
 async def _invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     return await _http_error(request, from_validation(error))
+
+
+async def _queue_full(request: Request, error: Exception) -> Response:
+    return await _http_error(request, TooManyRequests(str(error)))
 
 
 async def _database_away(request: Request, error: Exception) -> Response:

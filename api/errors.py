@@ -4,7 +4,9 @@
     ├── NotFound             404
     ├── Conflict             409
     ├── PayloadTooLarge      413
+    ├── UnsupportedMediaType 415
     ├── InvalidRequest       422, names the fields
+    ├── TooManyRequests      429, asks to come back
     └── ServiceUnavailable   503, asks to come back
 
 Every one is a ``fastapi.HTTPException``, so that one handler answers for ours and for the framework's.
@@ -19,7 +21,7 @@ from typing import Any, ClassVar, Final
 from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from api.context import request_id
@@ -35,12 +37,16 @@ __all__ = [
     "PayloadTooLarge",
     "ProblemDetails",
     "ServiceUnavailable",
+    "TooManyRequests",
+    "UnsupportedMediaType",
     "from_validation",
     "problem_response",
     "problems",
 ]
 
 PROBLEM_JSON: Final = "application/problem+json"
+
+_RETRY_FULL_QUEUE_S: Final = 30
 
 
 class FieldError(BaseModel):
@@ -95,6 +101,13 @@ class PayloadTooLarge(ApiError):
     kind = "too-large"
 
 
+class UnsupportedMediaType(ApiError):
+    """The body is of a kind that is not read here; the detail says which are."""
+
+    status = 415
+    kind = "unsupported-media-type"
+
+
 class InvalidRequest(ApiError):
     """The request is malformed; ``errors`` names the fields."""
 
@@ -107,8 +120,18 @@ class InvalidRequest(ApiError):
         return cls(f"{field}: {message}", errors=[FieldError(field=field, message=message)])
 
 
+class TooManyRequests(ApiError):
+    """The queue is full."""
+
+    status = 429
+    kind = "queue-full"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, headers={"Retry-After": str(_RETRY_FULL_QUEUE_S)})
+
+
 class ServiceUnavailable(ApiError):
-    """The database cannot be reached at the moment."""
+    """What is needed for the answer is not there at the moment."""
 
     status = 503
     kind = "unavailable"
@@ -117,9 +140,11 @@ class ServiceUnavailable(ApiError):
         super().__init__(detail, headers={"Retry-After": "1"})
 
 
-def from_validation(error: RequestValidationError) -> InvalidRequest:
-    """FastAPI's validation errors as ours: fields by name, and nothing of the input echoed."""
-    errors = [FieldError(field=_field(entry["loc"]), message=entry["msg"]) for entry in error.errors()]
+def from_validation(error: RequestValidationError | ValidationError) -> InvalidRequest:
+    """Validation errors as ours: fields by name, and nothing of the input echoed."""
+    # FastAPI says first where a field was (body, query, header, path), pydantic does not.
+    skipped = 1 if isinstance(error, RequestValidationError) else 0
+    errors = [FieldError(field=_field(entry["loc"], skipped), message=entry["msg"]) for entry in error.errors()]
     return InvalidRequest("; ".join(f"{entry.field}: {entry.message}" for entry in errors), errors=errors)
 
 
@@ -151,7 +176,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def _field(location: tuple[int | str, ...]) -> str:
-    # The first part says where (body, query, header, path); of a body that is no JSON, there is no more.
-    parts = [str(part) for part in location[1:] if not isinstance(part, int)]
-    return ".".join(parts) or str(location[0])
+def _field(location: tuple[int | str, ...], skipped: int) -> str:
+    # Of a body that is no JSON, there is no more than that it is the body.
+    parts = [str(part) for part in location[skipped:] if not isinstance(part, int)]
+    return ".".join(parts) or (str(location[0]) if location else "body")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy.orm import Session
 
 from api.errors import Conflict, FieldError, InvalidRequest
@@ -10,44 +12,56 @@ from api.schemas import DeviceKind, SubmissionRequest
 from api.services import Services
 from evaluator.candidate import Candidate, InvalidSource, parse_candidate
 from storage.models import Submission
+from storage.order import refuse_if_full
 from storage.queue import queue_name
 from storage.submissions import IdempotencyConflict, NewSubmission, Submissions
 
-__all__ = ["default_device", "submit"]
+__all__ = ["default_device", "resolve", "submit"]
 
 
 def submit(services: Services, body: SubmissionRequest, idempotency_key: str | None) -> Submission:
-    """Store what ``body`` asks for, in a transaction of its own. Raises ``ApiError``."""
-    problem = services.problem(body.problem)
-    candidate = _candidate(body)
-    if body.size is not None and body.size not in problem.sizes:
-        raise InvalidRequest.on("size", f"problem {problem.id} has the sizes {', '.join(problem.sizes)}")
+    """Store what ``body`` asks for, in a transaction of its own. Raises ``ApiError``, ``QueueFull``."""
     with services.sessions.begin() as session:
         submissions = Submissions(session)
         devices = _devices(session, body)
         for device in devices:
-            new = NewSubmission(
-                problem=problem,
-                candidate=candidate,
-                device=device,
-                size=body.size or problem.default_size(device),
-                precision=body.precision or problem.dtype,
-                require_gradients=body.require_gradients,
-                baseline=body.baseline or "eager",
-                label=body.label,
-                author=body.author,
-                idempotency_key=idempotency_key,
-            )
-            refusal = problem.refuses_baseline(new.config)
-            if refusal is not None:
-                raise InvalidRequest.on("baseline", refusal)
             try:
-                return submissions.submit(new)
+                submission = submissions.submit(
+                    replace(resolve(services, body, device), idempotency_key=idempotency_key)
+                )
             except IdempotencyConflict as error:
                 # The same request may have been resolved to another device when it came first.
                 if device == devices[-1]:
                     raise Conflict(str(error)) from error
+            else:
+                if submission.created:
+                    refuse_if_full(session, services.settings.max_queued, batched=False)
+                return submission
     raise AssertionError("there is at least one kind of device")
+
+
+def resolve(services: Services, body: SubmissionRequest, device: DeviceKind) -> NewSubmission:
+    """What ``body`` asks for, with all that it leaves out, on ``device`` if it names none. Raises ``ApiError``."""
+    problem = services.problem(body.problem)
+    candidate = _candidate(body)
+    if body.size is not None and body.size not in problem.sizes:
+        raise InvalidRequest.on("size", f"problem {problem.id} has the sizes {', '.join(problem.sizes)}")
+    device = body.device or device
+    new = NewSubmission(
+        problem=problem,
+        candidate=candidate,
+        device=device,
+        size=body.size or problem.default_size(device),
+        precision=body.precision or problem.dtype,
+        require_gradients=body.require_gradients,
+        baseline=body.baseline or "eager",
+        label=body.label,
+        author=body.author,
+    )
+    refusal = problem.refuses_baseline(new.config)
+    if refusal is not None:
+        raise InvalidRequest.on("baseline", refusal)
+    return new
 
 
 def default_device(session: Session) -> DeviceKind:

@@ -6,6 +6,7 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ from api.context import request_id
 from api.errors import ApiError, PayloadTooLarge, problem_response
 from api.metrics import HttpMetrics
 
-__all__ = ["BodyLimit", "RequestContext", "SecurityHeaders"]
+__all__ = ["BodyLimit", "RequestContext", "SecurityHeaders", "media_type"]
 
 _ID_TAKEN_OVER: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -96,19 +97,25 @@ class SecurityHeaders:
 
 
 class BodyLimit:
-    """Refuses a body of more than ``max_bytes``, by its declared length or, without one, while it comes in."""
+    """Refuses a body of more than ``max_bytes``, by its declared length or, without one, while it comes in.
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    ``streamed`` are the limits of bodies that are read as they come, by path and media type.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, streamed: Mapping[tuple[str, str], int]) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._streamed = streamed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        declared = Headers(scope=scope).get("content-length", "")
-        if declared.isdecimal() and (len(declared) > 18 or int(declared) > self._max_bytes):
-            await problem_response(Request(scope), self._too_large())(scope, receive, send)
+        headers = Headers(scope=scope)
+        max_bytes = self._streamed.get((scope["path"], media_type(headers)), self._max_bytes)
+        declared = headers.get("content-length", "")
+        if declared.isdecimal() and (len(declared) > 18 or int(declared) > max_bytes):
+            await problem_response(Request(scope), _too_large(max_bytes))(scope, receive, send)
             return
         received = 0
 
@@ -116,14 +123,20 @@ class BodyLimit:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._max_bytes:
-                raise self._too_large()
+            if received > max_bytes:
+                raise _too_large(max_bytes)
             return message
 
         await self._app(scope, receive_limited, send)
 
-    def _too_large(self) -> PayloadTooLarge:
-        return PayloadTooLarge(f"the body has more than {self._max_bytes} bytes, the most that is taken")
+
+def media_type(headers: Headers) -> str:
+    """The media type of the body, without its parameters; empty where none is given."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _too_large(max_bytes: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the body has more than {max_bytes} bytes, the most that is taken")
 
 
 def _route(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with problem details for errors."""
+"""The OpenAPI document: FastAPI's, with problem details for errors, and bodies that are read as they come."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from api.batch_schemas import BatchRequest, ResultRecord
 from api.errors import FieldError, ProblemDetails
 
 __all__ = ["openapi_of"]
 
 _TEMPLATE: Final = "#/components/schemas/{model}"
+_NAMED: Final[dict[JsonSchemaMode, tuple[type[BaseModel], ...]]] = {
+    "validation": (BatchRequest,),
+    "serialization": (ProblemDetails, FieldError, ResultRecord),
+}
+"""Models that routes refer to by name alone, by how they are used."""
+
 _UNUSED: Final = ("HTTPValidationError", "ValidationError")
 
 
@@ -35,8 +43,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in _UNUSED:
         schemas.pop(name, None)
-    _, errors = models_json_schema(
-        [(ProblemDetails, "serialization"), (FieldError, "serialization")], ref_template=_TEMPLATE
-    )
-    schemas.update(errors["$defs"])
+    for mode, models in _NAMED.items():
+        _, named = models_json_schema([(model, mode) for model in models], ref_template=_TEMPLATE)
+        schemas.update(named["$defs"])
     return document

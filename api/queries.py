@@ -10,10 +10,20 @@ from sqlalchemy.orm import Session
 
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
-from storage.models import DiagnosisStatus, StoredDiagnosis, StoredEvaluation, Submission
+from storage.models import Batch, DiagnosisStatus, StoredDiagnosis, StoredEvaluation, Submission
 from storage.workers import list_workers
 
-__all__ = ["Glance", "count_by_outcome", "glances", "pending_diagnoses", "ping", "queue_depths", "served_queues"]
+__all__ = [
+    "BatchGlance",
+    "Glance",
+    "batch_glances",
+    "count_by_outcome",
+    "glances",
+    "pending_diagnoses",
+    "ping",
+    "queue_depths",
+    "served_queues",
+]
 
 _IDS_PER_QUERY = 500
 
@@ -44,6 +54,35 @@ def glances(session: Session, submission_ids: Collection[str]) -> Mapping[str, G
         ids = wanted[start : start + _IDS_PER_QUERY]
         for submission_id, *values in session.execute(select(*columns).where(Submission.id.in_(ids))):
             found[submission_id] = Glance(*values)
+    return found
+
+
+@dataclass(frozen=True)
+class BatchGlance:
+    """How far a batch is, as far as one row tells."""
+
+    items: int
+    errors: int
+    last_place: int
+    received: bool
+    cancelled: bool
+    final: bool
+
+
+def batch_glances(session: Session, batch_ids: Collection[str]) -> Mapping[str, BatchGlance]:
+    """How far each of these batches is, by id; unknown ids are left out."""
+    found: dict[str, BatchGlance] = {}
+    wanted = list(batch_ids)
+    for start in range(0, len(wanted), _IDS_PER_QUERY):
+        for batch in session.scalars(select(Batch).where(Batch.id.in_(wanted[start : start + _IDS_PER_QUERY]))):
+            found[batch.id] = BatchGlance(
+                items=batch.items,
+                errors=batch.errors,
+                last_place=batch.last_place,
+                received=batch.received_at is not None,
+                cancelled=batch.cancelled_at is not None,
+                final=batch.finished_at is not None,
+            )
     return found
 
 

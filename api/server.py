@@ -43,7 +43,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Uvicorn calls this once, in the event loop, when it was told to stop."""
-        self._services.watcher.close()
+        self._services.release_waiting()
         await super().shutdown(sockets)
 
 

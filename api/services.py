@@ -11,19 +11,30 @@ from sqlalchemy.orm import Session
 
 from api.errors import NotFound
 from api.metrics import HttpMetrics, StateCollector
-from api.queries import Glance, glances
+from api.queries import BatchGlance, Glance, batch_glances, glances
 from api.watching import Watcher
 from evaluator.problem import Problem, load_problems
+from storage.batches import Batches
 from storage.database import create_engine_for, migrate, session_factory
-from storage.models import Submission
+from storage.models import Batch, Submission
 from storage.problems import sync_problems
 from storage.queue import make_celery, ring_after_commit
 from storage.settings import Settings
 from storage.submissions import Submissions
 
-__all__ = ["MAX_WAIT_S", "KnownSubmission", "ReadSession", "Services", "ServicesDep", "WaitSeconds", "WriteSession"]
+__all__ = [
+    "MAX_WAIT_S",
+    "KnownBatch",
+    "KnownSubmission",
+    "ReadSession",
+    "Services",
+    "ServicesDep",
+    "WaitSeconds",
+    "WriteSession",
+]
 
 MAX_WAIT_S = 300.0
+_BATCH_INTERVAL_S = 0.5
 
 
 class Services:
@@ -45,6 +56,7 @@ class Services:
         self.http_metrics = HttpMetrics(self.registry)
         self.registry.register(StateCollector(self.readers))
         self.watcher = Watcher(self._look)
+        self.batch_watcher = Watcher(self._look_at_batches, interval_s=_BATCH_INTERVAL_S)
 
     def start(self) -> None:
         """Bring the schema up to date and the problems into the database. Raises ``ProblemError``."""
@@ -56,9 +68,14 @@ class Services:
 
     def close(self) -> None:
         """Let the waiting go and the connections too."""
-        self.watcher.close()
+        self.release_waiting()
         self.celery.close()
         self.engine.dispose()
+
+    def release_waiting(self) -> None:
+        """Let everybody go who waits for something, now and from now on."""
+        self.watcher.close()
+        self.batch_watcher.close()
 
     def problem(self, problem_id: str) -> Problem:
         """Raises ``NotFound``, naming those that there are."""
@@ -70,6 +87,10 @@ class Services:
     def _look(self, submission_ids: Collection[str]) -> Mapping[str, Glance]:
         with self.readers() as session:
             return glances(session, submission_ids)
+
+    def _look_at_batches(self, batch_ids: Collection[str]) -> Mapping[str, BatchGlance]:
+        with self.readers() as session:
+            return batch_glances(session, batch_ids)
 
 
 def _services(request: Request) -> Services:
@@ -106,6 +127,17 @@ def _known_submission(submission_id: str, services: ServicesDep) -> Submission:
 
 
 KnownSubmission = Annotated[Submission, Depends(_known_submission)]
+
+
+def _known_batch(batch_id: str, services: ServicesDep) -> Batch:
+    with services.readers() as session:
+        batch = Batches(session).get(batch_id)
+    if batch is None:
+        raise NotFound(f"no batch {batch_id!r}")
+    return batch
+
+
+KnownBatch = Annotated[Batch, Depends(_known_batch)]
 
 WaitSeconds = Annotated[
     float,

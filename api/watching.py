@@ -11,11 +11,9 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
-
-from api.queries import Glance
 
 __all__ = ["INTERVAL_S", "Watch", "Watcher"]
 
@@ -25,15 +23,25 @@ _AFTER_FAULT_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Watch:
-    """One client's view of one submission."""
+class Glance(Protocol):
+    """How far something is; two are equal where there is nothing to tell."""
+
+    @property
+    def final(self) -> bool: ...
+
+
+AnyGlance = TypeVar("AnyGlance", bound=Glance)
+
+
+class Watch(Generic[AnyGlance]):
+    """One client's view of one thing."""
 
     def __init__(self) -> None:
-        self.latest: Glance | None = None
+        self.latest: AnyGlance | None = None
         self._changed = asyncio.Event()
         self._over = False
 
-    async def change(self, timeout_s: float | None = None) -> Glance | None:
+    async def change(self, timeout_s: float | None = None) -> AnyGlance | None:
         """The newest state that this client has not seen; ``None`` after ``timeout_s`` or at shutdown."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -45,7 +53,7 @@ class Watch:
         self._changed.clear()
         return self.latest
 
-    def show(self, glance: Glance) -> None:
+    def show(self, glance: AnyGlance) -> None:
         if glance != self.latest:
             self.latest = glance
             self._changed.set()
@@ -55,40 +63,40 @@ class Watch:
         self._changed.set()
 
 
-class Watcher:
-    """Looks at the submissions that somebody watches, and tells of changes.
+class Watcher(Generic[AnyGlance]):
+    """Looks at what somebody watches (submissions, or batches), by their ids, and tells of changes.
 
     ``look`` is called in a thread. ``run`` is a task for as long as the application lives.
     """
 
     def __init__(
-        self, look: Callable[[Collection[str]], Mapping[str, Glance]], *, interval_s: float = INTERVAL_S
+        self, look: Callable[[Collection[str]], Mapping[str, AnyGlance]], *, interval_s: float = INTERVAL_S
     ) -> None:
         self._look = look
         self._interval_s = interval_s
-        self._watches: defaultdict[str, set[Watch]] = defaultdict(set)
+        self._watches: defaultdict[str, set[Watch[AnyGlance]]] = defaultdict(set)
         self._wanted = asyncio.Event()
         self._closed = False
 
     @contextmanager
-    def watch(self, submission_id: str) -> Iterator[Watch]:
-        """Watches one submission while the block lasts."""
-        watch = Watch()
+    def watch(self, identity: str) -> Iterator[Watch[AnyGlance]]:
+        """Watches one of them while the block lasts."""
+        watch: Watch[AnyGlance] = Watch()
         if self._closed:
             watch.end()
-        self._watches[submission_id].add(watch)
+        self._watches[identity].add(watch)
         self._wanted.set()
         try:
             yield watch
         finally:
-            self._watches[submission_id].discard(watch)
-            if not self._watches[submission_id]:
-                del self._watches[submission_id]
+            self._watches[identity].discard(watch)
+            if not self._watches[identity]:
+                del self._watches[identity]
 
-    async def until_final(self, submission_id: str, timeout_s: float) -> None:
-        """Returns when the submission is over, after ``timeout_s``, or at shutdown."""
+    async def until_final(self, identity: str, timeout_s: float) -> None:
+        """Returns when it is over, after ``timeout_s``, or at shutdown."""
         deadline = asyncio.get_running_loop().time() + timeout_s
-        with self.watch(submission_id) as watch:
+        with self.watch(identity) as watch:
             while (remaining := deadline - asyncio.get_running_loop().time()) > 0:
                 glance = await watch.change(remaining)
                 if glance is None or glance.final:
@@ -112,10 +120,10 @@ class Watcher:
                 seen = await run_in_threadpool(self._look, list(self._watches))
             except Exception:  # noqa: BLE001 - logged with its traceback, and tried again
                 # A database that is away for a moment must not end the waiting of everybody for good.
-                _log.exception("could not look at the submissions that are waited for")
+                _log.exception("could not look at what is waited for")
                 await asyncio.sleep(_AFTER_FAULT_S)
                 continue
-            for submission_id, glance in seen.items():
-                for watch in self._watches.get(submission_id, ()):
+            for identity, glance in seen.items():
+                for watch in self._watches.get(identity, ()):
                     watch.show(glance)
             await asyncio.sleep(self._interval_s)

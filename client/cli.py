@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from client import diagnosis, local, render
+from client import diagnosis, following, local, render
 from client.http import DEFAULT_URL, Client
+from client.options import (
+    AsJson,
+    AsResponse,
+    Baseline,
+    File,
+    OptionalUrl,
+    Precision,
+    ProblemId,
+    ProblemsDir,
+    RequireGradients,
+    RequireSandbox,
+    Size,
+    Url,
+)
 from client.outcomes import BadUsage, ExitStatus, emit, finish, say, stderr, turned_into_exits
 from client.progress import ProgressLine
-from client.records import SubmissionRecord
 from client.sources import extra_problems_folder, folder_of, known_problems, problems_folder, read_given
-from evaluator.config import BASELINES, DEVICE_KINDS, PRECISIONS, EvalConfig, SamplingPlan
+from evaluator.config import DEVICE_KINDS, EvalConfig, SamplingPlan
 from evaluator.devices import available_devices
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
@@ -27,7 +39,6 @@ from evaluator.vetting import Vetting
 __all__ = ["app", "main"]
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
-_POLL_S: Final = 0.5
 
 app = typer.Typer(
     name="kerneljudge",
@@ -38,44 +49,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=_CONTEXT,
 )
-
-File = Annotated[str, typer.Argument(help="Source that defines ModelNew, or a model's answer; - is standard input.")]
-ProblemId = Annotated[str, typer.Option("--problem", "-p", help="The problem's id, see kerneljudge problems list.")]
-AsResponse = Annotated[
-    bool, typer.Option("--response", help="FILE is a raw model answer (as .md and .txt files always are).")
-]
-Size = Annotated[
-    str | None, typer.Option(help="smoke, full, or what the problem has. Default: full on cuda, smoke on cpu.")
-]
-Precision = Annotated[str | None, typer.Option(help=f"{', '.join(PRECISIONS)}. Default: the problem's own.")]
-RequireGradients = Annotated[
-    bool | None,
-    typer.Option(
-        "--require-gradients/--no-require-gradients",
-        help="Whether missing gradients fail. Default: the problem's policy.",
-        show_default=False,
-    ),
-]
-Baseline = Annotated[
-    str,
-    typer.Option(
-        help=f"What the speedup divides by: {', '.join(BASELINES)}. The last three are for problems that allow them."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else.")]
-Url = Annotated[str, typer.Option(envvar="KERNELJUDGE_URL", help="Where the service is.")]
-ProblemsDir = Annotated[
-    Path | None, typer.Option(help="Folder of problems. Default: KERNELJUDGE_PROBLEMS_DIR, then reference_models.")
-]
-RequireSandbox = Annotated[
-    bool | None,
-    typer.Option(
-        "--require-sandbox/--no-require-sandbox",
-        envvar="KERNELJUDGE_REQUIRE_SANDBOX",
-        help="Whether to refuse where a layer of the sandbox is missing. Default: no, but say so.",
-        show_default=False,
-    ),
-]
 
 
 def main() -> None:
@@ -277,9 +250,9 @@ def submit(
         )
         known.update(id=record["id"])
         if watch and not Status(record["status"]).final:
-            record = _watch(client, record)
+            record = following.watch(client, record)
             if diagnosed:
-                record = _watch_diagnosis(client, record)
+                record = following.watch_diagnosis(client, record)
         if Status(record["status"]).final:
             finish(record, as_json=json_)
         if json_:
@@ -289,6 +262,58 @@ def submit(
             say(f"handed in; follow it at {client.url}{record['links']['page']}")
             if record["message"]:
                 say(record["message"])
+
+
+@app.command()
+def grade(
+    given: Annotated[
+        Path,
+        typer.Argument(metavar="INPUT", help="A JSONL file, a folder of .py files, or a folder of a KernelBench run."),
+    ],
+    out: Annotated[Path, typer.Option(help="Where results go: .jsonl, or .csv. What it holds already is not graded.")],
+    problem: Annotated[str | None, typer.Option("--problem", "-p", help="The problem of all that name none.")] = None,
+    code_field: Annotated[str, typer.Option(help="Field of a line that holds source.")] = "code",
+    response_field: Annotated[str, typer.Option(help="Field of a line that holds a raw model answer.")] = "response",
+    problem_field: Annotated[str, typer.Option(help="Field of a line that names its problem.")] = "problem",
+    key_field: Annotated[str | None, typer.Option(help="Field that tells lines apart. Default: their numbers.")] = None,
+    eval_results: Annotated[Path | None, typer.Option(help="Also write KernelBench's eval_results.json here.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: cuda where there is one, else cpu.")] = None,
+    size: Size = None,
+    precision: Precision = None,
+    require_gradients: RequireGradients = None,
+    baseline: Baseline = "eager",
+    author: Annotated[str | None, typer.Option(help="Whom the leaderboard names.")] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(envvar="KERNELJUDGE_URL", help=f"The service. Default: {DEFAULT_URL}, or else this machine."),
+    ] = None,
+    problems_dir: ProblemsDir = None,
+    require_sandbox: RequireSandbox = None,
+    json_: AsJson = False,
+) -> None:
+    """Grade many candidates, through a service or on this machine; goes on where it was interrupted.
+
+    Exit status: 0 all passed, 1 some did not, 2 bad usage, or lines that were refused, 3 some could not be graded.
+    """
+    from client.grade import Fields, Wishes, grade_all  # noqa: PLC0415 - no other command needs it
+
+    with turned_into_exits(_as_error(json_)):
+        fields = Fields(code=code_field, response=response_field, problem=problem_field, key=key_field)
+        wishes = Wishes(device, size, precision, require_gradients, baseline, author)
+        raise typer.Exit(
+            grade_all(
+                given,
+                out,
+                fields,
+                wishes,
+                problem=problem,
+                eval_results=eval_results,
+                service=_reachable(url),
+                problems_dir=problems_dir,
+                require_sandbox=bool(require_sandbox),
+                as_json=json_,
+            )
+        )
 
 
 @app.command()
@@ -339,11 +364,6 @@ def mcp(url: Url = DEFAULT_URL) -> None:
 
 problems_app = typer.Typer(no_args_is_help=True, help="What can be graded.", context_settings=_CONTEXT)
 app.add_typer(problems_app, name="problems")
-
-OptionalUrl = Annotated[
-    str | None,
-    typer.Option(envvar="KERNELJUDGE_URL", help="Ask this service. Default: the folder of problems on this machine."),
-]
 
 
 @problems_app.command("list")
@@ -463,6 +483,12 @@ def connect(url: str) -> Client:
     return Client(url)
 
 
+def _reachable(url: str | None) -> Client | None:
+    """A client of the service at ``url``; without one, of the usual one, or ``None`` where nobody answers."""
+    client = connect(url or DEFAULT_URL)
+    return client if url is not None or client.is_up() else None
+
+
 def _as_error(as_json: bool) -> Callable[[str], None] | None:
     """What tells a program that reads standard output why there is no answer."""
     return (lambda message: emit({"error": message})) if as_json else None
@@ -512,39 +538,3 @@ def _config(
     if refusal is not None:
         raise BadUsage(refusal)
     return config
-
-
-def _watch(client: Client, record: SubmissionRecord) -> SubmissionRecord:
-    assert record["id"] is not None
-    try:
-        with ProgressLine(stderr()) as line:
-            for event in client.events(record["id"]):
-                record = event.record
-                line.show(*_step(record))
-    except KeyboardInterrupt:
-        say(f"it goes on being graded: {client.url}{record['links']['page']}")
-        raise
-    return record
-
-
-def _watch_diagnosis(client: Client, record: SubmissionRecord) -> SubmissionRecord:
-    """The record once its diagnosis is over, if one is under way; Ctrl-C leaves it at the verdict."""
-    assert record["id"] is not None
-    try:
-        with ProgressLine(stderr()) as line:
-            while (known := record.get("diagnosis")) is not None and known["status"] in ("pending", "running"):
-                line.show(f"diagnosis, {known['tool']}", known["message"] or known["status"])
-                time.sleep(_POLL_S)
-                record = client.get(record["id"])
-    except KeyboardInterrupt:
-        say(f"it goes on being diagnosed: {client.url}{record['links']['page']}")
-    return record
-
-
-def _step(record: SubmissionRecord) -> tuple[str, str, float | None]:
-    progress = record["progress"]
-    if progress is not None:
-        return progress["stage"], progress["message"], progress["share"]
-    position = record["queue_position"]
-    parts = [record["message"], "" if position is None else f"number {position} in its queue"]
-    return record["status"], ", ".join(part for part in parts if part), None

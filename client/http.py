@@ -22,6 +22,8 @@ from client import wire
 from client.errors import ServiceUnreachable
 from client.records import (
     Attempt,
+    BatchRecord,
+    BatchResult,
     Board,
     Diagnosis,
     NewSubmission,
@@ -36,6 +38,8 @@ from evaluator.evaluation import Status
 __all__ = ["DEFAULT_URL", "Client", "Event"]
 
 _EVENT_SILENCE_S: Final = 45.0  # three heartbeats of the service
+_BATCH_S: Final = 600.0
+_UP_TIMEOUT_S: Final = 2.0
 _RETRIES: Final = 6
 
 
@@ -195,6 +199,39 @@ class Client:
             params["cursor"] = cursor
         return cast(SubmissionPage, self._request("GET", "/api/v1/submissions", params=params))
 
+    def submit_batch(self, lines: bytes, *, idempotency_key: str) -> BatchRecord:
+        """Hand in a batch as NDJSON; it is one however often it has to be sent."""
+        answer = self._request(
+            "POST",
+            "/api/v1/batches",
+            content=lines,
+            headers={"Idempotency-Key": idempotency_key, "Content-Type": "application/x-ndjson"},
+            # Read as it is sent, and stored before the answer.
+            wait_s=_BATCH_S,
+        )
+        return cast(BatchRecord, answer)
+
+    def batch(self, batch_id: str) -> BatchRecord:
+        """How far a batch is, and what it amounts to."""
+        return cast(BatchRecord, self._request("GET", f"/api/v1/batches/{wire.segment(batch_id)}"))
+
+    def batch_results(self, batch_id: str, cursor: int = 0) -> list[BatchResult]:
+        """What is over after ``cursor``, in the order of completion."""
+        path = f"/api/v1/batches/{wire.segment(batch_id)}/results"
+        answer = self._send("GET", path, params={"cursor": cursor}, wait_s=_BATCH_S)
+        return [cast(BatchResult, json.loads(line)) for line in answer.text.splitlines()]
+
+    def cancel_batch(self, batch_id: str) -> BatchRecord:
+        """Cancel what has not begun of a batch."""
+        return cast(BatchRecord, self._request("DELETE", f"/api/v1/batches/{wire.segment(batch_id)}"))
+
+    def is_up(self) -> bool:
+        """Whether a service answers, at once, that it is ready."""
+        try:
+            return self._http.get("/readyz", timeout=_UP_TIMEOUT_S).status_code == HTTPStatus.OK
+        except (httpx.TransportError, httpx.InvalidURL):
+            return False
+
     def source(self, submission_id: str) -> str:
         """The source that is graded."""
         return self._send("GET", f"/api/v1/submissions/{wire.segment(submission_id)}/source").text
@@ -268,11 +305,14 @@ class Client:
         path: str,
         *,
         body: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
         params: Mapping[str, str | int | float] | None = None,
         headers: Mapping[str, str] | None = None,
         wait_s: float = 0,
     ) -> httpx.Response:
-        request = wire.build(self._http, method, path, body=body, params=params, headers=headers, wait_s=wait_s)
+        request = wire.build(
+            self._http, method, path, body=body, content=content, params=params, headers=headers, wait_s=wait_s
+        )
         failures = 0
         while True:
             failures += 1

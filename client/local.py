@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from client.records import ProblemRecord, SubmissionRecord, blank_record, evaluation_fields
 from client.sources import UnusableFile
@@ -15,26 +16,89 @@ from evaluator.candidate import Candidate, InvalidSource
 from evaluator.config import EvalConfig
 from evaluator.devices import available_devices, has_nvcc
 from evaluator.diagnosis.findings import Diagnosis, Tool
-from evaluator.errors import DeviceUnavailable
+from evaluator.errors import DeviceUnavailable, InfrastructureFault
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.feedback import feedback
 from evaluator.problem import Problem
 from evaluator.vetting import Vetting
 
 if TYPE_CHECKING:
-    from evaluator.engine import BuildReport, Progress
+    from evaluator.engine import BuildReport, Engine, Progress
 
-__all__ = ["Outcome", "cache_dir", "default_device", "diagnose", "evaluate", "fault", "problem_record", "vet"]
+__all__ = [
+    "Bench",
+    "Outcome",
+    "cache_dir",
+    "default_device",
+    "diagnose",
+    "evaluate",
+    "fault",
+    "problem_record",
+    "vet",
+]
 
 Show = Callable[[str, str, float | None], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A record and what the compiler and the candidate printed."""
+    """A record, what the compiler and the candidate printed, and the candidate's timed forwards in milliseconds."""
 
     record: SubmissionRecord
     log: str
+    samples_ms: tuple[float, ...] = ()
+
+
+class Bench:
+    """One engine for many candidates, one after another. A context manager; nothing starts before it is needed.
+
+    Raises ``DeviceUnavailable`` where this machine has no ``device``.
+    """
+
+    def __init__(self, device: str, *, require_sandbox: bool) -> None:
+        if not _is_present(device):
+            raise DeviceUnavailable(f"this machine has no device {device}; grade with --device cpu, or name a --url")
+        self._device = device
+        self._require_sandbox = require_sandbox
+        self._engine: Engine | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def grade(self, problem: Problem, candidate: Candidate | InvalidSource, config: EvalConfig) -> Outcome:
+        """Compile, judge and measure ``candidate``. What is our fault is a record that failed, and no error."""
+        started = _now()
+        if isinstance(candidate, InvalidSource):
+            invalid = _invalid(problem, candidate, config)
+            return Outcome(
+                _record(problem, config, invalid, candidate.source, {"submitted": started, "finished": _now()}), ""
+            )
+        try:
+            return _judge(self._running(), problem, candidate, config, _unseen)
+        except (InfrastructureFault, DeviceUnavailable) as error:
+            # Nothing more is judged by what is left of the old processes.
+            self._stop()
+            known = {"device": config.device_kind, "size": config.size, "precision": config.precision}
+            return Outcome(fault(problem.id, str(error), **known), "")
+
+    def _running(self) -> Engine:
+        from evaluator import engine as machinery  # noqa: PLC0415 - see evaluate
+
+        if self._engine is None:
+            engine = machinery.Engine(device=self._device, cache_dir=cache_dir(), require_sandbox=self._require_sandbox)
+            engine.start()
+            self._engine = engine
+        return self._engine
+
+    def _stop(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
 
 
 def default_device() -> str:
@@ -73,19 +137,41 @@ def evaluate(
         _refuse_without_compiler(config.device)
     device = config.device if present else None
     with Engine(device=device, cache_dir=cache_dir(), require_sandbox=require_sandbox) as engine:
-        built = engine.build(problem, candidate, config, progress=pass_on)
-        timeline = {"submitted": started, "built": _now()}
-        evaluation = built.evaluation
-        if evaluation is None:
-            if not present:
-                raise DeviceUnavailable(_no_device(config.device, built))
-            timeline["started"] = _now()
-            evaluation = engine.evaluate(problem, candidate, config, progress=pass_on)
-        record = _record(problem, config, evaluation, candidate.source, {**timeline, "finished": _now()})
-        record["environment"] = dict(evaluation.environment or engine.environment)
+        return _judge(engine, problem, candidate, config, pass_on, present=present)
+
+
+def _judge(
+    engine: Engine,
+    problem: Problem,
+    candidate: Candidate,
+    config: EvalConfig,
+    progress: Callable[[Progress], None],
+    *,
+    present: bool = True,
+) -> Outcome:
+    """Build and evaluate on ``engine``; ``present``: it has the device. Raises what the engine raises."""
+    started = _now()
+    built = engine.build(problem, candidate, config, progress=progress)
+    timeline = {"submitted": started, "built": _now()}
+    evaluation = built.evaluation
+    if evaluation is None:
+        if not present:
+            raise DeviceUnavailable(_no_device(config.device, built))
+        timeline["started"] = _now()
+        evaluation = engine.evaluate(problem, candidate, config, progress=progress)
+    record = _record(problem, config, evaluation, candidate.source, {**timeline, "finished": _now()})
+    record["environment"] = dict(evaluation.environment or engine.environment)
     record["stage_s"] = {"building": built.seconds, **record["stage_s"]}
-    log = evaluation.log
-    return Outcome(record, log if log.startswith(built.log) else built.log + log)
+    log, timed = evaluation.log, evaluation.samples.get("inference")
+    return Outcome(
+        record,
+        log if log.startswith(built.log) else built.log + log,
+        () if timed is None else timed.candidate_device_ms,
+    )
+
+
+def _unseen(_progress: Progress) -> None:
+    """Of many candidates, what each is at is not shown."""
 
 
 def diagnose(

@@ -8,6 +8,8 @@ from evaluator.evaluation import Evaluation
 
 __all__ = [
     "Attempt",
+    "BatchRecord",
+    "BatchResult",
     "Board",
     "Diagnosis",
     "Flag",
@@ -170,6 +172,47 @@ class SubmissionPage(TypedDict):
 
     items: list[SubmissionRecord]
     next_cursor: str | None
+
+
+class LineError(TypedDict):
+    """A line of a batch that is no submission."""
+
+    line: int
+    message: str
+
+
+class BatchRecord(TypedDict):
+    """A batch and how far it is. ``summary`` is an ``evaluator.summary.Summary`` as plain data."""
+
+    id: str
+    name: str | None
+    status: str
+    message: str
+    items: int
+    errors_total: int
+    errors: list[LineError]
+    statuses: dict[str, int]
+    verdicts: dict[str, int]
+    finished_items: int
+    shared: int
+    rate_per_min: float | None
+    eta_s: float | None
+    created: str
+    received: str | None
+    finished: str | None
+    webhook: dict[str, Any] | None
+    summary: dict[str, Any] | None
+    links: dict[str, str]
+
+
+class BatchResult(TypedDict):
+    """An item of a batch that is over; ``cursor`` is its place in the order of completion."""
+
+    cursor: int
+    line: int
+    label: str | None
+    cancelled: bool
+    submission: SubmissionRecord
 
 
 class Series(TypedDict):

@@ -12,9 +12,10 @@ from rich.text import Text
 
 from client import diagnosis
 from client.records import Board, Flag, Interval, ProblemRecord, SubmissionRecord
+from evaluator.summary import THRESHOLDS, Summary
 from evaluator.vetting import MEANING, Label, Vetting
 
-__all__ = ["leaderboard", "plain", "problem", "problem_list", "submission", "vetting", "write"]
+__all__ = ["leaderboard", "plain", "problem", "problem_list", "submission", "summary", "vetting", "write"]
 
 _DASH: Final = "\N{EN DASH}"
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
@@ -126,6 +127,34 @@ def problem(record: ProblemRecord) -> RenderableType:
     return Group(
         head, _indented(record["description"]), *map(Text, map(plain, lines)), Text(), Text(record["reference"])
     )
+
+
+def summary(found: Summary) -> RenderableType:
+    """What many candidates amount to: counts, rates for each level and tag, and pass@k."""
+    overall = found.overall
+    head = Text.assemble((f"{overall.correct} of {overall.candidates} passed", "bold"))
+    head.append(f"  {overall.compiled} compiled, {overall.solved} of {overall.problems} problems solved")
+    parts: list[RenderableType] = [head]
+    if overall.ungraded:
+        parts.append(_indented(f"{overall.ungraded} were not graded", "yellow"))
+    for verdict, count in found.verdicts.items():
+        parts.append(Text(f"  {verdict.replace('_', ' '):<17} {count}"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))
+    table.add_column("")
+    for column in ("problems", *(f"fast_{p:g}" for p in THRESHOLDS), "mean speedup", "of the best"):
+        table.add_column(column, justify="right", no_wrap=True)
+    groups = {"all": overall}
+    groups |= {f"level {level}": figures for level, figures in found.by_level.items()}
+    groups |= {f"tag {tag}": figures for tag, figures in found.by_tag.items()}
+    for name, figures in groups.items():
+        shares = (f"{100 * figures.fast_p[p]:.1f} %" for p in THRESHOLDS)
+        means = (_times(figures.geometric_mean), _times(figures.best_geometric_mean))
+        table.add_row(Text(plain(name)), str(figures.problems), *shares, *means)
+    parts.append(table)
+    chances = [f"pass@{each.k} {100 * each.value:.1f} %" for each in found.pass_at_k if each.p == 0]
+    if chances:
+        parts.append(_indented(", ".join(chances)))
+    return Group(*parts)
 
 
 def vetting(found: Vetting) -> RenderableType:

@@ -81,17 +81,21 @@ def build(
     path: str,
     *,
     body: Mapping[str, Any] | None = None,
+    content: bytes | None = None,
     params: Mapping[str, str | int | float] | None = None,
     headers: Mapping[str, str] | None = None,
     wait_s: float = 0,
 ) -> httpx.Request:
-    """The request, which may be sent more than once. Raises ``ServiceUnreachable`` for what is no address."""
+    """The request, which may be sent more than once; ``content`` is a body that is no JSON object.
+
+    Raises ``ServiceUnreachable`` for what is no address.
+    """
     try:
         return client.build_request(
             method,
             path,
             # Encoded here: lone surrogates, which httpx would refuse, go as JSON escapes.
-            content=None if body is None else json.dumps(body).encode(),
+            content=content if body is None else json.dumps(body).encode(),
             params=params,
             headers={**(headers or {}), **({"Content-Type": "application/json"} if body is not None else {})},
             # Of a pool's connections each is used in turn: waiting for one is no failure.

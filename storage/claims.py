@@ -10,9 +10,9 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVarTuple
 
-from sqlalchemy import CursorResult, and_, select, update
+from sqlalchemy import CursorResult, Select, and_, select, update
 from sqlalchemy.orm import Session
 
 from evaluator.candidate import Candidate
@@ -20,8 +20,10 @@ from evaluator.evaluation import Evaluation, Status
 from evaluator.problem import Problem
 from storage.bells import Bell, announce, repeat_after
 from storage.clock import database_now
+from storage.completion import completed
 from storage.diagnoses import Diagnoses
 from storage.models import Attempt, Stage, Submission
+from storage.order import QUEUE_ORDER
 from storage.queue import queue_name
 from storage.records import store_evaluation
 from storage.rests import rest_after, rested
@@ -29,6 +31,8 @@ from storage.submissions import problem_and_candidate
 from storage.workers import serving_ids
 
 __all__ = ["Claim", "Claims"]
+
+_Columns = TypeVarTuple("_Columns")
 
 _CLAIMED: Final[dict[Stage, Status]] = {"build": Status.BUILDING, "evaluate": Status.EVALUATING}
 _UNCLAIMED: Final[dict[str, Any]] = {
@@ -40,7 +44,10 @@ _UNCLAIMED: Final[dict[str, Any]] = {
     "progress_share": None,
 }
 _RUNG_AT_ONCE: Final = 20
-"""How many waiting submissions of a queue are rung again at a time: the oldest; the others come later."""
+"""How many waiting submissions of a queue are rung again at a time: the first ones; the others come later."""
+
+_TRIED: Final = 20
+"""How many of those that are next a worker tries to claim, where others are faster or it leaves one to others."""
 
 _LEFT_FOR: Final = timedelta(seconds=1)
 """How soon what one worker left to others is rung again."""
@@ -69,6 +76,18 @@ class Claims:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    def claim_next(self, stage: Stage, devices: Collection[str], worker: str, lease_s: float) -> Claim | None:
+        """Take up what is next for ``stage`` on these kinds of devices, whatever was rung for; ``None`` if nothing is.
+
+        Who comes in is rung for in the order of coming in; who goes first is decided here (see ``storage.order``).
+        """
+        for submission_id in self._next(stage, devices):
+            claim = self.claim(submission_id, stage, worker, lease_s)
+            if claim is not None:
+                self._ring_another(stage, devices)
+                return claim
+        return None
 
     def claim(self, submission_id: str, stage: Stage, worker: str, lease_s: float) -> Claim | None:
         """Take the submission up, or ``None`` if it does not wait for ``stage`` (any more).
@@ -156,6 +175,7 @@ class Claims:
         self._session.add(store_evaluation(evaluation, claim.submission_id, now))
         self._end_attempt(claim.token, "done", evaluation.verdict, now)
         self._session.flush()
+        completed(self._session, [claim.submission_id], now)
         if diagnose and "device_fault" in evaluation.details:
             Diagnoses(self._session).follow_fault(claim.submission_id)
         return True
@@ -187,17 +207,17 @@ class Claims:
     def ring_overdue(self, queues: Collection[tuple[Stage, str]], now: datetime | None = None) -> list[Bell]:
         """Announce the bell again for what has waited long on ``queues`` (stage, kind of device).
 
-        Of each queue only the oldest few, and each less and less often: a long queue must not fill up
+        Of each queue only the first few, and each less and less often: a long queue must not fill up
         with messages. Returns the bells.
         """
         now = now or database_now(self._session)
         bells: list[Bell] = []
         for stage, device in sorted(queues):
             waiting = [Submission.status == Status.QUEUED, Submission.stage == stage, Submission.device == device]
-            oldest = select(Submission.id, Submission.bells, Submission.bell_due_at).where(
+            first = select(Submission.id, Submission.bells, Submission.bell_due_at).where(
                 *waiting, rested(Submission.not_before, now)
             )
-            rows = self._session.execute(oldest.order_by(Submission.id).limit(_RUNG_AT_ONCE)).all()
+            rows = self._session.execute(_first(first, _RUNG_AT_ONCE)).all()
             for submission_id, count, due_at in rows:
                 if due_at is not None and due_at > now:
                     continue
@@ -225,17 +245,53 @@ class Claims:
             if rest:
                 values |= {"not_before": now + rest, "bell_due_at": now + rest, "bells": 0}
         else:
-            values |= {"status": Status.FAILED, "message": detail, "finished_at": now}
+            # Shared no more: who hands the same in again has it graded again.
+            values |= {"status": Status.FAILED, "message": detail, "finished_at": now, "share_key": None}
         still = Submission.claim_token == token
         if expired_before is not None:
             still = and_(still, Submission.lease_until < expired_before)
         if not self._update(still, values):
             return False
         self._end_attempt(token, outcome, detail, now)
-        if faults < max_attempts and not rest:
+        if faults >= max_attempts:
+            completed(self._session, [row.id], now)
+        elif not rest:
             stage: Stage = "build" if row.stage == "build" else "evaluate"
             announce(self._session, Bell(row.id, stage, row.device))
         return True
+
+    def _next(self, stage: Stage, devices: Collection[str]) -> list[str]:
+        """The first few that wait for ``stage`` and do not rest."""
+        now = database_now(self._session)
+        rows: list[tuple[int, str]] = []
+        for device in devices:
+            # One kind at a time: that is how the index has them in order.
+            waiting = select(Submission.turn, Submission.id).where(
+                Submission.status == Status.QUEUED,
+                Submission.stage == stage,
+                Submission.device == device,
+                rested(Submission.not_before, now),
+            )
+            rows.extend((turn, row_id) for turn, row_id in self._session.execute(_first(waiting, _TRIED)))
+        return [submission_id for _, submission_id in sorted(rows)[:_TRIED]]
+
+    def _ring_another(self, stage: Stage, devices: Collection[str]) -> None:
+        """Ring for one that was never rung for: of a batch, only the first few are when it comes in."""
+        now = database_now(self._session)
+        for device in devices:
+            silent = and_(
+                Submission.status == Status.QUEUED,
+                Submission.stage == stage,
+                Submission.device == device,
+                Submission.bells == 0,
+                Submission.bell_due_at.is_(None),
+            )
+            row = self._session.execute(_first(select(Submission.id).where(silent), 1)).first()
+            if row is None:
+                continue
+            if self._update(and_(Submission.id == row.id, silent), {"bells": 1, "bell_due_at": now + repeat_after(1)}):
+                announce(self._session, Bell(row.id, stage, device))
+            return
 
     def _left_to_others(self, waiting: Any, stage: Stage, worker: str, now: datetime) -> bool:
         row = self._session.execute(select(Submission.id, Submission.faults, Submission.device).where(waiting)).first()
@@ -280,6 +336,11 @@ class Claims:
         result = self._session.execute(statement)
         assert isinstance(result, CursorResult)
         return result.rowcount == 1
+
+
+def _first(waiting: Select[*_Columns], count: int) -> Select[*_Columns]:
+    """The first ``count`` in the order of the queue."""
+    return waiting.order_by(*QUEUE_ORDER).limit(count)
 
 
 def _waiting(now: datetime) -> dict[str, Any]:

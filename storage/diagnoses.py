@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import CursorResult, and_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from evaluator.candidate import Candidate
@@ -22,6 +21,7 @@ from evaluator.evaluation import Status, Verdict
 from evaluator.problem import Problem
 from storage.bells import FIRST_REPEAT, DiagnosisBell, announce, repeat_after
 from storage.clock import database_now
+from storage.inserts import insert_into
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
 from storage.queue import diagnosis_queue
 from storage.rests import rest_after, rested
@@ -231,7 +231,6 @@ class Diagnoses:
 
     def _queue(self, submission_id: str, tool: Tool, *, renew: bool) -> bool:
         """Whether it was queued: not, if one is under way, nor, without ``renew``, if one is there at all."""
-        insert = postgresql.insert if self._session.get_bind().dialect.name == "postgresql" else sqlite.insert
         now = database_now(self._session)
         values: dict[str, Any] = {
             **_UNCLAIMED,
@@ -246,7 +245,8 @@ class Diagnoses:
             "result": None,
             "printed": "",
         }
-        statement = insert(StoredDiagnosis).values(submission_id=submission_id, tool=str(tool), **values)
+        row = {"submission_id": submission_id, "tool": str(tool), **values}
+        statement = insert_into(self._session, StoredDiagnosis).values(row)
         if renew:
             over = StoredDiagnosis.status.in_([status for status in DiagnosisStatus if status.final])
             statement = statement.on_conflict_do_update(

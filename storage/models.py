@@ -3,7 +3,9 @@
     sources      texts by their SHA-256          problems     every version that was ever judged against
     submissions  what is asked, and where it is  attempts     each time that a worker took one up
     evaluations  the immutable records           workers      who can grade what, by heartbeat
-    diagnoses    what tools found in candidates
+    diagnoses    what tools found in candidates   batches      many submissions with one summary
+    batch_items  the lines of batches             batch_errors lines that are no submission
+    webhooks     whom to tell of a batch's end
 
 Rows come out of ``storage.submissions`` and its neighbours; nobody else writes them.
 """
@@ -23,6 +25,10 @@ from storage.columns import CleanText, JsonData, UtcDateTime
 __all__ = [
     "Attempt",
     "Base",
+    "Batch",
+    "BatchError",
+    "BatchItem",
+    "BatchStatus",
     "DiagnosisStatus",
     "Stage",
     "StoredDiagnosis",
@@ -31,6 +37,7 @@ __all__ = [
     "StoredSource",
     "StoredWorker",
     "Submission",
+    "Webhook",
 ]
 
 Stage = Literal["build", "evaluate"]
@@ -47,6 +54,15 @@ class DiagnosisStatus(StrEnum):
     @property
     def final(self) -> bool:
         return self in (DiagnosisStatus.DONE, DiagnosisStatus.FAILED)
+
+
+class BatchStatus(StrEnum):
+    """Where a batch is on its way. One that is ``cancelled`` may still have submissions that had begun before."""
+
+    RECEIVING = "receiving"
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
 
 
 _NAMES: Final = {
@@ -92,14 +108,15 @@ class Submission(Base):
     ``device`` is a kind (``cpu``, ``cuda``). ``attempts`` counts from 1 with the first claim and grows
     with each fault of ours. ``claim_token`` belongs to the one worker whose results are taken;
     ``lease_until`` is when it is held to be lost. ``bell_due_at``: when a queued row is rung again;
-    ``not_before``: until when it is not taken up, after a fault.
+    ``not_before``: until when it is not taken up, after a fault. ``turn``: what has the lowest goes first (see
+    ``storage.order``). ``share_key``: of submissions that any batch may share (see ``storage.batches``).
     """
 
     __tablename__ = "submissions"
     __table_args__ = (
         ForeignKeyConstraint(["problem", "problem_version"], ["problems.id", "problems.version"]),
         UniqueConstraint("idempotency_key"),
-        Index(None, "status", "stage", "device", "id"),
+        Index(None, "status", "stage", "device", "turn", "id"),
         Index(None, "problem", "problem_version", "device", "size", "precision"),
     )
 
@@ -117,9 +134,11 @@ class Submission(Base):
     author: Mapped[str | None]
     idempotency_key: Mapped[str | None]
     content_digest: Mapped[str]
+    share_key: Mapped[str | None] = mapped_column(index=True, unique=True)
 
     status: Mapped[str]
     stage: Mapped[str]
+    turn: Mapped[int] = mapped_column(default=0, server_default="0")
     message: Mapped[str] = mapped_column(default="")
     attempts: Mapped[int] = mapped_column(default=0)
     faults: Mapped[int] = mapped_column(default=0)
@@ -249,3 +268,85 @@ class StoredWorker(Base):
     started_at: Mapped[datetime]
     heartbeat_at: Mapped[datetime]
     current_submission: Mapped[str | None]
+
+
+class Batch(Base):
+    """Many submissions that were handed in together.
+
+    ``items`` and ``errors`` count its lines, as far as they came in. ``last_place`` is the highest place in the order
+    of completion that was given to an item; it only grows. ``received_at``: when the last line was in;
+    ``heard_at``: when something of it came in last, until then. ``message``: why it was cancelled.
+    """
+
+    __tablename__ = "batches"
+    __table_args__ = (UniqueConstraint("idempotency_key"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str | None]
+    idempotency_key: Mapped[str | None]
+    content_digest: Mapped[str | None]
+    items: Mapped[int] = mapped_column(default=0)
+    errors: Mapped[int] = mapped_column(default=0)
+    last_place: Mapped[int] = mapped_column(default=0)
+    message: Mapped[str] = mapped_column(default="")
+    created_at: Mapped[datetime]
+    heard_at: Mapped[datetime]
+    received_at: Mapped[datetime | None]
+    cancelled_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+    # Not a column: False where an idempotency key led to a batch that was there already.
+    created = True
+
+    @property
+    def state(self) -> BatchStatus:
+        """Where it is on its way."""
+        if self.cancelled_at is not None:
+            return BatchStatus.CANCELLED
+        if self.finished_at is not None:
+            return BatchStatus.DONE
+        return BatchStatus.RECEIVING if self.received_at is None else BatchStatus.RUNNING
+
+
+class BatchItem(Base):
+    """One line of a batch, and the submission that answers it, which other lines may share.
+
+    ``place`` is its place in the batch's order of completion, ``None`` until its submission is over. ``cancelled``:
+    the batch was cancelled while the submission went on for another one.
+    """
+
+    __tablename__ = "batch_items"
+    __table_args__ = (Index(None, "batch_id", "place"),)
+
+    batch_id: Mapped[str] = mapped_column(ForeignKey("batches.id"), primary_key=True)
+    line: Mapped[int] = mapped_column(primary_key=True)
+    label: Mapped[str | None]
+    submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"), index=True)
+    shared: Mapped[bool]
+    cancelled: Mapped[bool]
+    place: Mapped[int | None]
+    finished_at: Mapped[datetime | None]
+
+
+class BatchError(Base):
+    """A line of a batch that is no submission."""
+
+    __tablename__ = "batch_errors"
+
+    batch_id: Mapped[str] = mapped_column(ForeignKey("batches.id"), primary_key=True)
+    line: Mapped[int] = mapped_column(primary_key=True)
+    message: Mapped[str]
+
+
+class Webhook(Base):
+    """Whom to tell that a batch is over. ``due_at``: when to try (again); ``None`` before its end and afterwards."""
+
+    __tablename__ = "webhooks"
+
+    batch_id: Mapped[str] = mapped_column(ForeignKey("batches.id"), primary_key=True)
+    url: Mapped[str]
+    secret: Mapped[str]
+    attempts: Mapped[int]
+    due_at: Mapped[datetime | None] = mapped_column(index=True)
+    delivered_at: Mapped[datetime | None]
+    message: Mapped[str]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sqlalchemy import select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from evaluator.problem import Problem
 from storage.clock import database_now
+from storage.inserts import insert_into
 from storage.models import StoredProblem
 
 __all__ = ["current_problems", "stored_problem", "sync_problems"]
@@ -17,7 +17,6 @@ __all__ = ["current_problems", "stored_problem", "sync_problems"]
 
 def sync_problems(session: Session, problems: Mapping[str, Problem]) -> None:
     """Make ``problems`` the current ones. Several processes may call it at once."""
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     now = database_now(session)
     versions = {problem.id: problem.version for problem in problems.values()}
     for problem in sorted(problems.values(), key=lambda problem: problem.id):
@@ -28,7 +27,7 @@ def sync_problems(session: Session, problems: Mapping[str, Problem]) -> None:
             "current": True,
             "created_at": now,
         }
-        statement = insert(StoredProblem).values(row)
+        statement = insert_into(session, StoredProblem).values(row)
         # The definition is written anew: title, description and tags do not change the version.
         renewed = {"current": True, "definition": statement.excluded.definition}
         session.execute(statement.on_conflict_do_update(index_elements=["id", "version"], set_=renewed))

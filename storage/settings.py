@@ -28,7 +28,8 @@ class Settings(BaseSettings):
     starts a worker each for; ``None`` means every device of the machine. With ``require_sandbox`` no worker
     starts where a layer of the sandbox is missing. With ``compare_compiled`` workers also hold what passed
     against the reference as ``torch.compile`` makes it, which they measure once for each problem. ``diagnose``:
-    whether a device fault is diagnosed without anybody asking for it.
+    whether a device fault is diagnosed without anybody asking for it. ``max_batch_bytes`` is for batches that come in
+    line by line, ``max_queued`` the most submissions that wait, single ones and those of batches counted apart.
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -41,6 +42,8 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     max_body_bytes: int = Field(default=2_000_000, gt=0)
+    max_batch_bytes: int = Field(default=2_000_000_000, gt=0)
+    max_queued: int = Field(default=100_000, ge=1)
     lease_s: float = Field(default=15.0, gt=0)
     reconcile_s: float = Field(default=2.0, gt=0)
     max_attempts: int = Field(default=3, ge=1)

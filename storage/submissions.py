@@ -9,10 +9,10 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from datetime import datetime
+from typing import Any, Final, Literal
 
 from sqlalchemy import func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -23,11 +23,15 @@ from evaluator.problem import Problem
 from storage.bells import Bell, announce, repeat_after
 from storage.clock import database_now
 from storage.columns import clean_text
+from storage.completion import completed, reopened
 from storage.ids import new_id
+from storage.inserts import insert_into
 from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, StoredSource, Submission
+from storage.order import ahead_of
 from storage.records import store_evaluation
 
 __all__ = [
+    "CANCELLED",
     "Filters",
     "IdempotencyConflict",
     "NewSubmission",
@@ -36,8 +40,23 @@ __all__ = [
     "Submissions",
     "UnknownProblem",
     "UnknownSubmission",
+    "invalid_evaluation",
     "problem_and_candidate",
+    "source_values",
+    "submission_values",
 ]
+
+CANCELLED: Final[dict[str, Any]] = {
+    "status": Status.CANCELLED,
+    "message": "cancelled on request",
+    "share_key": None,
+    "claim_token": None,
+    "claim_worker": None,
+    "lease_until": None,
+    "bell_due_at": None,
+    "not_before": None,
+}
+"""What a submission is that was cancelled, but for the moment."""
 
 
 class UnknownSubmission(LookupError):
@@ -129,6 +148,52 @@ def problem_and_candidate(session: Session, submission: Submission) -> tuple[Pro
     return Problem.from_dict(problem.definition), Candidate(source=source.text, digest=source.digest, origin=origin)
 
 
+def source_values(candidate: Candidate | InvalidSource, now: datetime) -> dict[str, Any]:
+    """The row that keeps the source of ``candidate``."""
+    text = clean_text(candidate.source)
+    return {"digest": hashlib.sha256(text.encode()).hexdigest(), "text": text, "created_at": now}
+
+
+def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> dict[str, Any]:
+    """The row of ``new``, waiting to be built and rung for."""
+    return {
+        "id": new_id("sub"),
+        "problem": new.problem.id,
+        "problem_version": new.problem.version,
+        "source_digest": source_digest,
+        "origin": new.candidate.origin if isinstance(new.candidate, Candidate) else "code",
+        "device": new.device,
+        "size": new.size,
+        "precision": new.precision,
+        "baseline": new.baseline,
+        "require_gradients": new.require_gradients,
+        "label": new.label,
+        "author": new.author,
+        "idempotency_key": new.idempotency_key,
+        "content_digest": new.content_digest,
+        "status": Status.QUEUED,
+        "stage": "build",
+        "submitted_at": now,
+        "bell_due_at": now + repeat_after(1),
+        "bells": 1,
+    }
+
+
+def invalid_evaluation(new: NewSubmission, invalid: InvalidSource) -> Evaluation:
+    """What a source amounts to that is no candidate."""
+    return Evaluation(
+        verdict=Verdict.INVALID_SOURCE,
+        message=invalid.message,
+        problem=new.problem.id,
+        problem_version=new.problem.version,
+        device=new.device,
+        size=new.size,
+        precision=new.precision,
+        baseline=new.baseline,
+        hints=invalid.hints,
+    )
+
+
 class Submissions:
     """Queries and changes within one session."""
 
@@ -146,7 +211,7 @@ class Submissions:
             return earlier
         if self._session.get(StoredProblem, (new.problem.id, new.problem.version)) is None:
             raise UnknownProblem(f"problem {new.problem.id} version {new.problem.version} is not in the database")
-        submission = self._row(new, self._keep_source(new.candidate))
+        submission = self._row(new)
         try:
             with self._session.begin_nested():
                 self._session.add(submission)
@@ -157,7 +222,7 @@ class Submissions:
                 raise
             return earlier
         if isinstance(new.candidate, InvalidSource):
-            self._finish_invalid(submission, new.candidate)
+            self._finish_invalid(submission, invalid_evaluation(new, new.candidate))
         else:
             announce(self._session, Bell(submission.id, "build", submission.device))
         return submission
@@ -191,7 +256,7 @@ class Submissions:
             .where(
                 Submission.status == Status.QUEUED,
                 Submission.stage == submission.stage,
-                Submission.id < submission.id,
+                ahead_of(submission),
             )
         )
         if submission.stage == "evaluate":
@@ -207,16 +272,7 @@ class Submissions:
         cancelled = self._session.execute(
             update(Submission)
             .where(Submission.id == submission_id, Submission.status.not_in([s for s in Status if s.final]))
-            .values(
-                status=Status.CANCELLED,
-                message="cancelled on request",
-                finished_at=now,
-                claim_token=None,
-                claim_worker=None,
-                lease_until=None,
-                bell_due_at=None,
-                not_before=None,
-            )
+            .values({**CANCELLED, "finished_at": now})
         )
         if cancelled.rowcount:  # type: ignore[attr-defined]
             # By submission, not by token: a worker may have claimed it just before the update.
@@ -225,6 +281,7 @@ class Submissions:
                 .where(Attempt.submission_id == submission_id, Attempt.ended_at.is_(None))
                 .values(outcome="cancelled", ended_at=now)
             )
+            completed(self._session, [submission_id], now)
         return self._known(submission_id)
 
     def retry(self, submission_id: str) -> Submission:
@@ -252,6 +309,7 @@ class Submissions:
         submission = self._known(submission_id)
         if not queued.rowcount:  # type: ignore[attr-defined]
             raise NotRetriable(f"submission {submission_id} is {submission.status}: only what failed can be retried")
+        reopened(self._session, submission_id)
         stage: Stage = "build" if submission.stage == "build" else "evaluate"
         announce(self._session, Bell(submission.id, stage, submission.device))
         return submission
@@ -293,52 +351,15 @@ class Submissions:
         earlier.created = False
         return earlier
 
-    def _keep_source(self, candidate: Candidate | InvalidSource) -> str:
-        text = clean_text(candidate.source)
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        insert = postgresql.insert if self._session.get_bind().dialect.name == "postgresql" else sqlite.insert
-        values = {"digest": digest, "text": text, "created_at": database_now(self._session)}
-        self._session.execute(insert(StoredSource).values(values).on_conflict_do_nothing())
-        return digest
-
-    def _row(self, new: NewSubmission, source_digest: str) -> Submission:
+    def _row(self, new: NewSubmission) -> Submission:
         now = database_now(self._session)
-        return Submission(
-            id=new_id("sub"),
-            problem=new.problem.id,
-            problem_version=new.problem.version,
-            source_digest=source_digest,
-            origin=new.candidate.origin if isinstance(new.candidate, Candidate) else "code",
-            device=new.device,
-            size=new.size,
-            precision=new.precision,
-            baseline=new.baseline,
-            require_gradients=new.require_gradients,
-            label=new.label,
-            author=new.author,
-            idempotency_key=new.idempotency_key,
-            content_digest=new.content_digest,
-            status=Status.QUEUED,
-            stage="build",
-            submitted_at=now,
-            bell_due_at=now + repeat_after(1),
-            bells=1,
-        )
+        source = source_values(new.candidate, now)
+        self._session.execute(insert_into(self._session, StoredSource).values(source).on_conflict_do_nothing())
+        return Submission(**submission_values(new, source["digest"], now))
 
-    def _finish_invalid(self, submission: Submission, invalid: InvalidSource) -> None:
-        evaluation = Evaluation(
-            verdict=Verdict.INVALID_SOURCE,
-            message=invalid.message,
-            problem=submission.problem,
-            problem_version=submission.problem_version,
-            device=submission.device,
-            size=submission.size,
-            precision=submission.precision,
-            baseline=submission.baseline,
-            hints=invalid.hints,
-        )
+    def _finish_invalid(self, submission: Submission, evaluation: Evaluation) -> None:
         submission.status = Status.DONE
-        submission.message = invalid.message
+        submission.message = evaluation.message
         submission.finished_at = submission.submitted_at
         submission.bell_due_at = None
         submission.evaluation = store_evaluation(evaluation, submission.id, submission.submitted_at)

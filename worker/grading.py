@@ -10,7 +10,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidate import Candidate
-from evaluator.config import EvalConfig, SamplingPlan
+from evaluator.config import DEVICE_KINDS, EvalConfig, SamplingPlan
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.engine import BuildReport, Progress, SandboxLayer
 from evaluator.errors import (
@@ -129,7 +129,7 @@ class Grader:
         return next(iter(sorted(self._current)), None)
 
     def build(self, submission_id: str) -> None:
-        """Take a submission through its build stage."""
+        """Take what is next through its build stage; ``submission_id`` is whom it was rung for."""
 
         def work(claim: Claim, hold: Hold[Claim]) -> Record:
             config = _config(claim, claim.device)
@@ -139,10 +139,11 @@ class Grader:
                 return lambda session: Claims(session).record_evaluation(claim, evaluation)
             return lambda session: Claims(session).record_built(claim, seconds=report.seconds, log=report.log)
 
-        self._grade(submission_id, "build", work)
+        # Any machine builds for any kind of device.
+        self._grade(submission_id, "build", DEVICE_KINDS, work)
 
     def evaluate(self, submission_id: str) -> None:
-        """Take a submission through its evaluation."""
+        """Take what is next through its evaluation; ``submission_id`` is whom it was rung for."""
         device = self._device
         assert device is not None
 
@@ -154,7 +155,7 @@ class Grader:
             follow = self._settings.diagnose == "auto"
             return lambda session: Claims(session).record_evaluation(claim, evaluation, diagnose=follow)
 
-        self._grade(submission_id, "evaluate", work)
+        self._grade(submission_id, "evaluate", [device.partition(":")[0]], work)
 
     def diagnose(self, submission_id: str, tool: str) -> None:
         """Run a submission's candidate below a tool; stops as soon as a submission waits to be evaluated."""
@@ -171,7 +172,6 @@ class Grader:
             return lambda session: Diagnoses(session).record(claim, found)
 
         self._work(
-            submission_id,
             tool,
             Diagnoses,
             lambda session: Diagnoses(session).claim(submission_id, Tool(tool), self._worker, lease_s),
@@ -179,19 +179,24 @@ class Grader:
             overtaken=evaluation_waits,
         )
 
-    def _grade(self, submission_id: str, stage: Stage, work: Callable[[Claim, Hold[Claim]], Record]) -> None:
+    def _grade(
+        self,
+        submission_id: str,
+        stage: Stage,
+        devices: Collection[str],
+        work: Callable[[Claim, Hold[Claim]], Record],
+    ) -> None:
+        _log.debug("%s: rung for, %s", submission_id, stage)
         lease_s = self._settings.lease_s
         self._work(
-            submission_id,
             stage,
             Claims,
-            lambda session: Claims(session).claim(submission_id, stage, self._worker, lease_s),
+            lambda session: Claims(session).claim_next(stage, devices, self._worker, lease_s),
             work,
         )
 
     def _work(
         self,
-        submission_id: str,
         what: str,
         ledger: Callable[[Session], Ledger[AnyClaim]],
         take: Callable[[Session], AnyClaim | None],
@@ -204,6 +209,7 @@ class Grader:
         claim = self._persist(take)
         if claim is None:
             return
+        submission_id = claim.submission_id
         _log.info("%s: %s, attempt %d", submission_id, what, claim.attempt)
         self._current.add(submission_id)
         try:

@@ -31,6 +31,7 @@ from storage.queue import (
     ring_after_commit,
 )
 from storage.settings import Settings
+from worker.courier import Courier
 from worker.grading import Grader, GradingEngine
 from worker.reconciler import Reconciler
 from worker.scratch import own_scratch
@@ -123,6 +124,7 @@ def run_worker(
                 current_submission=lambda: grader.current_submission,
                 register=register,
             ),
+            Courier(sessions, readers, interval_s=settings.reconcile_s),
         ):
             return _consume(app, settings, role, queues, name, stopping)
 

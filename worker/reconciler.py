@@ -1,4 +1,4 @@
-"""Finds what fell by the wayside: lost workers' submissions, and bells that were not heard."""
+"""Finds what fell by the wayside: lost workers' submissions, bells that were not heard, half of a batch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.diagnosis.findings import Tool
 from storage import workers
+from storage.batches import Batches
 from storage.claims import Claims
 from storage.diagnoses import Diagnoses
 from storage.models import Stage
@@ -75,6 +76,7 @@ class Reconciler:
             released, limit = 0, self._settings.max_attempts
             if not self._lenient():
                 released = claims.release_expired(limit) + diagnoses.release_expired(limit)
+                Batches(session).cancel_abandoned()
             bells = [*claims.ring_overdue(self._queues), *diagnoses.ring_overdue(self._tools)]
         self._passed_at = time.time()
         if released:

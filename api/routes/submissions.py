@@ -59,7 +59,7 @@ Word = Annotated[str | None, Query(max_length=200)]
                 },
             }
         },
-        **problems(400, 404, 409, 413, 422),
+        **problems(400, 404, 409, 413, 422, 429),
     },
 )
 async def create_submission(

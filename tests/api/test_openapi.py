@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
+import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.app import create_app
+from api.batch_schemas import ResultRecord
 from evaluator.diagnosis.findings import Fault, KernelCounters, Tool
 from evaluator.flags import Flag, FlagKind
 from evaluator.problem import Problem
@@ -52,8 +55,13 @@ def document(tmp_path_factory: pytest.TempPathFactory, problems: dict[str, Probl
     diagnosed = seeds.faulted()
     seeds.diagnose(diagnosed, faults=(_FAULT,), counters=(KernelCounters("relu", duration_us=3.0),))
     seeds.request(diagnosed, Tool.RACECHECK)
+    header = {"batch": {"defaults": {"problem": "relu"}, "webhook": {"url": "http://a/", "secret": "a secret"}}}
+    lines = [header, {"code": "class ModelNew: ..."}, {"code": "x = 1"}, {"code": 1}]
+    body = "".join(json.dumps(line) + "\n" for line in lines)
+    kind = {"Content-Type": "application/x-ndjson"}
+    httpx.post(f"{live.url}/api/v1/batches", content=body, headers=kind).raise_for_status()
     # Waits end at once, whatever was asked for: nobody grades what is handed in here.
-    live.app.state.services.watcher.close()
+    live.app.state.services.release_waiting()
     yield schemathesis.openapi.from_url(f"{live.url}/openapi.json")
     live.stop()
 
@@ -64,6 +72,12 @@ def graded(document: schemathesis.BaseSchema) -> str:
     return str(page["items"][0]["id"])
 
 
+def batch(document: schemathesis.BaseSchema) -> str:
+    """The id of a batch that has something in it."""
+    page = document["/api/v1/batches"]["GET"].Case(query={"limit": 100}).call().json()
+    return str(next(record["id"] for record in reversed(page["items"]) if record["webhook"]))
+
+
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["in order", "out of order"])
 def test_no_request_makes_it_fail_or_answer_outside_its_document(
     document: schemathesis.BaseSchema, mode: GenerationMode
@@ -71,6 +85,7 @@ def test_no_request_makes_it_fail_or_answer_outside_its_document(
     """For every operation: requests as the document allows them, and such as it does not."""
     known = [
         ("path_parameters", "submission_id", graded(document)),
+        ("path_parameters", "batch_id", batch(document)),
         ("path_parameters", "problem_id", "relu"),
         ("query", "problem", "relu"),
     ]
@@ -102,6 +117,15 @@ def test_answers_about_what_is_there_are_as_documented(document: schemathesis.Ba
     """The generated requests hardly ever hit on an id that exists."""
     operation = document[f"/api/v1/submissions/{{submission_id}}{path}"]["GET"]
     operation.Case(path_parameters={"submission_id": graded(document)}).call_and_validate(checks=CHECKS)
+
+
+@pytest.mark.parametrize("path", ["", "/results", "/summary", "/events"])
+def test_answers_about_a_batch_are_as_documented(document: schemathesis.BaseSchema, path: str) -> None:
+    operation = document[f"/api/v1/batches/{{batch_id}}{path}"]["GET"]
+    answer = operation.Case(path_parameters={"batch_id": batch(document)}).call_and_validate(checks=CHECKS)
+    if path == "/results":
+        for line in answer.text.splitlines():
+            ResultRecord.model_validate_json(line)
 
 
 def test_answers_about_a_diagnosis_are_as_documented(document: schemathesis.BaseSchema) -> None:

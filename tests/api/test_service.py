@@ -205,7 +205,7 @@ def test_the_openapi_document_describes_errors_as_problem_details(http: httpx.Cl
     document = http.get("/openapi.json").json()
     assert "HTTPValidationError" not in document["components"]["schemas"]
     responses = document["paths"]["/api/v1/submissions"]["post"]["responses"]
-    assert set(responses) == {"202", "400", "404", "409", "413", "422", "503"}
+    assert set(responses) == {"202", "400", "404", "409", "413", "422", "429", "503"}
     schema = responses["422"]["content"]["application/problem+json"]["schema"]
     assert schema == {"$ref": "#/components/schemas/ProblemDetails"}
     assert {"type", "title", "status", "detail"} <= set(

@@ -190,10 +190,10 @@ def test_one_at_a_time_gets_all_of_them(live: LiveServer) -> None:
 
 def test_who_stops_listening_waits_for_nobody(live: LiveServer) -> None:
     async def use(service: AsyncClient) -> None:
-        records = await service.submit_many(
-            {"problem": "relu", "code": source(step), "device": "cpu"} for step in ("build: refuse", "build: sleep 20")
-        )
-        ids = [str(record["id"]) for record in records]
+        # In this order, should one worker do both.
+        refused = await service.submit(problem="relu", code=source("build: refuse"), device="cpu")
+        slow = await service.submit(problem="relu", code=source("build: sleep 20"), device="cpu")
+        ids = [str(refused["id"]), str(slow["id"])]
         completed = service.as_completed(ids)
         assert (await anext(completed))["verdict"] == "compile_error"
         await completed.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 
@@ -245,3 +246,15 @@ def test_another_service_is_recognised(transport: AppTransport, text: str) -> No
 def test_nothing_listening_is_unreachable(pauses: Pauses) -> None:
     with Client("http://127.0.0.1:9", sleep=pauses, retries=1) as service, pytest.raises(ServiceUnreachable):
         service.problems()
+
+
+def test_a_batch_is_one_however_often_it_is_sent(service: Client) -> None:
+    lines = json.dumps({"problem": "relu", "device": "cpu", "code": "class ModelNew: ..."}).encode()
+    first, second = (service.submit_batch(lines, idempotency_key="k") for _ in range(2))
+    assert first["id"] == second["id"]
+    cancelled = service.cancel_batch(first["id"])
+    assert (cancelled["status"], service.batch(first["id"])["finished"] is not None) == ("cancelled", True)
+    (result,) = service.batch_results(first["id"])
+    assert (result["cursor"], result["submission"]["status"]) == (1, "cancelled")
+    assert service.batch_results(first["id"], cursor=1) == []
+    assert service.is_up()

@@ -17,6 +17,7 @@ from storage.database import alembic_config, create_engine_for, migrate, session
 from storage.models import Base
 from storage.settings import Settings
 from storage.workers import heartbeat, list_workers, register
+from tests.storage.conftest import Finish
 
 
 def test_the_migrated_schema_is_that_of_the_models(engine: Engine) -> None:
@@ -100,3 +101,16 @@ def test_sqlite_is_durable_and_checks_references(engine: Engine) -> None:
 def test_a_database_in_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="must be a file"):
         create_engine_for(Settings(database_url="sqlite://"))
+
+
+def test_migrations_keep_what_is_stored(engine: Engine, settings: Settings, finish: Finish) -> None:
+    submission_id = finish()
+    for target in ("0002", "head"):
+        with engine.begin() as connection:
+            config = alembic_config()
+            config.attributes["connection"] = connection
+            (command.downgrade if target != "head" else command.upgrade)(config, target)
+    with engine.connect() as connection:
+        stored = connection.execute(text("SELECT id, turn, share_key FROM submissions")).one()
+        assert tuple(stored) == (submission_id, 0, None)
+        assert connection.execute(text("SELECT count(*) FROM attempts")).scalar() == 2

@@ -37,6 +37,8 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "require_sandbox": ("true", True),
         "compare_compiled": ("true", True),
         "diagnose": ("off", "off"),
+        "max_batch_bytes": ("5", 5),
+        "max_queued": ("7", 7),
     }
     assert set(values) == set(Settings.model_fields)
     for name, (text, _) in values.items():

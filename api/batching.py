@@ -1,0 +1,265 @@
+"""From the body of a request to a stored batch, line by line: memory does not grow with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
+
+import anyio
+from fastapi import Request
+from pydantic import ValidationError
+from sqlalchemy.exc import IntegrityError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from api.batch_schemas import BatchHeader, BatchRequest
+from api.errors import (
+    ApiError,
+    Conflict,
+    InvalidRequest,
+    PayloadTooLarge,
+    ServiceUnavailable,
+    UnsupportedMediaType,
+    from_validation,
+)
+from api.intake import default_device, resolve
+from api.middleware import media_type
+from api.schemas import SubmissionRequest
+from api.services import Services
+from storage.batches import BatchClosed, Batches, BatchLine, LineError
+from storage.models import Batch
+from storage.order import refuse_if_full
+from storage.sharing import Turns
+
+__all__ = ["NDJSON", "receive"]
+
+NDJSON: Final = "application/x-ndjson"
+
+_LINES_PER_CHUNK: Final = 200
+_BYTES_PER_CHUNK: Final = 4 * 2**20
+_SECONDS_PER_CHUNK: Final = 5.0
+
+Line = tuple[int, Any]
+"""Its number, and what it holds: bytes, what a JSON list held, or ``None`` where it was too long."""
+
+
+async def receive(request: Request, services: Services, idempotency_key: str | None) -> Batch:
+    """Store the batch that ``request`` brings. Raises ``ApiError``, ``QueueFull``; then nothing of it is graded.
+
+    With a key that was used before, for the same body, returns the earlier batch, its ``created`` being ``False``.
+    """
+    body = _Body(request, services.settings.max_body_bytes)
+    kind = media_type(request.headers)
+    if kind not in ("application/json", NDJSON):
+        raise UnsupportedMediaType(f"a batch is application/json or {NDJSON}, not {kind or 'without a media type'}")
+    if idempotency_key is not None:
+        earlier = await run_in_threadpool(_earlier, services, idempotency_key)
+        if earlier is not None:
+            return await _replayed(earlier, body)
+    lines = body.lines() if kind == NDJSON else body.submissions()
+    header, first = await _begin(lines)
+    intake = _Intake(services, header)
+    batch_id = await run_in_threadpool(intake.begin, idempotency_key)
+    try:
+        await _take_all(intake, first, lines)
+        return await run_in_threadpool(intake.end, body.digest)
+    except BaseException as error:
+        # Whoever sent it learns of no batch: what is in already must not be graded for nobody.
+        with anyio.CancelScope(shield=True):
+            await run_in_threadpool(intake.give_up, _reason(error))
+        if isinstance(error, BatchClosed):
+            raise Conflict(f"batch {batch_id} was cancelled while it came in") from error
+        raise
+
+
+class _Body:
+    """The body of a request as lines; ``digest`` is its SHA-256 as far as it was read."""
+
+    def __init__(self, request: Request, max_line_bytes: int) -> None:
+        self._request = request
+        self._max_line_bytes = max_line_bytes
+        self._hash = hashlib.sha256(media_type(request.headers).encode())
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The bytes as they come."""
+        try:
+            async for part in self._request.stream():
+                self._hash.update(part)
+                yield part
+        except ClientDisconnect as error:
+            raise InvalidRequest("the body broke off") from error
+
+    async def lines(self) -> AsyncIterator[Line]:
+        """Every line that is not blank, as bytes; ``None`` for one that is too long to be kept."""
+        number, pending, too_long = 1, bytearray(), False
+        async for part in self.parts():
+            *ended, rest = part.split(b"\n")
+            for piece in ended:
+                pending += piece
+                if too_long or len(pending) > self._max_line_bytes:
+                    yield number, None
+                elif pending.strip():
+                    yield number, bytes(pending)
+                number, too_long = number + 1, False
+                pending.clear()
+            pending += rest
+            if len(pending) > self._max_line_bytes:
+                too_long = True
+                pending.clear()
+        if too_long:
+            yield number, None
+        elif pending.strip():
+            yield number, bytes(pending)
+
+    async def submissions(self) -> AsyncIterator[Line]:
+        """The header, as number 0, and each submission of a batch in one piece."""
+        whole = bytearray()
+        async for part in self.parts():
+            whole += part
+        try:
+            batch = BatchRequest.model_validate_json(bytes(whole))
+        except ValidationError as error:
+            raise from_validation(error) from error
+        yield 0, batch
+        for number, submission in enumerate(batch.submissions, start=1):
+            yield number, submission
+
+
+class _Intake:
+    """One batch on its way in. Every method is a transaction of its own."""
+
+    def __init__(self, services: Services, header: BatchHeader) -> None:
+        self._services = services
+        self._header = header
+        self._defaults = header.defaults.model_dump(exclude_none=True)
+        self._turns = Turns()
+        self._items = 0
+        self.batch_id = ""
+
+    def begin(self, idempotency_key: str | None) -> str:
+        """Returns the id."""
+        webhook = self._header.webhook
+        try:
+            with self._services.sessions.begin() as session:
+                batch = Batches(session).create(
+                    name=self._header.name,
+                    idempotency_key=idempotency_key,
+                    webhook=None if webhook is None else (webhook.url, webhook.secret),
+                )
+        except IntegrityError as error:
+            raise _still_coming_in() from error
+        self.batch_id = batch.id
+        return batch.id
+
+    def take(self, lines: Sequence[Line]) -> None:
+        """One chunk."""
+        with self._services.readers() as session:
+            device = default_device(session)
+        accepted: list[BatchLine] = []
+        refused: list[LineError] = []
+        for number, content in lines:
+            try:
+                request = SubmissionRequest.model_validate({**self._defaults, **_submission_of(content)})
+                accepted.append(BatchLine(number, resolve(self._services, request, device)))
+            except ValidationError as error:
+                refused.append(LineError(number, str(from_validation(error).detail)))
+            except ApiError as error:
+                refused.append(LineError(number, str(error.detail)))
+            except (ValueError, RecursionError) as error:
+                refused.append(LineError(number, f"not JSON: {error}"))
+        self._items += len(lines)
+        most = self._services.settings.max_queued
+        if self._items > most:
+            raise PayloadTooLarge(f"a batch has at most {most} lines")
+        with self._services.sessions.begin() as session:
+            Batches(session).add(self.batch_id, accepted, refused, self._turns)
+            refuse_if_full(session, most, batched=True)
+
+    def end(self, digest: str) -> Batch:
+        with self._services.sessions.begin() as session:
+            batches = Batches(session)
+            batches.received(self.batch_id, digest)
+            batch = batches.get(self.batch_id)
+        assert batch is not None
+        return batch
+
+    def give_up(self, reason: str) -> None:
+        with self._services.sessions.begin() as session:
+            Batches(session).cancel(self.batch_id, reason)
+
+
+async def _begin(lines: AsyncIterator[Line]) -> tuple[BatchHeader, list[Line]]:
+    """What is said of the batch as a whole, and the first line if it says nothing of that."""
+    first = await anext(lines, None)
+    if first is None:
+        return BatchHeader(), []
+    _, content = first
+    if isinstance(content, BatchHeader):
+        return content, []
+    try:
+        given = json.loads(content or b"")
+    except (ValueError, RecursionError):
+        return BatchHeader(), [first]
+    if not isinstance(given, dict) or set(given) != {"batch"}:
+        return BatchHeader(), [first]
+    try:
+        return BatchHeader.model_validate(given["batch"]), []
+    except ValidationError as error:
+        raise from_validation(error) from error
+
+
+async def _take_all(intake: _Intake, chunk: list[Line], lines: AsyncIterator[Line]) -> None:
+    size, begun = 0, time.monotonic()
+    async for number, content in lines:
+        chunk.append((number, content))
+        size += len(content) if isinstance(content, bytes) else 0
+        # What comes slowly is graded meanwhile, too.
+        late = time.monotonic() - begun >= _SECONDS_PER_CHUNK
+        if late or len(chunk) >= _LINES_PER_CHUNK or size >= _BYTES_PER_CHUNK:
+            await run_in_threadpool(intake.take, chunk)
+            chunk, size, begun = [], 0, time.monotonic()
+    if chunk:
+        await run_in_threadpool(intake.take, chunk)
+
+
+def _submission_of(content: Any) -> Mapping[str, Any]:
+    """The object on a line. Raises ``ApiError``, and ``ValueError`` for what is no JSON."""
+    if content is None:
+        raise InvalidRequest("the line is too long")
+    given = json.loads(content) if isinstance(content, bytes) else content
+    if not isinstance(given, dict):
+        raise InvalidRequest("a submission is an object")
+    return given
+
+
+def _earlier(services: Services, idempotency_key: str) -> Batch | None:
+    with services.readers() as session:
+        return Batches(session).by_key(idempotency_key)
+
+
+async def _replayed(earlier: Batch, body: _Body) -> Batch:
+    if earlier.received_at is None:
+        raise _still_coming_in()
+    async for _ in body.parts():
+        """Only for its digest."""
+    if body.digest != earlier.content_digest:
+        raise Conflict("this idempotency key was used before, for another batch")
+    earlier.created = False
+    return earlier
+
+
+def _still_coming_in() -> ServiceUnavailable:
+    return ServiceUnavailable("a batch with this idempotency key is coming in at the moment")
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, ApiError):
+        return f"it did not come in whole: {error.detail}"
+    return f"it did not come in whole: {error or type(error).__name__}"

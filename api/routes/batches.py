@@ -1,0 +1,154 @@
+"""Batches: hand in many submissions at once, follow them, fetch what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+
+from api.batch_records import batch_list, batch_record, result_lines, summary_record
+from api.batch_schemas import BatchList, BatchRecord, BatchRequest, SummaryRecord
+from api.batching import NDJSON, receive
+from api.errors import problems
+from api.routes.submissions import IdempotencyKey
+from api.services import KnownBatch, ReadSession, Services, ServicesDep, WriteSession
+from storage.batches import Batches
+
+__all__ = ["STREAMED", "router"]
+
+_PATH: Final = "/api/v1/batches"
+
+STREAMED: Final = (_PATH, NDJSON)
+"""What is read as it comes, and may be larger than other bodies."""
+
+router = APIRouter(prefix=_PATH, tags=["batches"])
+
+_RECONNECT_MS: Final = 1000
+_MAX_PLACE: Final = 2**31 - 1
+_NDJSON_BODY: Final = (
+    'A submission on each line, as in `POST /api/v1/submissions`. The first line may be `{"batch": {...}}` instead, '
+    "with what a `BatchRequest` says besides its submissions. Lines are counted from 1, blank ones included."
+)
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_description="Stored, and being graded.",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"$ref": f"#/components/schemas/{BatchRequest.__name__}"}},
+                NDJSON: {"schema": {"type": "string", "description": _NDJSON_BODY}},
+            },
+        }
+    },
+    responses={
+        202: {
+            "headers": {
+                "Location": {"description": "The batch.", "schema": {"type": "string"}},
+                "Idempotency-Replayed": {
+                    "description": "`true` where the key led to an earlier batch.",
+                    "schema": {"type": "string", "enum": ["true"]},
+                },
+            }
+        },
+        **problems(400, 409, 413, 415, 422, 429),
+    },
+)
+async def create_batch(
+    request: Request, services: ServicesDep, response: Response, idempotency_key: IdempotencyKey = None
+) -> BatchRecord:
+    """Hand in many candidates at once: as JSON in one piece, or line by line as NDJSON, of any length.
+
+    A line that is no submission is an error of its own. What is the same as another line, of this batch or another,
+    is graded once. A batch that does not come in whole is cancelled.
+    """
+    batch = await receive(request, services, idempotency_key)
+    record = await run_in_threadpool(_read, services, batch.id)
+    response.headers["Location"] = record.links.self
+    if not batch.created:
+        response.headers["Idempotency-Replayed"] = "true"
+    return record
+
+
+@router.get("", responses=problems(422))
+def list_batches(
+    session: ReadSession,
+    cursor: Annotated[str | None, Query(max_length=100)] = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> BatchList:
+    """Every batch, newest first."""
+    return batch_list(session, Batches(session).page(cursor, limit))
+
+
+@router.get("/{batch_id}", responses=problems(404, 422))
+def read_batch(known: KnownBatch, session: ReadSession) -> BatchRecord:
+    """How far a batch is, and what it amounts to so far."""
+    return batch_record(session, Batches(session).get(known.id) or known)
+
+
+@router.delete("/{batch_id}", responses=problems(404, 422))
+def cancel_batch(known: KnownBatch, session: WriteSession) -> BatchRecord:
+    """Cancel what has not begun and no other batch waits for. One that is over stays as it is."""
+    return batch_record(session, Batches(session).cancel(known.id))
+
+
+@router.get("/{batch_id}/summary", responses=problems(404, 422))
+def read_summary(
+    known: KnownBatch,
+    session: ReadSession,
+    problem: Annotated[
+        list[str] | None,
+        Query(description="Over these problems alone: those without a candidate count as failures."),
+    ] = None,
+) -> SummaryRecord:
+    """What a batch amounts to, as far as it is graded: fast_p, pass@k, means, by level and by tag."""
+    return summary_record(session, known.id, problem)
+
+
+_RESULTS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "A `ResultRecord` on each line.",
+        "content": {NDJSON: {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.get("/{batch_id}/results", response_class=StreamingResponse, responses={**_RESULTS, **problems(404, 422)})
+def read_results(
+    known: KnownBatch,
+    services: ServicesDep,
+    cursor: Annotated[
+        int, Query(ge=0, le=_MAX_PLACE, description="The `cursor` of the last line that was read; 0: from the start.")
+    ] = 0,
+) -> StreamingResponse:
+    """What is over, in the order of completion, as NDJSON; the answer ends where nothing more is over yet."""
+    return StreamingResponse(result_lines(services.readers, known.id, cursor), media_type=NDJSON)
+
+
+@router.get("/{batch_id}/events", response_class=EventSourceResponse, responses=problems(404, 422))
+async def follow_batch(known: KnownBatch, services: ServicesDep) -> AsyncIterable[ServerSentEvent]:
+    """Server-sent events: `progress` with the record, without its summary, and `done` with the last one.
+
+    At most two a second. A comment comes at least every 15 seconds. The stream ends with `done`; one that ends
+    without it was cut off, and may simply be asked for again.
+    """
+    with services.batch_watcher.watch(known.id) as watch:
+        while (glance := await watch.change()) is not None:
+            record = await run_in_threadpool(_read, services, known.id, summary=glance.final)
+            yield ServerSentEvent(event="done" if glance.final else "progress", data=record, retry=_RECONNECT_MS)
+            if glance.final:
+                return
+
+
+def _read(services: Services, batch_id: str, *, summary: bool = True) -> BatchRecord:
+    with services.readers() as session:
+        batch = Batches(session).get(batch_id)
+        assert batch is not None
+        return batch_record(session, batch, summary=summary)

@@ -1,0 +1,52 @@
+"""Following one submission on the terminal."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from client.http import Client
+from client.outcomes import say, stderr
+from client.progress import ProgressLine
+from client.records import SubmissionRecord
+
+__all__ = ["watch", "watch_diagnosis"]
+
+_POLL_S: Final = 0.5
+
+
+def watch(client: Client, record: SubmissionRecord) -> SubmissionRecord:
+    """The record once it is over; Ctrl-C leaves it to the service."""
+    assert record["id"] is not None
+    try:
+        with ProgressLine(stderr()) as line:
+            for event in client.events(record["id"]):
+                record = event.record
+                line.show(*_step(record))
+    except KeyboardInterrupt:
+        say(f"it goes on being graded: {client.url}{record['links']['page']}")
+        raise
+    return record
+
+
+def watch_diagnosis(client: Client, record: SubmissionRecord) -> SubmissionRecord:
+    """The record once its diagnosis is over, if one is under way; Ctrl-C leaves it at the verdict."""
+    assert record["id"] is not None
+    try:
+        with ProgressLine(stderr()) as line:
+            while (known := record.get("diagnosis")) is not None and known["status"] in ("pending", "running"):
+                line.show(f"diagnosis, {known['tool']}", known["message"] or known["status"])
+                time.sleep(_POLL_S)
+                record = client.get(record["id"])
+    except KeyboardInterrupt:
+        say(f"it goes on being diagnosed: {client.url}{record['links']['page']}")
+    return record
+
+
+def _step(record: SubmissionRecord) -> tuple[str, str, float | None]:
+    progress = record["progress"]
+    if progress is not None:
+        return progress["stage"], progress["message"], progress["share"]
+    position = record["queue_position"]
+    parts = [record["message"], "" if position is None else f"number {position} in its queue"]
+    return record["status"], ", ".join(part for part in parts if part), None

@@ -1,0 +1,67 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evaluator.config import BASELINES, PRECISIONS
+
+__all__ = [
+    "AsJson",
+    "AsResponse",
+    "Baseline",
+    "File",
+    "OptionalUrl",
+    "Precision",
+    "ProblemId",
+    "ProblemsDir",
+    "RequireGradients",
+    "RequireSandbox",
+    "Size",
+    "Url",
+]
+
+File = Annotated[str, typer.Argument(help="Source that defines ModelNew, or a model's answer; - is standard input.")]
+ProblemId = Annotated[str, typer.Option("--problem", "-p", help="The problem's id, see kerneljudge problems list.")]
+AsResponse = Annotated[
+    bool, typer.Option("--response", help="FILE is a raw model answer (as .md and .txt files always are).")
+]
+Size = Annotated[
+    str | None, typer.Option(help="smoke, full, or what the problem has. Default: full on cuda, smoke on cpu.")
+]
+Precision = Annotated[str | None, typer.Option(help=f"{', '.join(PRECISIONS)}. Default: the problem's own.")]
+RequireGradients = Annotated[
+    bool | None,
+    typer.Option(
+        "--require-gradients/--no-require-gradients",
+        help="Whether missing gradients fail. Default: the problem's policy.",
+        show_default=False,
+    ),
+]
+Baseline = Annotated[
+    str,
+    typer.Option(
+        help=f"What the speedup divides by: {', '.join(BASELINES)}. The last three are for problems that allow them."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else.")]
+Url = Annotated[str, typer.Option(envvar="KERNELJUDGE_URL", help="Where the service is.")]
+ProblemsDir = Annotated[
+    Path | None, typer.Option(help="Folder of problems. Default: KERNELJUDGE_PROBLEMS_DIR, then reference_models.")
+]
+RequireSandbox = Annotated[
+    bool | None,
+    typer.Option(
+        "--require-sandbox/--no-require-sandbox",
+        envvar="KERNELJUDGE_REQUIRE_SANDBOX",
+        help="Whether to refuse where a layer of the sandbox is missing. Default: no, but say so.",
+        show_default=False,
+    ),
+]
+OptionalUrl = Annotated[
+    str | None,
+    typer.Option(envvar="KERNELJUDGE_URL", help="Ask this service. Default: the folder of problems on this machine."),
+]

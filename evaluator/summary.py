@@ -1,0 +1,258 @@
+"""What many graded candidates amount to: rates, fast_p, pass@k and mean speedups.
+
+Pure functions over verdicts and speedups. ``docs/metrics.md`` has the definitions, and where they differ from
+KernelBench's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from evaluator.evaluation import Verdict
+
+__all__ = [
+    "PASS_AT",
+    "THRESHOLDS",
+    "Best",
+    "Figures",
+    "Graded",
+    "PassAtK",
+    "ProblemFacts",
+    "Summary",
+    "fast_p",
+    "geometric_mean",
+    "pass_at_k",
+    "summarise",
+]
+
+THRESHOLDS: Final = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+"""The p of fast_p, as KernelBench reports it."""
+
+PASS_AT: Final = (1, 2, 5, 10, 20, 50, 100)
+"""The k of pass@k, as far as every problem has so many candidates."""
+
+_NOT_COMPILED: Final = frozenset({Verdict.INVALID_SOURCE, Verdict.LOAD_ERROR, Verdict.COMPILE_ERROR})
+
+
+@dataclass(frozen=True)
+class Graded:
+    """One candidate for one problem. ``verdict`` of ``None``: it was not graded (yet), through no fault of its own.
+
+    ``name`` is whatever its owner finds it by.
+    """
+
+    problem: str
+    verdict: Verdict | None
+    speedup: float | None = None
+    name: str = ""
+
+    @property
+    def correct(self) -> bool:
+        return self.verdict is Verdict.PASSED
+
+    @property
+    def compiled(self) -> bool:
+        """Whether its module could be built and imported, as KernelBench counts it."""
+        return self.verdict is not None and self.verdict not in _NOT_COMPILED
+
+    def faster_than(self, p: float) -> bool:
+        """Whether it is right with a speedup above ``p``. Above 0 is whatever is right, even if nothing was timed."""
+        if not self.correct:
+            return False
+        # A speedup that is NaN is above nothing.
+        return p <= 0 or (self.speedup is not None and self.speedup > p)
+
+
+@dataclass(frozen=True)
+class ProblemFacts:
+    """What problems are grouped by. ``level`` is KernelBench's."""
+
+    level: int | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PassAtK:
+    """The chance that one of ``k`` candidates is right with a speedup above ``p``, averaged over the problems."""
+
+    k: int
+    p: float
+    value: float
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best candidate of a problem: the fastest right one. ``name`` is empty where none is right."""
+
+    problem: str
+    candidates: int
+    correct: int
+    name: str
+    speedup: float | None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What candidates amount to. Shares of problems are of *all* problems, those without a candidate included.
+
+    ``candidates`` were graded, ``ungraded`` were not (yet). ``fast_p`` is by threshold.
+    """
+
+    problems: int
+    candidates: int
+    ungraded: int
+    compiled: int
+    correct: int
+    solved: int
+    fast_p: Mapping[float, float]
+    geometric_mean: float | None
+    best_geometric_mean: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-ready data."""
+        return {**vars(self), "fast_p": {f"{p:g}": share for p, share in self.fast_p.items()}}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything about a set of candidates. ``missing``: problems that were named and have no candidate."""
+
+    overall: Figures
+    verdicts: Mapping[Verdict, int]
+    pass_at_k: tuple[PassAtK, ...]
+    by_level: Mapping[int, Figures]
+    by_tag: Mapping[str, Figures]
+    best: tuple[Best, ...]
+    missing: tuple[str, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-ready data."""
+        return {
+            "overall": self.overall.to_dict(),
+            "verdicts": {str(verdict): count for verdict, count in self.verdicts.items()},
+            "pass_at_k": [vars(each) for each in self.pass_at_k],
+            "by_level": {str(level): figures.to_dict() for level, figures in self.by_level.items()},
+            "by_tag": {tag: figures.to_dict() for tag, figures in self.by_tag.items()},
+            "best": [vars(each) for each in self.best],
+            "missing": list(self.missing),
+        }
+
+
+def fast_p(best: Iterable[Graded], problems: int, p: float) -> float:
+    """The share of ``problems`` whose candidate in ``best`` (one for each problem at most) is faster than ``p``."""
+    return sum(graded.faster_than(p) for graded in best) / problems if problems else 0.0
+
+
+def geometric_mean(speedups: Iterable[float]) -> float | None:
+    """The geometric mean of ``speedups``, by logarithms so that many do not overflow; ``None`` of none.
+
+    What is no speedup (zero, negative, not finite) is left out.
+    """
+    logarithms = [math.log(speedup) for speedup in speedups if 0 < speedup < math.inf]
+    return math.exp(math.fsum(logarithms) / len(logarithms)) if logarithms else None
+
+
+def pass_at_k(candidates: int, correct: int, k: int) -> float:
+    """The chance that at least one of ``k`` candidates drawn from these is correct (Chen et al. 2021, without bias).
+
+    Raises ``ValueError`` where there are fewer than ``k``: nothing can be said without bias then.
+    """
+    if not 1 <= k <= candidates:
+        raise ValueError(f"pass@{k} needs at least {k} candidates, and there are {candidates}")
+    if candidates - correct < k:
+        return 1.0
+    return 1.0 - math.comb(candidates - correct, k) / math.comb(candidates, k)
+
+
+def summarise(
+    candidates: Iterable[Graded],
+    facts: Mapping[str, ProblemFacts] | None = None,
+    problems: Collection[str] | None = None,
+) -> Summary:
+    """The summary of ``candidates``, over the problems that they are for, or over ``problems`` alone.
+
+    Of named problems, those without a candidate count as failures, and candidates for others do not count. ``facts``
+    are by problem.
+    """
+    by_problem: dict[str, list[Graded]] = {problem: [] for problem in sorted(set(problems or ()))}
+    for graded in candidates:
+        if problems is None or graded.problem in by_problem:
+            by_problem.setdefault(graded.problem, []).append(graded)
+    levels: defaultdict[int, list[str]] = defaultdict(list)
+    tags: defaultdict[str, list[str]] = defaultdict(list)
+    for problem in by_problem:
+        known = (facts or {}).get(problem, ProblemFacts())
+        if known.level is not None:
+            levels[known.level].append(problem)
+        for tag in set(known.tags):
+            tags[tag].append(problem)
+    everything = list(by_problem.values())
+    verdicts = Counter(each.verdict for group in everything for each in group if each.verdict is not None)
+    return Summary(
+        overall=_figures(everything),
+        verdicts=dict(sorted(verdicts.items())),
+        pass_at_k=_pass_at_k(everything),
+        by_level={level: _figures([by_problem[name] for name in names]) for level, names in sorted(levels.items())},
+        by_tag={tag: _figures([by_problem[name] for name in names]) for tag, names in sorted(tags.items())},
+        best=tuple(_best_of(problem, by_problem[problem]) for problem in sorted(by_problem)),
+        missing=tuple(sorted(problem for problem, group in by_problem.items() if not group)),
+    )
+
+
+def _figures(groups: Sequence[Sequence[Graded]]) -> Figures:
+    """Of candidates grouped by their problems."""
+    every = [graded for group in groups for graded in group]
+    best = [found for found in map(_fastest, groups) if found is not None]
+    return Figures(
+        problems=len(groups),
+        candidates=sum(graded.verdict is not None for graded in every),
+        ungraded=sum(graded.verdict is None for graded in every),
+        compiled=sum(graded.compiled for graded in every),
+        correct=sum(graded.correct for graded in every),
+        solved=len(best),
+        fast_p={p: fast_p(best, len(groups), p) for p in THRESHOLDS},
+        geometric_mean=_mean_speedup(every),
+        best_geometric_mean=_mean_speedup(best),
+    )
+
+
+def _pass_at_k(groups: Sequence[Sequence[Graded]]) -> tuple[PassAtK, ...]:
+    graded = [[each for each in group if each.verdict is not None] for group in groups]
+    # As Chen et al.: only where every problem that has candidates has enough of them.
+    fewest = min((len(group) for group in graded if group), default=0)
+    found = []
+    for k in PASS_AT:
+        if k > fewest:
+            break
+        for p in THRESHOLDS:
+            each = (pass_at_k(len(group), sum(one.faster_than(p) for one in group), k) for group in graded if group)
+            found.append(PassAtK(k, p, math.fsum(each) / len(groups)))
+    return tuple(found)
+
+
+def _best_of(problem: str, group: Sequence[Graded]) -> Best:
+    fastest = _fastest(group)
+    return Best(
+        problem=problem,
+        candidates=sum(graded.verdict is not None for graded in group),
+        correct=sum(graded.correct for graded in group),
+        name="" if fastest is None else fastest.name,
+        speedup=None if fastest is None else fastest.speedup,
+    )
+
+
+def _fastest(group: Iterable[Graded]) -> Graded | None:
+    """The first of those that are right with the highest speedup; what was not timed is slower than anything."""
+    return max((graded for graded in group if graded.correct), key=_rank, default=None)
+
+
+def _rank(graded: Graded) -> float:
+    return graded.speedup if graded.speedup is not None and graded.speedup > 0 else 0.0
+
+
+def _mean_speedup(candidates: Iterable[Graded]) -> float | None:
+    return geometric_mean(graded.speedup for graded in candidates if graded.correct and graded.speedup is not None)

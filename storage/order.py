@@ -1,0 +1,60 @@
+"""In which order what waits is taken up, and how much of it there is.
+
+Whatever waits has a *turn*, and the lowest goes first; among equals, the oldest. Single submissions have turn 0, so
+nothing that was handed in as part of a batch is ever ahead of them. The submissions of a batch have turns that count
+up, beginning at the lowest that waits for the same kind of device: so batches take turns, however large they are and
+whenever they came.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.orm import Session
+
+from evaluator.evaluation import Status
+from storage.models import Submission
+
+__all__ = ["QUEUE_ORDER", "QueueFull", "ahead_of", "lowest_turn", "refuse_if_full"]
+
+QUEUE_ORDER: Final = (Submission.turn, Submission.id)
+
+_STAGES: Final = ("build", "evaluate")
+
+
+class QueueFull(RuntimeError):
+    """As many submissions wait as may."""
+
+
+def ahead_of(submission: Submission) -> Any:
+    """The condition that a row of the same queue is taken up before ``submission``."""
+    older = and_(Submission.turn == submission.turn, Submission.id < submission.id)
+    return or_(Submission.turn < submission.turn, older)
+
+
+def lowest_turn(session: Session, device: str) -> int:
+    """The turn that a batch begins at which comes in now: its first submission is level with what waits."""
+    waiting = select(func.min(Submission.turn)).where(
+        Submission.status == Status.QUEUED,
+        Submission.stage.in_(_STAGES),
+        Submission.device == device,
+        Submission.turn > 0,
+    )
+    return session.scalar(waiting) or 1
+
+
+def refuse_if_full(session: Session, most: int, *, batched: bool) -> None:
+    """Raises ``QueueFull`` where more than ``most`` wait, of batches or else of single submissions.
+
+    For whoever has just put something in, and takes it back then. The two are counted apart, so that a flood of
+    batches does not keep single submissions out.
+    """
+    waiting = select(Submission.id).where(
+        Submission.status == Status.QUEUED,
+        Submission.stage.in_(_STAGES),
+        Submission.turn > 0 if batched else Submission.turn == 0,
+    )
+    if (session.scalar(select(func.count()).select_from(waiting.limit(most + 1).subquery())) or 0) > most:
+        kind = "submissions of batches" if batched else "submissions"
+        raise QueueFull(f"the queue is full: it takes {most} {kind}")

@@ -1,0 +1,185 @@
+"""Webhooks: sent when a batch ends, signed, tried again, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import update
+
+from evaluator.candidate import Candidate
+from storage.batches import Batches, BatchLine
+from storage.models import BatchStatus, Webhook
+from storage.sharing import Turns
+from storage.submissions import NewSubmission, Submissions
+from storage.webhooks import InvalidUrl, Webhooks, checked_url
+from tests.processes import wait_until
+from tests.worker.conftest import Installation
+from tests.worker.test_reconciler import reconciler
+from worker.courier import Courier
+
+Install = Callable[..., Installation]
+SECRET = "a shared secret"
+
+
+class Receiver(httpx.BaseTransport):
+    """Answers what it is told to, then 204."""
+
+    def __init__(self, *answers: int | Exception) -> None:
+        self.answers = list(answers)
+        self.requests: list[httpx.Request] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        self.requests.append(request)
+        answer = self.answers.pop(0) if self.answers else 204
+        if isinstance(answer, Exception):
+            raise answer
+        return httpx.Response(answer, headers={"Location": "http://elsewhere/"})
+
+
+def over(installation: Installation) -> str:
+    """A batch of one that is over."""
+    candidate = Candidate("x", hashlib.sha256(b"x").hexdigest(), "code")
+    new = NewSubmission(installation.problem, candidate, "cpu", "smoke")
+    with installation.sessions.begin() as session:
+        batches = Batches(session)
+        batch = batches.create(name="n", webhook=("http://receiver/hook", SECRET))
+        batches.add(batch.id, [BatchLine(1, new)], [], Turns())
+        batches.received(batch.id, "")
+        assert not Webhooks(session).is_due()
+        (waiting,) = Submissions(session).page().items
+        Submissions(session).cancel(waiting.id)
+        assert Webhooks(session).is_due()
+    return batch.id
+
+
+def courier(installation: Installation, receiver: Receiver) -> Courier:
+    return Courier(installation.sessions, installation.readers, interval_s=0.05, transport=receiver)
+
+
+def row(installation: Installation, batch_id: str) -> Webhook:
+    with installation.readers() as session:
+        webhook = Batches(session).webhook_of(batch_id)
+    assert webhook is not None
+    return webhook
+
+
+def let_time_pass(installation: Installation) -> None:
+    with installation.sessions.begin() as session:
+        session.execute(update(Webhook).where(Webhook.due_at.is_not(None)).values(due_at=datetime.now(UTC)))
+
+
+def test_the_end_of_a_batch_is_told_once_and_signed(install: Install) -> None:
+    installation, receiver = install(), Receiver()
+    batch_id = over(installation)
+    one = courier(installation, receiver)
+    assert (one.deliver(), one.deliver()) == (1, 0)
+    (request,) = receiver.requests
+    signed = request.headers["X-Kerneljudge-Timestamp"].encode() + b"." + request.content
+    expected = "sha256=" + hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
+    assert request.headers["X-Kerneljudge-Signature"] == expected
+    content: dict[str, Any] = json.loads(request.content)
+    assert (content["event"], content["batch"]["id"], content["batch"]["status"]) == (
+        "batch.finished",
+        batch_id,
+        "done",
+    )
+    assert content["summary"]["overall"]["ungraded"] == 1
+    assert SECRET not in request.content.decode()
+    assert row(installation, batch_id).delivered_at is not None
+
+
+def test_what_was_not_taken_is_sent_again_after_longer_and_longer_pauses(install: Install) -> None:
+    installation = install()
+    receiver = Receiver(500, 302, httpx.ConnectError("nobody is there"))
+    batch_id = over(installation)
+    one = courier(installation, receiver)
+    pauses = []
+    for words in ("500", "302", "nobody is there"):
+        assert one.deliver() == 1
+        webhook = row(installation, batch_id)
+        assert words in webhook.message
+        assert webhook.due_at is not None
+        pauses.append(webhook.due_at - datetime.now(UTC))
+        assert one.deliver() == 0
+        let_time_pass(installation)
+    assert pauses[0] < timedelta(seconds=11) < pauses[1] < timedelta(seconds=21) < pauses[2]
+    assert one.deliver() == 1
+    assert (row(installation, batch_id).attempts, row(installation, batch_id).message) == (4, "")
+    # Where a redirect leads, nobody has checked.
+    assert {request.url.host for request in receiver.requests} == {"receiver"}
+
+
+def test_an_attempt_that_died_is_made_again(install: Install) -> None:
+    installation, receiver = install(), Receiver()
+    batch_id = over(installation)
+    with installation.sessions.begin() as session:
+        first = Webhooks(session).take_due()
+        assert first is not None
+        assert Webhooks(session).take_due() is None
+    let_time_pass(installation)
+    assert courier(installation, receiver).deliver() == 1
+    with installation.sessions.begin() as session:
+        # Who comes too late says nothing any more.
+        Webhooks(session).record(first, "the receiver hung up")
+    assert row(installation, batch_id).message == ""
+
+
+def test_after_a_day_nobody_is_told_any_more(install: Install) -> None:
+    installation, receiver = install(), Receiver(*[500] * 40)
+    over(installation)
+    one = courier(installation, receiver)
+    for _ in range(40):
+        one.deliver()
+        let_time_pass(installation)
+    assert len(receiver.requests) == 30
+
+
+def test_it_goes_on_by_itself(install: Install) -> None:
+    installation, receiver = install(), Receiver(httpx.ReadTimeout("slow"))
+    with courier(installation, receiver):
+        batch_id = over(installation)
+        wait_until(lambda: receiver.requests, "a first attempt")
+        wait_until(lambda: row(installation, batch_id).message, "its outcome")
+        let_time_pass(installation)
+        wait_until(lambda: row(installation, batch_id).delivered_at, "a second attempt")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://a/", "file:///etc/passwd", "http:", "http://", "//a/", "a", "http://a b/", "http://u:p@a/", "http://a:x/",
+     "http://a:0/", "http://\u00e4/", "http://a/\n", "http://[::1", "javascript:alert(1)", ""],
+)  # fmt: skip
+def test_an_address_that_is_none_of_the_web_is_refused(url: str) -> None:
+    with pytest.raises(InvalidUrl):
+        checked_url(url)
+
+
+@pytest.mark.parametrize("url", ["http://a/", "https://a:8443/x?y=z", "http://[::1]:80/"])
+def test_other_addresses_are_taken(url: str) -> None:
+    assert checked_url(url) == url
+
+
+def test_a_batch_whose_server_died_is_cancelled(install: Install) -> None:
+    installation = install()
+    candidate = Candidate("x", hashlib.sha256(b"x").hexdigest(), "code")
+    with installation.sessions.begin() as session:
+        batches = Batches(session)
+        batch = batches.create()
+        new = NewSubmission(installation.problem, candidate, "cpu", "smoke")
+        batches.add(batch.id, [BatchLine(1, new)], [], Turns())
+        assert batches.cancel_abandoned() == 0
+        assert batches.cancel_abandoned(datetime.now(UTC) + timedelta(minutes=3)) == 1
+        cancelled = batches.get(batch.id)
+        assert cancelled is not None
+        assert (cancelled.state, cancelled.finished_at is not None) == (BatchStatus.CANCELLED, True)
+        assert "never came in whole" in cancelled.message
+    # A pass of the reconciler looks for such batches as well.
+    reconciler(installation).reconcile()
