@@ -176,7 +176,8 @@ def test_a_batch_whose_server_died_is_cancelled(install: Install) -> None:
         new = NewSubmission(installation.problem, candidate, "cpu", "smoke")
         batches.add(batch.id, [BatchLine(1, new)], [], Turns())
         assert batches.cancel_abandoned() == 0
-        assert batches.cancel_abandoned(datetime.now(UTC) + timedelta(minutes=3)) == 1
+        assert batches.cancel_abandoned(datetime.now(UTC) + timedelta(minutes=9)) == 0
+        assert batches.cancel_abandoned(datetime.now(UTC) + timedelta(minutes=11)) == 1
         cancelled = batches.get(batch.id)
         assert cancelled is not None
         assert (cancelled.state, cancelled.finished_at is not None) == (BatchStatus.CANCELLED, True)
