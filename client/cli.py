@@ -29,7 +29,7 @@ from client.options import (
 from client.outcomes import BadUsage, ExitStatus, emit, finish, say, stderr, turned_into_exits
 from client.progress import ProgressLine
 from client.sources import extra_problems_folder, folder_of, known_problems, problems_folder, read_given
-from evaluator.config import DEVICE_KINDS, EvalConfig, SamplingPlan
+from evaluator.config import DEVICE_KINDS
 from evaluator.devices import available_devices
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
@@ -116,7 +116,7 @@ def evaluate(
     with turned_into_exits(as_record):
         task = _problem(problems_dir, problem)
         given = read_given(file, is_response=response)
-        config = _config(task, device, size, precision, require_gradients, baseline, compare_compiled=compiled)
+        config = local.configure(task, device, size, precision, require_gradients, baseline, compare_compiled=compiled)
         known.update(device=config.device_kind, size=config.size, precision=config.precision)
         known.update(problem_version=task.version)
         with ProgressLine(stderr()) as line:
@@ -152,7 +152,7 @@ def diagnose(
         task = _problem(problems_dir, problem)
         given = read_given(file, is_response=response)
         size = size or tool.usual_size(task.sizes, task.default_size("cuda"))
-        config = _config(task, device, size, precision, None)
+        config = local.configure(task, device, size, precision, None)
         if config.device_kind != "cuda":
             raise BadUsage("these tools know of CUDA alone: device must be cuda or cuda:N")
         found = local.diagnose(task, given.parse(), config, tool, require_sandbox=bool(require_sandbox))
@@ -422,7 +422,7 @@ def check_problems(
     """
     with turned_into_exits(_as_error(json_)):
         tasks = [_problem(problems_dir, name) for name in dict.fromkeys(problems or known_problems(problems_dir))]
-        configs = [_config(task, device, size, None, None) for task in tasks]
+        configs = [local.configure(task, device, size, None, None) for task in tasks]
         found = []
         with ProgressLine(stderr()) as line:
             wanted = [(task, config.size) for task, config in zip(tasks, configs, strict=True)]
@@ -506,35 +506,3 @@ def _save(folder: Path, vetting: Vetting) -> None:
         say(f"written: {save_vetting(folder, vetting)}")
     except OSError as error:
         raise BadUsage(f"cannot write to {folder}: {error.strerror}") from error
-
-
-def _config(
-    problem: Problem,
-    device: str | None,
-    size: str | None,
-    precision: str | None,
-    require_gradients: bool | None,
-    baseline: str = "eager",
-    *,
-    compare_compiled: bool = False,
-) -> EvalConfig:
-    device = device or local.default_device()
-    size = size or problem.default_size(device.partition(":")[0])
-    if size not in problem.sizes:
-        raise BadUsage(f"problem {problem.id} has no size {size!r}; it has {', '.join(problem.sizes)}")
-    try:
-        config = EvalConfig(
-            device=device,
-            size=size,
-            precision=precision or problem.dtype,
-            baseline=baseline,
-            require_gradients=require_gradients,
-            compare_compiled=compare_compiled,
-            sampling=SamplingPlan.usual(device.partition(":")[0], size),
-        )
-    except ValueError as error:
-        raise BadUsage(str(error)) from error
-    refusal = problem.refuses_baseline(config)
-    if refusal is not None:
-        raise BadUsage(refusal)
-    return config

@@ -19,7 +19,6 @@ from client.progress import ProgressLine
 from client.records import SubmissionRecord, blank_record
 from client.results import ResultFile, eval_results, graded_of, pid_of, runtime_stats
 from client.sources import Given, known_problems
-from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.evaluation import Status, Verdict
 from evaluator.problem import Problem
 from evaluator.summary import ProblemFacts, Summary, summarise
@@ -152,7 +151,12 @@ def _here(
 ) -> Iterator[_Graded]:
     """One after another, on one engine; the same source for the same problem once."""
     device = wishes.device or local.default_device()
-    configs = {work.problem: _config(problems[work.problem], device, wishes) for work in todo}
+    configs = {
+        work.problem: local.configure(
+            problems[work.problem], device, wishes.size, wishes.precision, wishes.require_gradients, wishes.baseline
+        )
+        for work in todo
+    }
     seen: dict[str, _Graded] = {}
     with local.Bench(device, require_sandbox=require_sandbox) as bench:
         for work in todo:
@@ -164,27 +168,6 @@ def _here(
                 seen[work.digest] = _Graded(work, outcome.record, outcome.samples_ms)
             known = seen[work.digest]
             yield replace(known, work=work)
-
-
-def _config(problem: Problem, device: str, wishes: Wishes) -> EvalConfig:
-    size = wishes.size or problem.default_size(device.partition(":")[0])
-    if size not in problem.sizes:
-        raise BadUsage(f"problem {problem.id} has no size {size!r}; it has {', '.join(problem.sizes)}")
-    try:
-        config = EvalConfig(
-            device=device,
-            size=size,
-            precision=wishes.precision or problem.dtype,
-            baseline=wishes.baseline,
-            require_gradients=wishes.require_gradients,
-            sampling=SamplingPlan.usual(device.partition(":")[0], size),
-        )
-    except ValueError as error:
-        raise BadUsage(str(error)) from error
-    refusal = problem.refuses_baseline(config)
-    if refusal is not None:
-        raise BadUsage(refusal)
-    return config
 
 
 def _not_graded(work: Work, message: str, wishes: Wishes) -> SubmissionRecord:

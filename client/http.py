@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import as_completed as futures_as_completed
 from dataclasses import dataclass
@@ -299,20 +299,8 @@ class Client:
     def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         return wire.as_object(self._send(method, path, **options))
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Mapping[str, Any] | None = None,
-        content: bytes | None = None,
-        params: Mapping[str, str | int | float] | None = None,
-        headers: Mapping[str, str] | None = None,
-        wait_s: float = 0,
-    ) -> httpx.Response:
-        request = wire.build(
-            self._http, method, path, body=body, content=content, params=params, headers=headers, wait_s=wait_s
-        )
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        request = wire.build(self._http, method, path, **options)
         failures = 0
         while True:
             failures += 1

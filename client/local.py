@@ -10,10 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from client.outcomes import BadUsage
 from client.records import ProblemRecord, SubmissionRecord, blank_record, evaluation_fields
 from client.sources import UnusableFile
 from evaluator.candidate import Candidate, InvalidSource
-from evaluator.config import EvalConfig
+from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.devices import available_devices, has_nvcc
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.errors import DeviceUnavailable, InfrastructureFault
@@ -29,6 +30,7 @@ __all__ = [
     "Bench",
     "Outcome",
     "cache_dir",
+    "configure",
     "default_device",
     "diagnose",
     "evaluate",
@@ -104,6 +106,39 @@ class Bench:
 def default_device() -> str:
     """``cuda`` where this machine has such a device, else ``cpu``."""
     return "cuda" if any(name.startswith("cuda") for name in available_devices()) else "cpu"
+
+
+def configure(
+    problem: Problem,
+    device: str | None,
+    size: str | None,
+    precision: str | None,
+    require_gradients: bool | None,
+    baseline: str = "eager",
+    *,
+    compare_compiled: bool = False,
+) -> EvalConfig:
+    """How ``problem`` is judged here: what is asked for, and the usual for the rest. Raises ``BadUsage``."""
+    device = device or default_device()
+    size = size or problem.default_size(device.partition(":")[0])
+    if size not in problem.sizes:
+        raise BadUsage(f"problem {problem.id} has no size {size!r}; it has {', '.join(problem.sizes)}")
+    try:
+        config = EvalConfig(
+            device=device,
+            size=size,
+            precision=precision or problem.dtype,
+            baseline=baseline,
+            require_gradients=require_gradients,
+            compare_compiled=compare_compiled,
+            sampling=SamplingPlan.usual(device.partition(":")[0], size),
+        )
+    except ValueError as error:
+        raise BadUsage(str(error)) from error
+    refusal = problem.refuses_baseline(config)
+    if refusal is not None:
+        raise BadUsage(refusal)
+    return config
 
 
 def evaluate(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import httpx
 from sqlalchemy.orm import Session, sessionmaker
 
 from storage.webhooks import Delivery, Webhooks, signature
+from worker.periodic import Periodic
 
 __all__ = ["Courier"]
 
@@ -21,7 +20,7 @@ _DETAIL_CHARACTERS: Final = 300
 _log = logging.getLogger(__name__)
 
 
-class Courier:
+class Courier(Periodic):
     """A thread of every worker that makes the deliveries that are due. A context manager.
 
     It is no part of the reconciler's: a receiver that does not answer must not keep a worker from its heartbeat.
@@ -35,24 +34,15 @@ class Courier:
         interval_s: float,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        # A delivery that is under way at the end is made again by another worker.
+        super().__init__("courier", interval_s, join_s=1.0)
         self._sessions = sessions
         self._readers = readers
-        self._interval_s = interval_s
         # Redirects are not followed: what was asked for was checked, and where they lead to was not.
         self._http = httpx.Client(transport=transport, timeout=_TIMEOUT_S, follow_redirects=False, trust_env=False)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        # A delivery that is under way is made again by another worker.
-        self._thread.join(timeout=1.0)
+    def work(self) -> None:
+        self.deliver()
 
     def deliver(self) -> int:
         """Make every delivery that is due; returns how many there were."""
@@ -91,10 +81,4 @@ class Courier:
 
     def _run(self) -> None:
         with self._http:
-            while True:
-                try:
-                    self.deliver()
-                except Exception:  # noqa: BLE001 - whatever it is, a thread that ended would tell nobody any more
-                    _log.warning("could not deliver; trying again", exc_info=True)
-                if self._ended.wait(self._interval_s):
-                    return
+            super()._run()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection
-from types import TracebackType
-from typing import Self
 
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -18,13 +15,14 @@ from storage.claims import Claims
 from storage.diagnoses import Diagnoses
 from storage.models import Stage
 from storage.settings import Settings
+from worker.periodic import Periodic
 
 __all__ = ["Reconciler"]
 
 _log = logging.getLogger(__name__)
 
 
-class Reconciler:
+class Reconciler(Periodic):
     """A thread of every worker that reconciles every ``settings.reconcile_s`` and sends its heartbeat.
 
     ``queues``: what this worker takes (stage, kind of device), and ``tools``: what it diagnoses with; only there it
@@ -43,6 +41,7 @@ class Reconciler:
         register: Callable[[Session], None],
         tools: Collection[Tool] = (),
     ) -> None:
+        super().__init__("reconciler", settings.reconcile_s)
         self._settings = settings
         self._sessions = sessions
         self._worker = worker
@@ -52,18 +51,9 @@ class Reconciler:
         self._register = register
         self._passed_at: float | None = None
         self._lenient_until = 0.0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
+    def work(self) -> None:
+        self.reconcile()
 
     def reconcile(self) -> None:
         """One pass."""
@@ -94,12 +84,3 @@ class Reconciler:
         if self._passed_at is not None and now - self._passed_at > settings.reconcile_s + settings.lease_s / 2:
             self._lenient_until = now + settings.lease_s
         return now < self._lenient_until
-
-    def _run(self) -> None:
-        while True:
-            try:
-                self.reconcile()
-            except Exception:  # noqa: BLE001 - whatever it is, a thread that ended would take the heartbeat with it
-                _log.warning("could not reconcile; trying again", exc_info=True)
-            if self._ended.wait(self._settings.reconcile_s):
-                return

@@ -14,7 +14,7 @@ from api.batch_records import batch_list, batch_record, result_lines, summary_re
 from api.batch_schemas import BatchList, BatchRecord, BatchRequest, SummaryRecord
 from api.batching import NDJSON, receive
 from api.errors import problems
-from api.routes.submissions import IdempotencyKey
+from api.routes.submissions import IdempotencyKey, creation_headers
 from api.services import KnownBatch, ReadSession, Services, ServicesDep, WriteSession
 from storage.batches import Batches
 
@@ -49,15 +49,7 @@ _NDJSON_BODY: Final = (
         }
     },
     responses={
-        202: {
-            "headers": {
-                "Location": {"description": "The batch.", "schema": {"type": "string"}},
-                "Idempotency-Replayed": {
-                    "description": "`true` where the key led to an earlier batch.",
-                    "schema": {"type": "string", "enum": ["true"]},
-                },
-            }
-        },
+        202: {"headers": creation_headers("batch")},
         **problems(400, 409, 413, 415, 422, 429),
     },
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import PlainTextResponse
@@ -28,7 +28,7 @@ from evaluator.evaluation import Status, Verdict
 from storage.diagnoses import Diagnoses, NobodyDiagnoses, NotDiagnosable
 from storage.submissions import Filters, NotRetriable, Submissions
 
-__all__ = ["router"]
+__all__ = ["IdempotencyKey", "creation_headers", "router"]
 
 router = APIRouter(prefix="/api/v1/submissions", tags=["submissions"])
 
@@ -45,20 +45,23 @@ IdempotencyKey = Annotated[
 Word = Annotated[str | None, Query(max_length=200)]
 
 
+def creation_headers(what: str) -> dict[str, Any]:
+    """What OpenAPI says of the headers of an answer to handing in."""
+    return {
+        "Location": {"description": f"The {what}.", "schema": {"type": "string"}},
+        "Idempotency-Replayed": {
+            "description": f"`true` where the key led to an earlier {what}.",
+            "schema": {"type": "string", "enum": ["true"]},
+        },
+    }
+
+
 @router.post(
     "",
     status_code=202,
     response_description="Stored. With `wait`, and if it is over by then, with its verdict.",
     responses={
-        202: {
-            "headers": {
-                "Location": {"description": "The submission.", "schema": {"type": "string"}},
-                "Idempotency-Replayed": {
-                    "description": "`true` where the key led to an earlier submission.",
-                    "schema": {"type": "string", "enum": ["true"]},
-                },
-            }
-        },
+        202: {"headers": creation_headers("submission")},
         **problems(400, 404, 409, 413, 422, 429),
     },
 )
