@@ -47,7 +47,7 @@ test: $(READY) $(PREPARED) ## Run the tests that need no GPU (ARGS="-k candidate
 test-gpu: $(READY) ## Run the tests that need a GPU
 	$(RUN) -m pytest -m gpu tests/evaluator $(ARGS)
 
-redteam: $(READY) ## Try every attack of the corpus and print a table by class (ARGS="--device cuda")
+redteam: $(READY) ## Try every attack of the corpus and print a table by class (ARGS="--device cuda:0 --shard 1/2")
 	$(RUN) -m tests.redteam $(ARGS)
 
 check: $(READY) ## Lint, check the format, the types and the dependency rule

@@ -20,7 +20,7 @@ import torch
 
 from evaluator.protocol import sealed_memory
 
-__all__ = ["Block", "BlockLayout", "TensorSpec", "create_block", "open_block"]
+__all__ = ["Block", "BlockLayout", "TensorSpec", "check", "create_block", "driver", "open_block"]
 
 _GRANULE: Final = 2 * 2**20
 _ALIGNMENT: Final = 512
@@ -106,7 +106,7 @@ class Block:
             self.fd = None
         if self._address is not None:
             torch.cuda.synchronize()
-            _check(_driver().cuMemFree_v2(ctypes.c_uint64(self._address)), "cuMemFree")
+            check(driver().cuMemFree_v2(ctypes.c_uint64(self._address)), "cuMemFree")
             self._address = None
         self.memory = torch.empty(0)
 
@@ -120,12 +120,12 @@ def create_block(layout: BlockLayout, device: torch.device) -> Block:
         return Block(layout, memory, {"layout": layout.to_json(), "bytes": size}, fd)
     torch.zeros(1, device=device)  # makes the primary context current on this thread
     address = ctypes.c_uint64()
-    error = _driver().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
+    error = driver().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
     if error == _OUT_OF_MEMORY:
         raise torch.OutOfMemoryError(f"no room for a block of {size} bytes on {device}")
-    _check(error, "cuMemAlloc")
+    check(error, "cuMemAlloc")
     ipc = _IpcHandle()
-    _check(_driver().cuIpcGetMemHandle(ctypes.byref(ipc), address), "cuIpcGetMemHandle")
+    check(driver().cuIpcGetMemHandle(ctypes.byref(ipc), address), "cuIpcGetMemHandle")
     handle = {"layout": layout.to_json(), "bytes": size, "ipc": bytes(ipc.reserved).hex()}
     block = Block(layout, _wrap(address.value, size, device), handle, None)
     block._address = address.value
@@ -143,8 +143,8 @@ def open_block(handle: Mapping[str, Any], fd: int | None, device: torch.device) 
     torch.zeros(1, device=device)
     ipc = _IpcHandle.from_buffer_copy(bytes.fromhex(handle["ipc"]))
     address = ctypes.c_uint64()
-    _check(
-        _driver().cuIpcOpenMemHandle_v2(ctypes.byref(address), ipc, ctypes.c_uint(_IPC_LAZY_PEER)), "cuIpcOpenMemHandle"
+    check(
+        driver().cuIpcOpenMemHandle_v2(ctypes.byref(address), ipc, ctypes.c_uint(_IPC_LAZY_PEER)), "cuIpcOpenMemHandle"
     )
     return Block(layout, _wrap(address.value, size, device), handle, None)
 
@@ -157,11 +157,13 @@ class _IpcHandle(ctypes.Structure):
 
 
 @cache
-def _driver() -> ctypes.CDLL:
+def driver() -> ctypes.CDLL:
+    """CUDA's driver, for what torch has no words for."""
     return ctypes.CDLL("libcuda.so.1")
 
 
-def _check(error: int, call: str) -> None:
+def check(error: int, call: str) -> None:
+    """Raises ``RuntimeError`` where ``call`` to the driver failed."""
     if error:
         raise RuntimeError(f"{call} failed with CUDA error {error}")
 

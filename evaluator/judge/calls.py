@@ -18,6 +18,7 @@ import torch
 
 from evaluator.config import Limits
 from evaluator.errors import InfrastructureFault
+from evaluator.gate import open_gate
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant, fill_random
 from evaluator.judge.link import RunnerLink, TimedCall
@@ -48,11 +49,20 @@ _SHORT_MS: Final = 1.0
 
 @dataclass
 class Side:
-    """Candidate or baseline: its link, and the processes that are frozen while the other is called."""
+    """Candidate or baseline: its link, and the processes that are frozen while the other is called.
+
+    ``gate``: what its calls wait for on a device that outlives processes, once there is shared memory.
+    """
 
     name: str
     link: RunnerLink
     enclosure: Enclosure
+    gate: Block | None = None
+
+    def open_gate(self, number: int) -> None:
+        """Let call ``number`` begin on the device, once what the judge has asked of it is done."""
+        if self.gate is not None:
+            open_gate(self.gate, number)
 
 
 @dataclass(frozen=True)
@@ -183,16 +193,18 @@ class Caller:
             self._poison(name)
         prelude_ms = self._await_calm(mode)
 
-        def show() -> None:
+        def show(number: int = 0) -> None:
             self._write_inputs(given)
             if cold:
                 self.device.flush_cache()
+            side.open_gate(number)
             self.device.synchronize()
 
-        def show_soon() -> None:
+        def show_soon(number: int) -> None:
             # The device is at it for longer than the runner takes to ask for its first kernels, which then follow
             # each other as fast as they can; otherwise it is chance whether the device has turned to the runner by
-            # then, and calls of microseconds take three times as long whenever it has.
+            # then, and calls of microseconds take three times as long whenever it has. The gate opens last: copies,
+            # for which a device need not turn to the runner, would otherwise fetch inputs that are not there yet.
             self.device.occupy()
             last = self.blocks["inputs"].layout.size_bytes <= _SHOWN_LAST_BYTES
             if last and cold:
@@ -200,6 +212,7 @@ class Caller:
             self._write_inputs(given)
             if cold and not last:
                 self.device.overwrite_cache()
+            side.open_gate(number)
 
         def take_back() -> None:
             # What is not computed by now never can be: the inputs are gone.
@@ -216,7 +229,7 @@ class Caller:
                 self._write_inputs(warming)
                 self.device.synchronize()
                 self._wake(side)
-                side.link.call(mode, timeout_s)
+                side.link.call(mode, timeout_s, before=side.open_gate)
                 if not self.device.outlives_processes:
                     side.enclosure.freeze()
                 warming.clear()

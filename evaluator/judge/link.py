@@ -27,7 +27,7 @@ _WORDS: Final = {
 }
 
 
-def _nothing() -> None:
+def _nothing(_number: int = 0) -> None:
     """Do nothing."""
 
 
@@ -100,18 +100,18 @@ class RunnerLink:
         mode: CallMode,
         timeout_s: float,
         *,
-        before: Callable[[], None] = _nothing,
+        before: Callable[[int], None] = _nothing,
         wake: Callable[[], None] = _nothing,
         settle: Callable[[], None] = _nothing,
     ) -> TimedCall:
         """Release one call and wait until the runner says that it is done.
 
-        The judge's clock runs from before ``before``, which comes before the release, until ``settle`` has
-        ended: what that reads must be there by then. ``wake`` follows the release.
+        The judge's clock runs from before ``before``, which comes before the release and is given the call's number,
+        until ``settle`` has ended: what that reads must be there by then. ``wake`` follows the release.
         """
         self._sequence += 1
         begin_ns = time.perf_counter_ns()
-        before()
+        before(self._sequence)
         self._doorbell.release(self._sequence, mode)
         wake()
         try:

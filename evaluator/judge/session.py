@@ -21,6 +21,7 @@ from evaluator.evaluation import (
     SampleSeries,
     Verdict,
 )
+from evaluator.gate import GATE
 from evaluator.judge.calls import Caller, Side
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant
@@ -153,9 +154,11 @@ class Session:
     def close(self) -> str:
         """Free everything, and say what is left behind all the same. Call it when the runners are gone: they map
         the same memory."""
-        for block in self._blocks.values():
+        gates = (side.gate for side in (self._candidate, self._baseline))
+        for block in (*self._blocks.values(), *(gate for gate in gates if gate is not None)):
             block.close()
         self._blocks = {}
+        self._candidate.gate = self._baseline.gate = None
         self._candidate.link.close()
         self._baseline.link.close()
         self._device.release_cache()
@@ -196,6 +199,10 @@ class Session:
         self._plan: MemoryPlan = plan
         for name, layout in plan.layouts.items():
             self._blocks[name] = create_block(layout, device.torch_device)
+        for side in (self._candidate, self._baseline):
+            if device.outlives_processes:
+                side.gate = create_block(GATE, device.torch_device)
+                side.gate.memory.zero_()
         self._source = InputSource(
             self._reference.get_inputs,
             device.torch_device,
@@ -279,7 +286,9 @@ class Session:
         # The baseline first: what the candidate does with the shared memory does not exist yet.
         with self._ours("the reference does not construct"):
             self._baseline.link.construct(
-                message | {"baseline": self._config.baseline}, self._blocks, self._config.limits.construct_s
+                message | {"baseline": self._config.baseline},
+                self._blocks_of(self._baseline),
+                self._config.limits.construct_s,
             )
         self._baseline.enclosure.freeze()
         if self._config.sampling.max_samples:
@@ -290,7 +299,11 @@ class Session:
         self._held_before = self._device.foreign_bytes()
         self._candidate.enclosure.thaw()
         construct_s = self._config.limits.construct_s + self._config.limits.build_s
-        self._candidate.link.construct(message, self._blocks, construct_s)
+        self._candidate.link.construct(message, self._blocks_of(self._candidate), construct_s)
+
+    def _blocks_of(self, side: Side) -> dict[str, Block]:
+        """What a side is given: the shared memory, and a gate that the other one cannot touch."""
+        return self._blocks if side.gate is None else {**self._blocks, "gate": side.gate}
 
     def _fits_caches(self) -> bool:
         """Whether it makes a difference what is in the caches."""

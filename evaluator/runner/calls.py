@@ -17,6 +17,7 @@ import torch
 import torch.fx.experimental.symbolic_shapes  # torch imports it in a first backward pass: paid once, before any fork
 
 from evaluator import wire
+from evaluator.gate import await_gate
 from evaluator.memory import Block, open_block
 from evaluator.protocol import CallMode, Doorbell, Failure, Frame, FrameKind
 from evaluator.runner.tracebacks import classify, describe
@@ -72,6 +73,8 @@ class CallLoop:
                     self._clock = _Clock(self._device)
                     doorbell.finish(sequence, 0, peak_bytes, 0)
                 else:
+                    if "gate" in self._blocks:
+                        await_gate(self._blocks["gate"], sequence)
                     clock = self._call(mode)
                     doorbell.finish(sequence, clock.device_ns, 0, 0, clock.forward_ns)
                 sequence += 1
@@ -293,7 +296,7 @@ class _Clock:
         self.forward_ns = 0
 
     def start(self) -> None:
-        # Nothing is under way here, and the device may still be at work for the judge: no waiting for that.
+        # Nothing of ours is under way, and what waits at the gate for the judge's work is not waited for here.
         self._mark()
 
     def forward_ends(self) -> None:

@@ -24,9 +24,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make redteam", description=__doc__)
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--shard", type=_shard, default=(1, 1), help="K/N: every N-th case, from the K-th on")
     options = parser.parse_args()
     kind = options.device.partition(":")[0]
-    cases = [case for case in load_cases() if case.runs_on(kind) and options.only in case.name]
+    shard, shards = options.shard
+    cases = [case for case in load_cases() if case.runs_on(kind) and options.only in case.name][shard - 1 :: shards]
     tried: Counter[str] = Counter()
     failed: Counter[str] = Counter()
     problems = load_problems(_ROOT / "reference_models")
@@ -44,6 +46,14 @@ def main() -> int:
         if tried[row]:
             print(f"{row:<42} {tried[row]:>6} {failed[row]:>7}")
     return 1 if failed.total() else 0
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """``2/3`` as two numbers."""
+    shard, _, shards = text.partition("/")
+    if not (shard.isdecimal() and shards.isdecimal() and 1 <= int(shard) <= int(shards)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not K/N with K from 1 to N")
+    return int(shard), int(shards)
 
 
 def _row(case: Case) -> str:
