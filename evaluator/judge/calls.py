@@ -119,14 +119,17 @@ class Caller:
         """Learn what lies between the two clocks while only the baseline has the shared memory."""
         # A baseline that compiles itself does so in its first call, and may record graphs in the second.
         for _ in range(_FIRST_CALLS):
-            self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s + self.limits.build_s)
+            self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s + self.limits.build_s, timed=True)
         self._learn(mode)
         if self.is_short(mode):
             # From now on another call goes before each: calm is what it is like then.
             self._learn(mode)
 
     def _learn(self, mode: CallMode) -> None:
-        calls = [self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s)[0] for _ in range(_CALM_CALLS)]
+        calls = [
+            self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s, timed=True)[0]
+            for _ in range(_CALM_CALLS)
+        ]
         self.calm[mode] = Calm(
             overhead_ms=max(call.outer_ms - call.report.device_ms for call in calls),
             baseline_ms=median_ms([call.report.device_ms for call in calls]),
@@ -138,9 +141,16 @@ class Caller:
         return mode in self.calm and self.calm[mode].baseline_ms < _SHORT_MS
 
     def call(
-        self, side: Side, mode: CallMode, variant: Variant, timeout_s: float, *, cold: bool = True
+        self,
+        side: Side,
+        mode: CallMode,
+        variant: Variant,
+        timeout_s: float,
+        *,
+        timed: bool = False,
+        cold: bool = True,
     ) -> tuple[TimedCall, Commitment]:
-        """One call of either side, and what the judge keeps of it.
+        """One call of either side, and what the judge keeps of it. ``timed``: of large tensors, that is secret rows.
 
         A short call has another one, on other inputs, right before it, so that a process that has just been woken has
         its code in the processor's caches. Not ``cold``: that is so for every call, and the device's caches are not
@@ -148,12 +158,13 @@ class Caller:
 
         Raises ``Violation``, ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``.
         """
+        glance = timed and self.verifier.may_glance(gradients=mode is CallMode.BACKWARD)
         try:
-            return self._call_once(side, mode, variant, timeout_s, cold=cold)
+            return self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
         except _NotRepeatable:
             # get_inputs has another source of randomness than torch: from now on its inputs are kept.
             self._kept_bytes = math.inf
-            return self._call_once(side, mode, variant, timeout_s, cold=cold)
+            return self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
 
     def command(self, side: Side, message: dict[str, Any]) -> None:
         """Have something done between two calls."""
@@ -161,7 +172,7 @@ class Caller:
             side.link.command(message, _COMMAND_S)
 
     def _call_once(
-        self, side: Side, mode: CallMode, variant: Variant, timeout_s: float, *, cold: bool
+        self, side: Side, mode: CallMode, variant: Variant, timeout_s: float, *, glance: bool, cold: bool
     ) -> tuple[TimedCall, Commitment]:
         """One call of either side, and fingerprints of what it was given and of what it delivered.
 
@@ -174,13 +185,13 @@ class Caller:
         delivered = ["outputs"]
         if mode is CallMode.BACKWARD:
             delivered += ["input_gradients", "weight_gradients"]
-        commitment = self.verifier.prepare(["inputs", *delivered])
+        commitment = self.verifier.prepare(["inputs", *delivered], glance=glance)
         inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
         given = self._make_inputs(inputs)
         warming = None
         if self.is_short(mode) or not cold:
             warming = self._make_inputs(replace(inputs, seed=secrets.randbits(63)))
-        if self.blocks["inputs"].layout.size_bytes <= self._kept_bytes:
+        if self.blocks["inputs"].layout.size_bytes <= self._kept_bytes and not glance:
             inputs.kept = given
         self.verifier.commit(commitment, "inputs", given)
         if mode is CallMode.BACKWARD:
@@ -250,7 +261,8 @@ class Caller:
             delivery = side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
         finally:
             side.enclosure.freeze()
-        self._restore_inputs(commitment, inputs)
+        if not glance:  # else there are private copies of all that is compared
+            self._restore_inputs(commitment, inputs)
         for name in delivered:
             self.verifier.commit(commitment, name, self.blocks[name].tensors)
         self.device.synchronize()

@@ -17,6 +17,7 @@ Right elements are counted, not wrong ones, and every comparison is written so t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -77,10 +78,11 @@ class Departure:
 
 @dataclass
 class Tally:
-    """What was found about one tensor over all its slices."""
+    """What was found about one tensor over all its slices, or in some of its ``rows`` (then ``shape`` is theirs)."""
 
     name: str
     shape: tuple[int, ...]
+    rows: Sequence[int] | None = None
     total: int = 0
     right: int = 0
     max_abs: float = 0.0
@@ -121,7 +123,7 @@ class Tally:
         sensitivity: torch.Tensor | None = None,
     ) -> None:
         """Look closely at the slice that was added last, which is wrong; the arguments are ``compare_slice``'s."""
-        if self.blind:
+        if self.blind or self.rows is not None:
             return
         self.evidence = self.evidence or Evidence(self.shape, actual.dtype)
         try:
@@ -141,11 +143,14 @@ class Tally:
             return f"{self.name}: {self.total - self.right} of {self.total} elements are wrong"
         worst, share = self.worst, 100 * (self.total - self.right) / self.total
         index = _unravel(worst.flat, self.shape)
+        if self.rows is not None:
+            index = (self.rows[index[0]], *index[1:])
         place = f"[{', '.join(map(str, index))}]" if index else "its only element"
         return (
             f"{self.name} differs from the reference: at {place} it is {worst.actual:.9g}, expected "
             f"{worst.expected:.9g} (error {worst.error:.3g}, allowed {worst.allowed:.3g}); "
             f"{share:.3g} % of {self.total} elements are wrong"
+            + (f" in {len(self.rows)} rows that were looked at" if self.rows is not None else "")
         )
 
 

@@ -26,6 +26,8 @@ _PICKS: Final = 1024
 """Elements of each delivered tensor that are read before the judge's clock is. Work of which a share s is still
 to be done by then is found with a chance of 1 - (1 - s)**1024 in each call."""
 
+_LEAST_ROWS: Final = 32
+"""With fewer rows looked at, too much could be left out of the others in each call."""
 _FEW: Final = 1e-3
 """Elements next to a kink are at most this share of a gradient; what departs at more is never taken as expected."""
 _ROUNDINGS: Final = 4.0
@@ -47,6 +49,9 @@ _CHANGED: Final = {
 }
 
 
+_GIVEN: Final = ("inputs", "upstream")
+
+
 class Violation(Exception):
     """A rule of measurement was broken: the evaluation is ``rejected`` with this message."""
 
@@ -61,11 +66,16 @@ class Commitment:
 
     ``fingerprints`` by block, tensor and slice; ``picks`` by block and tensor: secret places (sorted) of
     the flat tensor, and the values that were there at "done".
+
+    With ``rows``, a *glance*: the call is compared in these secret rows alone. ``kept`` are those of what was given,
+    ``picks`` those of what was there at "done", by block and tensor.
     """
 
     fingerprints: dict[tuple[str, int, int], int] = field(default_factory=dict)
     places: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
     picks: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
+    rows: torch.Tensor | None = None
+    kept: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass
@@ -100,15 +110,28 @@ class Verifier:
         self._generator = new_generator
         self._fingerprints = Fingerprinter(new_generator())
         self._slices = list(_slices(reference.signature.outputs, reference.signature.input_tensors, slice_elements))
+        tensors = (*reference.signature.outputs, *reference.signature.input_tensors)
+        self._glanced_rows = _rows_of_a_slice(self._slices, tensors)
         self._order = random.SystemRandom()
         self._secret = new_generator()
         self._excused: dict[tuple[str, Variant], Departure] = {}
         self.influence: dict[int, float] = {}
         """Share of the elements of each floating-point input that the outputs were seen to depend on."""
 
-    def prepare(self, names: Sequence[str]) -> Commitment:
+    def may_glance(self, *, gradients: bool) -> bool:
+        """Whether secret rows say enough of one call among many: tensors are treated in slices, as many rows as a slice
+        has are enough of them, and nothing is a sum over all rows, as the gradients of weights are."""
+        return self._glanced_rows >= _LEAST_ROWS and not (gradients and self._reference.signature.weights)
+
+    def prepare(self, names: Sequence[str], *, glance: bool = False) -> Commitment:
         """Choose the places of the blocks ``names`` that ``pick`` will read; before the call is released."""
         chosen = Commitment()
+        if glance:
+            rows = self._reference.signature.outputs[0].shape[0]
+            device = self._blocks["outputs"].memory.device
+            shuffled = torch.randperm(rows, generator=self._secret, device=device)
+            chosen.rows = shuffled[: self._glanced_rows].sort().values
+            return chosen
         for name in names:
             for index, tensor in enumerate(self._blocks[name].tensors):
                 if tensor.numel():
@@ -119,6 +142,10 @@ class Verifier:
     def pick(self, commitment: Commitment, names: Sequence[str]) -> None:
         """Read the chosen places of the blocks ``names``. At "done", and before the judge's clock: what is not
         there yet is late."""
+        if commitment.rows is not None:
+            for name in names:
+                for index, tensor in enumerate(self._blocks[name].tensors):
+                    commitment.picks[name, index] = tensor.index_select(0, commitment.rows)
         for (name, index), places in commitment.places.items():
             if name in names:
                 commitment.picks[name, index] = self._blocks[name].tensors[index].view(-1).index_select(0, places)
@@ -127,8 +154,14 @@ class Verifier:
         """Add fingerprints of ``tensors``, which are or will be the content of the block ``name``.
 
         Slice by slice in random order. Taken of what is given (inputs, upstream gradients) before it is
-        shown, and of what is delivered when it is done; whatever is used later agrees with it.
+        shown, and of what is delivered when it is done; whatever is used later agrees with it. At a glance, what is
+        given is kept in its place, and of what is delivered there are private copies already.
         """
+        if commitment.rows is not None:
+            if name in _GIVEN:
+                for index, tensor in enumerate(tensors):
+                    commitment.kept[name, index] = tensor.index_select(0, commitment.rows)
+            return
         places = [
             (index, number) for index, tensor in enumerate(tensors) for number in range(len(self._cuts(name, tensor)))
         ]
@@ -139,8 +172,8 @@ class Verifier:
 
     def verify_outputs(self, commitment: Commitment, variant: Variant) -> CallFindings:
         """Compare the outputs of a forward call. Raises ``Violation``."""
-        tallies = self.output_tallies()
-        for number in range(len(self._slices)):
+        tallies = self.output_tallies(commitment.rows)
+        for number in self._compared(commitment):
             values = self._input_slice(commitment, number)
             self._add_outputs(tallies, commitment, number, values, *self._reference.outputs(values))
         return self._judge(tallies, [], variant)
@@ -150,17 +183,19 @@ class Verifier:
     ) -> CallFindings:
         """Compare outputs and gradients of a forward and backward call. Raises ``Violation``."""
         signature = self._reference.signature
-        outputs = self.output_tallies()
+        outputs = self.output_tallies(commitment.rows)
         inputs = [
-            Tally(f"the gradient of input {index}", spec.shape) for index, spec in enumerate(signature.float_inputs)
+            _tally(f"the gradient of input {index}", spec, commitment.rows)
+            for index, spec in enumerate(signature.float_inputs)
         ]
         weights = [Tally(f"the gradient of {name}", spec.shape) for name, spec in signature.weights]
         exact_weights: list[torch.Tensor | None] = [None] * len(weights)
         own_weights: list[torch.Tensor | None] = [None] * len(weights)
         expected: set[str] = set()
         influence: dict[int, float] = {}
-        moves = _Moves(self, commitment, len(self._slices))
-        for number in range(len(self._slices)):
+        numbers = self._compared(commitment)
+        moves = _Moves(self, commitment, len(numbers))
+        for number in numbers:
             values, upstream = self._input_slice(commitment, number), self._upstream_slice(commitment, number)
             exact, own = self._reference.gradients(values, upstream)
             _accumulate(exact_weights, exact.weights)
@@ -171,7 +206,8 @@ class Verifier:
                 if right is None or near is None:
                     continue
                 share = float((right != 0).double().mean())
-                influence[index] = influence.get(index, 0.0) + share * right.numel() / math.prod(tally.shape)
+                if commitment.rows is None:
+                    influence[index] = influence.get(index, 0.0) + share * right.numel() / math.prod(tally.shape)
                 if share:
                     expected.add(tally.name)
                 if report.present >> (1 + index) & 1:
@@ -323,11 +359,11 @@ class Verifier:
                 + " was found in the candidate, so that gradient could not be compared"
             )
 
-    def output_tallies(self) -> list[Tally]:
+    def output_tallies(self, rows: torch.Tensor | None = None) -> list[Tally]:
         """An empty tally for each output, named as messages name it."""
         specs = self._reference.signature.outputs
         return [
-            Tally("the output" if len(specs) == 1 else f"output {index}", spec.shape)
+            _tally("the output" if len(specs) == 1 else f"output {index}", spec, rows)
             for index, spec in enumerate(specs)
         ]
 
@@ -341,8 +377,21 @@ class Verifier:
         cut = cuts[number] if number < len(cuts) else cuts[0]
         return tensor if cut is None else tensor[cut[0] : cut[1]]
 
+    def _compared(self, commitment: Commitment) -> range:
+        """The slices that a call is compared in."""
+        return range(len(self._slices) if commitment.rows is None else 1)
+
     def _private(self, commitment: Commitment, name: str, index: int, number: int) -> torch.Tensor:
         """A private copy of a slice, proved to be what was there when the commitment was made."""
+        if commitment.rows is not None:
+            given, found = commitment.kept.get((name, index)), commitment.picks.get((name, index))
+            if name == "upstream":
+                found = self._blocks[name].tensors[index].index_select(0, commitment.rows)
+            if given is not None and found is not None and not _same_bits(given, found):
+                raise Violation(_CHANGED[name].format(index=index))
+            private = found if given is None else given
+            assert private is not None
+            return private
         tensor = self._blocks[name].tensors[index]
         copy = self._slice(name, tensor, number).clone()
         cuts = self._cuts(name, tensor)
@@ -436,7 +485,12 @@ def _agrees(copy: torch.Tensor, commitment: Commitment, place: tuple[str, int], 
     places = commitment.places[place]
     within = (places >= start) & (places < start + copy.numel())
     then, now = commitment.picks[place][within], copy.view(-1)[places[within] - start]
-    return torch.equal(then.view(torch.uint8), now.view(torch.uint8))
+    return _same_bits(then, now)
+
+
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two contiguous tensors of one shape are the same, NaN included."""
+    return torch.equal(one.view(-1).view(torch.uint8), other.view(-1).view(torch.uint8))
 
 
 def _accumulate(sums: list[torch.Tensor | None], terms: Sequence[torch.Tensor | None]) -> None:
@@ -444,6 +498,20 @@ def _accumulate(sums: list[torch.Tensor | None], terms: Sequence[torch.Tensor | 
         if term is not None:
             known = sums[index]
             sums[index] = term if known is None else known.add_(term)
+
+
+def _tally(name: str, spec: TensorSpec, rows: torch.Tensor | None) -> Tally:
+    """An empty tally of a tensor, or of so many rows of it."""
+    if rows is None:
+        return Tally(name, spec.shape)
+    return Tally(name, (len(rows), *spec.shape[1:]), rows.tolist())
+
+
+def _rows_of_a_slice(slices: Sequence[tuple[int, int] | None], tensors: Sequence[TensorSpec]) -> int:
+    """How many rows a slice has; 0 where nothing is sliced, or a tensor has other rows than the others."""
+    if slices[0] is None or len({spec.shape[:1] for spec in tensors}) != 1:
+        return 0
+    return slices[0][1] - slices[0][0]
 
 
 def _slices(

@@ -1,0 +1,190 @@
+"""Large tensors in timed calls: what is compared in secret rows alone, after trials in which all of it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from evaluator.candidate import Candidate, parse_candidate
+from evaluator.config import EvalConfig, SamplingPlan
+from evaluator.engine import Engine
+from evaluator.evaluation import Gradients, Verdict
+from evaluator.judge.device import CpuDevice
+from evaluator.judge.inputs import Variant
+from evaluator.judge.reference import Reference
+from evaluator.judge.verify import CallFindings, Commitment, Verifier, Violation
+from evaluator.memory import Block, BlockLayout, create_block
+from evaluator.problem import Problem, load_problem
+from evaluator.protocol import CallReport
+
+REFERENCE = """\
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(columns)) if weighted else None
+
+    def forward(self, x):
+        return torch.relu(x if self.weight is None else x * self.weight)
+
+
+rows = 24
+columns = 64
+weighted = False
+
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+
+def get_init_inputs():
+    return []
+"""
+# "full" is twice as much as is treated at a time on a CPU: two slices of 256 rows.
+MANIFEST = """\
+title = "T"
+description = "D"
+[sizes.full]
+rows = 512
+columns = 32768
+[sizes.smoke]
+rows = 512
+[sizes.weighted]
+rows = 512
+weighted = 1
+[sizes.few]
+rows = 16
+columns = 2048
+[reference]
+row_independent = true
+"""
+LEAVES_OUT = """\
+import torch
+
+calls = 0
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        global calls
+        calls += 1
+        y = torch.relu(x)
+        if calls > {trials}:
+            y[-16:] = 0
+        return y
+"""
+SLICE_ELEMENTS = 2**14
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Problem:
+    folder = tmp_path / "large"
+    folder.mkdir()
+    (folder / "reference.py").write_text(REFERENCE)
+    (folder / "problem.toml").write_text(MANIFEST)
+    return load_problem(folder)
+
+
+def test_rows_left_out_once_calls_are_timed_are_found(cpu_engine: Engine, problem: Problem) -> None:
+    plan = SamplingPlan(trials=1, gradient_trials=1, max_samples=3, warm_samples=0)
+    candidate = parse_candidate(code=LEAVES_OUT.format(trials=plan.trials + plan.gradient_trials))
+    assert isinstance(candidate, Candidate)
+    evaluation = cpu_engine.evaluate(problem, candidate, EvalConfig(size="full", sampling=plan))
+    assert evaluation.verdict is Verdict.WRONG_OUTPUT
+    assert evaluation.gradients is Gradients.MATCH
+    assert "in 256 rows that were looked at" in evaluation.message
+    row = int(evaluation.message.partition("at [")[2].partition(",")[0])
+    assert 496 <= row < 512, evaluation.message
+
+
+class Glance:
+    """One forward and backward call, right in every element until a test changes something."""
+
+    def __init__(self, problem: Problem, size: str = "smoke") -> None:
+        device = CpuDevice()
+        reference = Reference(problem, size, "float32", device)
+        reference.construct(1)
+        signature = reference.signature
+        tensors = {
+            "inputs": signature.input_tensors,
+            "outputs": signature.outputs,
+            "upstream": signature.outputs,
+            "input_gradients": signature.float_inputs,
+        }
+        self.blocks: dict[str, Block] = {
+            name: create_block(BlockLayout(specs), device.torch_device) for name, specs in tensors.items()
+        }
+        self.x, self.y, self.upstream, self.gradient = (block.tensors[0] for block in self.blocks.values())
+        self.verifier = Verifier(reference, self.blocks, problem.tolerance("float32"), device.generator, SLICE_ELEMENTS)
+
+    def begin(self) -> Commitment:
+        """Up to "done": inputs are given, and outputs there."""
+        commitment = self.verifier.prepare(["inputs", "outputs", "input_gradients"], glance=True)
+        given, upstream = torch.randn_like(self.x), torch.randn_like(self.upstream)
+        for name, value, target in (("inputs", given, self.x), ("upstream", upstream, self.upstream)):
+            target.copy_(value)
+            self.verifier.commit(commitment, name, [value])
+        self.y.copy_(self.x.relu())
+        self.gradient.copy_(self.upstream * (self.x > 0))
+        return commitment
+
+    def end(self, commitment: Commitment) -> CallFindings:
+        """The judge's reading of what is there, and its comparison."""
+        self.verifier.pick(commitment, ["inputs"])
+        self.x.fill_(torch.nan)
+        self.verifier.pick(commitment, ["outputs", "input_gradients"])
+        for tensor in (self.y, self.gradient):
+            tensor.fill_(torch.nan)  # whatever is written afterwards, or was elsewhere, does not count
+        report = CallReport(device_ms=1.0, peak_bytes=0, present=3, forward_ms=0.5)
+        return self.verifier.verify_gradients(commitment, report, 0, Variant.SIGNED)
+
+
+def test_what_is_right_is_found_right(problem: Problem) -> None:
+    glance = Glance(problem)
+    findings = glance.end(glance.begin())
+    assert (findings.verdict, findings.gradients) == (None, Gradients.MATCH)
+    assert [tally.total for tally in findings.tallies] == [SLICE_ELEMENTS, SLICE_ELEMENTS]
+
+
+def test_each_call_has_other_rows(problem: Problem) -> None:
+    glance = Glance(problem)
+    chosen = [glance.begin().rows for _ in range(2)]
+    assert chosen[0] is not None
+    assert chosen[1] is not None
+    assert len(set(chosen[0].tolist())) == 256
+    assert not torch.equal(chosen[0], chosen[1])
+
+
+@pytest.mark.parametrize("what", ["y", "gradient"])
+def test_one_wrong_element_in_a_row_that_is_looked_at_is_found(problem: Problem, what: str) -> None:
+    glance = Glance(problem)
+    commitment = glance.begin()
+    assert commitment.rows is not None
+    row = int(commitment.rows[17])
+    getattr(glance, what)[row, 5] = 9.0
+    findings = glance.end(commitment)
+    assert findings.verdict is {"y": Verdict.WRONG_OUTPUT, "gradient": Verdict.WRONG_GRADIENT}[what]
+    assert f"at [{row}, 5] it is 9" in findings.message
+
+
+@pytest.mark.parametrize(("what", "said"), [("x", "input 0 was changed"), ("upstream", "the gradient given to")])
+def test_what_is_given_must_be_as_it_was(problem: Problem, what: str, said: str) -> None:
+    glance = Glance(problem)
+    commitment = glance.begin()
+    assert commitment.rows is not None
+    getattr(glance, what)[int(commitment.rows[0]), 0] += 1
+    with pytest.raises(Violation, match=said):
+        glance.end(commitment)
+
+
+def test_it_is_not_enough_for_the_gradients_of_weights_or_few_rows(problem: Problem) -> None:
+    assert Glance(problem).verifier.may_glance(gradients=True)
+    weighted, few = Glance(problem, "weighted").verifier, Glance(problem, "few").verifier
+    assert weighted.may_glance(gradients=False)
+    assert not weighted.may_glance(gradients=True)
+    assert not few.may_glance(gradients=False)
