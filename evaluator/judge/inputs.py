@@ -106,10 +106,19 @@ def fill_random(target: torch.Tensor) -> None:
 def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:
     """Make every other stretch of ``target`` sign-mixed; the stretches' bounds are random."""
     generator = torch.Generator(target.device).manual_seed(stream.getrandbits(63))
-    flat = target.view(-1)
-    bounds = sorted({0, flat.numel(), *(stream.randrange(flat.numel() + 1) for _ in range(_STRETCHES))})
-    for start, end in list(pairwise(bounds))[stream.randrange(2) :: 2]:
-        for piece in flat[start:end].split(_PIECE):  # type: ignore[no-untyped-call]
+    count = target.numel()
+    bounds = sorted(stream.randrange(count + 1) for _ in range(_STRETCHES))
+    first = stream.randrange(2)
+    if target.is_cuda and count <= _PIECE:
+        # A handful of kernels, where a pair for each stretch would take longer to launch than to run.
+        flat = target.view(-1)
+        ends = torch.tensor(bounds, device=target.device)
+        stretch = torch.bucketize(torch.arange(count, device=target.device), ends, right=True)
+        drawn = torch.empty_like(flat).normal_(generator=generator).mul_(scale)
+        torch.where(stretch % 2 == first, drawn, flat, out=flat)
+        return
+    for start, end in list(pairwise([0, *bounds, count]))[first::2]:
+        for piece in target.view(-1)[start:end].split(_PIECE):  # type: ignore[no-untyped-call]
             piece.normal_(generator=generator).mul_(scale)
 
 

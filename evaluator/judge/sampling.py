@@ -49,6 +49,9 @@ _SAME_MODEL: Final = {"cpu": (0.01, 0.01), "cuda": (0.0015, 0.0003)}
 """By how much device times differ between two processes of the same model, as one standard deviation: a share, and
 milliseconds. More calls do not make it less: where a process has its memory is decided once. On an H200, medians of
 15 µs were 0.3 µs apart, of 20 µs 0.15 µs, of 0.65 and 1.5 ms 0.15 %; on a CPU it is a guess that is not too small."""
+_ENOUGH: Final = 0.5
+"""Sampling ends as well once the sampled interval is within ± this part of that standard deviation: more calls would
+not make the reported one narrower."""
 _MOST_LEFT_OUT: Final = {"cpu": 0.25, "cuda": 1.0}
 """Of what a runner says that a call takes; on a CPU, where others make the doubt large, it matters more often."""
 _MOST_DOUBT: Final = {"cpu": 1.0, "cuda": math.inf}
@@ -146,7 +149,7 @@ class Sampler:
                 value = speedup(_device(baseline), _device(candidate))
                 share = half_width(speedup_interval(_device(baseline), _device(candidate)), value)
                 self.report(f"{track.name}: {value:.3f}x ± {100 * share:.1f} %", count / most)
-                if share <= plan.half_width:
+                if share <= self._enough(_device(baseline), _device(candidate)):
                     break
         telemetry.sample()
         telemetry.finish()
@@ -209,9 +212,10 @@ class Sampler:
         """What whoever reads the figures should know."""
         name = track.title
         notes = []
-        if share > self.plan.half_width and track.cold:
+        enough = self._enough(series.baseline_device_ms, credited)
+        if share > enough and track.cold:
             notes.append(
-                f"{name}: the interval is ± {100 * share:.1f} %, wider than the ± {100 * self.plan.half_width:g} % "
+                f"{name}: the interval is ± {100 * share:.1f} %, wider than the ± {100 * enough:.2g} % "
                 f"aimed at, after {len(credited)} pairs of samples"
             )
         if median_ms(credited) < _LAUNCH_BOUND_MS:
@@ -241,6 +245,10 @@ class Sampler:
         """The standard deviation, as a share, of the ratio of two processes' medians, if their models are the same."""
         share, least_ms = _SAME_MODEL[self.caller.device.torch_device.type]
         return math.hypot(*(share + least_ms / median_ms(samples) for samples in sides))
+
+    def _enough(self, *sides: Sequence[float]) -> float:
+        """Half of the width, as a share of the speedup, that a sampled interval need not be narrower than."""
+        return max(self.plan.half_width, _ENOUGH * self._spread(*sides))
 
     @property
     def _least_ms(self) -> float:
