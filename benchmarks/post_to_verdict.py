@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,7 +57,7 @@ class Row:
 
 def main() -> int:
     arguments = _arguments()
-    cases = _cases(arguments.device, arguments.cases)
+    cases = _cases(arguments.device, arguments.cases, arguments.size)
     shuffle = random.Random(arguments.seed)  # noqa: S311 - an order to repeat, no secret
     rows: list[Row] = []
     plain_s: dict[str, float] = {}
@@ -83,6 +83,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--serve-devices", help="devices that the service gets, such as cuda:0")
+    parser.add_argument("--size", help="of the problems; default: as each case has it")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--plain", action="store_true", help="grade each the plain way as well, and print ratios")
@@ -90,12 +91,12 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _cases(device: str, names: list[str]) -> list[Case]:
+def _cases(device: str, names: list[str], size: str | None) -> list[Case]:
     cases = [case for case in load_cases() if (case.name in names if names else case.device == device)]
     unknown = set(names) - {case.name for case in cases}
     if unknown:
         sys.exit(f"no such case: {', '.join(sorted(unknown))}")
-    return cases
+    return cases if size is None else [replace(case, size=size) for case in cases]
 
 
 def _grade(client: Client, case: Case, device: str, number: int) -> Row:
