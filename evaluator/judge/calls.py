@@ -121,7 +121,7 @@ class Caller:
         """Learn what lies between the two clocks while only the baseline has the shared memory."""
         # A baseline that compiles itself does so in its first call, and may record graphs in the second.
         for _ in range(_FIRST_CALLS):
-            self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s + self.limits.build_s, timed=True)
+            self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s + self.limits.build_s, glance=True)
         self._learn(mode)
         if self.is_short(mode):
             # From now on another call goes before each: calm is what it is like then.
@@ -129,7 +129,7 @@ class Caller:
 
     def _learn(self, mode: CallMode) -> None:
         calls = [
-            self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s, timed=True)[0]
+            self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s, glance=True)[0]
             for _ in range(_CALM_CALLS)
         ]
         self.calm[mode] = Calm(
@@ -149,10 +149,11 @@ class Caller:
         variant: Variant,
         timeout_s: float,
         *,
-        timed: bool = False,
+        glance: bool = False,
         cold: bool = True,
     ) -> tuple[TimedCall, Commitment]:
-        """One call of either side, and what the judge keeps of it. ``timed``: of large tensors, that is secret rows.
+        """One call of either side, and what the judge keeps of it: of large tensors secret rows, where a ``glance`` is
+        enough.
 
         A short call has another one, on other inputs, right before it, so that a process that has just been woken has
         its code in the processor's caches. Not ``cold``: that is so for every call, and the device's caches are not
@@ -160,7 +161,9 @@ class Caller:
 
         Raises ``Violation``, ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``.
         """
-        glance = timed and self.verifier.may_glance(gradients=mode is CallMode.BACKWARD)
+        # Where memory is lean the driver clears what a side gives back, in the background and as fast as the device
+        # can: whatever follows soon is up to 15 % slower, and a glance leaves no time for it to end.
+        glance = glance and not self.lean and self.verifier.may_glance(gradients=mode is CallMode.BACKWARD)
         try:
             return self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
         except _NotRepeatable:

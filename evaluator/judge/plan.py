@@ -12,7 +12,6 @@ from evaluator.memory import BlockLayout, TensorSpec
 
 __all__ = ["MemoryPlan", "plan_memory"]
 
-_LEAN_ABOVE_BYTES: Final = 40 * 2**30
 _REFERENCE_FACTOR: Final = 24
 """Float64 copies of a slice that are alive at once while gradients are compared, generously counted."""
 _GIB: Final = 2**30
@@ -80,7 +79,7 @@ def plan_memory(
         context_bytes=2 * device.context_bytes,
         lean=False,
     )
-    if plan.peak_bytes > min(room, _LEAN_ABOVE_BYTES):
+    if plan.peak_bytes > room:
         plan = MemoryPlan(**{**plan.__dict__, "lean": True})
     if plan.peak_bytes > room:
         raise DoesNotFit(

@@ -332,7 +332,7 @@ class Session:
             self._conclude_if_wrong(findings)
             conclusive = conclusive or not findings.inconclusive
             # The baseline is called as often as the candidate: what settles in the first calls settles on both sides.
-            self._baseline_call(CallMode.FORWARD, variant)
+            self._baseline_call(CallMode.FORWARD, variant, glance=True)
             position += 1
         if not conclusive:
             raise ProblemError("the reference is not finite on any of its inputs: nothing can be compared")
@@ -348,7 +348,7 @@ class Session:
                 self.outcome.gradients = findings.gradients
             self._conclude_if_wrong(findings)
             self._note_once(findings.gradient_notes)
-            self._baseline_call(CallMode.BACKWARD, variant)
+            self._baseline_call(CallMode.BACKWARD, variant, glance=True)
             if findings.gradients is Gradients.MISSING:
                 if self._gradients_required:
                     self._conclude(
@@ -409,14 +409,14 @@ class Session:
         return ours, self._sample_baseline(track)
 
     def _sample(self, track: Track) -> TimedCall:
-        call, findings = self._call_candidate(track.mode, self._sampled, timed=True, cold=track.cold)
+        call, findings = self._call_candidate(track.mode, self._sampled, glance=True, cold=track.cold)
         self._conclude_if_wrong(findings)
         if track.mode is CallMode.BACKWARD and findings.gradients is not Gradients.MATCH and not findings.inconclusive:
             self._conclude(Verdict.WRONG_GRADIENT, f"gradients were {findings.gradients} in a timed call, not before")
         return call
 
     def _sample_baseline(self, track: Track) -> TimedCall:
-        call, commitment = self._baseline_call(track.mode, self._sampled, timed=True, cold=track.cold)
+        call, commitment = self._baseline_call(track.mode, self._sampled, glance=True, cold=track.cold)
         if self._device.outlives_processes and self._caller.is_short(track.mode):
             # Whatever comes next finds the processor's caches as it would after a call of the candidate's: without
             # this, the candidate's calls had some 10 µs more around them than the baseline's on an H200.
@@ -424,24 +424,24 @@ class Session:
         return call
 
     def _baseline_call(
-        self, mode: CallMode, variant: Variant, *, timed: bool = False, cold: bool = True
+        self, mode: CallMode, variant: Variant, *, glance: bool = False, cold: bool = True
     ) -> tuple[TimedCall, Commitment]:
         with self._blamed(self._baseline):
             call, commitment = self._caller.call(
-                self._baseline, mode, variant, self._config.limits.call_s, timed=timed, cold=cold
+                self._baseline, mode, variant, self._config.limits.call_s, glance=glance, cold=cold
             )
         self._measure_memory()
         self._allocator_peak["baseline"] = max(self._allocator_peak["baseline"], call.report.peak_bytes)
         return call, commitment
 
     def _call_candidate(
-        self, mode: CallMode, variant: Variant, *, first: bool = False, timed: bool = False, cold: bool = True
+        self, mode: CallMode, variant: Variant, *, first: bool = False, glance: bool = False, cold: bool = True
     ) -> tuple[TimedCall, CallFindings]:
         if time.monotonic() > self._deadline:
             raise RunnerTimeout(f"the evaluation took longer than {self._config.limits.total_s:.0f} s in all")
         # Some candidates build their extension in the first call.
         timeout_s = self._config.limits.call_s + (self._config.limits.build_s if first else 0.0)
-        call, commitment = self._caller.call(self._candidate, mode, variant, timeout_s, timed=timed, cold=cold)
+        call, commitment = self._caller.call(self._candidate, mode, variant, timeout_s, glance=glance, cold=cold)
         if call.report.device_ms <= 0:
             raise Violation("the runner reported a call that took no time")
         if mode is CallMode.FORWARD:
