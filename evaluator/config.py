@@ -65,7 +65,7 @@ class SamplingPlan:
         if device_kind != "cpu":
             return cls()
         if size == "smoke":
-            return cls(half_width=0.02, max_samples=10, warm_samples=3, budget_s=1.0)
+            return cls(half_width=0.02, min_samples=5, max_samples=5, warm_samples=3, budget_s=0.5)
         return cls(half_width=0.02, max_samples=30)
 
 

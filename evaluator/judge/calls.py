@@ -336,7 +336,7 @@ class Caller:
         """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
         if self.lean:
             for each, operation in ((other, "release_memory"), (side, "reserve_memory")):
-                if each.link.constructed:  # else it has nothing to give back yet
+                if each.link.shares:  # else it has nothing to give back yet
                     self.command(each, {"op": operation})
 
     @contextlib.contextmanager

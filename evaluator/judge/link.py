@@ -68,7 +68,7 @@ class RunnerLink:
         self._spin_s = spin_s
         self._doorbell, self._descriptors = Doorbell.create(spin_s)
         self._sequence = 0
-        self.constructed = False
+        self.shares = False
         """Whether the runner has its model and the shared memory."""
 
     def await_ready(self, timeout_s: float, what: str) -> None:
@@ -77,16 +77,19 @@ class RunnerLink:
         if frame.kind is FrameKind.FAILED:
             raise RunnerFailed(frame.failure, frame.text)
 
-    def construct(self, message: Mapping[str, Any], blocks: Mapping[str, Block], timeout_s: float) -> None:
-        """Have the model constructed and the shared blocks opened."""
-        handles = {name: block.handle for name, block in blocks.items()}
-        descriptors = [block.fd for block in blocks.values() if block.fd is not None]
-        self._send({**message, "spin_s": self._spin_s, "blocks": handles}, [*self._descriptors, *descriptors])
+    def begin_construct(self, message: Mapping[str, Any]) -> None:
+        """Have the model constructed, without waiting for it: a ready frame says that it is there."""
+        self._send({**message, "spin_s": self._spin_s}, self._descriptors)
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors = []
-        self.await_ready(timeout_s, "constructing ModelNew")
-        self.constructed = True
+
+    def share(self, message: Mapping[str, Any], blocks: Mapping[str, Block], timeout_s: float) -> None:
+        """Have the shared blocks opened, once the model is constructed."""
+        handles = {name: block.handle for name, block in blocks.items()}
+        self._send({**message, "blocks": handles}, [block.fd for block in blocks.values() if block.fd is not None])
+        self.await_ready(timeout_s, "opening the shared memory")
+        self.shares = True
 
     def command(self, message: Mapping[str, Any], timeout_s: float) -> None:
         """Have something done between two calls."""

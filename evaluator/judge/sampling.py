@@ -35,6 +35,8 @@ from evaluator.statistics import (
 __all__ = ["INFERENCE", "INFERENCE_WARM", "TRAINING", "Measured", "Sampler", "Track"]
 
 _CHECK_GROWTH: Final = 1.3
+_CLOSE_LOOK: Final = 10
+"""A second look takes so many pairs at the least."""
 _SLOWER_BASELINE: Final = 1.25
 _SLACK_MS: Final = 1.0
 _SLACK_SHARE: Final = 0.1
@@ -121,7 +123,10 @@ class Sampler:
         Raises ``Violation`` where a rule of measurement was broken, and ``InfrastructureFault`` where the
         baseline is not what it was.
         """
-        closely = replace(self.plan, least_samples=self.plan.min_samples)
+        pairs = max(_CLOSE_LOOK, self.plan.min_samples)
+        closely = replace(
+            self.plan, least_samples=pairs, min_samples=pairs, max_samples=max(pairs, self.plan.max_samples)
+        )
         try:
             measured = self._measure(track, self.plan)
         except ClocksDisagree:

@@ -255,7 +255,6 @@ class Session:
         self._candidate.enclosure.freeze()
         with self._stage("constructing"):
             self._construct()
-        self._candidate.enclosure.freeze()
         with self._stage("verifying"):
             self._verify(sampling.trials, sampling.gradient_trials)
         self._note_memory()
@@ -269,37 +268,52 @@ class Session:
         self._note_verdict(Verdict.PASSED, "")
 
     def _construct(self) -> None:
+        """Have both models constructed, side by side with the reference; then show the shared memory, to the baseline
+        first: what the candidate does with it does not exist yet when the baseline is called."""
         seed = secrets.randbits(63)
+        limits, signature = self._config.limits, self._reference.signature
+        message = {"seed": seed, "device": str(self._device.torch_device), "precision": self._config.precision}
+        self._candidate.enclosure.thaw()
+        for side in (self._baseline, self._candidate):
+            side.link.begin_construct(message)
         self._reference.construct(seed)
         for target, value in zip(self._blocks["weights"].tensors, self._reference.weight_values(), strict=True):
             target.copy_(value)
         self._device.synchronize()
-        message = {
-            "seed": seed,
-            "device": str(self._device.torch_device),
-            "precision": self._config.precision,
-            "baseline": "eager",
-            "inputs": [value if isinstance(value, dict) else None for value in self._reference.signature.inputs],
-            "weight_names": [name for name, _ in self._reference.signature.weights],
-        }
-        self._weight_names = message["weight_names"]
-        # The baseline first: what the candidate does with the shared memory does not exist yet.
         with self._ours("the reference does not construct"):
-            self._baseline.link.construct(
-                message | {"baseline": self._config.baseline},
-                self._blocks_of(self._baseline),
-                self._config.limits.construct_s,
+            self._baseline.link.await_ready(limits.construct_s, "constructing the reference")
+        self._candidate.link.await_ready(limits.construct_s + limits.build_s, "constructing ModelNew")
+        for side in (self._candidate, self._baseline):
+            side.enclosure.freeze()
+        if not _comes_true(self._device.is_quiet):
+            raise Violation("the device was busy while every process was stopped, before any call was made")
+        self._weight_names = [name for name, _ in signature.weights]
+        shared = {
+            "baseline": "eager",
+            "inputs": [value if isinstance(value, dict) else None for value in signature.inputs],
+            "weight_names": self._weight_names,
+        }
+        with self._ours("the reference does not construct"), self._running(self._baseline):
+            self._baseline.link.share(
+                shared | {"baseline": self._config.baseline}, self._blocks_of(self._baseline), limits.construct_s
             )
-        self._baseline.enclosure.freeze()
         if self._config.sampling.max_samples:
             with self._blamed(self._baseline):
                 self._caller.calibrate(CallMode.FORWARD)
                 if self._training and self._config.sampling.gradient_trials:
                     self._caller.calibrate(CallMode.BACKWARD)
         self._held_before = self._device.foreign_bytes()
-        self._candidate.enclosure.thaw()
-        construct_s = self._config.limits.construct_s + self._config.limits.build_s
-        self._candidate.link.construct(message, self._blocks_of(self._candidate), construct_s)
+        with self._running(self._candidate):
+            self._candidate.link.share(shared, self._blocks_of(self._candidate), limits.construct_s)
+
+    @contextlib.contextmanager
+    def _running(self, side: Side) -> Iterator[None]:
+        """Let the processes of ``side`` run, and stop them again at the end."""
+        side.enclosure.thaw()
+        try:
+            yield
+        finally:
+            side.enclosure.freeze()
 
     def _blocks_of(self, side: Side) -> dict[str, Block]:
         """What a side is given: the shared memory, and a gate that the other one cannot touch."""

@@ -1,14 +1,16 @@
 """Constructing ``ModelNew`` and answering the judge's calls, inside the runner.
 
-The judge sends one ``construct`` message; from then on every step is released by the doorbell.
+The judge sends two messages, to construct the model and to open the shared memory; from then on every step is released
+by the doorbell.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,10 +53,11 @@ class CallLoop:
     def serve(self) -> None:
         """Until the judge closes the control socket, or the candidate fails."""
         message, descriptors = wire.receive(self._control)
-        self._doorbell = doorbell = Doorbell.join(descriptors[:2], message["spin_s"])
+        self._doorbell = doorbell = Doorbell.join(descriptors, message["spin_s"])
         try:
-            self._open(message, descriptors[2:])
             self._construct(message)
+            self._say_ready()
+            self._open(*wire.receive(self._control))
             self._ready()
             sequence = 1
             while True:
@@ -85,17 +88,10 @@ class CallLoop:
         except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is its verdict
             self._fail(classify(error), describe(error, Path.cwd()))
 
-    def _open(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def _construct(self, message: dict[str, Any]) -> None:
         self._device = torch.device(message["device"])
         torch.set_num_threads(len(os.sched_getaffinity(0)))
-        remaining = iter(descriptors)
-        for name, handle in message["blocks"].items():
-            self._blocks[name] = open_block(handle, None if "ipc" in handle else next(remaining), self._device)
-        tensors = iter(self._blocks["inputs"].tensors)
-        self._inputs = [next(tensors) if value is None else value["value"] for value in message["inputs"]]
-
-    def _construct(self, message: dict[str, Any]) -> None:
-        try:
+        with _construct_errors():
             torch.manual_seed(message["seed"])
             model = self._class(*self._init_inputs)
             if not isinstance(model, torch.nn.Module):
@@ -104,18 +100,20 @@ class CallLoop:
                 )
             dtype = getattr(torch, message["precision"])
             self._model = model.to(self._device) if dtype is torch.float32 else model.to(self._device, dtype)
+            self._synchronize()
+
+    def _open(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        remaining = iter(descriptors)
+        for name, handle in message["blocks"].items():
+            self._blocks[name] = open_block(handle, None if "ipc" in handle else next(remaining), self._device)
+        tensors = iter(self._blocks["inputs"].tensors)
+        self._inputs = [next(tensors) if value is None else value["value"] for value in message["inputs"]]
+        with _construct_errors():
             self._weights: WeightMatch = match_weights(
                 self._model, message["weight_names"], self._blocks["weights"].tensors
             )
             self._model = as_baseline(self._model, message["baseline"])
             self._synchronize()
-        except CandidateError:
-            raise
-        except BaseException as error:  # whatever constructing raises is a construct error
-            failure = classify(error)
-            if failure is Failure.RUNTIME:
-                failure = Failure.CONSTRUCT
-            raise CandidateError(failure, describe(error, Path.cwd())) from error
 
     def _obey(self, message: dict[str, Any]) -> None:
         if message["op"] == "load_weights":
@@ -264,10 +262,27 @@ class CallLoop:
 
     def _ready(self) -> None:
         self._doorbell.describe_weights(self._weights.differing, self._weights.counterparts)
+        self._say_ready()
+
+    def _say_ready(self) -> None:
         self._control.sendall(Frame(FrameKind.READY, Failure.NONE, "").encode())
 
     def _fail(self, failure: Failure, text: str) -> None:
         self._control.sendall(Frame(FrameKind.FAILED, failure, text).encode())
+
+
+@contextlib.contextmanager
+def _construct_errors() -> Iterator[None]:
+    """Whatever constructing raises is a construct error, but for a want of memory."""
+    try:
+        yield
+    except CandidateError:
+        raise
+    except BaseException as error:
+        failure = classify(error)
+        if failure is Failure.RUNTIME:
+            failure = Failure.CONSTRUCT
+        raise CandidateError(failure, describe(error, Path.cwd())) from error
 
 
 @dataclass(frozen=True)

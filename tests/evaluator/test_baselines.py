@@ -163,7 +163,7 @@ def test_the_engine_divides_by_the_baseline_that_was_asked_for(
     problem = replace(problems["linear_relu_divide"], baselines=("bfloat16",))
     candidate = load_case("linear_honest_plain").candidate()
     assert isinstance(candidate, Candidate)
-    sampling = SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
+    sampling = SamplingPlan(min_samples=5, max_samples=5, warm_samples=0)
     found = cpu_engine.evaluate(
         problem, candidate, EvalConfig(size="smoke", baseline="bfloat16", require_gradients=False, sampling=sampling)
     )
@@ -176,7 +176,7 @@ def test_the_engine_divides_by_the_baseline_that_was_asked_for(
 def test_the_engine_compares_with_torch_compile(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
     candidate = load_case("relu_honest_plain").candidate()
     assert isinstance(candidate, Candidate)
-    sampling = SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
+    sampling = SamplingPlan(min_samples=5, max_samples=5, warm_samples=0)
     found = cpu_engine.evaluate(problems["relu"], candidate, replace(_CONFIG, sampling=sampling))
     assert found.verdict is Verdict.PASSED, found.message
     assert found.speedup_compiled is not None, found.notes

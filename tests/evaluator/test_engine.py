@@ -22,7 +22,7 @@ from evaluator.flags import FlagKind
 from evaluator.problem import Problem
 from tests.corpus import load_case
 
-_QUICK = SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
+_QUICK = SamplingPlan(min_samples=5, max_samples=5, warm_samples=0)
 _CONFIG = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
 _PLAIN = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
 _LINEAR = "from model import Model\nclass ModelNew(Model):\n    pass\n"

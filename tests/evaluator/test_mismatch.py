@@ -299,7 +299,7 @@ def test_any_tail_is_found_wherever_slices_are_cut(first: int, columns: int, row
     assert ("only row 199" if first == 199 else f"rows from {first} on") in found[1].sentence
 
 
-_CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(trials=2, gradient_trials=1))
+_CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(trials=2, gradient_trials=1, max_samples=3))
 
 
 def _evaluated(engine: Engine, problem: Problem, body: str) -> Evaluation:

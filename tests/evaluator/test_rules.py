@@ -12,7 +12,7 @@ from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problem import Problem
 
-_CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=20, max_samples=20, warm_samples=0))
+_CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=0))
 _HONEST = """
 import torch
 
