@@ -17,7 +17,7 @@ from api.batch_schemas import (
     SummaryRecord,
     WebhookRecord,
 )
-from api.records import submission_records
+from api.records import records_with_feedback
 from evaluator.summary import summarise
 from storage.batches import Batches, BatchPage
 from storage.models import Batch
@@ -80,7 +80,7 @@ def result_lines(readers: sessionmaker[Session], batch_id: str, after: int) -> I
     while True:
         with readers() as session:
             page = Batches(session).results(batch_id, after, _RESULTS_PER_QUERY)
-            records = submission_records(session, [submission for _, submission in page])
+            records = records_with_feedback(session, [submission for _, submission in page])
         for (item, _), record in zip(page, records, strict=True):
             assert item.place is not None
             after = item.place

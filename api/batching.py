@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import anyio
@@ -240,13 +242,21 @@ def _submission_of(content: Any) -> Mapping[str, Any]:
 
 
 def _earlier(services: Services, idempotency_key: str) -> Batch | None:
+    """The batch that came in whole under this key. One that has stopped coming in, say because its server ended,
+    makes room for the one that is sent now."""
+    with services.readers() as session:
+        earlier = Batches(session).by_key(idempotency_key)
+    if earlier is None or earlier.received_at is not None:
+        return earlier
+    with services.sessions.begin() as session:
+        left = Batches(session).take_over(earlier.id)
+    if left:
+        raise _still_coming_in(left)
     with services.readers() as session:
         return Batches(session).by_key(idempotency_key)
 
 
 async def _replayed(earlier: Batch, body: _Body) -> Batch:
-    if earlier.received_at is None:
-        raise _still_coming_in()
     async for _ in body.parts():
         """Only for its digest."""
     if body.digest != earlier.content_digest:
@@ -255,8 +265,9 @@ async def _replayed(earlier: Batch, body: _Body) -> Batch:
     return earlier
 
 
-def _still_coming_in() -> ServiceUnavailable:
-    return ServiceUnavailable("a batch with this idempotency key is coming in at the moment")
+def _still_coming_in(left: timedelta = timedelta(seconds=1)) -> ServiceUnavailable:
+    seconds = math.ceil(left.total_seconds())
+    return ServiceUnavailable("a batch with this idempotency key is coming in at the moment", retry_after_s=seconds)
 
 
 def _reason(error: BaseException) -> str:

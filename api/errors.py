@@ -136,8 +136,8 @@ class ServiceUnavailable(ApiError):
     status = 503
     kind = "unavailable"
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail, headers={"Retry-After": "1"})
+    def __init__(self, detail: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(detail, headers={"Retry-After": str(retry_after_s)})
 
 
 def from_validation(error: RequestValidationError | ValidationError) -> InvalidRequest:

@@ -43,6 +43,7 @@ __all__ = [
     "leaderboard_entry",
     "problem_record",
     "problem_summary",
+    "records_with_feedback",
     "samples_record",
     "submission_records",
     "worker_record",
@@ -82,6 +83,18 @@ def submission_records(session: Session, submissions: Sequence[Submission]) -> l
     """The records of ``submissions``, without their places in the queue."""
     served = served_queues(session)
     return [_submission_record(submission, served, None) for submission in submissions]
+
+
+def records_with_feedback(session: Session, submissions: Sequence[Submission]) -> list[SubmissionRecord]:
+    """As ``submission_records``, with what a language model is told. A submission that is there twice has one
+    record."""
+    distinct = {submission.id: submission for submission in submissions}
+    records = dict(zip(distinct, submission_records(session, list(distinct.values())), strict=True))
+    for submission in distinct.values():
+        if submission.evaluation is not None:
+            source = Submissions(session).source_of(submission.id)
+            records[submission.id].feedback = feedback(submission.evaluation.to_evaluation(), source)
+    return [records[submission.id] for submission in submissions]
 
 
 def diagnosis_records(session: Session, submission_id: str) -> list[DiagnosisRecord]:

@@ -274,7 +274,8 @@ class SubmissionRecord(BaseModel):
     flags: list[FlagRecord] = Field(description="What was noticed in the source. They never decide a verdict.")
     feedback: str | None = Field(
         description="What to tell a language model about its candidate, in at most 2,000 characters: stage, error with "
-        "its line, worst elements, figures, hints. Once there is a verdict, and only in a single record, not in lists."
+        "its line, worst elements, figures, hints. Once there is a verdict, and only in a single record and in the "
+        "results of a batch, not in lists."
     )
     diagnosis: DiagnosisRecord | None = Field(
         description="The one that was asked for last: by somebody, or by the service after a device fault. "

@@ -268,12 +268,16 @@ def submit(
 def grade(
     given: Annotated[
         Path,
-        typer.Argument(metavar="INPUT", help="A JSONL file, a folder of .py files, or a folder of a KernelBench run."),
+        typer.Argument(metavar="INPUT", help="JSONL, Parquet, a folder of .py files, or of a KernelBench run."),
     ],
-    out: Annotated[Path, typer.Option(help="Where results go: .jsonl, or .csv. What it holds already is not graded.")],
+    out: Annotated[
+        Path, typer.Option(help="Where results go: .jsonl, .csv or .parquet. What it holds already is not graded.")
+    ],
     problem: Annotated[str | None, typer.Option("--problem", "-p", help="The problem of all that name none.")] = None,
-    code_field: Annotated[str, typer.Option(help="Field of a line that holds source.")] = "code",
-    response_field: Annotated[str, typer.Option(help="Field of a line that holds a raw model answer.")] = "response",
+    code_field: Annotated[str, typer.Option(help="Field of a line that holds source; a.b.0 is a path.")] = "code",
+    response_field: Annotated[
+        str, typer.Option(help="Field that holds a raw model answer, or a conversation.")
+    ] = "response",
     problem_field: Annotated[str, typer.Option(help="Field of a line that names its problem.")] = "problem",
     key_field: Annotated[str | None, typer.Option(help="Field that tells lines apart. Default: their numbers.")] = None,
     eval_results: Annotated[Path | None, typer.Option(help="Also write KernelBench's eval_results.json here.")] = None,
@@ -287,6 +291,7 @@ def grade(
         str | None,
         typer.Option(envvar="KERNELJUDGE_URL", help=f"The service. Default: {DEFAULT_URL}, or else this machine."),
     ] = None,
+    here: Annotated[bool, typer.Option("--local", help="On this machine, even where a service answers.")] = False,
     problems_dir: ProblemsDir = None,
     require_sandbox: RequireSandbox = None,
     json_: AsJson = False,
@@ -308,7 +313,7 @@ def grade(
                 wishes,
                 problem=problem,
                 eval_results=eval_results,
-                service=_reachable(url),
+                service=None if here else _reachable(url),
                 problems_dir=problems_dir,
                 require_sandbox=bool(require_sandbox),
                 as_json=json_,
@@ -486,7 +491,7 @@ def connect(url: str) -> Client:
 def _reachable(url: str | None) -> Client | None:
     """A client of the service at ``url``; without one, of the usual one, or ``None`` where nobody answers."""
     client = connect(url or DEFAULT_URL)
-    return client if url is not None or client.is_up() else None
+    return client if url or client.is_up() else None
 
 
 def _as_error(as_json: bool) -> Callable[[str], None] | None:

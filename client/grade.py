@@ -6,19 +6,23 @@ import json
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from client import local, render
+from client.errors import ServiceUnreachable
+from client.eval_results import eval_results as make_eval_results
+from client.eval_results import pid_of, runtime_stats
 from client.http import Client
-from client.inputs import Fields, KnownProblems, Work, read_work
+from client.inputs import Entry, Fields, Input, KnownProblems, Refused, Work
 from client.outcomes import BadUsage, ExitStatus, emit, say, stderr
 from client.progress import ProgressLine
-from client.records import SubmissionRecord, blank_record
-from client.results import ResultFile, eval_results, graded_of, pid_of, runtime_stats
-from client.sources import Given, known_problems
+from client.records import BatchResult, SubmissionRecord, blank_record
+from client.results import ResultFile, graded_of
+from client.sources import Given, UnusableFile, known_problems
+from evaluator.candidate import MAX_BYTES
 from evaluator.evaluation import Status, Verdict
 from evaluator.problem import Problem
 from evaluator.summary import ProblemFacts, Summary, summarise
@@ -26,7 +30,12 @@ from evaluator.summary import ProblemFacts, Summary, summarise
 __all__ = ["Fields", "Wishes", "grade_all"]
 
 _POLL_S: Final = 1.0
+_PATIENCE_S: Final = 3600.0
+_PART_BYTES: Final = 2**18
 _REFUSED: Final = "refused"
+_REFUSED_SAID: Final = 5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Wishes:
 class _Graded:
     """What came of one candidate. ``samples_ms``: its timed calls, where they were asked for."""
 
-    work: Work
+    entry: Entry
     record: SubmissionRecord
     samples_ms: Sequence[float] = ()
     refused: bool = False
@@ -72,28 +81,32 @@ def grade_all(
     problems = {} if service is not None else known_problems(problems_dir)
     records = service.problems() if service is not None else [local.problem_record(task) for task in problems.values()]
     known = KnownProblems(records)
-    everything = read_work(given, fields, problem, known)
+    if out.exists() and given.exists() and out.samefile(given):
+        raise BadUsage(f"--out is the input itself, {given}")
+    everything = Input(given, fields, problem, known)
+    survey = everything.survey()
+    _say_refused(survey.refused)
     if eval_results is not None:
-        _check_eval_results(everything, out, known)
-    refused = 0
+        _check_eval_results(survey.entries, out, eval_results, known)
+    refused = len(survey.refused)
     with ResultFile(out) as file:
-        todo = [work for work in everything if not file.has(work.key, work.digest)]
-        if len(todo) < len(everything):
-            say(f"{len(everything) - len(todo)} of {len(everything)} are in {out} already")
-        say(f"grading {len(todo)} at {service.url}" if service is not None else f"grading {len(todo)} on this machine")
+        todo = _Todo(everything, [entry for entry in survey.entries if not file.has(entry.key, entry.digest)])
+        if len(todo.entries) < len(survey.entries):
+            say(f"{len(survey.entries) - len(todo.entries)} of {len(survey.entries)} are in {out} already")
+        where = "on this machine" if service is None else f"at {service.url}"
+        say(f"grading {len(todo.entries)} {where}")
         found = (
             _by_service(service, todo, wishes, with_samples=eval_results is not None)
             if service is not None
             else _here(problems, todo, wishes, require_sandbox=require_sandbox)
         )
         with ProgressLine(stderr()) as line:
-            meter = _Meter(len(todo), line)
+            meter = _Meter(len(todo.entries), line)
             for graded in found:
                 refused += graded.refused
                 file.add(_result(graded))
                 meter.count(graded)
-        keys = {work.key for work in everything}
-        results = [result for key, result in file.results.items() if key in keys]
+        results = [file.results[entry.key] for entry in survey.entries]
     if eval_results is not None:
         _write_eval_results(eval_results, results, known)
     facts = {
@@ -101,106 +114,211 @@ def grade_all(
         for record in records
     }
     summary = summarise(map(graded_of, results), facts)
+    if refused:
+        say(f"{refused} of {len(survey.entries) + len(survey.refused)} were refused, and are in no figure")
     if as_json:
-        emit(summary.to_dict())
+        emit({**summary.to_dict(), "refused": refused})
     else:
         render.write(render.summary(summary))
-    return _status(summary, refused)
+    return _status(summary, refused, len(survey.refused))
 
 
-def _by_service(service: Client, todo: Sequence[Work], wishes: Wishes, *, with_samples: bool) -> Iterator[_Graded]:
+class _Todo:
+    """What of an input is still to be graded."""
+
+    def __init__(self, everything: Input, entries: Sequence[Entry]) -> None:
+        self.entries = entries
+        self._everything = everything
+        self._wanted = {entry.key: entry for entry in entries}
+
+    def __iter__(self) -> Iterator[tuple[Entry, Work]]:
+        """In the order of ``entries``. Raises ``UnusableFile`` where the input is not what it was."""
+        count = 0
+        for work in self._everything:
+            if isinstance(work, Work) and work.key in self._wanted:
+                count += 1
+                if work.entry != self._wanted[work.key]:
+                    raise UnusableFile(f"{work.key} has changed since the input was first read; grade it again")
+                yield self._wanted[work.key], work
+        if count < len(self.entries):
+            raise UnusableFile("the input has lost lines since it was first read; grade it again")
+
+
+class _Lines:
+    """The body of a batch, made anew each time that it has to be sent."""
+
+    def __init__(self, header: Mapping[str, Any], todo: _Todo) -> None:
+        self._header = header
+        self._todo = todo
+
+    def __iter__(self) -> Iterator[bytes]:
+        part = bytearray(json.dumps(self._header).encode() + b"\n")
+        for _, work in self._todo:
+            part += json.dumps(_submission(work)).encode() + b"\n"
+            if len(part) >= _PART_BYTES:
+                yield bytes(part)
+                part.clear()
+        yield bytes(part)
+
+
+def _by_service(service: Client, todo: _Todo, wishes: Wishes, *, with_samples: bool) -> Iterator[_Graded]:
     """Through one batch; what is over comes as soon as it is."""
-    if not todo:
+    if not todo.entries:
         return
     header = {"batch": {"defaults": {name: value for name, value in asdict(wishes).items() if value is not None}}}
-    lines = (json.dumps(each).encode() + b"\n" for each in (header, *(_line(work) for work in todo)))
-    # In one piece, so that it can be sent again.
-    batch = service.submit_batch(b"".join(lines), idempotency_key=secrets.token_hex(16))
+    key = secrets.token_hex(16)
+    batch = _answered(lambda: service.submit_batch(_Lines(header, todo), idempotency_key=key))
     try:
         # Line 1 is the header.
-        by_line = dict(enumerate(todo, start=2))
+        by_line = dict(enumerate(todo.entries, start=2))
         for error in batch["errors"]:
-            work = by_line.pop(error["line"])
-            yield _Graded(work, _not_graded(work, f"{_REFUSED}: {error['message']}", wishes), refused=True)
-        if batch["errors_total"] > len(batch["errors"]):
-            say(f"{batch['errors_total'] - len(batch['errors'])} more lines were refused")
+            yield _refused(by_line[error["line"]], error["message"], wishes)
+        unheard = set(by_line).difference(error["line"] for error in batch["errors"])
         cursor = 0
         while True:
-            over = service.batch(batch["id"])["finished"] is not None
-            for result in service.batch_results(batch["id"], cursor):
+            over = _answered(lambda: service.batch(batch["id"]))["finished"] is not None
+            for result in _results(service, batch["id"], cursor):
                 cursor = result["cursor"]
                 record = result["submission"]
                 timed = with_samples and record["verdict"] == Verdict.PASSED and record["latency_ms"] is not None
-                series = service.samples(str(record["id"])).get("inference") if timed else None
-                yield _Graded(by_line[result["line"]], record, series["candidate_device_ms"] if series else ())
+                series = _samples(service, str(record["id"])) if timed else ()
+                # What failed and was retried meanwhile is over twice; the last time counts.
+                unheard.discard(result["line"])
+                yield _Graded(by_line[result["line"]], record, series)
             if over:
-                return
+                break
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         say(f"it goes on being graded: {service.url}{batch['links']['self']}; the same command fetches what is done")
         raise
+    for line in sorted(unheard):
+        yield _refused(
+            by_line[line], f"one of the {batch['errors_total']} lines of which the service names the first", wishes
+        )
 
 
-def _line(work: Work) -> dict[str, Any]:
+def _results(service: Client, batch_id: str, cursor: int) -> Iterator[BatchResult]:
+    """What is over after ``cursor``, however often the service goes away meanwhile."""
+    patience = _Patience()
+    while True:
+        try:
+            for result in service.stream_batch_results(batch_id, cursor):
+                patience = _Patience()
+                cursor = result["cursor"]
+                yield result
+            return
+        except ServiceUnreachable as error:
+            patience.wait(error)
+
+
+def _samples(service: Client, submission_id: str) -> Sequence[float]:
+    series = _answered(lambda: service.samples(submission_id)).get("inference")
+    return series["candidate_device_ms"] if series else ()
+
+
+def _answered(ask: Callable[[], T]) -> T:
+    """What ``ask`` returns, however often the service goes away meanwhile."""
+    patience = _Patience()
+    while True:
+        try:
+            return ask()
+        except ServiceUnreachable as error:
+            patience.wait(error)
+
+
+class _Patience:
+    """A service that goes away keeps what it was given, and is waited for."""
+
+    def __init__(self) -> None:
+        self._deadline = time.monotonic() + _PATIENCE_S
+        self._said = False
+
+    def wait(self, error: ServiceUnreachable) -> None:
+        """Before it is asked again. Raises ``error`` once that has lasted too long."""
+        if time.monotonic() >= self._deadline:
+            raise error
+        if not self._said:
+            say(f"{error}; it is asked again for up to {_PATIENCE_S / 60:.0f} min")
+            self._said = True
+        time.sleep(_POLL_S)
+
+
+def _submission(work: Work) -> dict[str, Any]:
+    """What a service is asked. Of a text that is too large to be graded, as much as makes it so."""
+    text = work.text
+    if len(text) > MAX_BYTES // 4 and len(text.encode(errors="replace")) > MAX_BYTES:
+        text = text.encode(errors="replace")[: MAX_BYTES + 1].decode(errors="replace")
     # A name of at most 200 characters is what a service takes.
-    return {**work.submission, "label": work.key[-200:]}
+    return {"problem": work.problem, "response" if work.is_response else "code": text, "label": work.key[-200:]}
 
 
-def _here(
-    problems: Mapping[str, Problem], todo: Sequence[Work], wishes: Wishes, *, require_sandbox: bool
-) -> Iterator[_Graded]:
+def _here(problems: Mapping[str, Problem], todo: _Todo, wishes: Wishes, *, require_sandbox: bool) -> Iterator[_Graded]:
     """One after another, on one engine; the same source for the same problem once."""
     device = wishes.device or local.default_device()
     configs = {
-        work.problem: local.configure(
-            problems[work.problem], device, wishes.size, wishes.precision, wishes.require_gradients, wishes.baseline
+        problem: local.configure(
+            problems[problem], device, wishes.size, wishes.precision, wishes.require_gradients, wishes.baseline
         )
-        for work in todo
+        for problem in {entry.problem for entry in todo.entries}
     }
+    left = Counter(entry.digest for entry in todo.entries)
     seen: dict[str, _Graded] = {}
     with local.Bench(device, require_sandbox=require_sandbox) as bench:
-        for work in todo:
-            if work.digest not in seen:
-                task = problems[work.problem]
+        for entry, work in todo:
+            if entry.digest not in seen:
                 given = Given(work.text, work.is_response, work.key)
-                outcome = bench.grade(task, given.parse(), configs[work.problem])
+                outcome = bench.grade(problems[work.problem], given.parse(), configs[work.problem])
                 outcome.record["author"] = wishes.author
-                seen[work.digest] = _Graded(work, outcome.record, outcome.samples_ms)
-            known = seen[work.digest]
-            yield replace(known, work=work)
+                seen[entry.digest] = _Graded(entry, outcome.record, outcome.samples_ms)
+            left[entry.digest] -= 1
+            # What is not there again is not needed any more.
+            known = seen[entry.digest] if left[entry.digest] else seen.pop(entry.digest)
+            yield replace(known, entry=entry)
 
 
-def _not_graded(work: Work, message: str, wishes: Wishes) -> SubmissionRecord:
-    known = {"status": str(Status.FAILED), "message": message, "device": wishes.device, "size": wishes.size}
-    return blank_record(work.problem, **known)
+def _refused(entry: Entry, why: str, wishes: Wishes) -> _Graded:
+    known = {"status": str(Status.FAILED), "message": f"{_REFUSED}: {why}"}
+    record = blank_record(entry.problem, **known, device=wishes.device, size=wishes.size)
+    return _Graded(entry, record, refused=True)
+
+
+def _say_refused(refused: Sequence[Refused]) -> None:
+    for each in refused[:_REFUSED_SAID]:
+        say(f"{each.where} is refused: {each.message}")
+    if len(refused) > _REFUSED_SAID:
+        say(f"and {len(refused) - _REFUSED_SAID} more, up to {refused[-1].where}")
 
 
 def _result(graded: _Graded) -> dict[str, Any]:
-    work = graded.work
-    result = {"key": work.key, "digest": work.digest, "sample": work.sample, **graded.record}
+    entry = graded.entry
+    result = {"key": entry.key, "digest": entry.digest, "sample": entry.sample, **graded.record}
     if graded.samples_ms:
         result["runtime_stats"] = runtime_stats(graded.samples_ms, graded.record)
     return result
 
 
-def _check_eval_results(everything: Sequence[Work], out: Path, known: KnownProblems) -> None:
-    levels = {pid_of(work.problem, known)[0] for work in everything}
+def _check_eval_results(entries: Sequence[Entry], out: Path, eval_results: Path, known: KnownProblems) -> None:
+    """Now, and not after hours of grading."""
+    levels = {pid_of(problem, known)[0] for problem in {entry.problem for entry in entries}}
     if len(levels) > 1:
         raise BadUsage("--eval-results has one level, as KernelBench's file says none; these are of several")
     if out.suffix == ".csv":
-        raise BadUsage("--eval-results needs more than a .csv holds: let --out end in .jsonl")
+        raise BadUsage("--eval-results needs more than a .csv holds: let --out end in .jsonl or .parquet")
+    if not eval_results.parent.is_dir():
+        raise BadUsage(f"cannot write {eval_results}: no folder {eval_results.parent}")
 
 
 def _write_eval_results(path: Path, results: Sequence[dict[str, Any]], known: KnownProblems) -> None:
     try:
-        path.write_text(json.dumps(eval_results(results, known), indent=4) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(make_eval_results(results, known), indent=4) + "\n", encoding="utf-8")
     except OSError as error:
         raise BadUsage(f"cannot write {path}: {error.strerror}") from error
 
 
-def _status(summary: Summary, refused: int) -> ExitStatus:
+def _status(summary: Summary, refused: int, unread: int) -> ExitStatus:
+    """``unread`` of those that were ``refused`` are in no summary."""
     overall = summary.overall
-    if overall.ungraded > refused:
+    if overall.ungraded > refused - unread:
         return ExitStatus.FAULT
     if refused:
         return ExitStatus.USAGE

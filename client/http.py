@@ -6,6 +6,7 @@ carries an idempotency key of its own, so that sending it twice makes one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -199,8 +200,9 @@ class Client:
             params["cursor"] = cursor
         return cast(SubmissionPage, self._request("GET", "/api/v1/submissions", params=params))
 
-    def submit_batch(self, lines: bytes, *, idempotency_key: str) -> BatchRecord:
-        """Hand in a batch as NDJSON; it is one however often it has to be sent."""
+    def submit_batch(self, lines: bytes | Iterable[bytes], *, idempotency_key: str) -> BatchRecord:
+        """Hand in a batch as NDJSON; it is one however often it has to be sent: no generator, which gives its parts
+        but once."""
         answer = self._request(
             "POST",
             "/api/v1/batches",
@@ -219,7 +221,32 @@ class Client:
         """What is over after ``cursor``, in the order of completion."""
         path = f"/api/v1/batches/{wire.segment(batch_id)}/results"
         answer = self._send("GET", path, params={"cursor": cursor}, wait_s=_BATCH_S)
-        return [cast(BatchResult, json.loads(line)) for line in answer.text.splitlines()]
+        # Not by splitlines, for which texts inside of a line have ends of lines as well.
+        return [cast(BatchResult, json.loads(line)) for line in answer.content.split(b"\n") if line]
+
+    def stream_batch_results(self, batch_id: str, cursor: int = 0) -> Iterator[BatchResult]:
+        """As ``batch_results``, one after another; what breaks off is asked for again from there."""
+        path = f"/api/v1/batches/{wire.segment(batch_id)}/results"
+        failures = 0
+        while True:
+            request = wire.build(self._http, "GET", path, params={"cursor": cursor}, wait_s=_BATCH_S)
+            failures += 1
+            try:
+                answer = self._http.send(request, stream=True)
+                with contextlib.closing(answer):
+                    if answer.status_code == HTTPStatus.OK:
+                        for line in _lines(answer.iter_bytes()):
+                            result = cast(BatchResult, json.loads(line))
+                            cursor, failures = result["cursor"], 0
+                            yield result
+                        return
+                    answer.read()
+                if answer.status_code not in wire.BUSY:
+                    wire.checked(answer)
+                pause = wire.pause_after(answer, self.url, failures, self._retries)
+            except httpx.TransportError as error:
+                pause = wire.pause_after(error, self.url, failures, self._retries)
+            self._sleep(pause)
 
     def cancel_batch(self, batch_id: str) -> BatchRecord:
         """Cancel what has not begun of a batch."""
@@ -321,7 +348,16 @@ class Client:
             if answer.status_code != HTTPStatus.OK:
                 answer.read()
                 wire.checked(answer)
-            yield from _parse_events(answer.iter_lines())
+            # Not by iter_lines, for which texts inside of a line have ends of lines as well.
+            yield from _parse_events(line.decode().removesuffix("\r") for line in _lines(answer.iter_bytes()))
+
+
+def _lines(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Without their ends; what is not ended is no line."""
+    pending = b""
+    for part in parts:
+        *ended, pending = (pending + part).split(b"\n")
+        yield from ended
 
 
 def _parse_events(lines: Iterator[str]) -> Iterator[Event]:

@@ -110,6 +110,10 @@ def run_import(
     """Import what is in ``directory`` into the folder ``into``. Raises ``BadUsage`` where that cannot be written to,
     ``ProblemError`` where there is nothing to import, and ``EvaluatorError`` where no sandbox can be started."""
     files = find_files(directory, levels or LEVELS)
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadUsage(f"cannot write to {into}: {error.strerror or error}") from error
     # Here and not above: a scale that is none needs no engine to be told.
     from evaluator.engine import Engine  # noqa: PLC0415
 

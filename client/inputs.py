@@ -1,4 +1,7 @@
-"""What is to be graded: lines of a file, files of a folder, or what a KernelBench run has generated."""
+"""What is to be graded: lines of a file, files of a folder, or what a KernelBench run has generated.
+
+An input is read as often as it is needed, and never held: of ten thousand candidates only the keys and digests are.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +14,55 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from client import parquet
+from client.completions import text_of
 from client.outcomes import BadUsage
 from client.records import ProblemRecord
 from client.sources import UnusableFile, read_given
 
-__all__ = ["Fields", "KnownProblems", "Work", "read_work"]
+__all__ = ["Entry", "Fields", "Input", "KnownProblems", "Refused", "Survey", "Work"]
 
 _RUN_FILE: Final = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 _NUMBERED: Final = re.compile(r"level_?(\d+)[^0-9a-z]*(?:problem_?)?(\d+)(?:[^0-9].*)?", re.IGNORECASE)
-_SAID: Final = 5
+_NAMES_SAID: Final = 20
+_MISSING: Final = object()
 
 
 @dataclass(frozen=True)
 class Fields:
-    """What the fields of a line are called. ``key`` of ``None``: lines are told apart by their numbers."""
+    """What the fields of a line are called. ``key`` of ``None``: lines are told apart by their numbers.
+
+    A name may be a path, such as ``choices.0.message.content``; a field that is called so as a whole goes first.
+    """
 
     code: str = "code"
     response: str = "response"
     problem: str = "problem"
     key: str | None = None
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns of a table that hold them."""
+        names = {self.code, self.response, self.problem, *([] if self.key is None else [self.key])}
+        return frozenset(part for name in names for part in (name, name.partition(".")[0]))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One candidate, without its text. ``key`` tells it from all others; ``sample`` counts those of its problem from 0.
+
+    ``digest`` is a SHA-256 over what is graded: under the same key, something else may have come.
+    """
+
+    key: str
+    problem: str
+    sample: int
+    digest: str
+
 
 @dataclass(frozen=True)
 class Work:
-    """One candidate. ``key`` tells it from all others; ``sample`` counts those of its problem from 0."""
+    """One candidate."""
 
     key: str
     problem: str
@@ -43,14 +71,26 @@ class Work:
     sample: int
 
     @property
-    def digest(self) -> str:
-        """SHA-256 over what is graded: under the same key, something else may have come."""
-        return hashlib.sha256(json.dumps([self.problem, self.text, self.is_response]).encode()).hexdigest()
+    def entry(self) -> Entry:
+        """What is kept of it."""
+        digest = hashlib.sha256(json.dumps([self.problem, self.text, self.is_response]).encode()).hexdigest()
+        return Entry(self.key, self.problem, self.sample, digest)
 
-    @property
-    def submission(self) -> dict[str, Any]:
-        """What a service is asked."""
-        return {"problem": self.problem, "response" if self.is_response else "code": self.text}
+
+@dataclass(frozen=True)
+class Refused:
+    """A line or a file that is no candidate for a problem that there is."""
+
+    where: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Everything in an input."""
+
+    entries: Sequence[Entry]
+    refused: Sequence[Refused]
 
 
 class KnownProblems:
@@ -69,6 +109,7 @@ class KnownProblems:
                 number = _number_in(name)
                 if number is not None:
                     self._by_number.setdefault(number, record["id"])
+        self._numbers = {problem: number for number, problem in reversed(self._by_number.items())}
 
     def find(self, name: str) -> str:
         """The id of the problem called ``name``, such as ``relu`` or ``level1/19_ReLU.py``. Raises ``BadUsage``."""
@@ -79,6 +120,10 @@ class KnownProblems:
             return self.numbered(*number)
         raise BadUsage(f"no problem {name!r}; there are {', '.join(self.by_id)}")
 
+    def number_of(self, problem: str) -> tuple[int, int] | None:
+        """By which level and number the problem ``problem`` is found; ``None`` where it is none of KernelBench's."""
+        return self._numbers.get(problem)
+
     def numbered(self, level: int, number: int) -> str:
         """The id of a problem of KernelBench's. Raises ``BadUsage``."""
         found = self._by_number.get((level, number))
@@ -88,80 +133,183 @@ class KnownProblems:
         return found
 
 
-def read_work(given: Path, fields: Fields, problem: str | None, known: KnownProblems) -> list[Work]:
-    """Everything in ``given``; ``problem`` is that of whatever names none. Raises ``BadUsage``, ``UnusableFile``."""
-    if not given.is_dir():
-        found = list(_lines(given, fields, problem, known))
-    else:
-        found = list(_run(given, known)) or list(_files(given, problem, known))
-    if not found:
-        raise BadUsage(f"nothing to grade in {given}: no line, and no .py file")
-    repeated = [key for key, count in Counter(work.key for work in found).items() if count > 1]
-    if repeated:
-        raise BadUsage(f"keys must differ, and {repeated[0]!r} is there more than once")
-    return found
+class Input:
+    """A file of lines or rows, or a folder. Each iteration reads it anew.
 
+    ``problem`` is that of whatever names none. Raises ``BadUsage``; iterating raises ``BadUsage`` and ``UnusableFile``
+    for what is no input at all.
+    """
 
-def _lines(given: Path, fields: Fields, problem: str | None, known: KnownProblems) -> Iterator[Work]:
-    samples: Counter[str] = Counter()
-    names: set[str] = set()
-    usable = False
-    try:
-        with given.open(encoding="utf-8") as stream:
-            for number, text in enumerate(stream, start=1):
-                if not text.strip():
-                    continue
-                line = _object(given, number, text)
-                names |= set(line)
-                usable = usable or fields.code in line or fields.response in line
-                name = line.get(fields.problem) or problem
-                if not isinstance(name, str):
-                    raise BadUsage(f"{given}, line {number}: no problem in the field {fields.problem!r}; see --problem")
-                found = known.find(name)
-                key = str(number) if fields.key is None else line.get(fields.key)
-                if not isinstance(key, str | int):
-                    raise BadUsage(f"{given}, line {number}: no key in the field {fields.key!r}")
-                code = line.get(fields.code)
-                # A model that answered nothing has failed, and is graded as such.
-                content = code if isinstance(code, str) else line.get(fields.response)
-                is_response = not isinstance(code, str)
-                sample, samples[found] = samples[found], samples[found] + 1
-                yield Work(str(key), found, content if isinstance(content, str) else "", is_response, sample)
-    except OSError as error:
-        raise UnusableFile(f"cannot read {given}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UnusableFile(f"{given} is not UTF-8 text: {error.reason}") from error
-    if names and not usable:
-        shown = ", ".join(sorted(names)[: 4 * _SAID])
-        raise BadUsage(
-            f"no line of {given} has the field {fields.code!r} or {fields.response!r}; they have {shown}. "
+    def __init__(self, given: Path, fields: Fields, problem: str | None, known: KnownProblems) -> None:
+        self._given = given
+        self._fields = fields
+        self._problem = None if problem is None else known.find(problem)
+        self._known = known
+
+    def __iter__(self) -> Iterator[Work | Refused]:
+        if not self._given.is_dir():
+            return self._rows()
+        run = _run_files(self._given)
+        return self._run(run) if run else self._files()
+
+    def survey(self) -> Survey:
+        """What is in it. Raises ``BadUsage`` where that is nothing to grade, or keys are not keys."""
+        entries: list[Entry] = []
+        refused: list[Refused] = []
+        for each in self:
+            if isinstance(each, Work):
+                entries.append(each.entry)
+            else:
+                refused.append(each)
+        if not entries:
+            if refused:
+                more = f" (and {len(refused) - 1} more like it)" if len(refused) > 1 else ""
+                raise BadUsage(f"{self._given}, {refused[0].where}: {refused[0].message}{more}")
+            raise BadUsage(f"nothing to grade in {self._given}: no line, and no .py file")
+        repeated = [key for key, count in Counter(entry.key for entry in entries).items() if count > 1]
+        if repeated:
+            raise BadUsage(
+                f"keys must differ, and {repeated[0]!r} is there more than once ({len(repeated)} such keys); "
+                "without --key-field, lines are told apart by their numbers"
+            )
+        return Survey(entries, refused)
+
+    def _rows(self) -> Iterator[Work | Refused]:
+        """Lines of JSON, or rows of a Parquet file."""
+        samples: Counter[str] = Counter()
+        names: set[str] = set()
+        usable = False
+        for number, row in self._numbered():
+            where = f"line {number}"
+            if isinstance(row, str):
+                yield Refused(where, row)
+                continue
+            if len(names) <= _NAMES_SAID:
+                names |= set(row)
+            usable = usable or any(
+                _field(row, name) is not _MISSING for name in (self._fields.code, self._fields.response)
+            )
+            try:
+                found = self._problem_of(row)
+                key = self._key_of(row, number)
+                text, is_response = self._text_of(row)
+            except BadUsage as error:
+                yield Refused(where, str(error))
+                continue
+            sample, samples[found] = samples[found], samples[found] + 1
+            yield Work(key, found, text, is_response, sample)
+        if names and not usable:
+            raise self._without_text(names)
+
+    def _numbered(self) -> Iterator[tuple[int, dict[str, Any] | str]]:
+        """Each line's number, from 1, and its object, or what is wrong with it."""
+        if self._given.suffix == parquet.SUFFIX:
+            names = parquet.columns_of(self._given)
+            columns = self._fields.columns
+            if not columns.intersection(names):
+                raise self._without_text(set(names))
+            yield from enumerate(parquet.rows_of(self._given, columns), start=1)
+            return
+        try:
+            with self._given.open("rb") as stream:
+                for number, line in enumerate(stream, start=1):
+                    # A file that an editor of Windows has saved begins with a byte order mark.
+                    if line.removeprefix(b"\xef\xbb\xbf").strip():
+                        yield number, _object(line)
+        except OSError as error:
+            raise UnusableFile(f"cannot read {self._given}: {error.strerror}") from error
+
+    def _without_text(self, names: set[str]) -> BadUsage:
+        fields, shown = self._fields, ", ".join(sorted(names)[:_NAMES_SAID])
+        return BadUsage(
+            f"no line of {self._given} has the field {fields.code!r} or {fields.response!r}; they have {shown}. "
             "See --code-field and --response-field"
         )
 
+    def _problem_of(self, row: Mapping[str, Any]) -> str:
+        name = _field(row, self._fields.problem)
+        if isinstance(name, str) and name:
+            return self._known.find(name)
+        if self._problem is None:
+            raise BadUsage(f"no problem in the field {self._fields.problem!r}; see --problem")
+        return self._problem
 
-def _object(given: Path, number: int, text: str) -> dict[str, Any]:
-    try:
-        line = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadUsage(f"{given}, line {number}: not JSON: {error}") from error
-    if not isinstance(line, dict):
-        raise BadUsage(f"{given}, line {number}: not an object")
-    return line
+    def _key_of(self, row: Mapping[str, Any], number: int) -> str:
+        key = number if self._fields.key is None else _field(row, self._fields.key)
+        if not isinstance(key, str | int):
+            raise BadUsage(f"no key in the field {self._fields.key!r}")
+        return str(key)
+
+    def _text_of(self, row: Mapping[str, Any]) -> tuple[str, bool]:
+        """The text, and whether it is an answer. A model that answered nothing has failed, and is graded as such."""
+        for name, is_response in ((self._fields.code, False), (self._fields.response, True)):
+            value = _field(row, name)
+            if value is not _MISSING and value is not None:
+                text = _as_text(value)
+                if text is None:
+                    raise BadUsage(f"the field {name!r} holds neither text nor a conversation")
+                return text, is_response
+        return "", True
+
+    def _run(self, files: Sequence[tuple[tuple[int, ...], Path]]) -> Iterator[Work | Refused]:
+        for (level, number, sample), path in files:
+            try:
+                yield Work(path.name, self._known.numbered(level, number), _text(path), False, sample)
+            except (BadUsage, UnusableFile) as error:
+                yield Refused(path.name, str(error))
+
+    def _files(self) -> Iterator[Work | Refused]:
+        samples: Counter[str] = Counter()
+        for path in sorted(self._given.rglob("*.py")):
+            name = str(path.relative_to(self._given))
+            try:
+                found = self._problem or self._known.find(path.parent.resolve().name)
+                text = _text(path)
+            except (BadUsage, UnusableFile) as error:
+                yield Refused(name, str(error))
+                continue
+            sample, samples[found] = samples[found], samples[found] + 1
+            yield Work(name, found, text, False, sample)
 
 
-def _run(folder: Path, known: KnownProblems) -> Iterator[Work]:
+def _run_files(folder: Path) -> Sequence[tuple[tuple[int, ...], Path]]:
     matches = [(path, _RUN_FILE.fullmatch(path.name)) for path in folder.iterdir()]
-    runs = sorted((tuple(map(int, match.groups())), path) for path, match in matches if match is not None)
-    for (level, number, sample), path in runs:
-        yield Work(path.name, known.numbered(level, number), _text(path), False, sample)
+    return sorted((tuple(map(int, match.groups())), path) for path, match in matches if match is not None)
 
 
-def _files(folder: Path, problem: str | None, known: KnownProblems) -> Iterator[Work]:
-    samples: Counter[str] = Counter()
-    for path in sorted(folder.rglob("*.py")):
-        found = known.find(problem if problem is not None else path.parent.resolve().name)
-        sample, samples[found] = samples[found], samples[found] + 1
-        yield Work(str(path.relative_to(folder)), found, _text(path), False, sample)
+def _object(line: bytes) -> dict[str, Any] | str:
+    try:
+        found = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 text: {error.reason}"
+    except (ValueError, RecursionError) as error:
+        return f"not JSON: {error}"
+    return found if isinstance(found, dict) else "not an object"
+
+
+def _field(row: Mapping[str, Any], name: str) -> Any:
+    """What ``row`` has by this name, or at this path; ``_MISSING`` where there is nothing."""
+    if name in row:
+        return row[name]
+    found: Any = row
+    for part in name.split("."):
+        if isinstance(found, Mapping) and part in found:
+            found = found[part]
+        elif isinstance(found, list) and part.removeprefix("-").isdecimal() and -len(found) <= int(part) < len(found):
+            found = found[int(part)]
+        else:
+            return _MISSING
+    return found
+
+
+def _as_text(value: Any) -> str | None:
+    """A text, bytes that are one, or the last answer of a conversation."""
+    if isinstance(value, str):
+        return value
+    try:
+        return value.decode() if isinstance(value, bytes) else text_of(value)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _text(path: Path) -> str:

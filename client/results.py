@@ -1,67 +1,75 @@
-"""Results of many candidates in a file: as lines of JSON, as CSV, or as KernelBench writes them."""
+"""Results of many candidates in a file: as lines of JSON, as CSV, or as Parquet."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
+import io
 import json
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from client.inputs import KnownProblems
+from client import parquet
 from client.outcomes import BadUsage
-from client.records import SubmissionRecord
+from client.sources import UnusableFile
 from evaluator.evaluation import Status, Verdict
 from evaluator.summary import Graded
 
-__all__ = ["ResultFile", "eval_results", "graded_of", "pid_of", "runtime_stats"]
+__all__ = ["SUFFIXES", "Result", "ResultFile", "graded_of"]
 
 Result = dict[str, Any]
+
+SUFFIXES: Final = (".jsonl", ".csv", parquet.SUFFIX)
 
 _COLUMNS: Final = (
     "key", "digest", "sample", "problem", "status", "verdict", "gradients", "speedup", "speedup_low", "speedup_high",
     "speedup_training", "latency_ms", "baseline_ms", "device", "size", "precision", "message", "id",
 )  # fmt: skip
 _NUMBERS: Final = ("speedup", "speedup_low", "speedup_high", "speedup_training", "latency_ms", "baseline_ms")
-_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
-_ERRORS: Final = {
-    Verdict.INVALID_SOURCE: "compilation_error",
-    Verdict.LOAD_ERROR: "compilation_error",
-    Verdict.COMPILE_ERROR: "compilation_error",
-    Verdict.CONSTRUCT_ERROR: "runtime_error",
-    Verdict.RUNTIME_ERROR: "runtime_error",
-    Verdict.TIMEOUT: "runtime_error",
-    Verdict.OUT_OF_MEMORY: "runtime_error",
-    Verdict.WRONG_SHAPE: "correctness_issue",
-    Verdict.WRONG_DTYPE: "correctness_issue",
-    Verdict.WRONG_OUTPUT: "correctness_issue",
-    Verdict.WRONG_GRADIENT: "correctness_issue",
-    Verdict.REJECTED: "other_error",
+_TYPES: Final[dict[str, type]] = {
+    **{name: float if name in _NUMBERS else int if name == "sample" else str for name in _COLUMNS},
+    "feedback": str,
+    "record": str,
 }
-"""Where KernelBench's metadata tell of it."""
+"""The columns of a Parquet file. ``record`` is everything, as JSON."""
+_KEPT: Final = (
+    "key", "digest", "sample", "problem", "status", "verdict", "speedup", "latency_ms", "device", "message",
+    "environment", "runtime_stats",
+)  # fmt: skip
+"""What a summary and KernelBench's file are made of: all that is held of each result."""
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
+_LINE_START: Final = b'{"key": '
 
 
 class ResultFile:
     """Results by key, in a file that only grows; the last one of a key counts. A context manager.
 
-    Raises ``BadUsage`` for a file that is none, or cannot be written.
+    A Parquet file cannot grow: until the end, what comes is kept as lines of JSON in a file beside it. Raises
+    ``BadUsage`` for a file that is none, or cannot be written, and ``UnusableFile``.
     """
 
     def __init__(self, path: Path) -> None:
-        if path.suffix not in (".jsonl", ".csv"):
-            raise BadUsage(f"--out must end in .jsonl or .csv, not {path.name!r}")
+        if path.suffix not in SUFFIXES:
+            raise BadUsage(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, not {path.name!r}")
         self._path = path
         self._csv = path.suffix == ".csv"
-        try:
-            self.results: dict[str, Result] = {result["key"]: result for result in self._read()}
-            self._stream = path.open("a", encoding="utf-8", newline="")
-        except OSError as error:
-            raise BadUsage(f"cannot write {path}: {error.strerror}") from error
-        if self._csv and not self._stream.tell():
-            csv.writer(self._stream).writerow(_COLUMNS)
+        self._parquet = path.suffix == parquet.SUFFIX
+        self._grows = path.with_name(f"{path.name}.unfinished.jsonl") if self._parquet else path
+        self.results: dict[str, Result] = {}
+        if self._parquet:
+            parquet.require()
+            for result in self._finished():
+                self._keep(result)
+        with self._written():
+            self._stream = self._grows.open("ab+")
+            try:
+                self._begin()
+            except BaseException:
+                self._stream.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +77,10 @@ class ResultFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stream.close()
+        with self._stream, self._written():
+            if self._parquet:
+                parquet.write_rows(self._path, map(_parquet_row, self._everything()), _TYPES)
+                self._grows.unlink()
 
     def has(self, key: str, digest: str) -> bool:
         """Whether this candidate was graded already."""
@@ -77,28 +88,102 @@ class ResultFile:
         return result is not None and result["digest"] == digest and result["status"] == Status.DONE
 
     def add(self, result: Result) -> None:
-        """Write one result, so that it is there whatever happens next."""
-        self.results[result["key"]] = result
-        if self._csv:
-            csv.writer(self._stream).writerow(_row(result))
-        else:
-            self._stream.write(json.dumps(result) + "\n")
-        self._stream.flush()
+        """Write one result, so that it is there whatever happens next. Raises ``BadUsage`` where it cannot be."""
+        self._keep(result)
+        with self._written():
+            self._stream.write(_csv_line(_row(result)) if self._csv else json.dumps(result).encode() + b"\n")
+            self._stream.flush()
 
-    def _read(self) -> Iterable[Result]:
+    def _keep(self, result: Result) -> None:
+        self.results[result["key"]] = {name: result[name] for name in _KEPT if name in result}
+
+    def _begin(self) -> None:
+        """Read what is there, and cut off what was not finished."""
+        try:
+            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BadUsage(f"another command is writing to {self._path} at the moment") from error
+        except OSError:
+            """A file system without locks: whoever writes to one file twice at a time has been told."""
+        whole = self._read_rows() if self._csv else self._read_lines()
+        self._stream.truncate(whole)
+        if self._csv and not whole:
+            self._stream.write(_csv_line(list(_COLUMNS)))
+            self._stream.flush()
+
+    def _read_lines(self) -> int:
+        """Up to which byte there are whole results. Whoever was interrupted in the middle of a line has not written
+        it; anything else that is no result is not ours to cut off."""
+        whole = 0
+        self._stream.seek(0)
+        for line in self._stream:
+            if not line.endswith(b"\n"):
+                if not line.startswith(_LINE_START[: len(line)]):
+                    raise self._foreign(f"it ends with {line[:40]!r}")
+                break
+            try:
+                self._keep(_checked(json.loads(line)))
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._foreign(str(error) or type(error).__name__) from error
+            whole += len(line)
+        return whole
+
+    def _read_rows(self) -> int:
+        """As ``_read_lines``: a row ends at a line's end outside of quotes."""
+        header = _csv_line(list(_COLUMNS))
+        self._stream.seek(0)
+        content = self._stream.read()
+        if header.startswith(content):
+            return len(header) if content == header else 0
+        if not content.startswith(header):
+            raise self._foreign("its first line is another")
+        whole = position = quotes = 0
+        for line in content.splitlines(keepends=True):
+            position += len(line)
+            quotes += line.count(b'"')
+            if line.endswith(b"\n") and quotes % 2 == 0:
+                whole = position
+        try:
+            for result in _csv_results(content[:whole].decode()):
+                self._keep(_checked(result))
+        except (ValueError, KeyError, TypeError, csv.Error) as error:
+            raise self._foreign(str(error)) from error
+        return whole
+
+    def _finished(self) -> Iterator[Result]:
+        """What is in the Parquet file."""
         if not self._path.exists():
             return
-        with self._path.open("r+", encoding="utf-8", newline="") as stream:
-            text = stream.read()
-            if not text.endswith("\n"):
-                # Whoever was interrupted in the middle of a line has not written it.
-                whole = text[: text.rfind("\n") + 1]
-                stream.truncate(len(whole.encode()))
-                text = whole
         try:
-            yield from _csv_results(text) if self._csv else map(json.loads, text.splitlines())
-        except (ValueError, KeyError) as error:
-            raise BadUsage(f"{self._path} does not hold results of this command: {error}") from error
+            for row in parquet.rows_of(self._path, ["record"]):
+                yield _checked(json.loads(row["record"]))
+        except UnusableFile as error:
+            raise self._foreign(str(error)) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._foreign(f"it has no column of records ({error})") from error
+
+    def _everything(self) -> Iterator[Result]:
+        """Every result once, the last of its key, in the order in which they came."""
+        self._stream.seek(0)
+        last = {json.loads(line)["key"]: number for number, line in enumerate(self._stream)}
+        yield from (result for result in self._finished() if result["key"] not in last)
+        self._stream.seek(0)
+        for number, line in enumerate(self._stream):
+            result: Result = json.loads(line)
+            if last[result["key"]] == number:
+                yield result
+
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise BadUsage(f"cannot write {self._path}: {error.strerror or error}") from error
+
+    def _foreign(self, why: str) -> BadUsage:
+        return BadUsage(
+            f"{self._grows} does not hold results of this command, and was left as it is: {why}. Name another --out"
+        )
 
 
 def graded_of(result: Result) -> Graded:
@@ -107,74 +192,40 @@ def graded_of(result: Result) -> Graded:
     return Graded(result["problem"], verdict, result["speedup"], result["key"])
 
 
-def runtime_stats(samples_ms: Sequence[float], record: SubmissionRecord) -> dict[str, Any]:
-    """What KernelBench keeps of the timed calls, in milliseconds."""
-    return {
-        "mean": statistics.fmean(samples_ms),
-        "std": statistics.pstdev(samples_ms),
-        "min": min(samples_ms),
-        "max": max(samples_ms),
-        "num_trials": len(samples_ms),
-        **_where(record),
-    }
+def _checked(result: Any) -> Result:
+    """Raises ``KeyError``, ``TypeError``, ``ValueError`` for what is no result."""
+    if not isinstance(result, dict):
+        raise TypeError("it is not an object")
+    missing = {"key", "digest", "sample", "problem", "status"}.difference(result)
+    if missing:
+        raise ValueError(f"it has no {', '.join(sorted(missing))}")
+    graded_of(result)
+    return result
 
 
-def eval_results(results: Iterable[Result], known: KnownProblems) -> dict[str, list[dict[str, Any]]]:
-    """What KernelBench's own ``eval_results.json`` would say of these results; what was not graded is left out."""
-    by_problem: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for result in results:
-        if result["status"] == Status.DONE:
-            _, number = pid_of(result["problem"], known)
-            by_problem[str(number)].append(_kernelbench(result))
-    return {
-        number: sorted(by_problem[number], key=lambda entry: int(entry["sample_id"]))
-        for number in sorted(by_problem, key=int)
-    }
-
-
-def pid_of(problem: str, known: KnownProblems) -> tuple[int, int]:
-    """Level and number of ``problem`` in KernelBench. Raises ``BadUsage`` where it is none of its problems."""
-    record = known.by_id.get(problem)
-    identity = None if record is None else record.get("kernelbench")
-    if not identity:
-        raise BadUsage(f"--eval-results is for problems of KernelBench, and {problem} is none")
-    return identity["level"], identity["problem_id"]
-
-
-def _kernelbench(result: Result) -> dict[str, Any]:
-    verdict = Verdict(result["verdict"])
-    graded = graded_of(result)
-    metadata = _where(result)
-    if verdict in _ERRORS:
-        metadata |= {_ERRORS[verdict]: result["message"], f"{_ERRORS[verdict]}_name": str(verdict)}
-    stats = result.get("runtime_stats") or {}
-    latency = result["latency_ms"]
-    runtime = stats.get("mean") if stats else None if latency is None else latency["candidate"]
-    return {
-        "sample_id": result["sample"],
-        "compiled": graded.compiled,
-        "correctness": graded.correct,
-        "metadata": metadata,
-        "runtime": -1.0 if runtime is None else runtime,
-        "runtime_stats": stats,
-    }
-
-
-def _where(record: Mapping[str, Any]) -> dict[str, Any]:
-    environment = record["environment"]
-    return {"hardware": str(environment.get("device_name", record["device"])), "device": record["device"]}
-
-
-def _row(result: Result) -> list[Any]:
+def _figures(result: Result) -> Result:
     interval, latency = result["speedup_interval"] or {}, result["latency_ms"] or {}
-    values = {
+    return {
         **result,
         "speedup_low": interval.get("low"),
         "speedup_high": interval.get("high"),
         "latency_ms": latency.get("candidate"),
         "baseline_ms": latency.get("baseline"),
     }
-    return [_inert(values[name]) for name in _COLUMNS]
+
+
+def _parquet_row(result: Result) -> Result:
+    figures = _figures(result)
+    return {
+        **{name: figures[name] for name in _COLUMNS},
+        "feedback": result.get("feedback"),
+        "record": json.dumps(result),
+    }
+
+
+def _row(result: Result) -> list[Any]:
+    figures = _figures(result)
+    return [_inert(figures[name]) for name in _COLUMNS]
 
 
 def _inert(value: Any) -> Any:
@@ -182,8 +233,15 @@ def _inert(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value
 
 
-def _csv_results(text: str) -> Iterable[Result]:
-    for row in csv.DictReader(text.splitlines(keepends=True)):
+def _csv_line(values: list[Any]) -> bytes:
+    line = io.StringIO(newline="")
+    csv.writer(line).writerow(values)
+    # What a candidate says may contain lone surrogates.
+    return line.getvalue().encode(errors="replace")
+
+
+def _csv_results(text: str) -> Iterator[Result]:
+    for row in csv.DictReader(io.StringIO(text, newline="")):
         result: Result = {**row, "key": row["key"].removeprefix("'"), "verdict": row["verdict"] or None}
         for name in _NUMBERS:
             result[name] = float(row[name]) if row[name] else None

@@ -15,12 +15,13 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Literal, cast
 
 from client.aio import AsyncClient, gather
+from client.completions import Completion, text_of
 from client.errors import ClientError, RequestRefused, ServiceUnreachable
 from client.records import NewSubmission, SubmissionOptions, SubmissionRecord
 from client.wire import DEFAULT_CONCURRENCY, DEFAULT_URL
@@ -29,9 +30,6 @@ from evaluator.evaluation import Gradients, Status, Verdict
 __all__ = ["Completion", "Graded", "KernelRewards", "RewardShape", "text_of"]
 
 _log = logging.getLogger(__name__)
-
-Completion = str | Sequence[Mapping[str, Any]]
-"""A model's answer: its text, or a conversation that ends with it (messages with ``role`` and ``content``)."""
 
 
 @dataclass(frozen=True)
@@ -237,19 +235,3 @@ class KernelRewards:
             else:
                 del self._clients[loop]
                 await client.close()
-
-
-def text_of(completion: Completion) -> str:
-    """The text of a completion; of a conversation, that of the last message of the model's."""
-    if isinstance(completion, str):
-        return completion
-    last = next((message for message in reversed(completion) if message["role"] == "assistant"), None)
-    return "" if last is None else _content(last["content"])
-
-
-def _content(content: Any) -> str:
-    """Messages may consist of parts, of which only texts count."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    parts: Iterable[Any] = content
-    return "".join(part["text"] for part in parts if part["type"] == "text")

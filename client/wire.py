@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -81,7 +81,7 @@ def build(
     path: str,
     *,
     body: Mapping[str, Any] | None = None,
-    content: bytes | None = None,
+    content: bytes | Iterable[bytes] | None = None,
     params: Mapping[str, str | int | float] | None = None,
     headers: Mapping[str, str] | None = None,
     wait_s: float = 0,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import case, exists, func, insert, select, update
+from sqlalchemy import case, delete, exists, func, insert, select, update
 from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import Status, Verdict
@@ -46,6 +46,8 @@ __all__ = [
 _ERRORS_KEPT: Final = 1000
 _RATE_OVER: Final = timedelta(minutes=5)
 _ABANDONED_AFTER: Final = timedelta(minutes=10)
+_TAKEN_OVER_AFTER: Final = timedelta(seconds=20)
+"""Who sends a batch anew knows that the first attempt broke off: it needs not be waited for as long."""
 
 
 class UnknownBatch(LookupError):
@@ -195,6 +197,9 @@ class Batches:
         ).all()
         completed(self._session, ids, now)
         self._leave(batch_id, now)
+        if batch.received_at is None:
+            # Whoever sent it was given no id, and may be sending it anew: of this one there is no end to be told.
+            self._session.execute(delete(Webhook).where(Webhook.batch_id == batch_id))
         self._session.execute(
             update(Batch)
             .where(Batch.id == batch_id)
@@ -219,6 +224,20 @@ class Batches:
         for batch_id in ids:
             self.cancel(batch_id, "it never came in whole: the server that received it ended")
         return len(ids)
+
+    def take_over(self, batch_id: str, now: datetime | None = None) -> timedelta:
+        """Cancel a batch that has stopped coming in and is sent anew, which frees its key.
+
+        Returns how long it is to be waited for, where more of it may still be under way.
+        """
+        batch = self._known(batch_id)
+        if batch.received_at is not None:
+            return timedelta()
+        now = now or database_now(self._session)
+        left = batch.heard_at + _TAKEN_OVER_AFTER - now
+        if left <= timedelta():
+            self.cancel(batch_id, "it did not come in whole, and was sent anew")
+        return max(left, timedelta())
 
     def get(self, batch_id: str) -> Batch | None:
         """The batch, as it is in the database now."""

@@ -6,14 +6,18 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 
 from api.app import create_app
 from evaluator.evaluation import Verdict
 from evaluator.problem import Problem
+from storage.batches import Batches
+from storage.models import Batch
 from storage.settings import Settings
 from tests.api.conftest import PROBLEMS, LiveServer, assert_problem, fields
 from tests.api.inmemory import running
@@ -47,7 +51,7 @@ def hand(http: httpx.Client) -> Hand:
 def results(http: httpx.Client, batch_id: str, cursor: int = 0) -> list[dict[str, Any]]:
     answer = http.get(f"/api/v1/batches/{batch_id}/results", params={"cursor": cursor})
     assert answer.headers["content-type"] == "application/x-ndjson"
-    return [json.loads(each) for each in answer.text.splitlines()]
+    return [json.loads(each) for each in answer.text.split("\n") if each]
 
 
 def submissions(http: httpx.Client) -> list[dict[str, Any]]:
@@ -241,6 +245,36 @@ def test_a_batch_sent_twice_with_one_key_is_one(http: httpx.Client, hand: Hand) 
     assert ("idempotency-replayed" in first.headers, second.headers["idempotency-replayed"]) == (False, "true")
     assert_problem(hand(line(1), line(3), **key), 409)
     assert len(http.get("/api/v1/batches").json()["items"]) == 1
+
+
+def test_a_batch_whose_server_was_killed_is_taken_in_when_it_is_sent_again(
+    http: httpx.Client, hand: Hand, seeds: Seeds
+) -> None:
+    with seeds.sessions.begin() as session:
+        dead = Batches(session).create(idempotency_key="mine").id
+    early = hand(line(1), **{"Idempotency-Key": "mine"})
+    assert_problem(early, 503)
+    assert 10 < int(early.headers["retry-after"]) <= 20
+    with seeds.sessions.begin() as session:
+        session.execute(update(Batch).values(heard_at=datetime.now(UTC) - timedelta(seconds=30)))
+    record = hand(line(1), **{"Idempotency-Key": "mine"}).json()
+    assert (record["status"], record["items"]) == ("running", 1)
+    assert http.get(f"/api/v1/batches/{dead}").json()["status"] == "cancelled"
+
+
+def test_results_come_with_what_to_tell_the_model(http: httpx.Client, hand: Hand, seeds: Seeds) -> None:
+    record = hand(line(1), line(1), {"problem": "relu", "device": "cpu", "code": "x = ("}).json()
+    (waiting,) = (each["id"] for each in submissions(http) if each["status"] == "queued")
+    message = "line\N{LINE SEPARATOR}separator\N{NEXT LINE}"
+    seeds.evaluate(waiting, failed(seeds.problems["relu"], Verdict.WRONG_OUTPUT, message))
+    found = {each["line"]: each["submission"] for each in results(http, record["id"])}
+    assert {each: found[each]["feedback"] for each in found} == {
+        1: http.get(f"/api/v1/submissions/{waiting}").json()["feedback"],
+        2: found[1]["feedback"],
+        3: http.get(f"/api/v1/submissions/{found[3]['id']}").json()["feedback"],
+    }
+    assert found[3]["feedback"].startswith("Verdict: invalid source")
+    assert found[1]["message"] == message
 
 
 def small(tmp_path: Any, **changes: Any) -> Settings:

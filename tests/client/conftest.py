@@ -74,6 +74,8 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     """Runs a command in an empty folder; returns status, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
+    # Whatever service this machine has is not for tests.
+    monkeypatch.setattr(client.cli, "DEFAULT_URL", "http://127.0.0.1:9")
 
     def run(*argv: object, stdin: str | bytes | None = None) -> Result:
         return CliRunner().invoke(client.cli.app, [str(part) for part in argv], input=stdin)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
+from typing import cast
 
 import httpx
 import pytest
@@ -32,8 +34,9 @@ from client.records import (
     SubmissionRecord,
     blank_record,
 )
+from evaluator.evaluation import Verdict
 from tests.api.inmemory import AppTransport
-from tests.api.seeds import SOURCE, Seeds, passed
+from tests.api.seeds import SOURCE, Seeds, failed, passed
 from tests.client.conftest import KNOWN, PROBLEM_IDS, URL, Flaky, Pauses
 
 
@@ -173,6 +176,14 @@ def test_a_stream_that_keeps_breaking_is_given_up(transport: AppTransport, pause
     assert len(flaky.requests) == 4
 
 
+def test_events_hold_whatever_a_candidate_says(service: Client, seeds: Seeds) -> None:
+    submission_id = seeds.submit()
+    message = "".join(map(chr, (0x41, 0x0B, 0x0C, 0x1C, 0x85, 0x2028, 0x2029, 0x42)))
+    seeds.evaluate(submission_id, failed(seeds.problems["relu"], Verdict.RUNTIME_ERROR, message))
+    (event,) = service.events(submission_id)
+    assert event.record["message"] == message
+
+
 def test_events_of_nothing_are_refused(service: Client) -> None:
     with pytest.raises(RequestRefused, match="no submission"):
         list(service.events("none"))
@@ -257,4 +268,50 @@ def test_a_batch_is_one_however_often_it_is_sent(service: Client) -> None:
     (result,) = service.batch_results(first["id"])
     assert (result["cursor"], result["submission"]["status"]) == (1, "cancelled")
     assert service.batch_results(first["id"], cursor=1) == []
+    assert list(service.stream_batch_results(first["id"])) == [result]
     assert service.is_up()
+
+
+class Torn(httpx.BaseTransport):
+    """Breaks off, each time it is asked for results, after some more bytes than the last time."""
+
+    def __init__(self, inner: httpx.BaseTransport) -> None:
+        self._inner = inner
+        self.asked: list[str] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = self._inner.handle_request(request)
+        if not request.url.path.endswith("/results"):
+            return answer
+        self.asked.append(request.url.params["cursor"])
+        whole = b"".join(cast(httpx.SyncByteStream, answer.stream))
+        return httpx.Response(answer.status_code, stream=TornStream(whole[: 1500 * len(self.asked)], whole))
+
+
+class TornStream(httpx.SyncByteStream):
+    def __init__(self, part: bytes, whole: bytes) -> None:
+        self._part, self._torn = part, part != whole
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._part
+        if self._torn:
+            raise httpx.ReadError("torn")
+
+
+def test_results_that_break_off_go_on_where_they_did(transport: AppTransport, pauses: Pauses, seeds: Seeds) -> None:
+    torn = Torn(transport)
+    with Client(URL, transport=torn, sleep=pauses, retries=3) as service:
+        new = [{"problem": "relu", "device": "cpu", "code": f"class ModelNew: ...  # {number}"} for number in range(3)]
+        lines = [json.dumps(each).encode() + b"\n" for each in new]
+        batch = service.submit_batch(lines, idempotency_key="k")
+        for item in service.submissions()["items"]:
+            assert item["id"] is not None
+            message = f"a\N{LINE SEPARATOR}b of {item['id']}"
+            seeds.evaluate(item["id"], failed(seeds.problems["relu"], Verdict.WRONG_OUTPUT, message))
+        found = list(service.stream_batch_results(batch["id"]))
+        assert [result["cursor"] for result in found] == [1, 2, 3]
+        assert all("\N{LINE SEPARATOR}" in result["submission"]["message"] for result in found)
+        assert len(torn.asked) > 2
+        assert torn.asked == sorted(torn.asked)
+        again = service.batch_results(batch["id"], 2)
+        assert again == found[2:]

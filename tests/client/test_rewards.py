@@ -151,17 +151,19 @@ def test_rewards_are_in_the_order_of_the_completions(live: LiveServer) -> None:
 
 def test_256_are_awaited_at_once(live: LiveServer) -> None:
     rewards = KernelRewards(live.url, options={"device": "cpu"}, timeout_s=200)
-    steps = ["", "build: refuse", "evaluate: overrun", "no code"]
+    # As from a model that is still learning: most are no code, and the rest comes to whatever it can.
+    steps = ["", "build: refuse", "evaluate: overrun", *["no code"] * 5]
 
     async def run() -> list[list[float]]:
         wanted = [
-            rewards([answer(step, f"{number} of 256") if step != "no code" else str(number)], ["relu"])
-            for number in range(64)
-            for step in steps
+            rewards([answer(step, f"{number} of 256") if step != "no code" else f"{number} {at}"], ["relu"])
+            for number in range(32)
+            for at, step in enumerate(steps)
         ]
+        assert len(wanted) == 256
         return await asyncio.gather(*wanted)
 
-    assert asyncio.run(run()) == [[PASSED], [0], [0], [0]] * 64
+    assert asyncio.run(run()) == [[PASSED], *[[0]] * 7] * 32
 
 
 def test_the_same_completion_is_graded_once_in_a_call(live: LiveServer) -> None:

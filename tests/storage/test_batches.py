@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, sessionmaker
@@ -171,3 +172,39 @@ def test_nothing_comes_into_a_batch_that_was_cancelled(
     with sessions() as session:
         assert Batches(session).by_key("k") is None
         assert [row.status for row in Submissions(session).page().items] == ["cancelled"]
+
+
+def test_a_batch_that_has_stopped_coming_in_makes_room_for_the_same_sent_anew(
+    sessions: sessionmaker[Session], problems: dict[str, Problem]
+) -> None:
+    with sessions.begin() as session:
+        batches = Batches(session)
+        batch = batches.create(idempotency_key="k", webhook=("http://receiver/", "a shared secret"))
+        batches.add(batch.id, lines(problems["relu"], "a"), [], Turns())
+        left = batches.take_over(batch.id)
+        assert timedelta(seconds=10) < left <= timedelta(seconds=20)
+        assert batches.by_key("k") is not None
+        assert batches.take_over(batch.id, batch.heard_at + timedelta(seconds=20)) == timedelta()
+        assert batches.by_key("k") is None
+        found = batches.get(batch.id)
+        assert found is not None
+        assert (found.state, found.message) == (
+            BatchStatus.CANCELLED, "it did not come in whole, and was sent anew"
+        )  # fmt: skip
+        # Nobody was given its id: of its end nobody is told.
+        assert batches.webhook_of(batch.id) is None
+        assert [row.status for row in Submissions(session).page().items] == ["cancelled"]
+
+
+def test_a_batch_that_is_in_is_taken_over_by_nobody(
+    sessions: sessionmaker[Session], problems: dict[str, Problem]
+) -> None:
+    with sessions.begin() as session:
+        batches = Batches(session)
+        batch = batches.create(idempotency_key="k", webhook=("http://receiver/", "a shared secret"))
+        batches.add(batch.id, lines(problems["relu"], "a"), [], Turns())
+        batches.received(batch.id, "")
+        assert batches.take_over(batch.id, batch.heard_at + timedelta(hours=1)) == timedelta()
+        assert batches.by_key("k") is not None
+        batches.cancel(batch.id)
+        assert batches.webhook_of(batch.id) is not None
