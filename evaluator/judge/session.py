@@ -46,6 +46,9 @@ _TRIALS: Final = (
     Variant.STRUCTURED,
 )
 _GRADIENT_TRIALS: Final = (Variant.SIGNED, Variant.AS_WRITTEN, Variant.WIDE)
+_WHOLE_TRIALS: Final = 2
+_WHOLE_GRADIENT_TRIALS: Final = 1
+"""After so many trials in which every element of large tensors was compared, secret rows of theirs are enough."""
 _CLEAN_S: Final = 10.0
 _CLEAN_POLL_S: Final = 0.02
 _LEFT_BYTES: Final = 2**30
@@ -326,13 +329,15 @@ class Session:
 
     def _verify(self, trials: int, gradient_trials: int) -> None:
         """Forward trials, then gradient trials; sets the gradient result, concludes where something is wrong."""
-        loaded = conclusive = False
+        loaded = False
+        conclusive = 0
         variants = list(self._cycle(_TRIALS, trials))
         position = 0
         while position < len(variants):
             variant = variants[position]
             self._report("verifying", f"forward, inputs {variant.value}", position / (trials + gradient_trials))
-            _, findings = self._call_candidate(CallMode.FORWARD, variant, first=position == 0)
+            glance = conclusive >= _WHOLE_TRIALS
+            _, findings = self._call_candidate(CallMode.FORWARD, variant, first=position == 0, glance=glance)
             differing = self._candidate.link.weight_report().differing
             if findings.verdict is Verdict.WRONG_OUTPUT and differing and not loaded:
                 # Constructed from another stream of random numbers than the reference, perhaps: try its weights.
@@ -344,7 +349,7 @@ class Session:
                 loaded, position = True, 0
                 continue
             self._conclude_if_wrong(findings)
-            conclusive = conclusive or not findings.inconclusive
+            conclusive += not findings.inconclusive
             # The baseline is called as often as the candidate: what settles in the first calls settles on both sides.
             self._baseline_call(CallMode.FORWARD, variant, glance=True)
             position += 1
@@ -354,10 +359,13 @@ class Session:
             self._verify_gradients(gradient_trials, trials)
 
     def _verify_gradients(self, gradient_trials: int, trials: int) -> None:
+        conclusive = 0
         for number, variant in enumerate(self._cycle(_GRADIENT_TRIALS, gradient_trials)):
             share = (trials + number) / (trials + gradient_trials)
             self._report("verifying", f"gradients, inputs {variant.value}", share)
-            _, findings = self._call_candidate(CallMode.BACKWARD, variant)
+            glance = conclusive >= _WHOLE_GRADIENT_TRIALS
+            _, findings = self._call_candidate(CallMode.BACKWARD, variant, glance=glance)
+            conclusive += not findings.inconclusive
             if not findings.inconclusive:
                 self.outcome.gradients = findings.gradients
             self._conclude_if_wrong(findings)
