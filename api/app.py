@@ -49,7 +49,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=_VERSION,
         description=_DESCRIPTION,
         lifespan=_lifespan,
-        # Their pages load scripts from elsewhere, which our headers forbid; the document is at /openapi.json.
+        # Their pages load scripts from elsewhere, which our headers forbid; api.pages has one of our own at /docs.
         docs_url=None,
         redoc_url=None,
     )

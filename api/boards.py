@@ -1,10 +1,9 @@
-"""Leaderboards as the API and its pages show them."""
+"""Leaderboards as the API shows them, and as tables."""
 
 from __future__ import annotations
 
-import csv
-import io
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from sqlalchemy.orm import Session
 
@@ -13,13 +12,46 @@ from api.schemas import Board, DeviceKind, Track
 from evaluator.problem import Problem
 from storage.leaderboard import Entry, leaderboard
 
-__all__ = ["board", "board_csv"]
+__all__ = ["BOARD_COLUMNS", "board", "board_rows", "ranked"]
 
-_COLUMNS = (
+BOARD_COLUMNS: Final = (
     "rank", "submission", "author", "label", "speedup", "speedup_low", "speedup_high", "speedup_training",
-    "latency_ms", "baseline_ms", "gradients", "device", "device_name", "source_digest", "submitted", "finished",
+    "speedup_compiled", "roofline_share", "latency_ms", "baseline_ms", "gradients", "device", "device_name",
+    "source_digest", "submitted", "finished",
 )  # fmt: skip
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def ranked(
+    session: Session,
+    problem: Problem,
+    device: DeviceKind,
+    track: Track,
+    *,
+    size: str,
+    precision: str,
+    baseline: str = "eager",
+    device_name: str | None = None,
+    limit: int,
+    cursor: int = 0,
+) -> list[Entry]:
+    """Up to ``limit`` entries after the first ``cursor`` ones; ranks are counted for each device's name.
+
+    A problem that vetting has refused has none.
+    """
+    if problem.refusal is not None:
+        return []
+    return leaderboard(
+        session,
+        problem.id,
+        device,
+        track,
+        precision=precision,
+        size=size,
+        baseline=baseline,
+        device_name=device_name,
+        limit=limit,
+        cursor=cursor,
+    )
 
 
 def board(
@@ -30,27 +62,24 @@ def board(
     *,
     size: str,
     precision: str,
+    baseline: str = "eager",
     device_name: str | None = None,
     limit: int,
     cursor: int = 0,
 ) -> Board:
-    """Up to ``limit`` entries after the first ``cursor`` ones; ranks are counted for each device's name.
-
-    A problem that vetting has refused has no entries, and the reason instead.
-    """
-    found: list[Entry] = []
-    if problem.refusal is None:
-        found = leaderboard(
-            session,
-            problem.id,
-            device,
-            track,
-            precision=precision,
-            size=size,
-            device_name=device_name,
-            limit=limit + 1,
-            cursor=cursor,
-        )
+    """A page of ``ranked`` entries with what they were asked for by, or with the reason why there are none."""
+    found = ranked(
+        session,
+        problem,
+        device,
+        track,
+        size=size,
+        precision=precision,
+        baseline=baseline,
+        device_name=device_name,
+        limit=limit + 1,
+        cursor=cursor,
+    )
     return Board(
         problem=problem.id,
         problem_version=problem.version,
@@ -65,18 +94,15 @@ def board(
     )
 
 
-def board_csv(ranked: Board) -> str:
-    """``ranked`` as CSV with a header line; texts that a spreadsheet would run as formulas are quoted."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, _COLUMNS)
-    writer.writeheader()
-    for entry in ranked.entries:
-        row: dict[str, Any] = entry.model_dump(mode="json", exclude={"speedup_interval"})
+def board_rows(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
+    """``entries`` as flat rows of ``BOARD_COLUMNS``."""
+    for entry in entries:
         interval = entry.speedup_interval
-        row["speedup_low"], row["speedup_high"] = (interval.low, interval.high) if interval else (None, None)
-        writer.writerow({name: _inert(value) for name, value in row.items()})
-    return out.getvalue()
-
-
-def _inert(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value
+        low, high = (interval.low, interval.high) if interval else (None, None)
+        yield {
+            **leaderboard_entry(entry).model_dump(mode="json", exclude={"speedup_interval"}),
+            "speedup_low": low,
+            "speedup_high": high,
+            "speedup_compiled": entry.speedup_compiled,
+            "roofline_share": entry.roofline_share,
+        }

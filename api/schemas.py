@@ -16,6 +16,7 @@ from storage.models import DiagnosisStatus
 __all__ = [
     "AttemptList",
     "AttemptRecord",
+    "Baseline",
     "Board",
     "DeviceKind",
     "DiagnosisRecord",
@@ -73,8 +74,9 @@ class SubmissionRequest(BaseModel):
     )
     baseline: Baseline | None = Field(
         default=None,
-        description="What the speedup divides by. Left out: `eager`, the reference as it is, and the only one that the "
-        "leaderboards show. `compile*`: by `torch.compile`. Lower precisions where the problem allows them.",
+        description="What the speedup divides by. Left out: `eager`, the reference as it is, which leaderboards "
+        "show unless they are asked for another. `compile*`: by `torch.compile`. Lower precisions where the problem "
+        "allows them.",
     )
     label: str | None = Field(default=None, max_length=200, description="Your name for this candidate.")
     author: str | None = Field(default=None, max_length=200, description="Whom the leaderboard names.")

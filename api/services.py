@@ -40,8 +40,8 @@ _BATCH_INTERVAL_S = 0.5
 class Services:
     """Database, queue, problems, metrics and the watcher of one application.
 
-    ``sessions`` ring the workers after their commit; ``readers`` refuse to write. ``problems`` is empty
-    until ``start``.
+    ``sessions`` ring the workers after their commit; ``readers`` refuse to write. ``problems``, and ``refusals`` of
+    those that are not ranked, are empty until ``start``.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -52,6 +52,7 @@ class Services:
         self.celery = make_celery(settings)
         ring_after_commit(self.sessions, self.celery)
         self.problems: Mapping[str, Problem] = {}
+        self.refusals: Mapping[str, str] = {}
         self.registry = CollectorRegistry()
         self.http_metrics = HttpMetrics(self.registry)
         self.registry.register(StateCollector(self.readers))
@@ -65,6 +66,8 @@ class Services:
         with self.sessions.begin() as session:
             sync_problems(session, problems)
         self.problems = problems
+        # By a problem's id. It takes a hash of the whole problem to know, which pages of all problems would wait for.
+        self.refusals = {each.id: each.refusal for each in problems.values() if each.refusal is not None}
 
     def close(self) -> None:
         """Let the waiting go and the connections too."""

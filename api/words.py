@@ -10,10 +10,11 @@ from api.schemas import IntervalRecord
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Gradients, Status, Verdict
 from evaluator.flags import FlagKind
-from storage.models import DiagnosisStatus, Stage
+from storage.models import BatchStatus, DiagnosisStatus, Stage
 from storage.queue import diagnosis_queue, queue_name
 
 __all__ = [
+    "BATCHES",
     "DIAGNOSES",
     "FLAGS",
     "GRADIENTS",
@@ -24,7 +25,10 @@ __all__ = [
     "interval",
     "milliseconds",
     "moment",
+    "seconds",
+    "share",
     "size_of",
+    "thousands",
     "times",
     "tone",
     "undiagnosed",
@@ -54,6 +58,13 @@ STATUSES: Final = {
     Status.DONE: "done",
     Status.FAILED: "not graded: the fault is ours",
     Status.CANCELLED: "cancelled",
+}
+
+BATCHES: Final = {
+    BatchStatus.RECEIVING: "coming in",
+    BatchStatus.RUNNING: "being graded",
+    BatchStatus.DONE: "done",
+    BatchStatus.CANCELLED: "cancelled",
 }
 
 DIAGNOSES: Final = {
@@ -109,11 +120,11 @@ def undiagnosed(tool: Tool, served: Collection[str]) -> str:
     return f"waiting for a worker with a CUDA device and {tool.program}: none is running"
 
 
-def tone(status: Status, verdict: Verdict | None) -> str:
+def tone(status: Status | str, verdict: Verdict | str | None) -> str:
     """``good``, ``bad``, ``fault`` (ours) or ``open``: which colour an outcome has."""
-    if status is Status.DONE:
-        return "good" if verdict is Verdict.PASSED else "bad"
-    return "fault" if status.final else "open"
+    if status == Status.DONE:
+        return "good" if verdict == Verdict.PASSED else "bad"
+    return "fault" if Status(status).final else "open"
 
 
 def times(speedup: float | None) -> str:
@@ -136,6 +147,29 @@ def milliseconds(value: float | None) -> str:
     if value is None:
         return _DASH
     return f"{1000 * value:.1f} µs" if value < 0.1 else f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.3g} s"
+
+
+def seconds(value: float | None) -> str:
+    """A while, in the unit that suits it."""
+    if value is None:
+        return _DASH
+    if value < 1:
+        return f"{1000 * value:.0f} ms"
+    if value < 90:
+        return f"{value:.1f} s"
+    return f"{value / 60:.0f} min" if value < 5400 else f"{value / 3600:.1f} h"
+
+
+def share(value: float | None) -> str:
+    """A share in percent."""
+    if value is None:
+        return _DASH
+    return f"{100 * value:.0f} %" if value == 0 or value >= 0.1 else f"{100 * value:.1f} %"
+
+
+def thousands(number: int) -> str:
+    """A number with thin spaces between its thousands."""
+    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def size_of(count: int | None) -> str:

@@ -27,6 +27,7 @@ from storage.order import QUEUE_ORDER
 from storage.queue import queue_name
 from storage.records import store_evaluation
 from storage.rests import rest_after, rested
+from storage.standings import enter
 from storage.submissions import problem_and_candidate
 from storage.workers import serving_ids
 
@@ -175,6 +176,7 @@ class Claims:
         self._session.add(store_evaluation(evaluation, claim.submission_id, now))
         self._end_attempt(claim.token, "done", evaluation.verdict, now)
         self._session.flush()
+        enter(self._session, claim.submission_id, evaluation, now)
         completed(self._session, [claim.submission_id], now)
         if diagnose and "device_fault" in evaluation.details:
             Diagnoses(self._session).follow_fault(claim.submission_id)

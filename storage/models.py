@@ -5,9 +5,12 @@
     evaluations  the immutable records           workers      who can grade what, by heartbeat
     diagnoses    what tools found in candidates   batches      many submissions with one summary
     batch_items  the lines of batches             batch_errors lines that are no submission
-    webhooks     whom to tell of a batch's end
+    webhooks     whom to tell of a batch's end rankings     what is ranked together
+    standings    the best of each contender    ranking_records who was the fastest when
+    author_bests the best of each author       verdict_counts how many ended how, by problem
 
-Rows come out of ``storage.submissions`` and its neighbours; nobody else writes them.
+Rows come out of ``storage.submissions`` and its neighbours; nobody else writes them. The last five say nothing that
+is not in evaluations: they are what leaderboards are read from, kept up to date by ``storage.standings``.
 """
 
 from __future__ import annotations
@@ -24,19 +27,24 @@ from storage.columns import CleanText, JsonData, UtcDateTime
 
 __all__ = [
     "Attempt",
+    "AuthorBest",
     "Base",
     "Batch",
     "BatchError",
     "BatchItem",
     "BatchStatus",
     "DiagnosisStatus",
+    "RankingRecord",
     "Stage",
+    "Standing",
     "StoredDiagnosis",
     "StoredEvaluation",
     "StoredProblem",
+    "StoredRanking",
     "StoredSource",
     "StoredWorker",
     "Submission",
+    "VerdictCount",
     "Webhook",
 ]
 
@@ -118,6 +126,8 @@ class Submission(Base):
         UniqueConstraint("idempotency_key"),
         Index(None, "status", "stage", "device", "turn", "id"),
         Index(None, "problem", "problem_version", "device", "size", "precision"),
+        Index(None, "problem", "id"),
+        Index(None, "author", "id"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -350,3 +360,114 @@ class Webhook(Base):
     due_at: Mapped[datetime | None] = mapped_column(index=True)
     delivered_at: Mapped[datetime | None]
     message: Mapped[str]
+
+
+class StoredRanking(Base):
+    """What is ranked together: one problem in one version, track, size, precision and baseline, on one device.
+
+    ``device_name`` is empty where it is not known. ``entries`` counts the standings, ``best`` is the highest speedup.
+    The figures of the reference (``*_ms``, ``limited_by``) are those of the evaluation that came last.
+    """
+
+    __tablename__ = "rankings"
+    __table_args__ = (
+        UniqueConstraint(
+            "problem",
+            "problem_version",
+            "device",
+            "size",
+            "precision",
+            "baseline",
+            "track",
+            "device_name",
+            name="uq_rankings_key",
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    problem: Mapped[str]
+    problem_version: Mapped[str]
+    device: Mapped[str]
+    size: Mapped[str]
+    precision: Mapped[str]
+    baseline: Mapped[str]
+    track: Mapped[str]
+    device_name: Mapped[str]
+    entries: Mapped[int] = mapped_column(default=0)
+    best: Mapped[float] = mapped_column(default=0.0)
+    baseline_ms: Mapped[float | None]
+    compiled_ms: Mapped[float | None]
+    bound_ms: Mapped[float | None]
+    limited_by: Mapped[str | None]
+
+
+class Standing(Base):
+    """The best result of one author and source in one ranking; ``contender`` stands for the two.
+
+    ``speedup``, its interval and the latencies are those of the ranking's track.
+    """
+
+    __tablename__ = "standings"
+    __table_args__ = (
+        Index(None, "ranking_id", "speedup"),
+        Index(None, "ranking_id", "author", "speedup"),
+        Index(None, "ranking_id", "label", "speedup"),
+    )
+
+    ranking_id: Mapped[int] = mapped_column(ForeignKey("rankings.id"), primary_key=True)
+    contender: Mapped[str] = mapped_column(primary_key=True)
+    submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"))
+    author: Mapped[str | None]
+    label: Mapped[str | None]
+    source_digest: Mapped[str]
+    gradients: Mapped[str]
+    speedup: Mapped[float]
+    speedup_low: Mapped[float | None]
+    speedup_high: Mapped[float | None]
+    level: Mapped[float | None]
+    speedup_training: Mapped[float | None]
+    training_low: Mapped[float | None]
+    training_high: Mapped[float | None]
+    speedup_compiled: Mapped[float | None]
+    roofline_share: Mapped[float | None]
+    latency_ms: Mapped[float | None]
+    baseline_ms: Mapped[float | None]
+    submitted_at: Mapped[datetime]
+    finished_at: Mapped[datetime]
+
+
+class RankingRecord(Base):
+    """A submission that was the fastest of its ranking when it came."""
+
+    __tablename__ = "ranking_records"
+
+    ranking_id: Mapped[int] = mapped_column(ForeignKey("rankings.id"), primary_key=True)
+    submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"), primary_key=True)
+    speedup: Mapped[float]
+    author: Mapped[str | None]
+    label: Mapped[str | None]
+    finished_at: Mapped[datetime]
+
+
+class AuthorBest(Base):
+    """The best result of one author in one ranking. ``log_speedup``: for geometric means."""
+
+    __tablename__ = "author_bests"
+
+    ranking_id: Mapped[int] = mapped_column(ForeignKey("rankings.id"), primary_key=True)
+    author: Mapped[str] = mapped_column(primary_key=True)
+    submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"))
+    speedup: Mapped[float]
+    log_speedup: Mapped[float]
+
+
+class VerdictCount(Base):
+    """How many evaluations of a problem ended with a verdict."""
+
+    __tablename__ = "verdict_counts"
+
+    problem: Mapped[str] = mapped_column(primary_key=True)
+    problem_version: Mapped[str] = mapped_column(primary_key=True)
+    device: Mapped[str] = mapped_column(primary_key=True)
+    verdict: Mapped[str] = mapped_column(primary_key=True)
+    count: Mapped[int]

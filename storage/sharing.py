@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,12 +19,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from evaluator.candidate import InvalidSource
-from evaluator.evaluation import Status
+from evaluator.evaluation import Status, Verdict
 from storage.bells import Bell, announce
 from storage.inserts import insert_into
 from storage.models import StoredSource, Submission
 from storage.order import lowest_turn
 from storage.records import store_evaluation
+from storage.standings import Outcome, count_verdicts
 from storage.submissions import NewSubmission, invalid_evaluation, source_values, submission_values
 
 __all__ = ["Answer", "Turns", "share"]
@@ -68,12 +70,17 @@ def share(session: Session, asked: Sequence[NewSubmission], turns: Turns, now: d
         wanted.setdefault(key, new)
     found: dict[str, Any] = {}
     made: set[str] = set()
+    invalid: Counter[Outcome] = Counter()
     while missing := [key for key in wanted if key not in found]:
         found |= _lookup(session, missing)
         absent = [key for key in missing if key not in found]
         if absent:
-            made |= _make(session, {key: wanted[key] for key in absent}, turns, now)
+            queued, counts = _make(session, {key: wanted[key] for key in absent}, turns, now)
+            made |= queued
+            invalid += counts
             found |= _lookup(session, absent)
+    # After every lock on a submission: whoever ends one takes them in this order.
+    count_verdicts(session, invalid)
     answers = []
     for key in keys:
         row = found[key]
@@ -90,8 +97,13 @@ def _lookup(session: Session, keys: Sequence[str]) -> dict[str, Any]:
     return {str(row.share_key): row for row in session.execute(query)}
 
 
-def _make(session: Session, wanted: Mapping[str, NewSubmission], turns: Turns, now: datetime) -> set[str]:
-    """Queue these, but for those that somebody else has queued just now; returns the ids of those queued."""
+def _make(
+    session: Session, wanted: Mapping[str, NewSubmission], turns: Turns, now: datetime
+) -> tuple[set[str], Counter[Outcome]]:
+    """Queue these, but for those that somebody else has queued just now.
+
+    Returns the ids of those queued, and how many of them are no candidates and so have their verdicts already.
+    """
     sources: dict[str, dict[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
     bells: list[Bell] = []
@@ -117,15 +129,17 @@ def _make(session: Session, wanted: Mapping[str, NewSubmission], turns: Turns, n
     session.execute(add_submission, [rows[key] for key in sorted(rows)])
     ids = {row["id"]: key for key, row in rows.items()}
     queued = set(session.scalars(select(Submission.id).where(Submission.id.in_(ids))))
+    invalid: Counter[Outcome] = Counter()
     for submission_id in sorted(queued):
         new = wanted[ids[submission_id]]
         if isinstance(new.candidate, InvalidSource):
             session.add(store_evaluation(invalid_evaluation(new, new.candidate), submission_id, now))
+            invalid[Outcome(new.problem.id, new.problem.version, new.device, Verdict.INVALID_SOURCE)] += 1
     session.flush()
     for bell in bells:
         if bell.submission_id in queued:
             announce(session, bell)
-    return queued
+    return queued, invalid
 
 
 def _share_key(new: NewSubmission) -> str:

@@ -29,6 +29,7 @@ from storage.inserts import insert_into
 from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, StoredSource, Submission
 from storage.order import ahead_of
 from storage.records import store_evaluation
+from storage.standings import enter
 
 __all__ = [
     "CANCELLED",
@@ -233,7 +234,7 @@ class Submissions:
 
     def page(self, filters: Filters | None = None, cursor: str | None = None, limit: int = 50) -> Page:
         """Up to ``limit`` submissions, newest first, after those that ``cursor`` has seen."""
-        query = select(Submission).order_by(Submission.id.desc()).limit(limit + 1)
+        query = select(Submission.id).order_by(Submission.id.desc()).limit(limit + 1)
         for name, wanted in vars(filters or Filters()).items():
             if wanted is None:
                 continue
@@ -243,7 +244,10 @@ class Submissions:
                 query = query.where(getattr(Submission, name) == wanted)
         if cursor is not None:
             query = query.where(Submission.id < cursor)
-        rows = self._session.scalars(query).all()
+        # First which, then whole: what is sorted and passed over must not be read with its evaluations.
+        found = self._session.scalars(query).all()
+        whole = select(Submission).where(Submission.id.in_(found)).order_by(Submission.id.desc())
+        rows = self._session.scalars(whole).all() if found else []
         return Page(items=rows[:limit], next_cursor=rows[limit - 1].id if len(rows) > limit else None)
 
     def queue_position(self, submission: Submission) -> int | None:
@@ -364,3 +368,4 @@ class Submissions:
         submission.bell_due_at = None
         submission.evaluation = store_evaluation(evaluation, submission.id, submission.submitted_at)
         self._session.flush()
+        enter(self._session, submission.id, evaluation, submission.submitted_at)

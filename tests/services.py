@@ -57,7 +57,7 @@ def postgresql_server() -> Iterator[str]:
         port = free_port()
         # Nothing here has to survive the machine: without fsync the tests are several times as fast.
         options = [f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
-        argv = [postgres, "-D", data, *(part for option in options for part in ("-c", option))]
+        argv: list[str | Path] = [postgres, "-D", data, *(part for option in options for part in ("-c", option))]
         server = subprocess.Popen(argv, stdout=log, stderr=log, cwd=folder, user=user, preexec_fn=_die_with_parent)  # noqa: PLW1509 - before any thread
         try:
             conninfo = f"host=127.0.0.1 port={port} user=kerneljudge dbname=postgres"
@@ -127,7 +127,7 @@ def _wait(server: subprocess.Popen[Any], log: Path, probe: Callable[[], object],
             probe()
         except refused:
             if server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{server.args} did not start:\n{log.read_text()}") from None
+                raise RuntimeError(f"{server.args!r} did not start:\n{log.read_text()}") from None
             time.sleep(0.05)
         else:
             return

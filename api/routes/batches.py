@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Iterator
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,8 +14,10 @@ from api.batch_records import batch_list, batch_record, result_lines, summary_re
 from api.batch_schemas import BatchList, BatchRecord, BatchRequest, SummaryRecord
 from api.batching import NDJSON, receive
 from api.errors import problems
+from api.exports import CSV, PARQUET, Format, csv_lines, parquet
 from api.routes.submissions import IdempotencyKey, creation_headers
 from api.services import KnownBatch, ReadSession, Services, ServicesDep, WriteSession
+from storage.batch_rows import BATCH_COLUMNS, batch_rows
 from storage.batches import Batches
 
 __all__ = ["STREAMED", "router"]
@@ -107,7 +109,11 @@ def read_summary(
 _RESULTS: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "A `ResultRecord` on each line.",
-        "content": {NDJSON: {"schema": {"type": "string"}}},
+        "content": {
+            NDJSON: {"schema": {"type": "string"}},
+            CSV: {"schema": {"type": "string"}},
+            PARQUET: {"schema": {"type": "string", "format": "binary"}},
+        },
     }
 }
 
@@ -119,9 +125,26 @@ def read_results(
     cursor: Annotated[
         int, Query(ge=0, le=_MAX_PLACE, description="The `cursor` of the last line that was read; 0: from the start.")
     ] = 0,
-) -> StreamingResponse:
-    """What is over, in the order of completion, as NDJSON; the answer ends where nothing more is over yet."""
-    return StreamingResponse(result_lines(services.readers, known.id, cursor), media_type=NDJSON)
+    format: Annotated[  # noqa: A002 - its name in the contract
+        Format, Query(description="`csv` and `parquet` are of every line, whether it is over or not, by its number.")
+    ] = "json",
+) -> Response:
+    """What is over, in the order of completion, as NDJSON; the answer ends where nothing more is over yet.
+
+    Or a table of all lines, as CSV, or as Parquet where the service has it (extra `parquet`).
+    """
+    if format == "json":
+        return StreamingResponse(result_lines(services.readers, known.id, cursor), media_type=NDJSON)
+    headers = {"Content-Disposition": f'inline; filename="{known.id}.{format}"'}
+    if format == "csv":
+        return StreamingResponse(_csv(services, known.id), media_type=CSV, headers=headers)
+    with services.readers() as session:
+        return Response(parquet(BATCH_COLUMNS, batch_rows(session, known.id)), media_type=PARQUET, headers=headers)
+
+
+def _csv(services: Services, batch_id: str) -> Iterator[str]:
+    with services.readers() as session:
+        yield from csv_lines(BATCH_COLUMNS, batch_rows(session, batch_id))
 
 
 @router.get("/{batch_id}/events", response_class=EventSourceResponse, responses=problems(404, 422))

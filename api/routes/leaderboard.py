@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse
 
-from api.boards import board, board_csv
+from api.boards import BOARD_COLUMNS, board, board_rows, ranked
 from api.errors import InvalidRequest, problems
+from api.exports import CSV, PARQUET, Format, csv_lines, parquet
 from api.intake import default_device
-from api.schemas import Board, DeviceKind, Precision, Track
+from api.schemas import Baseline, Board, DeviceKind, Precision, Track
 from api.services import ReadSession, ServicesDep
 
 __all__ = ["router"]
@@ -23,7 +24,15 @@ _MAX_RANK = 1_000_000
 @router.get(
     "",
     response_model=Board,
-    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems(404, 422)},
+    responses={
+        200: {
+            "content": {
+                CSV: {"schema": {"type": "string"}},
+                PARQUET: {"schema": {"type": "string", "format": "binary"}},
+            }
+        },
+        **problems(404, 422),
+    },
 )
 def read_leaderboard(
     services: ServicesDep,
@@ -33,14 +42,20 @@ def read_leaderboard(
     track: Track = "inference",
     size: Annotated[str | None, Query(max_length=100)] = None,
     precision: Precision | None = None,
+    baseline: Annotated[Baseline, Query(description="What the speedup divides by.")] = "eager",
     device_name: Annotated[
         str | None, Query(max_length=200, description="Only results from devices of this name, such as `NVIDIA H200`.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: Annotated[int, Query(ge=0, le=_MAX_RANK)] = 0,
+    format: Annotated[  # noqa: A002 - its name in the contract
+        Format | None,
+        Query(description="Left out: by `Accept`. `parquet` where the service has it (extra `parquet`)."),
+    ] = None,
     accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
-    """The best result of each author and source, the fastest first; as JSON, or CSV by `Accept: text/csv`.
+    """The best result of each author and source, the fastest first; as JSON, CSV or Parquet, by
+    `format` or `Accept: text/csv`.
 
     `inference` ranks the forward pass, `training` forward and backward, with only those in it whose
     gradients match. Devices, sizes and precisions are never mixed: what is left out is chosen as it is for
@@ -50,17 +65,22 @@ def read_leaderboard(
     kind = device or default_device(session)
     if size is not None and size not in known.sizes:
         raise InvalidRequest.on("size", f"problem {known.id} has the sizes {', '.join(known.sizes)}")
-    ranked = board(
-        session,
-        known,
-        kind,
-        track,
-        size=size or known.default_size(kind),
-        precision=precision or known.dtype,
-        device_name=device_name,
-        limit=limit,
-        cursor=cursor,
-    )
-    if accept.startswith("text/csv"):
-        return Response(board_csv(ranked), media_type="text/csv")
-    return JSONResponse(ranked.model_dump(mode="json"))
+    asked: dict[str, Any] = {
+        "size": size or known.default_size(kind),
+        "precision": precision or known.dtype,
+        "baseline": baseline,
+        "device_name": device_name,
+    }
+    if format is None and accept.startswith(CSV):
+        format = "csv"  # noqa: A001 - as above
+    if format is None or format == "json":
+        shown = board(session, known, kind, track, **asked, limit=limit, cursor=cursor)
+        return JSONResponse(shown.model_dump(mode="json"))
+    rows = board_rows(ranked(session, known, kind, track, **asked, limit=limit, cursor=cursor))
+    if format == "parquet":
+        return _file(parquet(BOARD_COLUMNS, rows), PARQUET, f"{known.id}.parquet")
+    return _file("".join(csv_lines(BOARD_COLUMNS, rows)), CSV, f"{known.id}.csv")
+
+
+def _file(content: str | bytes, media_type: str, name: str) -> Response:
+    return Response(content, media_type=media_type, headers={"Content-Disposition": f'inline; filename="{name}"'})

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from alembic import command
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session, sessionmaker
 
+from evaluator.candidate import parse_candidate
 from evaluator.evaluation import Gradients, Interval, Latency, Verdict
 from evaluator.problem import Problem
-from storage.leaderboard import Entry, Ranking, leaderboard, leaders
+from evaluator.roofline import Roofline
+from storage.batch_rows import BATCH_COLUMNS, batch_rows, batch_rows_after
+from storage.batches import Batches, BatchLine
+from storage.claims import Claims
+from storage.comparisons import leader_over, previous_to
+from storage.database import alembic_config
+from storage.leaderboard import (
+    Entry,
+    Ranking,
+    author_figures,
+    ends_above,
+    leaderboard,
+    leaders,
+    rankings_of,
+    records,
+    sample,
+    standings,
+    verdicts_of,
+)
+from storage.models import AuthorBest, RankingRecord, Standing, StoredRanking, Submission, VerdictCount
 from storage.problems import sync_problems
-from tests.storage.conftest import Finish
+from storage.sharing import Turns
+from storage.submissions import NewSubmission
+from tests.storage.conftest import LEASE_S, Finish, Submit, passed
 
 
 def board(sessions: sessionmaker[Session], *args: Any, **options: Any) -> list[Entry]:
@@ -137,3 +163,183 @@ def test_a_board_may_be_of_one_device(sessions: sessionmaker[Session], finish: F
         finish(f"# {name}", evaluation={"speedup": speedup, "environment": {"device_name": name}})
     assert [(entry.device_name, entry.rank) for entry in board(sessions, device_name="b")] == [("b", 1)]
     assert board(sessions, device_name="c") == []
+
+
+def kept(sessions: sessionmaker[Session]) -> dict[str, Any]:
+    """Everything that leaderboards are read from, without numbers that only tell rows apart."""
+    with sessions() as session:
+        rankings = {row.id: row for row in session.scalars(select(StoredRanking))}
+        tables: dict[str, Any] = {
+            "rankings": sorted(
+                (row.problem, row.device, row.size, row.baseline, row.track, row.device_name, row.entries, row.best)
+                for row in rankings.values()
+            )
+        }
+        for table in (Standing, RankingRecord, AuthorBest):
+            rows = []
+            for row in session.scalars(select(table)):
+                values = {column.name: getattr(row, column.name) for column in table.__table__.columns}
+                ranking = rankings[values.pop("ranking_id")]
+                rows.append(((ranking.track, ranking.baseline, ranking.device_name), sorted(values.items(), key=str)))
+            tables[table.__tablename__] = sorted(rows, key=str)
+        counts = session.execute(select(VerdictCount.problem, VerdictCount.verdict, VerdictCount.count))
+        tables["counts"] = sorted(tuple(row) for row in counts)
+    return tables
+
+
+def test_what_leaderboards_are_read_from_can_be_made_from_the_evaluations(
+    engine: Engine, sessions: sessionmaker[Session], finish: Finish
+) -> None:
+    training = {
+        "speedup_training": 1.25,
+        "speedup_training_interval": Interval(1.2, 1.3),
+        "latency_training_ms": Latency(4.0, 5.0, 4.0, 5.0),
+    }
+    bound = Roofline(0.5, "memory", 0.5, 0.5, None, 0.0, 100, 0, 1e9, None)
+    for number, (author, speedup) in enumerate(
+        (("ada", 1.5), ("bob", 1.25), (None, 2.0), ("ada", 3.0), ("bob", 3.0), (None, 0.5))
+    ):
+        evaluation = {"speedup": speedup, "speedup_interval": Interval(speedup - 0.1, speedup + 0.1)}
+        finish(f"# {number % 4}", author=author, label=f"c{number}", evaluation=evaluation)
+    finish("# a", author="ada", evaluation={**training, "roofline": {"inference": bound}, "roofline_share": 0.5})
+    finish("# b", author="bob", evaluation={**training, "gradients": Gradients.MISSING, "speedup_compiled": 1.5})
+    finish("# c", baseline="compile", evaluation={"environment": {}})
+    finish("# d", evaluation={"verdict": Verdict.WRONG_OUTPUT, "speedup": None})
+    by_and_by = kept(sessions)
+    assert len(by_and_by["rankings"]) == 3
+    assert ("relu", "wrong_output", 1) in by_and_by["counts"]
+    with engine.begin() as connection:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0003")
+        command.upgrade(config, "head")
+    assert kept(sessions) == by_and_by
+
+
+def test_records_are_who_was_fastest_when(sessions: sessionmaker[Session], finish: Finish) -> None:
+    for number, speedup in enumerate((1.5, 1.25, 2.0, 2.0, 1.75, 3.0)):
+        finish(f"# {number}", evaluation={"speedup": speedup})
+    with sessions() as session:
+        (ranking,) = rankings_of(session, "relu")
+        assert [record.speedup for record in records(session, ranking)] == [1.5, 2.0, 3.0]
+
+
+def test_two_that_end_at_once_are_both_ranked(
+    sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem]
+) -> None:
+    ids = [submit(f"# {number}", author="ada") for number in range(8)]
+    start = threading.Barrier(len(ids))
+    errors: list[BaseException] = []
+
+    def grade(submission_id: str, speedup: float) -> None:
+        try:
+            with sessions.begin() as session:
+                build = Claims(session).claim(submission_id, "build", f"b{submission_id}", LEASE_S)
+                assert build is not None
+                assert Claims(session).record_built(build, seconds=0.1, log="")
+                claim = Claims(session).claim(submission_id, "evaluate", f"w{submission_id}", LEASE_S)
+            assert claim is not None
+            start.wait(30)
+            with sessions.begin() as session:
+                assert Claims(session).record_evaluation(claim, passed(problems["relu"], speedup=speedup))
+        except BaseException as error:  # noqa: BLE001 - looked at below, in the test's own thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=grade, args=(each, 1.0 + number)) for number, each in enumerate(ids)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    with sessions() as session:
+        (ranking,) = rankings_of(session, "relu")
+        assert (ranking.entries, ranking.best) == (8, 8.0)
+        assert verdicts_of(session, "relu", problems["relu"].version) == {Verdict.PASSED: 8}
+        assert [each.speedup for each in session.scalars(select(AuthorBest))] == [8.0]
+
+
+def test_a_ranking_is_read_in_parts_and_by_author_or_label(sessions: sessionmaker[Session], finish: Finish) -> None:
+    for number, author in enumerate(("ada", "bob", "ada", None)):
+        evaluation = {"speedup": 4.0 - number, "speedup_interval": Interval(3.75 - number, 4.25 - number)}
+        finish(f"# {number}", author=author, label=f"c{number % 2}", evaluation=evaluation)
+    with sessions() as session:
+        (ranking,) = rankings_of(session)
+        assert [(entry.rank, entry.speedup) for entry in standings(session, ranking, limit=2, cursor=1)] == [
+            (2, 3.0),
+            (3, 2.0),
+        ]
+        assert [entry.label for entry in standings(session, ranking, author="ada")] == ["c0", "c0"]
+        assert [entry.speedup for entry in standings(session, ranking, label="c1")] == [3.0, 1.0]
+        assert standings(session, ranking, author="ada", label="c1") == []
+        assert ends_above(session, ranking, 2) == [(3.75, 4.25), (2.75, 3.25)]
+        drawn = {each.speedup for each in sample(session, ranking, 3)}
+        assert len(drawn) == 3
+        assert drawn < {4.0, 3.0, 2.0, 1.0}
+
+
+def test_authors_are_ordered_by_how_many_they_make_faster_then_by_their_mean(
+    sessions: sessionmaker[Session], finish: Finish, problems: dict[str, Problem]
+) -> None:
+    for author, name, speedup in (
+        ("one", "relu", 9.0),
+        ("two", "relu", 2.0),
+        ("two", "gelu", 2.0),
+        ("three", "gelu", 0.5),
+        (None, "gelu", 5.0),
+    ):
+        problem = problems[name]
+        finish(f"# {speedup}", problem=problem, author=author, evaluation={"speedup": speedup})
+    with sessions() as session:
+        figures = author_figures(session, [ranking.id for ranking in rankings_of(session)], 10)
+    found = [(each.author, each.problems, each.faster) for each in figures]
+    assert found == [("two", 2, 2), ("one", 1, 1), ("three", 1, 0)]
+    assert math.exp(figures[0].log_speedup) == pytest.approx(2.0)
+
+
+def test_a_submission_is_held_against_the_author_s_one_before_and_the_leader(
+    sessions: sessionmaker[Session], finish: Finish
+) -> None:
+    leader = finish("# fastest", author="bob", evaluation={"speedup": 3.0})
+    before = finish("# first", author="ada", evaluation={"speedup": 1.0})
+    last = finish("# second", author="ada", evaluation={"speedup": 2.0})
+    nobody = finish("# nobody's")
+    with sessions() as session:
+
+        def others(submission_id: str) -> tuple[str | None, str | None]:
+            submission = session.get_one(Submission, submission_id)
+            found = previous_to(session, submission), leader_over(session, submission)
+            return tuple(None if each is None else each.submission_id for each in found)  # type: ignore[return-value]
+
+        assert others(last) == (before, leader)
+        assert others(before) == (None, leader)
+        assert others(leader) == (None, None)
+        assert others(nobody) == (None, leader)
+        previous = previous_to(session, session.get_one(Submission, last))
+        assert previous is not None
+        assert (previous.author, previous.source) == ("ada", "# first")
+
+
+def test_a_batch_is_a_table_of_its_lines(
+    sessions: sessionmaker[Session], finish: Finish, problems: dict[str, Problem]
+) -> None:
+    lines = [
+        BatchLine(
+            number,
+            NewSubmission(problems["relu"], parse_candidate(code=code), device="cpu", size="smoke", label=f"l{number}"),
+        )
+        for number, code in enumerate(("class ModelNew: ...", "nothing", "nothing"), 1)
+    ]
+    with sessions.begin() as session:
+        batch_id = Batches(session).create().id
+        Batches(session).add(batch_id, lines, [], Turns())
+    with sessions() as session:
+        rows = list(batch_rows(session, batch_id))
+        assert all(set(row) == set(BATCH_COLUMNS) for row in rows)
+        assert [(row["line"], row["status"], row["verdict"], row["shared"]) for row in rows] == [
+            (1, "queued", None, False),
+            (2, "done", "invalid_source", False),
+            (3, "done", "invalid_source", True),
+        ]
+        only = batch_rows_after(session, batch_id, 2, 10, verdict="invalid_source", problem="relu", label="l3")
+        assert [row["line"] for row in only] == [3]
+        assert verdicts_of(session, "relu", problems["relu"].version) == {Verdict.INVALID_SOURCE: 1}

@@ -1,0 +1,18 @@
+"""Pages for people: rendered here, escaped by Jinja, of use without scripts.
+
+Each module has the routes of one page; ``rendering`` is common to all, ``charts`` and ``source`` prepare what
+templates draw.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from api.pages import batch, home, overall, problem, reading, submission, submitting, workers
+from api.pages.errors import error_page, wants_page
+
+__all__ = ["error_page", "router", "wants_page"]
+
+router = APIRouter(include_in_schema=False)
+for _module in (home, submitting, problem, submission, batch, overall, workers, reading):
+    router.include_router(_module.router)

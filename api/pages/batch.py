@@ -1,0 +1,68 @@
+"""Batches: how far one is, what it amounts to, and its lines."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.batch_records import batch_list, batch_record
+from api.pages.charts import fast_p_curve
+from api.pages.rendering import render
+from api.services import KnownBatch, ReadSession
+from evaluator.evaluation import Verdict
+from storage.batch_rows import batch_rows_after
+from storage.batches import Batches
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+_ROWS: Final = 100
+_BATCHES: Final = 20
+_MOST_PROBLEMS: Final = 60
+_MOST_LINE: Final = 2**31 - 1
+
+Word = Annotated[str | None, Query(max_length=200)]
+
+
+@router.get("/batches")
+def batches_page(
+    request: Request, session: ReadSession, cursor: Annotated[str | None, Query(max_length=100)] = None
+) -> Response:
+    """Every batch, the latest first."""
+    return render(request, "batches.html", batches=batch_list(session, Batches(session).page(cursor, _BATCHES)))
+
+
+@router.get("/batches/{batch_id}")
+def batch_page(
+    request: Request,
+    known: KnownBatch,
+    session: ReadSession,
+    verdict: Annotated[Verdict | Literal[""] | None, Query()] = None,
+    problem: Word = None,
+    label: Word = None,
+    after: Annotated[int, Query(ge=0, le=_MOST_LINE)] = 0,
+) -> Response:
+    """One batch: progress, verdicts, fast_p, pass@k, and its lines under the filters of the address."""
+    record = batch_record(session, Batches(session).get(known.id) or known)
+    summary = record.summary
+    assert summary is not None
+    given = {"verdict": verdict or None, "problem": problem or None, "label": label or None}
+    rows = batch_rows_after(session, known.id, after, _ROWS + 1, **given)
+    speedups = [best.speedup for best in summary.best if best.speedup is not None]
+    pass_at = sorted({each.k for each in summary.pass_at_k})
+    return render(
+        request,
+        "batch.html",
+        batch=record,
+        summary=summary,
+        curve=fast_p_curve(speedups, summary.overall.problems),
+        thresholds=list(summary.overall.fast_p),
+        pass_at=[(k, {f"{each.p:g}": each.value for each in summary.pass_at_k if each.k == k}) for k in pass_at],
+        best=summary.best[:_MOST_PROBLEMS],
+        problems=[each.problem for each in summary.best],
+        given=given,
+        rows=rows[:_ROWS],
+        more=rows[_ROWS - 1]["line"] if len(rows) > _ROWS else None,
+    )

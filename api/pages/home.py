@@ -1,0 +1,93 @@
+"""The first page: what this is, who leads where, what is being graded, and a box to hand a candidate in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.orm import Session
+
+from api.pages.rendering import render
+from api.queries import queue_depths
+from api.records import submission_records, worker_record
+from api.schemas import DeviceKind, Track
+from api.services import ReadSession, Services, ServicesDep
+from evaluator.config import DEVICE_KINDS
+from evaluator.problem import Problem
+from storage.leaderboard import Entry, Ranking, leaders
+from storage.submissions import Filters, Submissions
+from storage.workers import list_workers
+
+__all__ = ["home_page", "router"]
+
+router = APIRouter()
+
+_LATEST: Final = 10
+_KINDS: Final[tuple[DeviceKind, ...]] = ("cuda", "cpu")
+assert sorted(_KINDS) == sorted(DEVICE_KINDS)
+
+
+@router.get("/")
+def home(
+    request: Request,
+    services: ServicesDep,
+    session: ReadSession,
+    track: Track = "inference",
+    size: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    """Who leads at each problem, the latest submissions, the queue, the workers."""
+    return home_page(request, services, session, track, size)
+
+
+def home_page(
+    request: Request,
+    services: Services,
+    session: Session,
+    track: Track = "inference",
+    size: str | None = None,
+    *,
+    form: Mapping[str, str] | None = None,
+    error: str = "",
+) -> Response:
+    """The page, with what was typed into its form and what is wrong with that."""
+    problems = list(services.problems.values())
+    ranked = [problem for problem in problems if problem.id not in services.refusals]
+    leading = _leaders(session, ranked, track, size)
+    return render(
+        request,
+        "home.html",
+        422 if error else 200,
+        # Where somebody leads comes first: there is something to see.
+        problems=[
+            (problem, leading.get(problem.id, []))
+            for problem in sorted(problems, key=lambda each: each.id not in leading)
+        ],
+        refusals=services.refusals,
+        anybody=bool(leading),
+        track=track,
+        size=size,
+        sizes=list(dict.fromkeys(size for problem in problems for size in problem.sizes)),
+        submissions=submission_records(session, Submissions(session).page(Filters(), None, _LATEST).items),
+        workers=[worker_record(worker) for worker in list_workers(session) if worker.alive],
+        queues=queue_depths(session),
+        form=form or {},
+        error=error,
+    )
+
+
+def _leaders(session: Session, problems: Sequence[Problem], track: Track, size: str | None) -> dict[str, list[Entry]]:
+    """Who leads at each of ``problems``, on each device, by the problem's id."""
+    rankings = [
+        Ranking(problem.id, kind, _size_of(problem, kind, size), problem.dtype)
+        for problem in problems
+        for kind in _KINDS
+    ]
+    found = leaders(session, rankings, track)
+    return {problem: list(entries) for problem, entries in itertools.groupby(found, lambda entry: entry.problem)}
+
+
+def _size_of(problem: Problem, kind: DeviceKind, size: str | None) -> str:
+    """``size`` if the problem has it, else what is usual on a device of that kind."""
+    return size if size is not None and size in problem.sizes else problem.default_size(kind)

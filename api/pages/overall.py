@@ -1,0 +1,101 @@
+"""The board over many problems: authors, or the models that they are named for, by fast_1 and mean speedup."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.pages.rendering import render
+from api.schemas import Track
+from api.services import ReadSession, ServicesDep
+from evaluator.problem import Problem
+from storage.leaderboard import author_figures, rankings_of
+from storage.models import StoredRanking
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+_ROWS: Final = 100
+_EVERYTHING: Final = "all"
+
+Word = Annotated[str | None, Query(max_length=200)]
+
+
+@router.get("/overall")
+def overall_page(
+    request: Request,
+    services: ServicesDep,
+    session: ReadSession,
+    device: Word = None,
+    track: Track = "inference",
+    problems: Annotated[str, Query(max_length=100)] = _EVERYTHING,
+) -> Response:
+    """Authors over a set of problems, on one device: the share of all of them that they make faster."""
+    ranked = {problem.id: problem for problem in services.problems.values() if problem.id not in services.refusals}
+    sets = _sets(ranked.values())
+    chosen = sets.get(problems, ())
+    rankings = [ranking for ranking in rankings_of(session) if _usual(ranked, ranking, track)]
+    devices = _devices(rankings)
+    name = device if device in devices else next(iter(devices), None)
+    counted = [each for each in rankings if each.problem in chosen and _label(each) == name]
+    figures = author_figures(session, [each.id for each in counted], _ROWS) if counted else []
+    return render(
+        request,
+        "overall.html",
+        rows=[
+            {
+                "author": each.author,
+                "fast_1": each.faster / len(chosen),
+                "mean": math.exp(each.log_speedup),
+                "problems": each.problems,
+                "coverage": each.problems / len(chosen),
+            }
+            for each in figures
+        ],
+        total=len(chosen),
+        sets={label: len(ids) for label, ids in sets.items()},
+        chosen=problems if problems in sets else _EVERYTHING,
+        devices=devices,
+        device=name,
+        track=track,
+    )
+
+
+def _sets(problems: Collection[Problem]) -> dict[str, tuple[str, ...]]:
+    """The sets of problems that there are boards over, by what they are called in addresses."""
+    found: dict[str, list[str]] = {_EVERYTHING: []}
+    for problem in problems:
+        names = [_EVERYTHING, *problem.tags]
+        if problem.kernelbench is not None:
+            names.append(f"level {problem.kernelbench.level}")
+        for name in names:
+            found.setdefault(name, []).append(problem.id)
+    return {name: tuple(ids) for name, ids in sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))}
+
+
+def _usual(problems: Mapping[str, Problem], ranking: StoredRanking, track: Track) -> bool:
+    """Whether this is the ranking that counts for its problem: one for each device."""
+    problem = problems.get(ranking.problem)
+    return (
+        problem is not None
+        and ranking.track == track
+        and ranking.baseline == "eager"
+        and ranking.precision == problem.dtype
+        and ranking.size == problem.default_size(ranking.device)
+    )
+
+
+def _devices(rankings: Sequence[StoredRanking]) -> list[str]:
+    """The devices that there are results from, those with the most entries first."""
+    entries: dict[str, int] = {}
+    for ranking in rankings:
+        entries[_label(ranking)] = entries.get(_label(ranking), 0) + ranking.entries
+    return sorted(entries, key=lambda name: (-entries[name], name))
+
+
+def _label(ranking: StoredRanking) -> str:
+    return ranking.device_name or ranking.device

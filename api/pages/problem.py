@@ -1,0 +1,145 @@
+"""One problem: its leaderboard under the filters of the address, how it came about, what is asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from sqlalchemy.orm import Session
+
+from api.pages.charts import history
+from api.pages.intervals import bars_of, ends_of, places_of
+from api.pages.rendering import query, render
+from api.pages.source import listing
+from api.records import problem_record
+from api.schemas import Track
+from api.services import ReadSession, ServicesDep
+from evaluator.problem import Problem
+from storage.leaderboard import Entry, ends_above, rankings_of, records, sample, standings, verdicts_of
+from storage.models import StoredRanking
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+_ROWS: Final = 50
+_LAST_PLACE: Final = 1_000
+_DOTS: Final = 300
+_RECORDS_SHOWN: Final = 30
+
+Word = Annotated[str | None, Query(max_length=200)]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What is asked for in the address. ``device``: a kind, or a device's name. ``None`` is what is usual."""
+
+    device: Word = None
+    size: Word = None
+    precision: Word = None
+    track: Track = "inference"
+    baseline: Word = None
+    author: Word = None
+    label: Word = None
+    after: Annotated[int, Query(ge=0, le=_LAST_PLACE)] = 0
+
+    def address(self, **changes: object) -> str:
+        """The query string of these filters with ``changes``, from the first row on unless they say otherwise."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values["track"] = None if self.track == "inference" else self.track
+        values |= {"after": None, **changes}
+        return query(**{name: value for name, value in values.items() if value})
+
+
+@router.get("/problems/{problem_id}")
+def problem_page(
+    request: Request,
+    problem_id: str,
+    services: ServicesDep,
+    session: ReadSession,
+    filters: Annotated[Filters, Depends()],
+) -> Response:
+    """One problem: who is fastest, what it asks, its reference."""
+    problem = services.problem(problem_id)
+    rankings = [] if problem.refusal else rankings_of(session, problem.id)
+    ranking = _chosen(problem, rankings, filters)
+    entries = _entries(session, ranking, filters)
+    shown, more = entries[:_ROWS], len(entries) > _ROWS
+    best = [] if ranking is None else records(session, ranking)
+    return render(
+        request,
+        "problem.html",
+        problem=problem_record(problem),
+        filters=filters,
+        ranking=ranking,
+        rankings=rankings,
+        choices={name: _choices(rankings, name) for name in ("size", "precision", "baseline")},
+        devices=_choices(rankings, "device_name"),
+        entries=shown,
+        places=_places(session, ranking, shown, filters),
+        bars=bars_of(shown),
+        more=filters.after + _ROWS if more and filters.after + _ROWS <= _LAST_PLACE else None,
+        cut=more and filters.after + _ROWS > _LAST_PLACE,
+        history=None if ranking is None else history(best, sample(session, ranking, _DOTS)),
+        records=list(reversed(best))[:_RECORDS_SHOWN],
+        verdicts=sorted(verdicts_of(session, problem.id, problem.version).items(), key=lambda each: -each[1]),
+        references=_references(rankings),
+        reference=listing(problem.source),
+        form={"problem": problem.id},
+        error="",
+    )
+
+
+def _chosen(problem: Problem, rankings: Sequence[StoredRanking], filters: Filters) -> StoredRanking | None:
+    """The fullest of the rankings that meet the filters; without a word about them, one at the problem's own."""
+
+    def meets(ranking: StoredRanking) -> bool:
+        return (
+            ranking.track == filters.track
+            and ranking.baseline == (filters.baseline or "eager")
+            and ranking.precision == (filters.precision or problem.dtype)
+            and (not filters.size or ranking.size == filters.size)
+            and (not filters.device or filters.device in (ranking.device, ranking.device_name))
+        )
+
+    return next((ranking for ranking in rankings if meets(ranking)), None)
+
+
+def _choices(rankings: Sequence[StoredRanking], name: str) -> list[str]:
+    """What there is to choose from, the fullest first."""
+    return list(dict.fromkeys(value for ranking in rankings if (value := getattr(ranking, name))))
+
+
+def _entries(session: Session, ranking: StoredRanking | None, filters: Filters) -> list[Entry]:
+    """A page's rows and one more, if there is one."""
+    if ranking is None:
+        return []
+    author, label = filters.author or None, filters.label or None
+    return standings(session, ranking, author=author, label=label, limit=_ROWS + 1, cursor=filters.after)
+
+
+def _places(
+    session: Session, ranking: StoredRanking | None, shown: Sequence[Entry], filters: Filters
+) -> dict[str, tuple[int, bool]]:
+    """For each submission its place, and whether others share it: a place is shared by all whose interval reaches that
+    of the first of them. Where authors or labels are left out, places count what is shown."""
+    before: list[tuple[float, float]] = []
+    if filters.after and shown and ranking is not None and not filters.author and not filters.label:
+        before = ends_above(session, ranking, filters.after)
+    ends = [*before, *(ends_of(entry) for entry in shown)]
+    places = places_of(ends, 1 + filters.after - len(before))
+    counts = Counter(places)
+    own = places[len(before) :]
+    return {entry.submission_id: (place, counts[place] > 1) for entry, place in zip(shown, own, strict=True)}
+
+
+def _references(rankings: Sequence[StoredRanking]) -> list[Any]:
+    """What the reference takes by itself, for each device and size that it was measured on."""
+    seen: dict[tuple[str, ...], StoredRanking] = {}
+    for ranking in rankings:
+        if ranking.baseline == "eager" and ranking.baseline_ms is not None:
+            seen.setdefault((ranking.device_name, ranking.size, ranking.precision, ranking.track), ranking)
+    return [seen[key] for key in sorted(seen)]

@@ -1,0 +1,88 @@
+"""From what a page knows to HTML: templates, escaped by Jinja, and what all of them may use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from fastapi import Request, Response
+from fastapi.templating import Jinja2Templates
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from api import words
+from api.exports import parquet_is_there
+from api.pages import charts
+from evaluator.vetting import MEANING
+
+__all__ = ["base_url", "query", "render"]
+
+_API: Final = Path(__file__).parents[1]
+_STATIC: Final = _API / "static"
+_FILTERS: Final = (
+    "thousands", "figure", "first_upper", "interval", "milliseconds", "moment", "seconds", "share", "size_of", "times",
+)  # fmt: skip
+_MOST_PRETTY: Final = 4000
+
+
+def render(request: Request, name: str, status: int = 200, headers: Any = None, **context: Any) -> Response:
+    """The template ``name`` as a page."""
+    known = {"base_url": base_url(request), "canonical": base_url(request) + request.url.path, **context}
+    return _TEMPLATES.TemplateResponse(request, name, known, status, headers)
+
+
+def base_url(request: Request) -> str:
+    """Where this service is, as the visitor sees it, without a slash at the end."""
+    return str(request.base_url).rstrip("/")
+
+
+def query(**values: object) -> str:
+    """A query string of those values that are there, ``?`` included; empty where none is."""
+    given = {name: str(value) for name, value in values.items() if value not in (None, "")}
+    return f"?{urlencode(given)}" if given else ""
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_API / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in _FILTERS:
+        environment.filters[name] = getattr(words, name)
+    environment.filters["pretty"] = _pretty
+    environment.filters["path"] = lambda value: quote(str(value), safe="")
+    environment.globals.update(
+        STYLE=_address("style.css"),
+        SCRIPT=_address("main.js"),
+        VERDICTS=words.VERDICTS,
+        STATUSES=words.STATUSES,
+        GRADIENTS=words.GRADIENTS,
+        FLAGS=words.FLAGS,
+        DIAGNOSES=words.DIAGNOSES,
+        BATCHES=words.BATCHES,
+        LABELS=MEANING,
+        CHART=charts,
+        PARQUET=parquet_is_there(),
+        query=query,
+        tone=words.tone,
+    )
+    return environment
+
+
+def _address(name: str) -> str:
+    """With the content's digest in it: a browser that has kept an older one asks for the new one."""
+    digest = hashlib.sha256((_STATIC / name).read_bytes()).hexdigest()[:8]
+    return f"/static/{name}?v={digest}"
+
+
+def _pretty(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    return text if len(text) <= _MOST_PRETTY else f"{text[:_MOST_PRETTY]} […]"
+
+
+_TEMPLATES: Final = Jinja2Templates(env=_environment())

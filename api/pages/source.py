@@ -1,0 +1,126 @@
+"""Texts of candidates as lines: numbered, with those marked that something points to, and compared with another's.
+
+A page shows as much as can be read on one; the whole text is in the API.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from api.schemas import FlagRecord
+from evaluator.diagnosis.sources import SourceMap
+from evaluator.evaluation import Verdict
+
+__all__ = ["Listing", "SourceLine", "Text", "bounded", "changes", "line_of_error", "listing", "visible"]
+
+_MOST_LINES: Final = 400
+_MOST_CHARACTERS: Final = 24_000
+_MOST_OF_LINE: Final = 400
+_MOST_LOOKED_INTO: Final = 50_000
+_MOST_COMPARED: Final = 1500
+_MOST_CHANGES: Final = 300
+_MOST_TEXT: Final = 12_000
+
+_COMPILED: Final = re.compile(r"^(?P<file>main\.cpp|cuda\.cu):(?P<line>\d+): ", re.MULTILINE)
+_FRAME: Final = re.compile(r"^  candidate\.py, line (?P<line>\d+), in .*$", re.MULTILINE)
+_PARSED: Final = re.compile(r"^line (?P<line>\d+)\b")
+_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of a source. ``mark``: ``error``, ``flag``, or empty; ``note`` says why. ``cut``: what is left out."""
+
+    number: int
+    text: str
+    mark: str = ""
+    note: str = ""
+    cut: int = 0
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The lines that are shown, of ``total``."""
+
+    lines: tuple[SourceLine, ...]
+    total: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left out."""
+        return len(self.lines) == self.total and not any(line.cut for line in self.lines)
+
+
+@dataclass(frozen=True)
+class Text:
+    """The end of a longer text, or all of it."""
+
+    text: str
+    left_out: int
+
+
+def line_of_error(verdict: Verdict, message: str, source: str) -> int | None:
+    """The line of the candidate's own source that an error points to; ``None`` where none is named."""
+    if len(source) > _MOST_LOOKED_INTO:
+        return None
+    if verdict is Verdict.INVALID_SOURCE:
+        parsed = _PARSED.match(message)
+        return int(parsed["line"]) if parsed else None
+    compiled = _COMPILED.search(message)
+    if compiled is not None:
+        return SourceMap(source).line_of(compiled["file"], int(compiled["line"]))
+    # The frames are those in the candidate's own files, the innermost last.
+    frames = list(_FRAME.finditer(message))
+    return int(frames[-1]["line"]) if frames else None
+
+
+def listing(source: str, error: tuple[int, str] | None = None, flags: Iterable[FlagRecord] = ()) -> Listing:
+    """``source`` by lines, with ``error`` (line, reason) and ``flags`` marked; of a long one, the part around the
+    error, or the beginning."""
+    texts = source.split("\n")
+    if texts and not texts[-1]:
+        texts.pop()
+    notes: dict[int, tuple[str, str]] = {flag.line: ("flag", flag.message) for flag in flags if flag.line is not None}
+    if error is not None:
+        notes[error[0]] = ("error", error[1])
+    first = 0
+    if error is not None and error[0] > _MOST_LINES // 2:
+        first = min(max(error[0] - _MOST_LINES // 2, 0), max(len(texts) - _MOST_LINES, 0))
+    lines: list[SourceLine] = []
+    room = _MOST_CHARACTERS
+    for number, text in enumerate(texts[first : first + _MOST_LINES], first + 1):
+        shown = text[: min(_MOST_OF_LINE, room)]
+        room -= len(shown)
+        left_out = len(text) - len(shown)
+        mark, note = notes.get(number, ("", ""))
+        lines.append(SourceLine(number, visible(shown), mark, note, left_out))
+        if room <= 0 and (error is None or number >= error[0]):
+            break
+        # The line that matters is shown, however long those before it are.
+        room = max(room, 200 if error is not None and number < error[0] else 0)
+    return Listing(tuple(lines), len(texts))
+
+
+def changes(before: str, after: str) -> tuple[tuple[str, str], ...] | None:
+    """From ``before`` to ``after``: a kind (``add``, ``remove``, ``place``, ``same``) and a line each; ``None`` where
+    they are too long to be compared while somebody waits."""
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(old), len(new)) > _MOST_COMPARED or max(len(before), len(after)) > _MOST_LOOKED_INTO:
+        return None
+    kinds: Mapping[str, str] = {"+": "add", "-": "remove", "@": "place"}
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
+    return tuple((kinds.get(line[:1], "same"), visible(line[:_MOST_OF_LINE])) for line in lines[:_MOST_CHANGES])
+
+
+def visible(text: str) -> str:
+    """``text`` with characters that nobody sees, such as those that turn the direction of what follows, by number."""
+    return _UNSEEN.sub(lambda match: f"\u27e6U+{ord(match[0]):04X}\u27e7", text)
+
+
+def bounded(text: str, most: int = _MOST_TEXT) -> Text:
+    """The end of ``text``, where logs say what went wrong."""
+    return Text(text[-most:], max(0, len(text) - most))

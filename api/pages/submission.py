@@ -1,0 +1,138 @@
+"""One submission: its verdict in words, and everything that it rests on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.orm import Session
+
+from api.errors import NotFound
+from api.pages.charts import calls_in_order, error_pattern, latencies, roofline_plot
+from api.pages.rendering import render
+from api.pages.source import bounded, changes, line_of_error, listing
+from api.records import current_record, diagnosis_records, samples_record, submission_records
+from api.schemas import SubmissionRecord
+from api.services import ReadSession, ServicesDep
+from evaluator.evaluation import Status, Verdict
+from storage.comparisons import leader_over, previous_to
+from storage.models import Submission
+from storage.submissions import Filters, Submissions
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+_ROWS: Final = 50
+_MOST_MESSAGE: Final = 6000
+_NOT_SHOWN: Final = frozenset({"mismatch", "kernels", "gradient_max_abs"})
+
+Word = Annotated[str | None, Query(max_length=200)]
+
+
+@router.get("/submissions")
+def submissions_page(
+    request: Request,
+    services: ServicesDep,
+    session: ReadSession,
+    problem: Word = None,
+    author: Word = None,
+    label: Word = None,
+    verdict: Annotated[Verdict | Literal[""] | None, Query()] = None,
+    cursor: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    """Submissions, the latest first, under the filters of the address."""
+    given = {"problem": problem or None, "author": author or None, "label": label or None, "verdict": verdict or None}
+    page = Submissions(session).page(Filters(**given), cursor, _ROWS)
+    return render(
+        request,
+        "submissions.html",
+        submissions=submission_records(session, page.items),
+        next_cursor=page.next_cursor,
+        given=given,
+        problems=list(services.problems),
+    )
+
+
+@router.get("/submissions/{submission_id}")
+def submission_page(
+    request: Request,
+    submission_id: str,
+    session: ReadSession,
+    against: Literal["previous", "leader"] | None = None,
+) -> Response:
+    """One submission: its verdict in words, figures, timeline, source and log."""
+    submissions = Submissions(session)
+    submission = submissions.get(submission_id)
+    if submission is None:
+        raise NotFound(f"no submission {submission_id!r}")
+    record = current_record(session, submission)
+    source = submissions.source_of(submission_id)
+    line = None if record.verdict in (None, Verdict.PASSED) else line_of_error(_verdict(record), record.message, source)
+    mismatch = record.details.get("mismatch")
+    return render(
+        request,
+        "submission.html",
+        submission=record,
+        message=bounded(record.message, _MOST_MESSAGE),
+        diagnoses=diagnosis_records(session, submission_id),
+        line=line,
+        listing=listing(source, None if line is None else (line, record.message.partition("\n")[0]), record.flags),
+        log=bounded(submissions.log_of(submission_id)),
+        stages=_stages(record),
+        charts=_charts(submission, record),
+        pattern=None if mismatch is None else error_pattern(mismatch),
+        gradients=record.details.get("gradient_max_abs", {}),
+        details={name: value for name, value in record.details.items() if name not in _NOT_SHOWN},
+        comparison=_comparison(session, submission, source, against),
+        under_way=not record.status.final or any(not each.status.final for each in _diagnoses(record)),
+    )
+
+
+def _verdict(record: SubmissionRecord) -> Verdict:
+    assert record.verdict is not None
+    return record.verdict
+
+
+def _diagnoses(record: SubmissionRecord) -> list[Any]:
+    return [] if record.diagnosis is None else [record.diagnosis]
+
+
+def _stages(record: SubmissionRecord) -> list[tuple[str, float, float]]:
+    """Each stage with its seconds, and what share of all of them it took; waiting comes first."""
+    stages = {name: seconds for name, seconds in record.stage_s.items() if name != "total"}
+    timeline = record.timeline
+    if timeline.started is not None:
+        begun = (timeline.started - timeline.submitted).total_seconds() - stages.get("building", 0.0)
+        stages = {"waiting": max(begun, 0.0), **stages}
+    total = sum(stages.values())
+    return [(name, seconds, seconds / total) for name, seconds in stages.items()] if total > 0 else []
+
+
+def _charts(submission: Submission, record: SubmissionRecord) -> list[Any]:
+    """The drawings that this submission's samples allow."""
+    samples = samples_record(submission) if record.latency_ms is not None else None
+    series = None if samples is None else samples.tracks.get("inference")
+    drawn = []
+    if series is not None:
+        sides = series.candidate_device_ms, series.baseline_device_ms
+        drawn += [latencies(*sides), calls_in_order(*sides)]
+    roofline = record.roofline.get("inference")
+    if roofline is not None and record.latency_ms is not None:
+        drawn.append(roofline_plot(roofline, record.latency_ms.candidate, record.latency_ms.baseline))
+    return [chart for chart in drawn if chart is not None]
+
+
+def _comparison(
+    session: Session, submission: Submission, source: str, against: Literal["previous", "leader"] | None
+) -> dict[str, Any] | None:
+    """The source held against the author's one before it, or against the leader's: whichever is asked for, or there."""
+    if submission.state is Status.CANCELLED:
+        return None
+    others = {"previous": previous_to(session, submission), "leader": leader_over(session, submission)}
+    there = {name: other for name, other in others.items() if other is not None}
+    if not there:
+        return None
+    name = against if against in there else next(iter(there))
+    other = there[name]
+    return {"with": name, "choices": list(there), "other": other, "lines": changes(other.source, source)}

@@ -1,0 +1,58 @@
+"""Who grades, what waits, and what went wrong lately."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+
+from api.pages.rendering import render
+from api.queries import pending_diagnoses, queue_depths
+from api.records import worker_record
+from api.services import ReadSession
+from storage.activity import FAULTS, latest_attempts
+from storage.models import Attempt
+from storage.workers import list_workers
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+_ATTEMPTS: Final = 500
+_FAULTS_SHOWN: Final = 20
+_MINUTE_S: Final = 60.0
+
+
+@router.get("/workers")
+def workers_page(request: Request, session: ReadSession) -> Response:
+    """Workers with their devices and rates, the queue, and the latest faults of ours."""
+    attempts = latest_attempts(session, _ATTEMPTS)
+    return render(
+        request,
+        "workers.html",
+        workers=[worker_record(worker) for worker in list_workers(session)],
+        work={worker: _work(attempts, worker) for worker in {attempt.worker for attempt in attempts}},
+        queues=queue_depths(session),
+        diagnoses=pending_diagnoses(session),
+        faults=[attempt for attempt in attempts if attempt.outcome in FAULTS][:_FAULTS_SHOWN],
+        attempts=len(attempts),
+    )
+
+
+def _work(attempts: Sequence[Attempt], worker: str) -> dict[str, Any]:
+    """What a worker did of ``attempts``: how many a minute over the time they took, and how long each."""
+    own = [attempt for attempt in attempts if attempt.worker == worker]
+    ended = [attempt for attempt in own if attempt.ended_at is not None]
+    seconds = [(attempt.ended_at - attempt.started_at).total_seconds() for attempt in ended if attempt.ended_at]
+    span_s = 0.0
+    if ended:
+        last = max(attempt.ended_at for attempt in ended if attempt.ended_at)
+        span_s = (last - min(attempt.started_at for attempt in ended)).total_seconds()
+    return {
+        "attempts": len(own),
+        "faults": sum(attempt.outcome in FAULTS for attempt in own),
+        "median_s": statistics.median(seconds) if seconds else None,
+        "per_minute": _MINUTE_S * len(ended) / span_s if span_s > 0 else None,
+    }

@@ -1,0 +1,81 @@
+"""The lines of a batch as a table: what was asked and what came of it, without whole records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from sqlalchemy import Select, case, select
+from sqlalchemy.orm import Session
+
+from evaluator.evaluation import Status
+from storage.models import BatchItem, StoredEvaluation, Submission
+
+__all__ = ["BATCH_COLUMNS", "batch_rows", "batch_rows_after"]
+
+BATCH_COLUMNS: Final = (
+    "line", "label", "submission", "problem", "author", "device", "size", "precision", "status", "verdict",
+    "gradients", "speedup", "speedup_training", "device_name", "shared", "message", "submitted", "finished",
+)  # fmt: skip
+"""What a row has."""
+
+_AT_ONCE: Final = 1000
+
+
+def batch_rows_after(
+    session: Session,
+    batch_id: str,
+    line: int,
+    limit: int,
+    *,
+    verdict: str | None = None,
+    problem: str | None = None,
+    label: str | None = None,
+) -> list[Mapping[str, Any]]:
+    """Up to ``limit`` rows after ``line`` that meet the conditions, by line."""
+    query = _rows().where(BatchItem.batch_id == batch_id, BatchItem.line > line)
+    if verdict is not None:
+        query = query.where(StoredEvaluation.verdict == verdict, BatchItem.cancelled.is_(False))
+    if problem is not None:
+        query = query.where(Submission.problem == problem)
+    if label is not None:
+        query = query.where(BatchItem.label == label)
+    found = session.execute(query.order_by(BatchItem.line).limit(limit)).mappings()
+    return [dict(row) for row in found]
+
+
+def batch_rows(session: Session, batch_id: str) -> Iterator[Mapping[str, Any]]:
+    """Every row, by line, some hundreds at a time."""
+    last = 0
+    while rows := batch_rows_after(session, batch_id, last, _AT_ONCE):
+        yield from rows
+        last = rows[-1]["line"]
+
+
+def _rows() -> Select[Any]:
+    cancelled = BatchItem.cancelled
+    return (
+        select(
+            BatchItem.line.label("line"),
+            BatchItem.label.label("label"),
+            BatchItem.submission_id.label("submission"),
+            Submission.problem.label("problem"),
+            Submission.author.label("author"),
+            Submission.device.label("device"),
+            Submission.size.label("size"),
+            Submission.precision.label("precision"),
+            case((cancelled, str(Status.CANCELLED)), else_=Submission.status).label("status"),
+            case((cancelled, None), else_=StoredEvaluation.verdict).label("verdict"),
+            StoredEvaluation.gradients.label("gradients"),
+            StoredEvaluation.speedup.label("speedup"),
+            StoredEvaluation.speedup_training.label("speedup_training"),
+            StoredEvaluation.device_name.label("device_name"),
+            BatchItem.shared.label("shared"),
+            Submission.message.label("message"),
+            Submission.submitted_at.label("submitted"),
+            BatchItem.finished_at.label("finished"),
+        )
+        .select_from(BatchItem)
+        .join(Submission, Submission.id == BatchItem.submission_id)
+        .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id, isouter=True)
+    )

@@ -1,0 +1,191 @@
+"""Leaderboards, kept up to date in the transaction that stores an evaluation.
+
+Reading one then costs what is shown of it, however much was ever handed in. Rows are locked in one order, counts
+before rankings and rankings by track, and before those of batches (see ``storage.completion``), so that two workers
+never wait for each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from evaluator.evaluation import Evaluation, Gradients, Interval, Latency
+from storage.inserts import insert_into
+from storage.models import AuthorBest, RankingRecord, Standing, StoredRanking, Submission, VerdictCount
+
+__all__ = ["Outcome", "count_verdicts", "enter"]
+
+
+class Outcome(NamedTuple):
+    """What evaluations are counted by."""
+
+    problem: str
+    problem_version: str
+    device: str
+    verdict: str
+
+
+class _Result(NamedTuple):
+    """What one track of an evaluation came to."""
+
+    track: str
+    speedup: float
+    interval: Interval | None
+    latency: Latency | None
+
+
+def count_verdicts(session: Session, outcomes: Mapping[Outcome, int]) -> None:
+    """Count evaluations that were stored just now."""
+    # In the same order for everybody, as all locks.
+    for outcome, count in sorted(outcomes.items()):
+        first = insert_into(session, VerdictCount).values(**outcome._asdict(), count=count)
+        key = ["problem", "problem_version", "device", "verdict"]
+        session.execute(
+            first.on_conflict_do_update(
+                index_elements=key, set_={"count": VerdictCount.count + first.excluded["count"]}
+            )
+        )
+
+
+def enter(session: Session, submission_id: str, evaluation: Evaluation, now: datetime) -> None:
+    """Count ``evaluation`` and, if it passed, put it where it belongs on its leaderboards."""
+    submission = session.get_one(Submission, submission_id)
+    outcome = Outcome(submission.problem, submission.problem_version, submission.device, evaluation.verdict)
+    count_verdicts(session, {outcome: 1})
+    for result in _results(evaluation):
+        ranking = _ranking(session, submission, evaluation, result)
+        _stand(session, ranking, submission, evaluation, result, now)
+
+
+def _results(evaluation: Evaluation) -> Iterator[_Result]:
+    """The tracks that ``evaluation`` is ranked on."""
+    if not evaluation.passed:
+        return
+    if evaluation.speedup is not None:
+        yield _Result("inference", evaluation.speedup, evaluation.speedup_interval, evaluation.latency_ms)
+    if evaluation.speedup_training is not None and evaluation.gradients is Gradients.MATCH:
+        interval, latency = evaluation.speedup_training_interval, evaluation.latency_training_ms
+        yield _Result("training", evaluation.speedup_training, interval, latency)
+
+
+def _ranking(session: Session, submission: Submission, evaluation: Evaluation, result: _Result) -> Any:
+    """The row of the ranking, locked until the transaction ends."""
+    key = {
+        "problem": submission.problem,
+        "problem_version": submission.problem_version,
+        "device": submission.device,
+        "size": submission.size,
+        "precision": submission.precision,
+        "baseline": submission.baseline,
+        "track": result.track,
+        "device_name": str(evaluation.environment.get("device_name") or ""),
+    }
+    new = insert_into(session, StoredRanking).values(**key, entries=0, best=0.0)
+    session.execute(new.on_conflict_do_nothing())
+    bound = evaluation.roofline.get(result.track)
+    figures: dict[str, Any] = {}
+    if result.latency is not None:
+        figures["baseline_ms"] = result.latency.baseline
+        if result.track == "inference" and evaluation.speedup_compiled is not None:
+            figures["compiled_ms"] = result.latency.candidate * evaluation.speedup_compiled
+    if bound is not None:
+        figures |= {"bound_ms": bound.bound_ms, "limited_by": bound.limited_by}
+    # Written even where nothing changes: the lock is what counts.
+    locked = update(StoredRanking).filter_by(**key).values(**figures or {"best": StoredRanking.best})
+    return session.execute(
+        locked.returning(StoredRanking.id, StoredRanking.best).execution_options(synchronize_session=False)
+    ).one()
+
+
+def _stand(
+    session: Session,
+    ranking: Any,
+    submission: Submission,
+    evaluation: Evaluation,
+    result: _Result,
+    now: datetime,
+) -> None:
+    who = {"author": submission.author, "label": submission.label}
+    values = {
+        **who,
+        "submission_id": submission.id,
+        "source_digest": submission.source_digest,
+        "gradients": evaluation.gradients,
+        "speedup": result.speedup,
+        "speedup_low": None if result.interval is None else result.interval.low,
+        "speedup_high": None if result.interval is None else result.interval.high,
+        "level": None if result.interval is None else result.interval.level,
+        "speedup_training": evaluation.speedup_training,
+        "training_low": _training(evaluation, "low"),
+        "training_high": _training(evaluation, "high"),
+        "speedup_compiled": evaluation.speedup_compiled,
+        "roofline_share": _share(evaluation, result.track),
+        "latency_ms": None if result.latency is None else result.latency.candidate,
+        "baseline_ms": None if result.latency is None else result.latency.baseline,
+        "submitted_at": submission.submitted_at,
+        "finished_at": now,
+    }
+    key = (ranking.id, _contender(submission))
+    standing = session.get(Standing, key, populate_existing=True)
+    if standing is None:
+        session.add(Standing(ranking_id=key[0], contender=key[1], **values))
+        more = update(StoredRanking).where(StoredRanking.id == ranking.id).values(entries=StoredRanking.entries + 1)
+        session.execute(more.execution_options(synchronize_session=False))
+    elif _better(result.speedup, submission, standing):
+        for name, value in values.items():
+            setattr(standing, name, value)
+    session.flush()
+    if submission.author is not None:
+        _best_of_author(session, ranking.id, submission, submission.author, result.speedup)
+    if result.speedup > ranking.best:
+        session.add(
+            RankingRecord(
+                ranking_id=ranking.id, submission_id=submission.id, speedup=result.speedup, finished_at=now, **who
+            )
+        )
+        best = update(StoredRanking).where(StoredRanking.id == ranking.id).values(best=result.speedup)
+        session.execute(best.execution_options(synchronize_session=False))
+        session.flush()
+
+
+def _best_of_author(session: Session, ranking_id: int, submission: Submission, author: str, speedup: float) -> None:
+    logarithm = math.log(speedup) if 0 < speedup < math.inf else 0.0
+    values = {"submission_id": submission.id, "speedup": speedup, "log_speedup": logarithm}
+    known = session.execute(select(AuthorBest).filter_by(ranking_id=ranking_id, author=author)).scalar_one_or_none()
+    if known is None:
+        session.add(AuthorBest(ranking_id=ranking_id, author=author, **values))
+    elif speedup > known.speedup:
+        for name, value in values.items():
+            setattr(known, name, value)
+    session.flush()
+
+
+def _better(speedup: float, submission: Submission, than: Standing) -> bool:
+    """Faster, or as fast and handed in before."""
+    if speedup != than.speedup:
+        return speedup > than.speedup
+    return (submission.submitted_at, submission.id) < (than.submitted_at, than.submission_id)
+
+
+def _contender(submission: Submission) -> str:
+    """One text for each author and source; nobody's name makes him somebody else."""
+    digest = submission.source_digest
+    return digest if submission.author is None else f"{digest}:{submission.author}"
+
+
+def _training(evaluation: Evaluation, end: str) -> float | None:
+    interval = evaluation.speedup_training_interval
+    return None if interval is None else float(getattr(interval, end))
+
+
+def _share(evaluation: Evaluation, track: str) -> float | None:
+    roofline = evaluation.roofline.get(track)
+    if roofline is not None:
+        return roofline.share
+    return evaluation.roofline_share if track == "inference" else None
