@@ -307,7 +307,7 @@ class Session:
                     self._caller.calibrate(CallMode.BACKWARD)
         self._held_before = self._device.foreign_bytes()
         with self._running(self._candidate):
-            self._candidate.link.share(shared, self._blocks_of(self._candidate), limits.construct_s)
+            self._candidate.link.share(shared, self._blocks_of(self._candidate), limits.call_s)
 
     @contextlib.contextmanager
     def _running(self, side: Side) -> Iterator[None]:

@@ -12,7 +12,9 @@ class Loop:
     def serve(self):
         ready = Frame(FrameKind.READY, Failure.NONE, "").encode()
         message, descriptors = wire.receive(self.control)
-        doorbell = Doorbell.join(descriptors[:2], message["spin_s"])
+        doorbell = Doorbell.join(descriptors, message["spin_s"])
+        self.control.sendall(ready)
+        wire.receive(self.control)
         self.control.sendall(ready)
         for sequence in range(1, 10**6):
             if doorbell.await_release(sequence) is CallMode.MESSAGE:
