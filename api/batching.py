@@ -253,7 +253,10 @@ def _earlier(services: Services, idempotency_key: str) -> Batch | None:
     if left:
         raise _still_coming_in(left)
     with services.readers() as session:
-        return Batches(session).by_key(idempotency_key)
+        current = Batches(session).by_key(idempotency_key)
+    if current is not None and current.received_at is None:
+        raise _still_coming_in()  # somebody else has taken it over meanwhile
+    return current
 
 
 async def _replayed(earlier: Batch, body: _Body) -> Batch:

@@ -90,10 +90,12 @@ def records_with_feedback(session: Session, submissions: Sequence[Submission]) -
     record."""
     distinct = {submission.id: submission for submission in submissions}
     records = dict(zip(distinct, submission_records(session, list(distinct.values())), strict=True))
-    for submission in distinct.values():
-        if submission.evaluation is not None:
-            source = Submissions(session).source_of(submission.id)
-            records[submission.id].feedback = feedback(submission.evaluation.to_evaluation(), source)
+    evaluated = [submission for submission in distinct.values() if submission.evaluation is not None]
+    sources = Submissions(session).sources_of(evaluated)
+    for submission in evaluated:
+        assert submission.evaluation is not None
+        source = sources[submission.source_digest]
+        records[submission.id].feedback = feedback(submission.evaluation.to_evaluation(), source)
     return [records[submission.id] for submission in submissions]
 
 

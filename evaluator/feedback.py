@@ -52,8 +52,8 @@ _GRADIENTS: Final = {
     Gradients.MISSING: "Gradients are missing.",
 }
 
-_COMPILED: Final = re.compile(r"^(?P<file>main\.cpp|cuda\.cu):(?P<line>\d+): ", re.MULTILINE)
-_FRAME: Final = re.compile(r"^  candidate\.py, line (?P<line>\d+), in .*$", re.MULTILINE)
+_COMPILED: Final = re.compile(r"^(?P<file>main\.cpp|cuda\.cu):(?P<line>[0-9]{1,7}): ", re.MULTILINE)
+_FRAME: Final = re.compile(r"^  candidate\.py, line (?P<line>[0-9]{1,7}), in .*$", re.MULTILINE)
 _COMPARED: Final = re.compile(r"(?P<expected>, expected \S+) \(error \S+, allowed \S+\)")
 _FIGURE: Final = re.compile(r"\d+\.\d+|\d+(?= (?:of|times)\b)")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sqlalchemy import Select, case, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import Status
 from storage.models import BatchItem, StoredEvaluation, Submission
@@ -44,10 +44,15 @@ def batch_rows_after(
     return [dict(row) for row in found]
 
 
-def batch_rows(session: Session, batch_id: str) -> Iterator[Mapping[str, Any]]:
-    """Every row, by line, some hundreds at a time."""
+def batch_rows(sessions: sessionmaker[Session], batch_id: str) -> Iterator[Mapping[str, Any]]:
+    """Every row, by line, some hundreds at a time, each time in a session of its own: whoever reads slowly holds no
+    connection."""
     last = 0
-    while rows := batch_rows_after(session, batch_id, last, _AT_ONCE):
+    while True:
+        with sessions() as session:
+            rows = batch_rows_after(session, batch_id, last, _AT_ONCE)
+        if not rows:
+            return
         yield from rows
         last = rows[-1]["line"]
 

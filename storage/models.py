@@ -128,6 +128,7 @@ class Submission(Base):
         Index(None, "problem", "problem_version", "device", "size", "precision"),
         Index(None, "problem", "id"),
         Index(None, "author", "id"),
+        Index(None, "label", "id"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)

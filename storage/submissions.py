@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -323,6 +323,12 @@ class Submissions:
         source = self._session.get(StoredSource, self._known(submission_id).source_digest)
         assert source is not None
         return source.text
+
+    def sources_of(self, submissions: Iterable[Submission]) -> dict[str, str]:
+        """The sources of ``submissions``, by their digests, in one query."""
+        digests = {submission.source_digest for submission in submissions}
+        query = select(StoredSource.digest, StoredSource.text).where(StoredSource.digest.in_(digests))
+        return {source.digest: source.text for source in self._session.execute(query)} if digests else {}
 
     def log_of(self, submission_id: str) -> str:
         """What the compiler and the candidate printed so far. Raises ``UnknownSubmission``."""

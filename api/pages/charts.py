@@ -37,12 +37,11 @@ _PATTERN: Final = 200.0
 
 @dataclass(frozen=True)
 class Point:
-    """Something that can be pointed at. ``href``: where it leads."""
+    """Something that can be pointed at."""
 
     x: float
     y: float
     text: str
-    href: str = ""
     kind: str = ""
 
 
@@ -107,7 +106,6 @@ def history(records: Sequence[Any], others: Sequence[Any]) -> Chart | None:
                 x.at(record.finished_at.timestamp()),
                 y.at(record.speedup),
                 f"{record.speedup:.2f} by {record.author or record.label or 'somebody'}",
-                f"/submissions/{record.submission_id}",
             )
             for record in records
         ],

@@ -50,6 +50,7 @@ def home_page(
     *,
     form: Mapping[str, str] | None = None,
     error: str = "",
+    status: int = 200,
 ) -> Response:
     """The page, with what was typed into its form and what is wrong with that."""
     problems = list(services.problems.values())
@@ -58,7 +59,7 @@ def home_page(
     return render(
         request,
         "home.html",
-        422 if error else 200,
+        status,
         # Where somebody leads comes first: there is something to see.
         problems=[
             (problem, leading.get(problem.id, []))

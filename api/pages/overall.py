@@ -37,7 +37,8 @@ def overall_page(
     """Authors over a set of problems, on one device: the share of all of them that they make faster."""
     ranked = {problem.id: problem for problem in services.problems.values() if problem.id not in services.refusals}
     sets = _sets(ranked.values())
-    chosen = sets.get(problems, ())
+    name_of_set = problems if problems in sets else _EVERYTHING
+    chosen = sets[name_of_set]
     rankings = [ranking for ranking in rankings_of(session) if _usual(ranked, ranking, track)]
     devices = _devices(rankings)
     name = device if device in devices else next(iter(devices), None)
@@ -58,7 +59,7 @@ def overall_page(
         ],
         total=len(chosen),
         sets={label: len(ids) for label, ids in sets.items()},
-        chosen=problems if problems in sets else _EVERYTHING,
+        chosen=name_of_set,
         devices=devices,
         device=name,
         track=track,
@@ -72,7 +73,7 @@ def _sets(problems: Collection[Problem]) -> dict[str, tuple[str, ...]]:
         names = [_EVERYTHING, *problem.tags]
         if problem.kernelbench is not None:
             names.append(f"level {problem.kernelbench.level}")
-        for name in names:
+        for name in dict.fromkeys(names):  # a problem may have a tag of that name
             found.setdefault(name, []).append(problem.id)
     return {name: tuple(ids) for name, ids in sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))}
 

@@ -25,9 +25,9 @@ _MOST_COMPARED: Final = 1500
 _MOST_CHANGES: Final = 300
 _MOST_TEXT: Final = 12_000
 
-_COMPILED: Final = re.compile(r"^(?P<file>main\.cpp|cuda\.cu):(?P<line>\d+): ", re.MULTILINE)
-_FRAME: Final = re.compile(r"^  candidate\.py, line (?P<line>\d+), in .*$", re.MULTILINE)
-_PARSED: Final = re.compile(r"^line (?P<line>\d+)\b")
+_COMPILED: Final = re.compile(r"^(?P<file>main\.cpp|cuda\.cu):(?P<line>[0-9]{1,7}): ", re.MULTILINE)
+_FRAME: Final = re.compile(r"^  candidate\.py, line (?P<line>[0-9]{1,7}), in .*$", re.MULTILINE)
+_PARSED: Final = re.compile(r"^line (?P<line>[0-9]{1,7})\b")
 _UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 

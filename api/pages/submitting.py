@@ -10,13 +10,14 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from api.errors import ApiError, InvalidRequest, NotFound, UnsupportedMediaType, from_validation
+from api.errors import ApiError, InvalidRequest, NotFound, TooManyRequests, UnsupportedMediaType, from_validation
 from api.intake import submit
 from api.middleware import media_type
 from api.pages.home import home_page
 from api.schemas import SubmissionRequest
 from api.services import Services, ServicesDep
 from evaluator.candidate import Candidate, parse_candidate
+from storage.order import QueueFull
 
 __all__ = ["ForeignForm", "router"]
 
@@ -49,9 +50,18 @@ def _submitted(request: Request, services: Services, form: dict[str, str]) -> Re
     try:
         submission = submit(services, _request_of(form), None)
     except (InvalidRequest, NotFound) as error:
-        with services.readers() as session:
-            return home_page(request, services, session, form=form, error=str(error.detail))
+        return _refused(request, services, form, InvalidRequest(error.detail))
+    except QueueFull as error:
+        return _refused(request, services, form, TooManyRequests(str(error)))
     return RedirectResponse(f"/submissions/{submission.id}", 303)
+
+
+def _refused(request: Request, services: Services, form: dict[str, str], error: ApiError) -> Response:
+    """What was pasted comes back, with the reason."""
+    with services.readers() as session:
+        page = home_page(request, services, session, form=form, error=error.detail, status=error.status_code)
+    page.headers.update(error.headers or {})
+    return page
 
 
 def _form(body: bytes) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -137,14 +137,10 @@ def read_results(
         return StreamingResponse(result_lines(services.readers, known.id, cursor), media_type=NDJSON)
     headers = {"Content-Disposition": f'inline; filename="{known.id}.{format}"'}
     if format == "csv":
-        return StreamingResponse(_csv(services, known.id), media_type=CSV, headers=headers)
-    with services.readers() as session:
-        return Response(parquet(BATCH_COLUMNS, batch_rows(session, known.id)), media_type=PARQUET, headers=headers)
-
-
-def _csv(services: Services, batch_id: str) -> Iterator[str]:
-    with services.readers() as session:
-        yield from csv_lines(BATCH_COLUMNS, batch_rows(session, batch_id))
+        lines = csv_lines(BATCH_COLUMNS, batch_rows(services.readers, known.id))
+        return StreamingResponse(lines, media_type=CSV, headers=headers)
+    table = parquet(BATCH_COLUMNS, batch_rows(services.readers, known.id))
+    return Response(table, media_type=PARQUET, headers=headers)
 
 
 @router.get("/{batch_id}/events", response_class=EventSourceResponse, responses=problems(404, 422))

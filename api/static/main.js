@@ -9,8 +9,8 @@ async function renewed(region) {
   if (!answer.ok) return region;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const next = page.getElementById(region.id);
-  document.title = page.title;
   if (!next) return region;
+  document.title = page.title;
   if (next.innerHTML === region.innerHTML && next.dataset.live === region.dataset.live) return region;
   keep(region, next);
   region.replaceWith(next);

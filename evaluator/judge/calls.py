@@ -98,7 +98,7 @@ class Caller:
     """Calls of one evaluation over its shared blocks.
 
     ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which what a side
-    does wrong is put down to it.
+    does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept.
     """
 
     device: Device
@@ -111,11 +111,11 @@ class Caller:
     verifier: Verifier
     lean: bool
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
+    warming: dict[tuple[Variant, bool], list[torch.Tensor]]
     calm: dict[CallMode, Calm] = field(default_factory=dict)
     preludes: int = 0
     disturbed: int = 0
     _kept_bytes: float = _KEPT_BYTES
-    _warming: dict[tuple[Variant, bool], list[torch.Tensor]] = field(default_factory=dict)
 
     def calibrate(self, mode: CallMode) -> None:
         """Learn what lies between the two clocks while only the baseline has the shared memory."""
@@ -304,7 +304,7 @@ class Caller:
             if self.disturbed > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes:
                 raise Violation(
                     f"the device was busy while every process was stopped: {self.disturbed} of {self.preludes} times "
-                    f"the judge's own steps took longer than before the candidate was constructed, at last "
+                    f"the judge's own steps took longer than before the candidate had the shared memory, at last "
                     f"{prelude_ms:.3f} instead of {calm_ms:.3f} ms"
                 )
 
@@ -325,18 +325,20 @@ class Caller:
 
     def _make_warming(self, inputs: _Inputs) -> list[torch.Tensor]:
         """Inputs of the same kind for a call whose results nobody looks at: small ones are the same each time."""
-        if self.blocks["inputs"].layout.size_bytes > _WARMING_KEPT_BYTES:
-            return self._make_inputs(replace(inputs, seed=secrets.randbits(63)))
         kind = inputs.variant, inputs.avoid_zero
-        if kind not in self._warming:
-            self._warming[kind] = self._make_inputs(replace(inputs, seed=secrets.randbits(63)))
-        return self._warming[kind]
+        if kind in self.warming:
+            return self.warming[kind]
+        made = self._make_inputs(replace(inputs, seed=secrets.randbits(63)))
+        if self.blocks["inputs"].layout.size_bytes <= _WARMING_KEPT_BYTES:
+            self.warming.clear()  # one kind at a time
+            self.warming[kind] = made
+        return made
 
     def _take_memory(self, side: Side, other: Side) -> None:
         """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
         if self.lean:
             for each, operation in ((other, "release_memory"), (side, "reserve_memory")):
-                if each.link.shares:  # else it has nothing to give back yet
+                if each.link.shares:  # else it cannot be asked, and has given back what it does not hold
                     self.command(each, {"op": operation})
 
     @contextlib.contextmanager

@@ -286,8 +286,8 @@ class Sampler:
         doubt_ms = _NOISE_FACTOR * median_error(series.baseline_device_ms) + _calm_slack_ms(series)
         if now_ms > _SLOWER_BASELINE * calm.baseline_ms + doubt_ms:
             raise InfrastructureFault(
-                f"the baseline takes {now_ms:.3f} ms, and took {calm.baseline_ms:.3f} ms before the candidate was "
-                "constructed"
+                f"the baseline takes {now_ms:.3f} ms, and took {calm.baseline_ms:.3f} ms before the candidate had "
+                "the shared memory"
             )
 
     def _put_off_ms(

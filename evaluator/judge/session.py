@@ -115,6 +115,7 @@ class Session:
         self._baseline = baseline
         self._progress = progress
         self._blocks: dict[str, Block] = {}
+        self._warming: dict[tuple[Variant, bool], list[torch.Tensor]] = {}
         self._deadline = time.monotonic() + config.limits.total_s
         self._used_before = device.idle.used_bytes
         self._peak_bytes = 0
@@ -161,6 +162,7 @@ class Session:
         for block in (*self._blocks.values(), *(gate for gate in gates if gate is not None)):
             block.close()
         self._blocks = {}
+        self._warming.clear()
         self._candidate.gate = self._baseline.gate = None
         self._candidate.link.close()
         self._baseline.link.close()
@@ -230,6 +232,7 @@ class Session:
             self._verifier,
             plan.lean,
             self._blamed,
+            self._warming,
         )
         self._sampler = Sampler(
             self._caller,
@@ -255,7 +258,6 @@ class Session:
             self._candidate.link.await_ready(limits.load_s + limits.build_s, "importing the module")
             with self._ours("the reference does not import"):
                 self._baseline.link.await_ready(limits.load_s, "importing the reference")
-        self._candidate.enclosure.freeze()
         with self._stage("constructing"):
             self._construct()
         with self._stage("verifying"):
@@ -276,9 +278,9 @@ class Session:
         seed = secrets.randbits(63)
         limits, signature = self._config.limits, self._reference.signature
         message = {"seed": seed, "device": str(self._device.torch_device), "precision": self._config.precision}
-        self._candidate.enclosure.thaw()
-        for side in (self._baseline, self._candidate):
-            side.link.begin_construct(message)
+        with self._ours("the reference does not construct"):
+            self._baseline.link.begin_construct(message)
+        self._candidate.link.begin_construct(message)
         self._reference.construct(seed)
         for target, value in zip(self._blocks["weights"].tensors, self._reference.weight_values(), strict=True):
             target.copy_(value)
@@ -346,7 +348,7 @@ class Session:
                     f"{differing} weights differed from the reference's after constructing under the same seed; "
                     "the reference's were loaded"
                 )
-                loaded, position = True, 0
+                loaded, position, conclusive = True, 0, 0
                 continue
             self._conclude_if_wrong(findings)
             conclusive += not findings.inconclusive

@@ -68,7 +68,8 @@ class Commitment:
     the flat tensor, and the values that were there at "done".
 
     With ``rows``, a *glance*: the call is compared in these secret rows alone. ``kept`` are those of what was given,
-    ``picks`` those of what was there at "done", by block and tensor.
+    ``picks`` of what is delivered are those that were there at "done", by block and tensor; ``given`` is what was at
+    the secret places of the inputs.
     """
 
     fingerprints: dict[tuple[str, int, int], int] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class Commitment:
     picks: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
     rows: torch.Tensor | None = None
     kept: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
+    given: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass
@@ -131,7 +133,8 @@ class Verifier:
             device = self._blocks["outputs"].memory.device
             shuffled = torch.randperm(rows, generator=self._secret, device=device)
             chosen.rows = shuffled[: self._glanced_rows].sort().values
-            return chosen
+            # Of the inputs single places all the same: reading rows takes long enough for late work.
+            names = [name for name in names if name in _GIVEN]
         for name in names:
             for index, tensor in enumerate(self._blocks[name].tensors):
                 if tensor.numel():
@@ -144,7 +147,7 @@ class Verifier:
         there yet is late."""
         if commitment.rows is not None:
             for name in names:
-                for index, tensor in enumerate(self._blocks[name].tensors):
+                for index, tensor in enumerate(self._blocks[name].tensors if name not in _GIVEN else ()):
                     commitment.picks[name, index] = tensor.index_select(0, commitment.rows)
         for (name, index), places in commitment.places.items():
             if name in names:
@@ -161,6 +164,9 @@ class Verifier:
             if name in _GIVEN:
                 for index, tensor in enumerate(tensors):
                     commitment.kept[name, index] = tensor.index_select(0, commitment.rows)
+                    if (name, index) in commitment.places:
+                        chosen = commitment.places[name, index]
+                        commitment.given[name, index] = tensor.view(-1).index_select(0, chosen)
             return
         places = [
             (index, number) for index, tensor in enumerate(tensors) for number in range(len(self._cuts(name, tensor)))
@@ -213,7 +219,8 @@ class Verifier:
                 if report.present >> (1 + index) & 1:
                     actual = self._private(commitment, "input_gradients", index, number)
                     self._add(tally, actual, right, near, variant, partial(moves.of_input, number, index, exact))
-        self.influence = {index: max(share, self.influence.get(index, 0.0)) for index, share in influence.items()}
+        for index, share in influence.items():
+            self.influence[index] = max(share, self.influence.get(index, 0.0))
         for index, tally in enumerate(weights):
             right, near = exact_weights[index], own_weights[index]
             if right is None or near is None:
@@ -384,14 +391,16 @@ class Verifier:
     def _private(self, commitment: Commitment, name: str, index: int, number: int) -> torch.Tensor:
         """A private copy of a slice, proved to be what was there when the commitment was made."""
         if commitment.rows is not None:
-            given, found = commitment.kept.get((name, index)), commitment.picks.get((name, index))
-            if name == "upstream":
-                found = self._blocks[name].tensors[index].index_select(0, commitment.rows)
-            if given is not None and found is not None and not _same_bits(given, found):
+            if name not in _GIVEN:
+                return commitment.picks[name, index]
+            kept, given = commitment.kept[name, index], commitment.given.get((name, index))
+            if given is None:  # the upstream gradient, which stays where it is
+                given, found = kept, self._blocks[name].tensors[index].index_select(0, commitment.rows)
+            else:
+                found = commitment.picks[name, index]
+            if not _same_bits(given, found):
                 raise Violation(_CHANGED[name].format(index=index))
-            private = found if given is None else given
-            assert private is not None
-            return private
+            return kept
         tensor = self._blocks[name].tensors[index]
         copy = self._slice(name, tensor, number).clone()
         cuts = self._cuts(name, tensor)

@@ -101,6 +101,8 @@ class CallLoop:
             dtype = getattr(torch, message["precision"])
             self._model = model.to(self._device) if dtype is torch.float32 else model.to(self._device, dtype)
             self._synchronize()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # the other side may need what is not needed here any more
 
     def _open(self, message: dict[str, Any], descriptors: list[int]) -> None:
         remaining = iter(descriptors)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
+from api.app import create_app
+from storage.settings import Settings
+from tests.api.conftest import PROBLEMS
+from tests.api.inmemory import running
 from tests.api.outline import check, page
 from tests.api.seeds import SOURCE, Seeds
 
@@ -16,6 +22,22 @@ ANSWER = f"Here you are:\n\n```python\n{SOURCE}```\nI hope that it helps."
 def send(http: httpx.Client, headers: dict[str, str] | None = None, **form: str) -> httpx.Response:
     fields = {"problem": "relu", "text": SOURCE, "author": "", "label": "", "device": ""} | form
     return http.post("/submissions", data=fields, headers={"Accept": "text/html", **(headers or {})})
+
+
+@pytest.fixture
+def small_http(tmp_path: Path) -> Iterator[httpx.Client]:
+    """A service whose queue takes two submissions."""
+    app = create_app(Settings(data_dir=tmp_path / "data", problems_dir=PROBLEMS, port=0, max_queued=2))
+    with running(app) as transport, httpx.Client(transport=transport, base_url="http://testserver") as http:
+        yield http
+
+
+def test_a_full_queue_gives_back_what_was_pasted(small_http: httpx.Client) -> None:
+    answers = [send(small_http, author="ann", text=f"{SOURCE}# {number}\n") for number in range(3)]
+    assert [answer.status_code for answer in answers] == [303, 303, 429]
+    assert int(answers[-1].headers["retry-after"]) > 0
+    assert "the queue is full" in answers[-1].text
+    assert "# 2\n</textarea>" in answers[-1].text
 
 
 def test_what_is_pasted_is_handed_in_and_can_be_watched(http: httpx.Client) -> None:

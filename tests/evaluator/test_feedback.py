@@ -187,7 +187,7 @@ def test_no_tolerance_is_told_even_where_the_message_has_it(variant: Variant) ->
         ),
         (
             "the device was busy while every process was stopped: 73 of 117 times the judge's own steps took longer "
-            "than before the candidate was constructed, at last 0.731 instead of 0.113 ms"
+            "than before the candidate had the shared memory, at last 0.731 instead of 0.113 ms"
         ),
     ],
 )
@@ -312,3 +312,8 @@ def test_a_hostile_source_does_not_take_long() -> None:
         feedback(found, source)
         feedback(replace(found, verdict=Verdict.COMPILE_ERROR, details={}), source)
     assert time.monotonic() - begin < 10
+
+
+def test_a_line_number_that_is_no_number_of_a_line_is_ignored() -> None:
+    for message in (f"RuntimeError: \nmain.cpp:{'9' * 5000}: x", f"x\n  candidate.py, line {'9' * 5000}, in f: y"):
+        assert feedback(evaluation(Verdict.RUNTIME_ERROR, message), SOURCE)

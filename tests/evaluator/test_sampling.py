@@ -180,7 +180,7 @@ def test_an_overhead_that_has_grown_for_both_sides_is_the_machines_and_nobodys_v
 
 
 def test_a_baseline_that_has_become_slower_is_the_machines_fault() -> None:
-    with pytest.raises(InfrastructureFault, match="before the candidate was constructed"):
+    with pytest.raises(InfrastructureFault, match="before the candidate had the shared memory"):
         Bench(_exactly(1.0), _exactly(2.0)).sampler.measure(INFERENCE)
 
 

@@ -44,7 +44,11 @@ MUTATIONS = (
                 "inputs = _Inputs(Variant.MIXED, 7,",
             ),
             # Else what a short call follows is another call's, and an answer kept from that is wrong.
-            ("judge/calls.py", "self._make_inputs(replace(inputs, seed=secrets.randbits(63)))", "list(given)"),
+            (
+                "judge/calls.py",
+                "made = self._make_inputs(replace(inputs, seed=secrets.randbits(63)))",
+                "made = self._make_inputs(inputs)",
+            ),
         ),
     ),
     Mutation(

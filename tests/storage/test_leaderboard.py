@@ -201,6 +201,8 @@ def test_what_leaderboards_are_read_from_can_be_made_from_the_evaluations(
     ):
         evaluation = {"speedup": speedup, "speedup_interval": Interval(speedup - 0.1, speedup + 0.1)}
         finish(f"# {number % 4}", author=author, label=f"c{number}", evaluation=evaluation)
+    # The same source again, faster: a record of its own, and a better place for the same contender.
+    finish("# 0", author="ada", label="again", evaluation={"speedup": 3.5})
     finish("# a", author="ada", evaluation={**training, "roofline": {"inference": bound}, "roofline_share": 0.5})
     finish("# b", author="bob", evaluation={**training, "gradients": Gradients.MISSING, "speedup_compiled": 1.5})
     finish("# c", baseline="compile", evaluation={"environment": {}})
@@ -332,8 +334,8 @@ def test_a_batch_is_a_table_of_its_lines(
     with sessions.begin() as session:
         batch_id = Batches(session).create().id
         Batches(session).add(batch_id, lines, [], Turns())
+    rows = list(batch_rows(sessions, batch_id))
     with sessions() as session:
-        rows = list(batch_rows(session, batch_id))
         assert all(set(row) == set(BATCH_COLUMNS) for row in rows)
         assert [(row["line"], row["status"], row["verdict"], row["shared"]) for row in rows] == [
             (1, "queued", None, False),

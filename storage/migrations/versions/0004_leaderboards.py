@@ -18,6 +18,7 @@ _KEY = ("problem", "problem_version", "device", "size", "precision", "baseline",
 def upgrade() -> None:
     op.create_index("ix_submissions_problem_id", "submissions", ["problem", "id"])
     op.create_index("ix_submissions_author_id", "submissions", ["author", "id"])
+    op.create_index("ix_submissions_label_id", "submissions", ["label", "id"])
     op.create_table(
         "rankings",
         sa.Column("id", sa.Integer(), nullable=False, autoincrement=True),
@@ -101,6 +102,7 @@ def downgrade() -> None:
     op.drop_table("ranking_records")
     op.drop_table("standings")
     op.drop_table("rankings")
+    op.drop_index("ix_submissions_label_id", "submissions")
     op.drop_index("ix_submissions_author_id", "submissions")
     op.drop_index("ix_submissions_problem_id", "submissions")
 
@@ -117,10 +119,7 @@ def _fill() -> None:
         raw.create_function("ln", 1, lambda value: math.log(value) if value and value > 0 else 0.0)
     metadata = sa.MetaData()
     submissions = sa.Table("submissions", metadata, autoload_with=connection)
-    evaluations = sa.Table(
-        "evaluations", metadata, sa.Column("record", JsonData()), sa.Column("created_at", UtcDateTime()),
-        autoload_with=connection,
-    )  # fmt: skip
+    evaluations = sa.Table("evaluations", metadata, sa.Column("record", JsonData()), autoload_with=connection)
     rankings, standings, records, bests, counts = (
         sa.Table(name, metadata, autoload_with=connection)
         for name in ("rankings", "standings", "ranking_records", "author_bests", "verdict_counts")
@@ -131,16 +130,7 @@ def _fill() -> None:
         *same, evaluations.c.verdict
     ))  # fmt: skip
     for track in ("inference", "training"):
-        _fill_track(track, submissions, evaluations, rankings, standings)
-    latest = sa.func.max(standings.c.speedup).over(
-        partition_by=standings.c.ranking_id,
-        order_by=(standings.c.finished_at, standings.c.submission_id),
-        rows=(None, -1),
-    )
-    names = ("ranking_id", "submission_id", "speedup", "author", "label", "finished_at")
-    seen = sa.select(*(standings.c[name] for name in names), latest.label("before")).subquery()
-    fastest = sa.select(*(seen.c[name] for name in names)).where(seen.c.speedup > sa.func.coalesce(seen.c.before, 0.0))
-    _insert(records, fastest)
+        _fill_track(track, submissions, evaluations, rankings, standings, records)
     place = sa.func.row_number().over(
         partition_by=(standings.c.ranking_id, standings.c.author),
         order_by=(standings.c.speedup.desc(), standings.c.submission_id),
@@ -154,7 +144,12 @@ def _fill() -> None:
 
 
 def _fill_track(
-    track: str, submissions: sa.Table, evaluations: sa.Table, rankings: sa.Table, standings: sa.Table
+    track: str,
+    submissions: sa.Table,
+    evaluations: sa.Table,
+    rankings: sa.Table,
+    standings: sa.Table,
+    records: sa.Table,
 ) -> None:
     record = evaluations.c.record
     speedup = evaluations.c.speedup if track == "inference" else evaluations.c.speedup_training
@@ -223,6 +218,15 @@ def _fill_track(
     joined = sa.and_(*(rankings.c[name] == found.c[name] for name in best_names))
     columns = [found.c[column.name] for column in standings.columns if column.name != "ranking_id"]
     _insert(standings, sa.select(rankings.c.id, *columns).join_from(found, rankings, joined).where(first))
+    # Whoever was faster than everybody before him, himself included.
+    before = sa.func.max(found.c.speedup).over(
+        partition_by=rankings.c.id, order_by=(found.c.finished_at, found.c.submission_id), rows=(None, -1)
+    )
+    names = ("submission_id", "speedup", "author", "label", "finished_at")
+    in_turn = sa.select(rankings.c.id.label("ranking_id"), *(found.c[name] for name in names), before.label("before"))
+    seen = in_turn.join_from(found, rankings, joined).subquery()
+    fastest = sa.select(seen.c.ranking_id, *(seen.c[name] for name in names))
+    _insert(records, fastest.where(seen.c.speedup > sa.func.coalesce(seen.c.before, 0.0)))
 
 
 def _insert(table: sa.Table, rows: sa.Select[*tuple[object, ...]], but: tuple[str, ...] = ()) -> None:
