@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy.orm import Session
@@ -14,11 +15,13 @@ from storage.leaderboard import Entry, leaderboard
 
 __all__ = ["BOARD_COLUMNS", "board", "board_rows", "ranked"]
 
-BOARD_COLUMNS: Final = (
-    "rank", "submission", "author", "label", "speedup", "speedup_low", "speedup_high", "speedup_training",
-    "speedup_compiled", "roofline_share", "latency_ms", "baseline_ms", "gradients", "device", "device_name",
-    "source_digest", "submitted", "finished",
-)  # fmt: skip
+BOARD_COLUMNS: Final[Mapping[str, type]] = {
+    "rank": int, "submission": str, "author": str, "label": str, "speedup": float, "speedup_low": float,
+    "speedup_high": float, "speedup_training": float, "speedup_compiled": float, "roofline_share": float,
+    "latency_ms": float, "baseline_ms": float, "gradients": str, "device": str, "device_name": str,
+    "source_digest": str, "submitted": datetime, "finished": datetime,
+}  # fmt: skip
+"""What a row has, and of which type, where it is known."""
 
 
 def ranked(
@@ -100,7 +103,7 @@ def board_rows(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
         interval = entry.speedup_interval
         low, high = (interval.low, interval.high) if interval else (None, None)
         yield {
-            **leaderboard_entry(entry).model_dump(mode="json", exclude={"speedup_interval"}),
+            **leaderboard_entry(entry).model_dump(exclude={"speedup_interval"}),
             "speedup_low": low,
             "speedup_high": high,
             "speedup_compiled": entry.speedup_compiled,

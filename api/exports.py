@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from api.errors import InvalidRequest
@@ -17,33 +19,47 @@ Format = Literal["json", "csv", "parquet"]
 CSV: Final = "text/csv"
 PARQUET: Final = "application/vnd.apache.parquet"
 
+_ROWS_AT_ONCE: Final = 5000
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
-def csv_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def csv_lines(columns: Mapping[str, type], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """A header line, then a line of CSV for each row; texts that a spreadsheet would run as formulas are quoted."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, columns)
+    writer = csv.DictWriter(out, list(columns))
     writer.writeheader()
     for row in rows:
         yield out.getvalue()
         out.seek(0)
         out.truncate()
-        writer.writerow({name: _inert(row[name]) for name in columns})
+        writer.writerow({name: _as_text(row[name]) for name in columns})
     yield out.getvalue()
 
 
-def parquet(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """The table as one Parquet file. Raises ``InvalidRequest`` where this service cannot make one."""
+def parquet(columns: Mapping[str, type], rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """The table as one Parquet file, whose columns have the same types whatever is in them.
+
+    Raises ``InvalidRequest`` where this service cannot make one.
+    """
     if not parquet_is_there():
         raise InvalidRequest.on("format", "this service makes no Parquet: pyarrow is not installed (extra parquet)")
     import pyarrow  # noqa: PLC0415 - an extra, and slow to import
     import pyarrow.parquet  # noqa: PLC0415
 
-    listed = list(rows)
-    table = pyarrow.table({name: [row[name] for row in listed] for name in columns})
+    types = {
+        str: pyarrow.string(),
+        int: pyarrow.int64(),
+        float: pyarrow.float64(),
+        bool: pyarrow.bool_(),
+        datetime: pyarrow.timestamp("us", tz="UTC"),
+    }
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
     out = io.BytesIO()
-    pyarrow.parquet.write_table(table, out, compression="zstd")
+    remaining = iter(rows)
+    with pyarrow.parquet.ParquetWriter(out, schema, compression="zstd") as writer:
+        # Some rows at a time: what is in memory at once is the file, and not every row of it as well.
+        while part := list(itertools.islice(remaining, _ROWS_AT_ONCE)):
+            writer.write_table(pyarrow.Table.from_pylist(part, schema))
     return out.getvalue()
 
 
@@ -52,5 +68,7 @@ def parquet_is_there() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-def _inert(value: object) -> object:
+def _as_text(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value

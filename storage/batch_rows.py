@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Select, case, select
@@ -13,11 +14,12 @@ from storage.models import BatchItem, StoredEvaluation, Submission
 
 __all__ = ["BATCH_COLUMNS", "batch_rows", "batch_rows_after"]
 
-BATCH_COLUMNS: Final = (
-    "line", "label", "submission", "problem", "author", "device", "size", "precision", "status", "verdict",
-    "gradients", "speedup", "speedup_training", "device_name", "shared", "message", "submitted", "finished",
-)  # fmt: skip
-"""What a row has."""
+BATCH_COLUMNS: Final[Mapping[str, type]] = {
+    "line": int, "label": str, "submission": str, "problem": str, "author": str, "device": str, "size": str,
+    "precision": str, "status": str, "verdict": str, "gradients": str, "speedup": float, "speedup_training": float,
+    "device_name": str, "shared": bool, "message": str, "submitted": datetime, "finished": datetime,
+}  # fmt: skip
+"""What a row has, and of which type, where it is known."""
 
 _AT_ONCE: Final = 1000
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable
 
 import httpx
+import pyarrow.parquet
 import pytest
 from sqlalchemy import event
 
@@ -113,15 +115,31 @@ def test_a_baseline_has_a_board_of_its_own_in_the_api(http: httpx.Client, seeds:
     assert http.get("/api/v1/leaderboard", params={**params, "baseline": "eager"}).json()["entries"] == []
 
 
-def test_parquet_is_a_file_or_an_error_in_words(http: httpx.Client, seeds: Seeds) -> None:
+def test_a_batch_as_parquet_has_the_same_types_before_anything_is_over(http: httpx.Client, seeds: Seeds) -> None:
+    lines = b"".join(b'{"problem": "relu", "code": "class ModelNew: ...  # %d"}\n' % number for number in range(2))
+    batch = http.post("/api/v1/batches", content=lines, headers={"Content-Type": "application/x-ndjson"}).json()
+    answer = http.get(f"{batch['links']['results']}?format=parquet")
+    assert answer.status_code == 200
+    table = pyarrow.parquet.read_table(io.BytesIO(answer.content))
+    assert table["line"].to_pylist() == [1, 2]
+    assert table["speedup"].to_pylist() == [None, None]
+    assert str(table.schema.field("speedup").type) == "double"
+    assert str(table.schema.field("finished").type) == "timestamp[us, tz=UTC]"
+
+
+def test_parquet_is_a_file_or_an_error_in_words(
+    http: httpx.Client, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rank(seeds, "one", 2.0, 2.1)
-    answer = http.get("/api/v1/leaderboard", params={"problem": "relu", "device": "cpu", "format": "parquet"})
-    if answer.status_code == 422:
-        assert "pyarrow is not installed" in answer.json()["detail"]
-        assert "format=parquet" not in page(http, "/problems/relu")
-    else:
-        assert answer.content[:4] == answer.content[-4:] == b"PAR1"
-        assert "format=parquet" in page(http, "/problems/relu")
+    params = {"problem": "relu", "device": "cpu", "format": "parquet"}
+    table = pyarrow.parquet.read_table(io.BytesIO(http.get("/api/v1/leaderboard", params=params).content))
+    assert table["label"].to_pylist() == ["one"]
+    assert "format=parquet" in page(http, "/problems/relu")
+    # As where the extra is not installed.
+    monkeypatch.setattr("api.exports.parquet_is_there", lambda: False)
+    answer = http.get("/api/v1/leaderboard", params=params)
+    assert answer.status_code == 422
+    assert "pyarrow is not installed" in answer.json()["detail"]
 
 
 def test_the_overall_board_ranks_by_fast_1_then_by_the_mean(
