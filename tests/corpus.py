@@ -35,7 +35,7 @@ ATTACKS = {
 FALSE_SPEEDUP = 1.5
 """An attack that passes must not be faster than this, with 95 % confidence."""
 # What is looked at are verdicts: a few samples are enough, and the speedups' bounds are wide.
-_SAMPLING = SamplingPlan(min_samples=6, max_samples=6, warm_samples=0)
+_SAMPLING = SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
 _BRIEFLY = SamplingPlan(min_samples=6, max_samples=6, warm_samples=0, budget_s=0.0)
 """Three pairs, and ten where these look odd: for those that are not to be held to any speedup."""
 
