@@ -222,7 +222,9 @@ def test_the_record_has_samples_interval_and_environment(engine: Engine, problem
     assert evaluation.speedup_interval is not None
     assert evaluation.speedup_interval.low <= evaluation.speedup <= evaluation.speedup_interval.high
     series = evaluation.samples["inference"]
-    assert len(series.candidate_device_ms) == len(series.baseline_outer_ms) == len(series.order) in (5, 10), "10 where the first 5 looked odd"
+    assert len(series.candidate_device_ms) == len(series.baseline_outer_ms) == len(series.order) in (5, 10), (
+        "10 where the first 5 looked odd"
+    )
     assert {"candidate first", "baseline first"} == set(series.order)
     assert all(
         outer > inner for outer, inner in zip(series.candidate_outer_ms, series.candidate_device_ms, strict=True)
