@@ -52,8 +52,6 @@ _GRADIENTS: Final = {
     Gradients.MISSING: "Gradients are missing.",
 }
 
-_COMPILED: Final = re.compile(r"^(?P<file>main\.cpp|cuda\.cu):(?P<line>[0-9]{1,7}): ", re.MULTILINE)
-_FRAME: Final = re.compile(r"^  candidate\.py, line (?P<line>[0-9]{1,7}), in .*$", re.MULTILINE)
 _COMPARED: Final = re.compile(r"(?P<expected>, expected \S+) \(error \S+, allowed \S+\)")
 _FIGURE: Final = re.compile(r"\d+\.\d+|\d+(?= (?:of|times)\b)")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -117,14 +115,8 @@ def _without_secrets(evaluation: Evaluation) -> str:
 
 def _own_line(message: str, source: str) -> tuple[int, str] | None:
     """The first line of the candidate's source that an error points to, as number and text."""
-    compiled = _COMPILED.search(message)
     places = SourceMap(source)
-    if compiled is not None:
-        line = places.line_of(compiled["file"], int(compiled["line"]))
-    else:
-        # The frames are those in the candidate's own files, the innermost last.
-        frames = list(_FRAME.finditer(message))
-        line = int(frames[-1]["line"]) if frames else None
+    line = places.named_by(message)
     if line is None or not places.code_at(line):
         return None
     return line, places.code_at(line)

@@ -25,8 +25,6 @@ _MOST_COMPARED: Final = 1500
 _MOST_CHANGES: Final = 300
 _MOST_TEXT: Final = 12_000
 
-_COMPILED: Final = re.compile(r"^(?P<file>main\.cpp|cuda\.cu):(?P<line>[0-9]{1,7}): ", re.MULTILINE)
-_FRAME: Final = re.compile(r"^  candidate\.py, line (?P<line>[0-9]{1,7}), in .*$", re.MULTILINE)
 _PARSED: Final = re.compile(r"^line (?P<line>[0-9]{1,7})\b")
 _UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
@@ -70,12 +68,7 @@ def line_of_error(verdict: Verdict, message: str, source: str) -> int | None:
     if verdict is Verdict.INVALID_SOURCE:
         parsed = _PARSED.match(message)
         return int(parsed["line"]) if parsed else None
-    compiled = _COMPILED.search(message)
-    if compiled is not None:
-        return SourceMap(source).line_of(compiled["file"], int(compiled["line"]))
-    # The frames are those in the candidate's own files, the innermost last.
-    frames = list(_FRAME.finditer(message))
-    return int(frames[-1]["line"]) if frames else None
+    return SourceMap(source).named_by(message)
 
 
 def listing(source: str, error: tuple[int, str] | None = None, flags: Iterable[FlagRecord] = ()) -> Listing:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from evaluator.advisory.extensions import find_extensions
@@ -20,6 +22,8 @@ _GENERATED: Final = {"cuda.cu": ("cuda_sources", IMPLICIT_LINES), "main.cpp": ("
 """The files that ``load_inline`` writes: of which argument, and how many lines it puts before that."""
 _POSITIONAL: Final = ("name", "cpp_sources", "cuda_sources")
 _MOST_CODE: Final = 200
+_COMPILED: Final = re.compile(r"^(?P<file>main\.cpp|cuda\.cu):(?P<line>[0-9]{1,7}): ", re.MULTILINE)
+_FRAME: Final = re.compile(r"^  candidate\.py, line (?P<line>[0-9]{1,7}), in .*$", re.MULTILINE)
 
 
 class SourceMap:
@@ -30,12 +34,16 @@ class SourceMap:
     """
 
     def __init__(self, source: str) -> None:
+        self._source = source
         self._lines = source.splitlines()
-        self._texts: list[_Text] = []
+
+    @cached_property
+    def _texts(self) -> list[_Text]:
+        found: list[_Text] = []
         try:
-            module = Module(parse_quietly(source))
+            module = Module(parse_quietly(self._source))
         except (SyntaxError, ValueError, RecursionError):
-            return
+            return found
         for extension in find_extensions(module):
             implicit = _argument(extension.call, "no_implicit_headers") is None
             for file, (argument, implicit_lines) in _GENERATED.items():
@@ -44,8 +52,18 @@ class SourceMap:
                 for text in module.texts(given) or () if given is not None else ():
                     place = _literal(module, text)
                     if place is not None and not BuildRequest("x", cuda_sources=(text,)).renames_lines:
-                        self._texts.append(_Text(file, text, number, place))
+                        found.append(_Text(file, text, number, place))
                     number += text.count("\n") + 1
+        return found
+
+    def named_by(self, message: str) -> int | None:
+        """The candidate's line that the message of an error points to; ``None`` where it names none."""
+        compiled = _COMPILED.search(message)
+        if compiled is not None:
+            return self.line_of(compiled["file"], int(compiled["line"]))
+        # The frames are those in the candidate's own files, the innermost last.
+        frames = list(_FRAME.finditer(message))
+        return int(frames[-1]["line"]) if frames else None
 
     def locate(self, fault: Fault) -> Fault:
         """``fault`` with the candidate's own line and its code, where there is exactly one that it can be."""
