@@ -44,14 +44,14 @@ class SamplingPlan:
 
     trials: int = 6
     gradient_trials: int = 3
-    min_samples: int = 10
+    min_samples: int = 8
     max_samples: int = 60
     """0: nothing is timed."""
     half_width: float = 0.005
     """Sampling stops when the speedup's interval is within ± this share of the speedup."""
     warm_samples: int = 10
     """Pairs on warm caches, beside those on cold ones; 0: none."""
-    budget_s: float = 8.0
+    budget_s: float = 4.0
     """Time after which the samples of one track end with the ``least_samples`` first ones, if need be."""
     least_samples: int = 3
 
@@ -66,7 +66,7 @@ class SamplingPlan:
             return cls()
         if size == "smoke":
             return cls(half_width=0.02, min_samples=5, max_samples=5, warm_samples=3, budget_s=0.5)
-        return cls(half_width=0.02, max_samples=30)
+        return cls(half_width=0.02, min_samples=10, max_samples=30, budget_s=8.0)
 
 
 @dataclass(frozen=True)

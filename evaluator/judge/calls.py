@@ -46,6 +46,10 @@ _SHOWN_LAST_BYTES: Final = 2**20
 _WARMING_KEPT_BYTES: Final = 64 * 2**20
 _SHORT_MS: Final = 1.0
 """Below this, it shows in a call whether the processor has just been at something else."""
+_SOON_MS: Final = 5.0
+"""Below this, it shows in a call how long the processor takes to ask for its kernels."""
+_SOON_BYTES: Final = 2**30
+"""Inputs of so much are written within a fraction of the time slice after which a device turns to another process."""
 
 
 @dataclass
@@ -113,6 +117,8 @@ class Caller:
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     warming: dict[tuple[Variant, bool], list[torch.Tensor]]
     calm: dict[CallMode, Calm] = field(default_factory=dict)
+    latest_ms: dict[tuple[str, CallMode], float] = field(default_factory=dict)
+    """What the latest call of a side said that it took."""
     preludes: int = 0
     disturbed: int = 0
     _kept_bytes: float = _KEPT_BYTES
@@ -123,8 +129,9 @@ class Caller:
         for _ in range(_FIRST_CALLS):
             self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s + self.limits.build_s, glance=True)
         self._learn(mode)
-        if self.is_short(mode):
-            # From now on another call goes before each: calm is what it is like then.
+        if self._is_soon(mode):
+            # From now on calls are released as such a one is, and the shorter have another one before them: calm is
+            # what it is like then.
             self._learn(mode)
 
     def _learn(self, mode: CallMode) -> None:
@@ -141,6 +148,11 @@ class Caller:
     def is_short(self, mode: CallMode) -> bool:
         """Whether it shows in a call what the processor was at before."""
         return mode in self.calm and self.calm[mode].baseline_ms < _SHORT_MS
+
+    def _is_soon(self, mode: CallMode) -> bool:
+        """Whether a call is released while the device is still busy for the judge."""
+        small = self.blocks["inputs"].layout.size_bytes <= _SOON_BYTES
+        return small and mode in self.calm and self.calm[mode].baseline_ms < _SOON_MS
 
     def call(
         self,
@@ -165,11 +177,13 @@ class Caller:
         # can: whatever follows soon is up to 15 % slower, and a glance leaves no time for it to end.
         glance = glance and not self.lean and self.verifier.may_glance(gradients=mode is CallMode.BACKWARD)
         try:
-            return self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
+            call, commitment = self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
         except _NotRepeatable:
             # get_inputs has another source of randomness than torch: from now on its inputs are kept.
             self._kept_bytes = math.inf
-            return self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
+            call, commitment = self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
+        self.latest_ms[side.name, mode] = call.report.device_ms
+        return call, commitment
 
     def command(self, side: Side, message: dict[str, Any]) -> None:
         """Have something done between two calls."""
@@ -219,7 +233,7 @@ class Caller:
             # each other as fast as they can; otherwise it is chance whether the device has turned to the runner by
             # then, and calls of microseconds take three times as long whenever it has. The gate opens last: copies,
             # for which a device need not turn to the runner, would otherwise fetch inputs that are not there yet.
-            self.device.occupy()
+            self.device.occupy(backward=mode is CallMode.BACKWARD)
             last = self.blocks["inputs"].layout.size_bytes <= _SHOWN_LAST_BYTES
             if last and cold:
                 self.device.overwrite_cache()
@@ -253,7 +267,7 @@ class Caller:
                 # works for one process at a time, nothing can be gained by beginning while they are written.
                 self._wake(side)
                 peak_bytes = side.link.call(CallMode.AWAKE, self.limits.call_s).report.peak_bytes
-                before = show_soon if self.is_short(mode) else show
+                before = show_soon if self._is_soon(mode) else show
                 call = side.link.call(mode, timeout_s, before=before, settle=take_back)
             else:
                 # Other processors could begin while the inputs are written, so that comes before anybody is woken.

@@ -27,7 +27,7 @@ from evaluator.problem import Tolerance
 
 __all__ = ["Departure", "SliceComparison", "Tally", "Worst", "compare_slice", "departure"]
 
-_REFERENCE_MARGIN = 4.0
+REFERENCE_MARGIN = 4.0
 _SMALLEST_SCALE = 1e-30
 
 
@@ -209,7 +209,7 @@ def _find_all_right(
     least = tolerance.atol * _scale(expected)
     own_error = torch.sub(reference, expected).abs_()
     # The largest is NaN where any is, and then this is false.
-    if not _REFERENCE_MARGIN * float(own_error.max()) <= least:
+    if not REFERENCE_MARGIN * float(own_error.max()) <= least:
         return None
     magnitude = expected.abs()
     error = torch.sub(actual, expected).abs_()
@@ -230,7 +230,7 @@ def _find_all_right(
 
 def departure(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> Departure:
     """See ``Departure``; ``actual`` and ``expected`` as for ``compare_slice``."""
-    excess = (actual.double() - expected).abs_().div_(_limit(expected, tolerance)[0])
+    excess = (actual.double() - expected).abs_().div_(usual_limit(expected, tolerance)[0])
     wrong = excess.numel() - int((excess <= 1.0).sum())
     counted = int(((expected != 0) | (actual != 0)).sum())
     whole = float(expected.abs().sum())
@@ -254,14 +254,14 @@ class _Limits:
 def _limits(
     expected: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, sensitivity: torch.Tensor | None
 ) -> _Limits:
-    limit, scale = _limit(expected, tolerance)
+    limit, scale = usual_limit(expected, tolerance)
     if sensitivity is not None:
         limit.add_(sensitivity)
     own_error = torch.sub(reference, expected).abs_()  # in float64, as expected is
-    return _Limits(limit, max(1.0, _REFERENCE_MARGIN * _maximum(own_error / limit)), own_error, scale)
+    return _Limits(limit, max(1.0, REFERENCE_MARGIN * _maximum(own_error / limit)), own_error, scale)
 
 
-def _limit(expected: torch.Tensor, tolerance: Tolerance) -> tuple[torch.Tensor, float]:
+def usual_limit(expected: torch.Tensor, tolerance: Tolerance) -> tuple[torch.Tensor, float]:
     """Each element's limit, and the scale, before anything widens it."""
     scale = _scale(expected)
     return expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * scale), scale

@@ -35,6 +35,8 @@ _PROBES: Final = 3
 _OCCUPIED_CYCLES: Final = 600_000
 """About 0.3 ms: longer than a process takes to ask for the first kernels of a call, and much less than the time slice
 after which a device turns to another process (2 ms)."""
+_OCCUPIED_CYCLES_BACKWARD: Final = 1_800_000
+"""About 0.9 ms: a backward is asked for by another thread, which takes some hundred microseconds for it."""
 _PROBE_ROUNDS: Final = 3
 _QUIET_SLACK_MS: Final = 0.05
 
@@ -84,8 +86,9 @@ class Device(ABC):
         """What a flush does on the device, without waiting for anything."""
 
     @abstractmethod
-    def occupy(self) -> None:
-        """Give the device something to do for the next moments, so that what anybody asks of it meanwhile waits."""
+    def occupy(self, *, backward: bool) -> None:
+        """Give the device something to do for the next moments, so that what anybody asks of it meanwhile waits: for as
+        long as it takes to ask for a forward, or for a ``backward`` as well."""
 
     @abstractmethod
     def probe(self) -> None:
@@ -194,7 +197,7 @@ class CpuDevice(Device):
     def overwrite_cache(self) -> None:
         self._flush.add_(1)
 
-    def occupy(self) -> None:
+    def occupy(self, *, backward: bool) -> None:
         pass
 
     def total_bytes(self) -> int:
@@ -254,9 +257,10 @@ class CudaDevice(Device):
     def overwrite_cache(self) -> None:
         self._flush.add_(1)
 
-    def occupy(self) -> None:
+    def occupy(self, *, backward: bool) -> None:
         self._driver.cuCtxResetPersistingL2Cache()
-        torch.cuda._sleep(_OCCUPIED_CYCLES)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        cycles = _OCCUPIED_CYCLES_BACKWARD if backward else _OCCUPIED_CYCLES
+        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call] # torch leaves it unannotated
 
     def probe(self) -> None:
         # Each waits for the one before: a context that has the device in between is noticed.

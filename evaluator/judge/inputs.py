@@ -86,9 +86,7 @@ class InputSource:
                 elif variant is not Variant.AS_WRITTEN:
                     _fill_variant(tensor, variant, scale, stream)
                 if avoid_zero:
-                    tiny = torch.finfo(tensor.dtype).tiny
-                    for piece in _pieces(tensor):
-                        piece.masked_fill_(piece == 0, tiny)
+                    _avoid_zero(tensor)
         return made
 
 
@@ -114,12 +112,21 @@ def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:
         flat = target.view(-1)
         ends = torch.tensor(bounds, device=target.device)
         stretch = torch.bucketize(torch.arange(count, device=target.device), ends, right=True)
-        drawn = torch.empty_like(flat).normal_(generator=generator).mul_(scale)
+        drawn = torch.empty_like(flat).normal_(0.0, scale, generator=generator)
         torch.where(stretch % 2 == first, drawn, flat, out=flat)
         return
     for start, end in list(pairwise([0, *bounds, count]))[first::2]:
         for piece in target.view(-1)[start:end].split(_PIECE):  # type: ignore[no-untyped-call]
-            piece.normal_(generator=generator).mul_(scale)
+            piece.normal_(0.0, scale, generator=generator)
+
+
+def _avoid_zero(target: torch.Tensor) -> None:
+    tiny = torch.finfo(target.dtype).tiny
+    for piece in _pieces(target):
+        if target.dtype is torch.float16:  # of its values many are as small as that
+            piece.masked_fill_(piece == 0, tiny)
+        else:
+            piece.add_(tiny)  # changes nothing but zeros, and half as much memory is gone over
 
 
 def _fill_variant(target: torch.Tensor, variant: Variant, scale: float, stream: random.Random) -> None:
@@ -135,7 +142,7 @@ def _fill_variant(target: torch.Tensor, variant: Variant, scale: float, stream: 
             # A prime stride: neither rows nor columns of any usual size see the same value twice in a row.
             piece.copy_(lattice.mul_(31).remainder_(67).sub_(33)).mul_(scale / 16)
         else:
-            piece.normal_(generator=generator).mul_(scale)
+            piece.normal_(0.0, scale, generator=generator)
             if variant is Variant.SPECIAL:
                 _plant(piece, scale, generator)
         start += piece.numel()

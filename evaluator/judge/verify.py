@@ -15,7 +15,8 @@ from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.compare import Departure, Tally, compare_slice, departure
 from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.inputs import Variant
-from evaluator.judge.reference import GradientSlice, Reference
+from evaluator.judge.reference import Reference
+from evaluator.judge.sensitivity import Sensitivity, accumulate, take_largest
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
 from evaluator.protocol import CallReport
@@ -114,6 +115,7 @@ class Verifier:
         self._slices = list(_slices(reference.signature.outputs, reference.signature.input_tensors, slice_elements))
         tensors = (*reference.signature.outputs, *reference.signature.input_tensors)
         self._glanced_rows = _rows_of_a_slice(self._slices, tensors)
+        self._rows_alone = slice_elements is not None and len({spec.shape[:1] for spec in tensors}) == 1
         self._order = random.SystemRandom()
         self._secret = new_generator()
         self._excused: dict[tuple[str, Variant], Departure] = {}
@@ -200,12 +202,19 @@ class Verifier:
         expected: set[str] = set()
         influence: dict[int, float] = {}
         numbers = self._compared(commitment)
-        moves = _Moves(self, commitment, len(numbers))
+        sensitivity = Sensitivity(
+            self._reference,
+            self._tolerance,
+            self._generator,
+            numbers,
+            lambda number: (self._input_slice(commitment, number), self._upstream_slice(commitment, number)),
+            rows_alone=self._rows_alone,
+        )
         for number in numbers:
             values, upstream = self._input_slice(commitment, number), self._upstream_slice(commitment, number)
             exact, own = self._reference.gradients(values, upstream)
-            _accumulate(exact_weights, exact.weights)
-            _accumulate(own_weights, own.weights)
+            accumulate(exact_weights, exact.weights)
+            accumulate(own_weights, own.weights)
             self._add_outputs(outputs, commitment, number, values, exact.outputs, own.outputs)
             for index, tally in enumerate(inputs):
                 right, near = exact.inputs[index], own.inputs[index]
@@ -218,7 +227,11 @@ class Verifier:
                     expected.add(tally.name)
                 if report.present >> (1 + index) & 1:
                     actual = self._private(commitment, "input_gradients", index, number)
-                    self._add(tally, actual, right, near, variant, partial(moves.of_input, number, index, exact))
+                    moves = (
+                        partial(sensitivity.near_input, number, index, exact, actual, near),
+                        partial(sensitivity.of_input, number, index, exact),
+                    )
+                    self._add(tally, actual, right, near, variant, moves)
         for index, share in influence.items():
             self.influence[index] = max(share, self.influence.get(index, 0.0))
         for index, tally in enumerate(weights):
@@ -229,7 +242,8 @@ class Verifier:
                 expected.add(tally.name)
             if report.present >> (1 + len(inputs) + index) & 1:
                 actual = self._private(commitment, "weight_gradients", index, 0)
-                self._add(tally, actual, right, near, variant, partial(moves.of_weight, index, exact_weights))
+                moves = (partial(sensitivity.near_weight, index), partial(sensitivity.of_weight, index, exact_weights))
+                self._add(tally, actual, right, near, variant, moves)
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None and not findings.inconclusive:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
@@ -270,7 +284,7 @@ class Verifier:
         floating = [output if output.is_floating_point() else None for output in exact]
         largest: list[torch.Tensor | None] = [None] * len(exact)
         for moved in self._reference.perturbed_outputs(values, relative, self._generator()):
-            _take_largest(largest, moved, floating)
+            take_largest(largest, moved, floating)
         return largest
 
     def _add(
@@ -280,10 +294,10 @@ class Verifier:
         expected: torch.Tensor,
         reference: torch.Tensor,
         variant: Variant,
-        moves: Callable[[], torch.Tensor | None],
+        moves: Sequence[Callable[[], torch.Tensor | None]],
     ) -> None:
-        """Compare a slice of a gradient, and look closely at one that is wrong. ``moves`` says how far it moves when
-        the inputs do.
+        """Compare a slice of a gradient, and look closely at one that is wrong. ``moves`` say how far it moves when
+        the inputs do, one after the other until nothing looks wrong any more.
 
         That costs a dozen evaluations of the reference, so it is asked for only where something looks wrong. Where
         it has excused a few elements of this gradient before (those next to a kink), as many and as far again are
@@ -300,8 +314,13 @@ class Verifier:
             if known is not None and whole and seen.share <= 2 * known.share and seen.excess <= 4 * known.excess:
                 tally.add(replace(found, right=found.total, widened=1.0, worst=None))
                 return
-            sensitivity = moves()
-            found = compare_slice(actual, expected, reference, self._tolerance, sensitivity)
+            for move in moves:
+                moved = move()
+                if moved is not None:
+                    sensitivity = moved
+                    found = compare_slice(actual, expected, reference, self._tolerance, sensitivity)
+                if not found.suspect:
+                    break
             if found.right == found.total and not whole:
                 # Whichever side of a tie or kink a candidate is on, about as much flows back. Who leaves it out
                 # would otherwise be excused wherever ties are dense.
@@ -311,11 +330,6 @@ class Verifier:
         tally.add(found)
         if found.finite and found.right < found.total:
             tally.examine(actual, expected, reference, self._tolerance, sensitivity)
-
-    def perturbed(self, commitment: Commitment, number: int) -> Iterator[GradientSlice]:
-        """Gradients of one slice at inputs moved by the relative tolerance."""
-        values, upstream = self._input_slice(commitment, number), self._upstream_slice(commitment, number)
-        return self._reference.perturbed_gradients(values, upstream, self._tolerance.rtol, self._generator())
 
     def _judge(self, outputs: list[Tally], gradients: list[Tally], variant: Variant) -> CallFindings:
         findings = CallFindings(tallies=[*outputs, *(tally for tally in gradients if tally.total)])
@@ -426,58 +440,6 @@ class Verifier:
         ]
 
 
-class _Moves:
-    """How far the gradients of one call move, at most, when the inputs move by the relative tolerance.
-
-    Found when first asked for, and then for all gradients of a slice at once.
-    """
-
-    def __init__(self, verifier: Verifier, commitment: Commitment, slices: int) -> None:
-        self._verifier = verifier
-        self._commitment = commitment
-        self._slices = slices
-        self._inputs: tuple[int, list[torch.Tensor | None]] | None = None
-        self._weights: list[torch.Tensor | None] | None = None
-
-    def of_input(self, number: int, index: int, exact: GradientSlice) -> torch.Tensor | None:
-        """Of input ``index`` in slice ``number``, whose gradients at the inputs themselves are ``exact``."""
-        if self._inputs is None or self._inputs[0] != number:
-            inputs: list[torch.Tensor | None] = [None] * len(exact.inputs)
-            weights: list[torch.Tensor | None] = [None] * len(exact.weights)
-            for perturbed in self._verifier.perturbed(self._commitment, number):
-                _take_largest(inputs, perturbed.inputs, exact.inputs)
-                if self._slices == 1:
-                    _take_largest(weights, perturbed.weights, exact.weights)
-            self._inputs = (number, inputs)
-            if self._slices == 1:
-                self._weights = weights
-        return self._inputs[1][index]
-
-    def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-        """Of weight ``index``; ``exact`` are the gradients of all weights, which are sums over all slices."""
-        if self._weights is None:
-            sums: list[list[torch.Tensor | None]] = []
-            for number in range(self._slices):
-                for position, perturbed in enumerate(self._verifier.perturbed(self._commitment, number)):
-                    if number == 0:
-                        sums.append([None] * len(exact))
-                    _accumulate(sums[position], perturbed.weights)
-            self._weights = [None] * len(exact)
-            for total in sums:
-                _take_largest(self._weights, total, exact)
-        return self._weights[index]
-
-
-def _take_largest(
-    largest: list[torch.Tensor | None], moved: Sequence[torch.Tensor | None], exact: Sequence[torch.Tensor | None]
-) -> None:
-    for index, (now, was) in enumerate(zip(moved, exact, strict=True)):
-        if now is not None and was is not None:
-            move = (now - was).abs_()
-            known = largest[index]
-            largest[index] = move if known is None else torch.maximum(known, move, out=known)
-
-
 def _explain(findings: CallFindings, message: str, tally: Tally, variant: Variant) -> None:
     """The message about a wrong tensor, and all that is known of how it is wrong."""
     patterns = [] if tally.evidence is None else [pattern.sentence for pattern in tally.evidence.patterns()]
@@ -500,13 +462,6 @@ def _agrees(copy: torch.Tensor, commitment: Commitment, place: tuple[str, int], 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two contiguous tensors of one shape are the same, NaN included."""
     return torch.equal(one.view(-1).view(torch.uint8), other.view(-1).view(torch.uint8))
-
-
-def _accumulate(sums: list[torch.Tensor | None], terms: Sequence[torch.Tensor | None]) -> None:
-    for index, term in enumerate(terms):
-        if term is not None:
-            known = sums[index]
-            sums[index] = term if known is None else known.add_(term)
 
 
 def _tally(name: str, spec: TensorSpec, rows: torch.Tensor | None) -> Tally:

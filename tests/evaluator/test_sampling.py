@@ -49,7 +49,7 @@ class Bench:
             torch_device=SimpleNamespace(type=kind), outlives_processes=kind == "cuda", sensors=NoSensors("made up")
         )
         calm = {CallMode.FORWARD: Calm(_OVERHEAD_MS, 1.0, 0.1)}
-        caller = SimpleNamespace(device=device, calm=calm, disturbed=0, preludes=0)
+        caller = SimpleNamespace(device=device, calm=calm, latest_ms={}, disturbed=0, preludes=0)
         self.sampler = Sampler(
             cast(Caller, caller),
             plan or SamplingPlan(min_samples=20, max_samples=40, half_width=0.005),
@@ -109,6 +109,12 @@ def test_the_second_look_has_enough_pairs_whatever_the_first_one_had_time_for(tr
 def test_a_small_difference_between_two_noisy_processes_costs_nothing() -> None:
     found = Bench(lambda _number: (0.51, 0.5), noise_ms=0.1).sampler.measure(INFERENCE)
     assert not found.put_back
+
+
+def test_what_is_little_more_than_two_processes_differ_is_put_back_in_part() -> None:
+    found = Bench(lambda _number: (1.04, 1.0)).sampler.measure(INFERENCE)
+    assert found.put_back
+    assert 1.0 < found.latency.candidate < 1.04
 
 
 def test_a_candidate_cannot_buy_room_with_noise_of_its_own() -> None:

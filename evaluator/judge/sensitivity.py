@@ -1,0 +1,136 @@
+"""How far the reference's gradients move when its inputs do: nobody who computes in its precision knows them better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import torch
+
+from evaluator.judge.compare import REFERENCE_MARGIN, usual_limit
+from evaluator.judge.reference import GradientSlice, Reference
+from evaluator.problem import Tolerance
+
+__all__ = ["Sensitivity", "accumulate", "take_largest"]
+
+_NEAR: Final = 0.125
+"""Where more rows than this share are in doubt, looking at them alone saves too little."""
+
+
+class Sensitivity:
+    """How far the gradients of one call move, at most, when the inputs move by the relative tolerance.
+
+    Found when first asked for, in a dozen evaluations of the reference. Where rows stand alone, those in doubt can be
+    looked at by themselves: next to a kink it is a few rows of an input's gradient that are wrong, and in a weight's
+    gradient, a sum over all rows, the terms of the same rows. ``slices``: the numbers of those that the call is
+    compared in; ``slice_of``: inputs and upstream gradients of one.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        tolerance: Tolerance,
+        new_generator: Callable[[], torch.Generator],
+        slices: Sequence[int],
+        slice_of: Callable[[int], tuple[list[Any], list[torch.Tensor]]],
+        *,
+        rows_alone: bool,
+    ) -> None:
+        self._reference = reference
+        self._tolerance = tolerance
+        self._new_generator = new_generator
+        self._slices = slices
+        self._slice_of = slice_of
+        self._rows_alone = rows_alone
+        self._inputs: tuple[int, list[torch.Tensor | None]] | None = None
+        self._weights: list[torch.Tensor | None] | None = None
+        self._near_weights: dict[int, list[torch.Tensor | None]] = {}
+
+    def near_input(
+        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Of input ``index`` in slice ``number``, but nothing of rows that are not in doubt; ``None`` where that is no
+        use. ``actual`` is the candidate's, ``own`` the reference's in the problem's precision."""
+        right = exact.inputs[index]
+        if right is None or not self._rows_alone or not right.dim():
+            return None
+        limit, _ = usual_limit(right, self._tolerance)
+        fine = torch.sub(actual, right).abs_() <= limit
+        fine &= torch.sub(own, right).abs_().mul_(REFERENCE_MARGIN) <= limit
+        rows = fine.view(len(fine), -1).all(1).logical_not_().nonzero().view(-1)
+        if not 0 < len(rows) <= _NEAR * len(fine):
+            return None
+        moved = self._of_rows(number, rows)[index]
+        return None if moved is None else torch.zeros_like(right).index_copy_(0, rows, moved)
+
+    def near_weight(self, index: int) -> torch.Tensor | None:
+        """Of weight ``index``, by the rows that were in doubt in the inputs' gradients; ``None`` where none were."""
+        found = [moved for weights in self._near_weights.values() if (moved := weights[index]) is not None]
+        return torch.stack(found).sum(0) if found else None
+
+    def of_input(self, number: int, index: int, exact: GradientSlice) -> torch.Tensor | None:
+        """Of input ``index`` in slice ``number``, whose gradients at the inputs themselves are ``exact``."""
+        if self._inputs is None or self._inputs[0] != number:
+            values, upstream = self._slice_of(number)
+            inputs, weights = self._largest(values, upstream, exact, weights_too=len(self._slices) == 1)
+            self._inputs = number, inputs
+            if len(self._slices) == 1:
+                self._weights = weights
+        return self._inputs[1][index]
+
+    def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+        """Of weight ``index``; ``exact`` are the gradients of all weights, which are sums over all slices."""
+        if self._weights is None:
+            sums: list[list[torch.Tensor | None]] = []
+            for number in self._slices:
+                values, upstream = self._slice_of(number)
+                for position, perturbed in enumerate(self._perturbed(values, upstream)):
+                    if len(sums) == position:
+                        sums.append([None] * len(exact))
+                    accumulate(sums[position], perturbed.weights)
+            self._weights = [None] * len(exact)
+            for total in sums:
+                take_largest(self._weights, total, exact)
+        return self._weights[index]
+
+    def _of_rows(self, number: int, rows: torch.Tensor) -> list[torch.Tensor | None]:
+        """Of the inputs, in these rows of a slice; what becomes of the weights by them is kept."""
+        values, upstream = self._slice_of(number)
+        values = [value.index_select(0, rows) if isinstance(value, torch.Tensor) else value for value in values]
+        upstream = [gradient.index_select(0, rows) for gradient in upstream]
+        exact, _ = self._reference.gradients(values, upstream)
+        inputs, self._near_weights[number] = self._largest(values, upstream, exact, weights_too=True)
+        return inputs
+
+    def _largest(
+        self, values: Sequence[Any], upstream: Sequence[torch.Tensor], exact: GradientSlice, *, weights_too: bool
+    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None]]:
+        inputs: list[torch.Tensor | None] = [None] * len(exact.inputs)
+        weights: list[torch.Tensor | None] = [None] * len(exact.weights)
+        for perturbed in self._perturbed(values, upstream):
+            take_largest(inputs, perturbed.inputs, exact.inputs)
+            if weights_too:
+                take_largest(weights, perturbed.weights, exact.weights)
+        return inputs, weights
+
+    def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
+        return self._reference.perturbed_gradients(values, upstream, self._tolerance.rtol, self._new_generator())
+
+
+def take_largest(
+    largest: list[torch.Tensor | None], moved: Sequence[torch.Tensor | None], exact: Sequence[torch.Tensor | None]
+) -> None:
+    """Keep in ``largest``, element by element, how far ``moved`` is from ``exact`` at the most."""
+    for index, (now, was) in enumerate(zip(moved, exact, strict=True)):
+        if now is not None and was is not None:
+            move = (now - was).abs_()
+            known = largest[index]
+            largest[index] = move if known is None else torch.maximum(known, move, out=known)
+
+
+def accumulate(sums: list[torch.Tensor | None], terms: Sequence[torch.Tensor | None]) -> None:
+    """Add ``terms`` to ``sums``, in place where there is something already."""
+    for index, term in enumerate(terms):
+        if term is not None:
+            known = sums[index]
+            sums[index] = term if known is None else known.add_(term)
