@@ -22,10 +22,20 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from evaluator.judge.kernels import RightSlice, kernels
 from evaluator.judge.mismatch import Evidence
 from evaluator.problem import Tolerance
 
-__all__ = ["Departure", "SliceComparison", "Tally", "Worst", "compare_slice", "departure"]
+__all__ = [
+    "REFERENCE_MARGIN",
+    "Departure",
+    "SliceComparison",
+    "Tally",
+    "Worst",
+    "compare_slice",
+    "departure",
+    "usual_limit",
+]
 
 REFERENCE_MARGIN = 4.0
 _SMALLEST_SCALE = 1e-30
@@ -168,9 +178,10 @@ def compare_slice(
     """
     if not expected.is_floating_point():
         return _compare_exactly(actual, expected)
-    usual = _find_all_right(actual, expected, reference, tolerance)
-    if usual is not None:
-        return usual
+    if sensitivity is None:
+        usual = _find_all_right(actual, expected, reference, tolerance)
+        if usual is not None:
+            return usual
     limits = _limits(expected, reference, tolerance, sensitivity)
     if not bool(torch.isfinite(limits.own_error).all()):
         return SliceComparison(expected.numel(), 0, finite=False)
@@ -206,6 +217,11 @@ def _find_all_right(
     """
     if not expected.numel():
         return None
+    fused = kernels() if expected.is_cuda else None
+    if fused is not None:
+        seen = fused.compare(actual, expected, reference, (tolerance.atol, tolerance.rtol, _SMALLEST_SCALE))
+        if seen is not None:
+            return _as_comparison(seen, expected.numel())
     least = tolerance.atol * _scale(expected)
     own_error = torch.sub(reference, expected).abs_()
     # The largest is NaN where any is, and then this is false.
@@ -225,6 +241,18 @@ def _find_all_right(
         max_abs=largest,
         max_rel=float(error.div_(magnitude).max()),
         reference_max_rel=float(own_error.div_(magnitude).max()),
+    )
+
+
+def _as_comparison(seen: RightSlice, total: int) -> SliceComparison | None:
+    if seen.wrong or not REFERENCE_MARGIN * seen.own_max_abs <= seen.least:
+        return None
+    return SliceComparison(
+        total=total,
+        right=total,
+        max_abs=seen.max_abs,
+        max_rel=seen.max_rel,
+        reference_max_rel=seen.own_max_rel,
     )
 
 

@@ -12,6 +12,8 @@ from typing import Final
 
 import torch
 
+from evaluator.judge.kernels import kernels
+
 __all__ = ["Fingerprinter"]
 
 _PIECE_WORDS: Final = {"cpu": 2**18, "cuda": 2**22}
@@ -36,15 +38,19 @@ class Fingerprinter:
             return 0
         octets = tensor.detach().view(-1).view(torch.uint8)
         whole = octets.numel() // 4 * 4
-        sums = [
-            words.to(torch.int64).mul_(self._weights[: words.numel()]).sum()
-            for words in octets[:whole].view(torch.int32).split(self._piece)  # type: ignore[no-untyped-call]
-            if words.numel()
-        ]
+        sums = [self._of_words(octets[:whole].view(torch.int32))] if whole else []
         if whole < octets.numel():
             rest = octets[whole:]
-            sums.append(rest.to(torch.int64).mul_(self._weights[: rest.numel()]).sum())
+            sums.append(rest.to(torch.int64).mul_(self._weights[: rest.numel()]).sum().view(1))
         value = 0
-        for part in torch.stack(sums).tolist():
+        for part in torch.cat(sums).tolist():
             value = (value * _MIX + part) & _MASK
         return value
+
+    def _of_words(self, words: torch.Tensor) -> torch.Tensor:
+        """The sum of each piece."""
+        fused = kernels() if words.is_cuda else None
+        if fused is not None:
+            return fused.fingerprint(words, self._weights)
+        pieces = words.split(self._piece)  # type: ignore[no-untyped-call]
+        return torch.stack([piece.to(torch.int64).mul_(self._weights[: piece.numel()]).sum() for piece in pieces])

@@ -46,37 +46,22 @@ class Sensitivity:
         self._weights: list[torch.Tensor | None] | None = None
         self._near_weights: dict[int, list[torch.Tensor | None]] = {}
 
-    def near_input(
-        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
-    ) -> torch.Tensor | None:
-        """Of input ``index`` in slice ``number``, but nothing of rows that are not in doubt; ``None`` where that is no
-        use. ``actual`` is the candidate's, ``own`` the reference's in the problem's precision."""
-        right = exact.inputs[index]
-        if right is None or not self._rows_alone or not right.dim():
-            return None
-        limit, _ = usual_limit(right, self._tolerance)
-        fine = torch.sub(actual, right).abs_() <= limit
-        fine &= torch.sub(own, right).abs_().mul_(REFERENCE_MARGIN) <= limit
-        rows = fine.view(len(fine), -1).all(1).logical_not_().nonzero().view(-1)
-        if not 0 < len(rows) <= _NEAR * len(fine):
-            return None
-        moved = self._of_rows(number, rows)[index]
-        return None if moved is None else torch.zeros_like(right).index_copy_(0, rows, moved)
-
     def near_weight(self, index: int) -> torch.Tensor | None:
         """Of weight ``index``, by the rows that were in doubt in the inputs' gradients; ``None`` where none were."""
         found = [moved for weights in self._near_weights.values() if (moved := weights[index]) is not None]
         return torch.stack(found).sum(0) if found else None
 
-    def of_input(self, number: int, index: int, exact: GradientSlice) -> torch.Tensor | None:
-        """Of input ``index`` in slice ``number``, whose gradients at the inputs themselves are ``exact``."""
-        if self._inputs is None or self._inputs[0] != number:
-            values, upstream = self._slice_of(number)
-            inputs, weights = self._largest(values, upstream, exact, weights_too=len(self._slices) == 1)
-            self._inputs = number, inputs
-            if len(self._slices) == 1:
-                self._weights = weights
-        return self._inputs[1][index]
+    def of_input(
+        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Of input ``index`` in slice ``number``, whose gradients at the inputs themselves are ``exact``; zero in rows
+        that are not in doubt. ``actual`` is the candidate's, ``own`` the reference's in the problem's precision."""
+        right = exact.inputs[index]
+        rows = None if right is None else self._rows_in_doubt(right, actual, own)
+        if right is None or rows is None:
+            return self._of_slice(number, exact)[index]
+        moved = self._of_rows(number, rows)[index]
+        return None if moved is None else torch.zeros_like(right).index_copy_(0, rows, moved)
 
     def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
         """Of weight ``index``; ``exact`` are the gradients of all weights, which are sums over all slices."""
@@ -92,6 +77,27 @@ class Sensitivity:
             for total in sums:
                 take_largest(self._weights, total, exact)
         return self._weights[index]
+
+    def _rows_in_doubt(self, right: torch.Tensor, actual: torch.Tensor, own: torch.Tensor) -> torch.Tensor | None:
+        """Rows in which the candidate's gradient, or the reference's own, needs more than the usual limit; ``None``
+        where looking at them alone is no use."""
+        if not self._rows_alone or not right.dim():
+            return None
+        limit, _ = usual_limit(right, self._tolerance)
+        fine = torch.sub(actual, right).abs_() <= limit
+        fine &= torch.sub(own, right).abs_().mul_(REFERENCE_MARGIN) <= limit
+        rows = fine.view(len(fine), -1).all(1).logical_not_().nonzero().view(-1)
+        return rows if 0 < len(rows) <= _NEAR * len(fine) else None
+
+    def _of_slice(self, number: int, exact: GradientSlice) -> list[torch.Tensor | None]:
+        """Of all inputs, in all of a slice."""
+        if self._inputs is None or self._inputs[0] != number:
+            values, upstream = self._slice_of(number)
+            inputs, weights = self._largest(values, upstream, exact, weights_too=len(self._slices) == 1)
+            self._inputs = number, inputs
+            if len(self._slices) == 1:
+                self._weights = weights
+        return self._inputs[1]
 
     def _of_rows(self, number: int, rows: torch.Tensor) -> list[torch.Tensor | None]:
         """Of the inputs, in these rows of a slice; what becomes of the weights by them is kept."""

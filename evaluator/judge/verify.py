@@ -227,11 +227,8 @@ class Verifier:
                     expected.add(tally.name)
                 if report.present >> (1 + index) & 1:
                     actual = self._private(commitment, "input_gradients", index, number)
-                    moves = (
-                        partial(sensitivity.near_input, number, index, exact, actual, near),
-                        partial(sensitivity.of_input, number, index, exact),
-                    )
-                    self._add(tally, actual, right, near, variant, moves)
+                    moves = partial(sensitivity.of_input, number, index, exact, actual, near)
+                    self._add(tally, actual, right, near, variant, [moves])
         for index, share in influence.items():
             self.influence[index] = max(share, self.influence.get(index, 0.0))
         for index, tally in enumerate(weights):
@@ -242,8 +239,9 @@ class Verifier:
                 expected.add(tally.name)
             if report.present >> (1 + len(inputs) + index) & 1:
                 actual = self._private(commitment, "weight_gradients", index, 0)
-                moves = (partial(sensitivity.near_weight, index), partial(sensitivity.of_weight, index, exact_weights))
-                self._add(tally, actual, right, near, variant, moves)
+                by_rows = partial(sensitivity.near_weight, index)
+                by_all = partial(sensitivity.of_weight, index, exact_weights)
+                self._add(tally, actual, right, near, variant, [by_rows, by_all])
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None and not findings.inconclusive:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)

@@ -1,0 +1,67 @@
+"""The judge's own kernels say what torch's operations say."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from evaluator.judge import compare, fingerprint
+from evaluator.judge.kernels import kernels
+from evaluator.problem import Tolerance
+
+pytestmark = pytest.mark.gpu
+
+_TOLERANCE = Tolerance(atol=1e-4, rtol=1e-4)
+
+
+def test_they_are_there() -> None:
+    assert kernels() is not None
+
+
+@pytest.mark.parametrize("count", [1, 255, 2**15, 2**22, 2**22 + 1, 3 * 2**22 + 12345])
+def test_a_fingerprint_is_the_same(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fingerprints = fingerprint.Fingerprinter(torch.Generator("cuda").manual_seed(1))
+    tensor = torch.randn(count + 1, device="cuda")
+    fused = [fingerprints.of(tensor), fingerprints.of(tensor[1:]), fingerprints.of(tensor.half()[:count])]
+    monkeypatch.setattr(fingerprint, "kernels", lambda: None)
+    assert fused == [fingerprints.of(tensor), fingerprints.of(tensor[1:]), fingerprints.of(tensor.half()[:count])]
+    assert fused[0] != fused[1]
+
+
+@pytest.mark.parametrize("shape", [(1,), (7, 3), (1000, 1001), (2**24,)])
+def test_a_comparison_is_the_same(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = torch.randn(shape, device="cuda", dtype=torch.float64)
+    own = expected.float()
+    actual = own * (1 + 5e-5 * torch.rand_like(own))
+    fused = compare.compare_slice(actual, expected, own, _TOLERANCE)
+    monkeypatch.setattr(compare, "kernels", lambda: None)
+    plain = compare.compare_slice(actual, expected, own, _TOLERANCE)
+    assert fused.right == plain.right == math.prod(shape)
+    for name in ("max_abs", "max_rel", "reference_max_rel"):
+        assert getattr(fused, name) == pytest.approx(getattr(plain, name), rel=1e-9)
+
+
+@pytest.mark.parametrize("planted", [math.nan, math.inf, -math.inf, 100.0])
+def test_one_wrong_element_is_noticed_wherever_it_is(planted: float) -> None:
+    fused = kernels()
+    assert fused is not None
+    expected = torch.randn(2**20 + 3, device="cuda", dtype=torch.float64)
+    for place in (0, 12345, len(expected) - 1):
+        actual = expected.float()
+        actual[place] = planted
+        seen = fused.compare(actual, expected, expected.float(), (1e-4, 1e-4, 1e-30))
+        assert seen is not None
+        assert seen.wrong == 1
+        assert compare.compare_slice(actual, expected, expected.float(), _TOLERANCE).right < len(expected)
+
+
+def test_a_reference_that_is_not_finite_is_told() -> None:
+    expected = torch.ones(1000, device="cuda", dtype=torch.float64)
+    expected[17] = math.nan
+    assert not compare.compare_slice(expected.float(), expected, expected.float(), _TOLERANCE).finite
+    expected[17] = 1.0
+    own = expected.float()
+    own[3] = 1.1  # far off in its own precision: the limit has to be widened, which is not this kernel's to do
+    assert compare.compare_slice(expected.float(), expected, own, _TOLERANCE).widened > 1.0
