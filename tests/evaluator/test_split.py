@@ -34,7 +34,7 @@ from evaluator.build.split.lexer import Kind, definition_of, included, tokens_of
 from evaluator.build.split.objects import ObjectFile, Registered, registered
 from evaluator.build.split.prepare import clang_command
 from evaluator.build.split.preparing import SPLIT_HEADERS, load_toolchain
-from evaluator.build.split.recipe import instances
+from evaluator.build.split.recipe import REPORTING, instances, unresolved
 from evaluator.build.split.sources import sources_of
 from evaluator.build.split.units import Units, headers_for, split
 from evaluator.devices import cuda_architectures, nvcc_path
@@ -879,3 +879,19 @@ def test_the_builder_asks_it_first_and_torch_where_it_refuses(prepared: Path, tm
     wrong, _ = builder.build(load_build_source("wrong_kernel_arguments").request, 600, threading.Event())
     assert isinstance(wrong, BuildFailure)
     assert "does not compile" in wrong.refusals["split"]
+
+
+@pytest.mark.parametrize("linker", ["ld", "mold"])
+def test_what_no_library_has_is_told_by_the_linker(linker: str, tmp_path: Path) -> None:
+    program = shutil.which(linker)
+    if program is None:
+        assert linker == "mold", "binutils come with every compiler"
+        pytest.skip("mold is optional")
+    (tmp_path / "ld").symlink_to(program)
+    source = (
+        'extern "C" void* PyList_New(long); void nowhere(int);\nvoid* made() { nowhere(3); return PyList_New(1); }\n'
+    )
+    (tmp_path / "made.cpp").write_text(source)
+    command = ["g++", "-shared", "-fPIC", "made.cpp", f"-B{tmp_path}", REPORTING, "-o", "made.so"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert unresolved(done.stdout + done.stderr) == ["_Z7nowherei"]

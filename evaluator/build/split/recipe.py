@@ -1,12 +1,14 @@
 """Building a CUDA extension in two parts: nvcc compiles what is for the device, clang with precompiled headers what
 is for the host; then the device code is put into the host's object, and everything is linked as torch would link it.
 
-Before a result is used, what the host's side announces to the CUDA runtime is compared with what the device code has.
+Before a result is used, what the host's side announces to the CUDA runtime is compared with what the device code has,
+and what it needs of libraries with what they have.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +32,10 @@ from evaluator.build.split.units import ANONYMOUS, Units, headers_for, split
 __all__ = ["Built", "Plan", "build", "instances", "plan"]
 
 _STEP_TIMEOUT_S: Final = 600
+REPORTING: Final = "-Wl,--no-undefined,--warn-unresolved-symbols,--no-demangle"
+"""Has a linker say what no library has, and link all the same."""
+_UNRESOLVED: Final = re.compile(r"undefined (?:symbol|reference)(?: to|:) [`']?([^\s`']+)")
+_PYTHON_SYMBOLS: Final = ("Py", "_Py")
 _STREAMS: Final = "ATen/cuda/CUDAContext.h"
 _EXTENSION_HEADERS: Final = ("torch/extension.h", "torch/all.h", "torch/torch.h")
 _PYTHON_WORDS: Final = ("PYBIND11_", "py::", "pybind11::", "PyObject")
@@ -178,13 +184,16 @@ class _Workshop:
         command = [
             *toolchain.cxx,
             *("main.o", "host.o", "-shared", *map(str, sorted(self._archives))),
-            *("-Wl,--gc-sections", "-Wl,--exclude-libs,ALL"),
+            *("-Wl,--gc-sections", "-Wl,--exclude-libs,ALL", REPORTING),
             *toolchain.link_flags,
             *libraries,
             *([f"-B{self._prepared / 'linker'}"] if toolchain.mold is not None else []),
             *("-o", str(library)),
         ]
-        self._timed("link", lambda: self._run(command, "linking"))
+        missing = unresolved(self._timed("link", lambda: self._run(command, "linking")))
+        if missing:
+            # The two compilers disagree about its name; the library would not load.
+            raise Refused(f"no library has {demangled(missing)[0]}")
         exported = {symbol.name for symbol in ObjectFile(library.read_bytes()).exported}
         if self._request.functions is not None and f"PyInit_{self._request.name}" not in exported:
             raise Refused("the library is no Python module")
@@ -280,6 +289,11 @@ class _Workshop:
             return work()
         finally:
             self._seconds[step] = time.monotonic() - begin
+
+
+def unresolved(said: str) -> list[str]:
+    """Of what a linker says with ``REPORTING`` the symbols that are nowhere; Python's are in its interpreter."""
+    return sorted({name for name in _UNRESOLVED.findall(said) if not name.startswith(_PYTHON_SYMBOLS)})
 
 
 def instances(kernels: Iterable[str]) -> str:
