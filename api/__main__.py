@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import logging.config
+import logging
 import sys
 
-from api.server import LOGGING, make_server
+from api.server import make_server
+from evaluator import logs
 from evaluator.errors import ProblemError
 from evaluator.problem import load_problems
+from storage import tracing
 from storage.settings import InvalidSettings, Settings
 
 
 def main() -> int:
     """Serve until SIGINT or SIGTERM. 2: its settings are unusable. 3: it could not start."""
-    logging.config.dictConfig(LOGGING)
+    logs.configure("text", "INFO")
     try:
         settings = Settings.load()
+        logs.configure(settings.log_format, settings.log_level)
+        tracing.configure("kerneljudge-api")
         # Also read by the application; here, so that a mistake in them is one line and no traceback.
         load_problems(settings.problems_dir, settings.extra_problems_dir)
     except (InvalidSettings, ProblemError) as error:

@@ -13,6 +13,7 @@ from typing import Final
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
+from fastapi.telemetry import TelemetryConfig
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
@@ -29,6 +30,15 @@ from storage.settings import Settings
 __all__ = ["create_app"]
 
 _VERSION: Final = "1"
+_UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+# Spans of requests, where ``storage.tracing`` was told to send any; metrics and logs have ways of their own.
+_TELEMETRY: Final[TelemetryConfig] = {
+    "auto_configure": False,
+    "exclude": lambda scope: scope["path"] in _UNTRACED,
+    "logs": False,
+    "metrics": False,
+    "operation_spans": False,
+}
 _STATIC: Final = Path(__file__).parent / "static"
 _DESCRIPTION: Final = """\
 Hand in the source of a `ModelNew`; it is compiled in a sandbox, its outputs and gradients are verified
@@ -52,6 +62,7 @@ def create_app(settings: Settings) -> FastAPI:
         # Their pages load scripts from elsewhere, which our headers forbid; api.pages has one of our own at /docs.
         docs_url=None,
         redoc_url=None,
+        telemetry=_TELEMETRY,
     )
     app.state.services = services
     app.openapi = openapi_of(app)  # type: ignore[method-assign]  # FastAPI's own way to change the document

@@ -50,7 +50,7 @@ _RETRY_FULL_QUEUE_S: Final = 30
 
 
 class FieldError(BaseModel):
-    """What is wrong with one field of the request."""
+    """What is wrong with one field of the request, or with one thing that the answer needs."""
 
     field: str = Field(description="The field's name; a nested one with dots. A header or query parameter by its name.")
     message: str
@@ -136,8 +136,8 @@ class ServiceUnavailable(ApiError):
     status = 503
     kind = "unavailable"
 
-    def __init__(self, detail: str, *, retry_after_s: int = 1) -> None:
-        super().__init__(detail, headers={"Retry-After": str(retry_after_s)})
+    def __init__(self, detail: str, *, errors: Sequence[FieldError] = (), retry_after_s: int = 1) -> None:
+        super().__init__(detail, errors=errors, headers={"Retry-After": str(retry_after_s)})
 
 
 def from_validation(error: RequestValidationError | ValidationError) -> InvalidRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from sqlalchemy.orm import Session
@@ -17,6 +18,8 @@ from storage.queue import queue_name
 from storage.submissions import IdempotencyConflict, NewSubmission, Submissions
 
 __all__ = ["default_device", "resolve", "submit"]
+
+_log = logging.getLogger(__name__)
 
 
 def submit(services: Services, body: SubmissionRequest, idempotency_key: str | None) -> Submission:
@@ -36,6 +39,8 @@ def submit(services: Services, body: SubmissionRequest, idempotency_key: str | N
             else:
                 if submission.created:
                     refuse_if_full(session, services.settings.max_queued, batched=False)
+                    fields = {"submission": submission.id}
+                    _log.info("handed in: %s on %s", submission.problem, device, extra={"fields": fields})
                 return submission
     raise AssertionError("there is at least one kind of device")
 

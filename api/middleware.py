@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.context import request_id
 from api.errors import ApiError, PayloadTooLarge, problem_response
 from api.metrics import HttpMetrics
+from evaluator import logs
+from storage import tracing
 
 __all__ = ["BodyLimit", "RequestContext", "SecurityHeaders", "media_type"]
 
@@ -60,26 +62,30 @@ class RequestContext:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 MutableHeaders(scope=message)["X-Request-ID"] = identity
+                tracing.describe({**logs.current_fields(), **_named(scope)})
             await send(message)
 
         token = request_id.set(identity)
         started = time.perf_counter()
-        try:
-            await self._app(scope, receive, send_with_id)
-        except Exception:
-            if status:
-                raise
-            _log.exception("unhandled error")
-            response = problem_response(Request(scope), ApiError("this is our fault; the log has it by its request_id"))
-            await response(scope, receive, send_with_id)
-        finally:
-            seconds = time.perf_counter() - started
-            method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-            self._metrics.observe(method, _route(scope), status, seconds)
-            # Quoted: a visitor must not be able to write lines into the log.
-            path = quote(scope["path"], safe="/")
-            _access.info("%s %s %d %.1f ms", method, path, status, 1000 * seconds)
-            request_id.reset(token)
+        with logs.about(request_id=identity, **tracing.current_trace()):
+            try:
+                await self._app(scope, receive, send_with_id)
+            except Exception:
+                if status:
+                    raise
+                logs.add_fields(**_named(scope))
+                _log.exception("unhandled error")
+                fault = ApiError("this is our fault; the log has it by its request_id")
+                await problem_response(Request(scope), fault)(scope, receive, send_with_id)
+            finally:
+                seconds = time.perf_counter() - started
+                method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+                self._metrics.observe(method, _route(scope), status, seconds)
+                logs.add_fields(**_named(scope))
+                # Quoted: a visitor must not be able to write lines into the log.
+                path = quote(scope["path"], safe="/")
+                _access.info("%s %s %d %.1f ms", method, path, status, 1000 * seconds)
+                request_id.reset(token)
 
 
 class SecurityHeaders:
@@ -144,3 +150,10 @@ def _route(scope: Scope) -> str:
     """The route's template, so that metrics have one series per route and not one per id."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else "(none)"
+
+
+def _named(scope: Scope) -> dict[str, str]:
+    """The submission or batch that the request's path names, as fields of its log lines."""
+    given = scope.get("path_params", {})
+    named = {name: str(given[f"{name}_id"]) for name in ("submission", "batch") if f"{name}_id" in given}
+    return {name: quote(identity) for name, identity in named.items()}

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import product
+from typing import get_args
 
-from sqlalchemy import func, select, text
+from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
+from evaluator.config import DEVICE_KINDS
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
-from storage.models import Batch, DiagnosisStatus, StoredDiagnosis, StoredEvaluation, Submission
+from storage.clock import database_now
+from storage.counts import read_counts
+from storage.meters import ENDED
+from storage.models import Batch, DiagnosisStatus, Stage, StoredDiagnosis, Submission, VerdictCount, Webhook
+from storage.queue import diagnosis_queue, queue_name
 from storage.workers import list_workers
 
 __all__ = [
     "BatchGlance",
     "Glance",
+    "Waiting",
     "batch_glances",
+    "batches_under_way",
     "count_by_outcome",
+    "count_verdicts",
+    "due_webhooks",
     "glances",
     "pending_diagnoses",
-    "ping",
     "queue_depths",
     "served_queues",
+    "unserved",
+    "waiting_submissions",
 ]
 
 _IDS_PER_QUERY = 500
+_VIA = {"single": Submission.turn == 0, "batch": Submission.turn > 0}
+"""How submissions were handed in."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +101,27 @@ def batch_glances(session: Session, batch_ids: Collection[str]) -> Mapping[str, 
 
 
 def count_by_outcome(session: Session) -> dict[tuple[str, str], int]:
-    """How many submissions there are by status and verdict (``""`` where there is none yet)."""
-    query = (
-        select(Submission.status, func.coalesce(StoredEvaluation.verdict, ""), func.count())
-        .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id, isouter=True)
-        .group_by(Submission.status, StoredEvaluation.verdict)
-    )
-    return {(status, verdict): count for status, verdict, count in session.execute(query)}
+    """How many submissions there are by status and verdict (``""`` where there is none yet).
+
+    What is over is looked up where it is kept count of, and only the others are counted.
+    """
+    counts: dict[tuple[str, str], int] = {(status, ""): 0 for status in Status if status is not Status.DONE}
+    under_way = [status for status in Status if not status.final]
+    live = select(Submission.status, func.count()).where(Submission.status.in_(under_way)).group_by(Submission.status)
+    for status, number in session.execute(live):
+        counts[status, ""] = number
+    for (_, verdict), number in count_verdicts(session).items():
+        counts[Status.DONE, verdict] = counts.get((Status.DONE, verdict), 0) + number
+    for (status,), number in read_counts(session, [ENDED])[ENDED].items():
+        counts[status, ""] = number
+    return counts
+
+
+def count_verdicts(session: Session) -> dict[tuple[str, ...], int]:
+    """How many evaluations there are by kind of device and verdict."""
+    query = select(VerdictCount.device, VerdictCount.verdict, func.sum(VerdictCount.count))
+    rows = session.execute(query.group_by(VerdictCount.device, VerdictCount.verdict))
+    return {(device, verdict): int(number) for device, verdict, number in rows}
 
 
 def queue_depths(session: Session) -> dict[tuple[str, str], int]:
@@ -116,11 +144,54 @@ def pending_diagnoses(session: Session) -> dict[Tool, int]:
     return {Tool(tool): count for tool, count in session.execute(query)}
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """What waits in one queue: submissions that were handed in ``via`` ``single`` requests or a ``batch``."""
+
+    count: int
+    oldest_s: float
+
+
+def waiting_submissions(session: Session) -> dict[tuple[str, str], Waiting]:
+    """What waits by queue and by how it was handed in, and how long ago the oldest of it was.
+
+    The oldest is the one with the least id, because ids sort by time. Asked for part by part, each is a range of one
+    index, which is read without sorting or looking at rows.
+    """
+    now = database_now(session)
+    found: dict[tuple[str, str], Waiting] = {}
+    for stage, device, (via, condition) in product(get_args(Stage), DEVICE_KINDS, _VIA.items()):
+        part = (Submission.status == Status.QUEUED, Submission.stage == stage, Submission.device == device, condition)
+        number, oldest = session.execute(select(func.count(), func.min(Submission.id)).where(*part)).one()
+        if number:
+            submitted_at = session.scalars(select(Submission.submitted_at).where(Submission.id == oldest)).one()
+            key = (queue_name(stage, device), via)
+            earlier = found.get(key, Waiting(0, 0.0))
+            age_s = (now - submitted_at).total_seconds()
+            found[key] = Waiting(earlier.count + number, max(earlier.oldest_s, age_s))
+    return found
+
+
+def batches_under_way(session: Session) -> dict[str, int]:
+    """How many batches come in at the moment (``receiving``), and how many are graded (``running``)."""
+    status = case((Batch.received_at.is_(None), "receiving"), else_="running")
+    open_still = select(status, func.count()).where(Batch.finished_at.is_(None), Batch.cancelled_at.is_(None))
+    return {row[0]: row[1] for row in session.execute(open_still.group_by(status))}
+
+
+def due_webhooks(session: Session) -> int:
+    """How many batches are over that somebody is still to be told of."""
+    return session.scalar(select(func.count()).select_from(Webhook).where(Webhook.due_at.is_not(None))) or 0
+
+
+def unserved(session: Session) -> list[str]:
+    """The queues in which something waits while no living worker takes from them."""
+    served = served_queues(session)
+    waiting = {queue_name(stage, device) for stage, device in queue_depths(session)}  # type: ignore[arg-type]
+    waiting |= {diagnosis_queue(tool) for tool in pending_diagnoses(session)}
+    return sorted(waiting - served)
+
+
 def served_queues(session: Session) -> frozenset[str]:
     """The queues that a living worker takes from."""
     return frozenset(queue for worker in list_workers(session) if worker.alive for queue in worker.queues)
-
-
-def ping(session: Session) -> None:
-    """Raises what the driver raises if the database does not answer."""
-    session.execute(text("SELECT 1"))

@@ -467,3 +467,6 @@ class Health(BaseModel):
 
     status: Literal["ok"]
     problems: int | None = None
+    degraded: list[str] = Field(
+        default_factory=list, description="What is not as it should be, though requests are answered."
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -12,26 +12,9 @@ from api.app import create_app
 from api.services import Services
 from storage.settings import Settings
 
-__all__ = ["LOGGING", "Server", "make_server"]
+__all__ = ["Server", "make_server"]
 
 _GRACE_S: Final = 5
-
-LOGGING: Final[dict[str, Any]] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "filters": {"request": {"()": "api.context.RequestIdFilter"}},
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"}},
-    "handlers": {
-        "stderr": {
-            "class": "logging.StreamHandler",
-            "stream": "ext://sys.stderr",
-            "formatter": "line",
-            "filters": ["request"],
-        }
-    },
-    "root": {"level": "INFO", "handlers": ["stderr"]},
-    "loggers": {"httpx": {"level": "WARNING"}, "alembic": {"level": "WARNING"}},
-}
 
 
 class Server(uvicorn.Server):
@@ -47,14 +30,14 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def make_server(settings: Settings, *, app: FastAPI | None = None, log_config: dict[str, Any] | None = None) -> Server:
+def make_server(settings: Settings, *, app: FastAPI | None = None) -> Server:
     """The server for ``settings``; ``run`` it, or ``serve`` it in a running loop."""
     app = app or create_app(settings)
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        log_config=log_config,
+        log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACE_S,

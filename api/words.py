@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,11 +18,13 @@ __all__ = [
     "DIAGNOSES",
     "FLAGS",
     "GRADIENTS",
+    "MEANINGS",
     "STATUSES",
     "VERDICTS",
     "figure",
     "first_upper",
     "interval",
+    "machine",
     "milliseconds",
     "moment",
     "seconds",
@@ -48,7 +50,23 @@ VERDICTS: Final = {
     Verdict.WRONG_DTYPE: "wrong dtype",
     Verdict.WRONG_OUTPUT: "wrong output",
     Verdict.WRONG_GRADIENT: "wrong gradient",
-    Verdict.REJECTED: "rejected: broke the rules of measurement",
+    Verdict.REJECTED: "rejected",
+}
+
+MEANINGS: Final = {
+    Verdict.PASSED: "Every call was right, in the time that it has.",
+    Verdict.INVALID_SOURCE: "The source is no Python, or has no class ModelNew.",
+    Verdict.LOAD_ERROR: "Importing the module failed.",
+    Verdict.COMPILE_ERROR: "A compiler or linker refused an extension.",
+    Verdict.CONSTRUCT_ERROR: "Making a ModelNew failed.",
+    Verdict.RUNTIME_ERROR: "A call failed, or the process ended meanwhile.",
+    Verdict.TIMEOUT: "Something took longer than its limit: an import, a build, a call, or all of it.",
+    Verdict.OUT_OF_MEMORY: "It needed more memory than it may use.",
+    Verdict.WRONG_SHAPE: "An output has another shape than the reference's.",
+    Verdict.WRONG_DTYPE: "An output has another dtype than the reference's.",
+    Verdict.WRONG_OUTPUT: "An output differs from the reference's by more than the tolerance.",
+    Verdict.WRONG_GRADIENT: "A gradient differs from the reference's by more than the tolerance.",
+    Verdict.REJECTED: "It broke the rules of measurement: it changed its inputs, say, or worked outside of its calls.",
 }
 
 STATUSES: Final = {
@@ -128,9 +146,11 @@ def tone(status: Status | str, verdict: Verdict | str | None) -> str:
 
 
 def times(speedup: float | None) -> str:
-    """A speedup: three significant digits or two decimals, and a multiplication sign."""
+    """A speedup: three significant digits or two decimals, below a tenth two digits, and a multiplication sign."""
     if speedup is None:
         return _DASH
+    if speedup < 0.1:
+        return f"{speedup:#.2g}{_TIMES}"
     return f"{speedup:.2f}{_TIMES}" if speedup < 100 else f"{speedup:.0f}{_TIMES}"
 
 
@@ -143,10 +163,12 @@ def interval(value: IntervalRecord | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """A latency; below a tenth of a millisecond, in microseconds."""
+    """A latency to three digits; below a tenth of a millisecond, in microseconds."""
     if value is None:
         return _DASH
-    return f"{1000 * value:.1f} µs" if value < 0.1 else f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.3g} s"
+    if value < 0.1:
+        return f"{1000 * value:.1f} µs"
+    return f"{_three_digits(value)} ms" if value < 999.5 else f"{_three_digits(value / 1000)} s"
 
 
 def seconds(value: float | None) -> str:
@@ -189,6 +211,17 @@ def figure(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.6g}"
 
 
+def machine(facts: Mapping[str, object]) -> dict[str, object]:
+    """Facts about a machine as they are shown: words for names, sizes in their unit, nothing that is not known."""
+    shown: dict[str, object] = {}
+    for name, value in facts.items():
+        if name.endswith("_bytes") and isinstance(value, int):
+            shown[name.removesuffix("_bytes").replace("_", " ")] = size_of(value)
+        elif value is not None:
+            shown[name.replace("_", " ")] = value
+    return shown
+
+
 def first_upper(text: str) -> str:
     """``text`` as the beginning of a sentence; the rest of it as it is."""
     return text[:1].upper() + text[1:]
@@ -197,3 +230,8 @@ def first_upper(text: str) -> str:
 def moment(value: datetime) -> str:
     """A moment in UTC, to the second."""
     return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _three_digits(value: float) -> str:
+    """With its zeros, so that figures in a column are of one length."""
+    return f"{value:#.3g}".removesuffix(".")

@@ -1,18 +1,29 @@
-"""A process of ours that is started once, led over a socket, and replaced when it dies. Torch-free."""
+"""A process of ours that is started once, led over a socket, and replaced when it dies. Torch-free.
+
+What it writes to its standard error becomes log lines of this process (see ``evaluator.logs``).
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any, Final
 
-from evaluator import wire
+from evaluator import logs, wire
 from evaluator.errors import InfrastructureFault
 
 __all__ = ["ChildProcess"]
+
+_LINE_BYTES: Final = 2**16
+_LAST_LINES_S: Final = 1.0
+_REMEMBERED: Final = 256
+
+_log = logging.getLogger(__name__)
 
 
 class ChildProcess:
@@ -32,6 +43,9 @@ class ChildProcess:
         """Where it may run, with all that it starts; ``None``: wherever we may. To be set before it starts."""
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
+        self._printed: threading.Thread | None = None
+        self._asked_last: Mapping[str, str] = {}
+        self._asked: dict[int, Mapping[str, str]] = {}
 
     @property
     def alive(self) -> bool:
@@ -52,6 +66,9 @@ class ChildProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        if self._printed is not None:
+            # What it said at last. Only for a while: something that it started may hold its standard error open.
+            self._printed.join(_LAST_LINES_S)
 
     def _launch(self, answer_s: float | None) -> None:
         """Start the process without waiting for it. ``answer_s``: how long it may be silent when asked something."""
@@ -61,7 +78,12 @@ class ChildProcess:
             pass_fds=[theirs.fileno()],
             env=self._environment,
             stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
+        assert self._process.stderr is not None
+        self._printed = threading.Thread(target=self._relay, args=(self._process.stderr,), daemon=True)
+        self._printed.start()
+        _log.debug("%s was started, pid %d", self._called, self._process.pid)
         if self.processors is not None:
             os.sched_setaffinity(self._process.pid, self.processors)
         theirs.close()
@@ -74,6 +96,7 @@ class ChildProcess:
         return self._connection
 
     def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+        self._asked_last = logs.current_fields()
         try:
             wire.send(self._connected(), message, descriptors)
         except wire.ConnectionClosed as error:
@@ -86,3 +109,20 @@ class ChildProcess:
             raise InfrastructureFault(f"{self._called} died") from error
         except (wire.MessageTooLarge, TimeoutError) as error:
             raise InfrastructureFault(f"{self._called} does not answer") from error
+
+    def _relay(self, printed: IO[bytes]) -> None:
+        with printed:
+            while line := printed.readline(_LINE_BYTES):
+                text = line.decode(errors="replace").rstrip()
+                if text:
+                    logs.relay(text, self._called, self._about)
+
+    def _about(self, number: int | None) -> Mapping[str, str]:
+        """What the process was asked for by ``number``, or last."""
+        return self._asked_last if number is None else self._asked.get(number, {})
+
+    def _asking(self, number: int) -> None:
+        """What is asked for now is what its reports with this number are about."""
+        self._asked[number] = logs.current_fields()
+        if len(self._asked) > _REMEMBERED:
+            del self._asked[next(iter(self._asked))]

@@ -25,6 +25,7 @@ from evaluator.build.recipes import find_prepared
 from evaluator.build.resources import KernelResources
 from evaluator.candidate import Candidate
 from evaluator.conclusion import (
+    build_details,
     conclude,
     conclude_early,
     failed_build,
@@ -79,7 +80,8 @@ class BuildReport:
 
     ``extensions`` counts those that were built, ``cached`` those of them that were there already;
     ``toolchain_gap`` says what this machine lacks where something could not be built for that reason;
-    ``kernels`` what the CUDA kernels take, as far as that is known.
+    ``kernels`` what the CUDA kernels take, as far as that is known. ``builds``: how each was built, as in
+    ``Evaluation.details``; ``failed``: how many do not compile.
     """
 
     evaluation: Evaluation | None
@@ -89,6 +91,8 @@ class BuildReport:
     log: str
     toolchain_gap: str | None = None
     kernels: tuple[KernelResources, ...] = ()
+    builds: tuple[Mapping[str, Any], ...] = ()
+    failed: int = 0
 
 
 def ignore_progress(_progress: Progress) -> None:
@@ -260,6 +264,8 @@ class Engine:
             log=log,
             toolchain_gap=next((str(build["error"]) for build in builds if build.get("toolchain_missing")), None),
             kernels=kernel_resources(builds),
+            builds=tuple(build_details(builds)),
+            failed=sum(1 for build in builds if "error" in build and not build.get("toolchain_missing")),
         )
 
     def evaluate(

@@ -6,6 +6,7 @@ Torch-free.
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,8 @@ __all__ = ["Discovery", "SupervisedRunner", "supervised_runner"]
 
 _DRAIN_S: Final = 1.0
 _POLL_S: Final = 0.2
+
+_log = logging.getLogger(__name__)
 
 
 class Discovery(Enum):
@@ -129,6 +132,7 @@ def supervised_runner(
         printed.close_writer()
         if runner is not None:
             runner.kill()
+            _log.debug("a runner ended, pid %d, wait status %s", runner.process.pid, runner.process.status)
         ours.close()
         with contextlib.suppress(InfrastructureFault):
             builder.close_session(session)

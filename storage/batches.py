@@ -21,6 +21,7 @@ from evaluator.summary import Graded, ProblemFacts
 from storage.clock import database_now
 from storage.completion import completed, finish_if_over, take_places
 from storage.ids import new_id
+from storage.meters import ended
 from storage.models import (
     Batch,
     BatchError,
@@ -196,6 +197,7 @@ class Batches:
             cancelled.returning(Submission.id).execution_options(synchronize_session=False)
         ).all()
         completed(self._session, ids, now)
+        ended(self._session, Status.CANCELLED, by=len(ids))
         self._leave(batch_id, now)
         if batch.received_at is None:
             # Whoever sent it was given no id, and may be sending it anew: of this one there is no end to be told.

@@ -7,7 +7,7 @@ comes from a worker whose claim is gone (its lease expired, somebody cancelled) 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVarTuple
@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from evaluator.candidate import Candidate
 from evaluator.evaluation import Evaluation, Status
 from evaluator.problem import Problem
+from storage import meters
 from storage.bells import Bell, announce, repeat_after
 from storage.clock import database_now
 from storage.completion import completed
@@ -56,7 +57,10 @@ _LEFT_FOR: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to work on one stage of one submission, and all that is needed for it."""
+    """The right to work on one stage of one submission, and all that is needed for it.
+
+    It was in the queue from ``queued_at`` to ``claimed_at``.
+    """
 
     submission_id: str
     stage: Stage
@@ -70,6 +74,9 @@ class Claim:
     precision: str
     baseline: str
     require_gradients: bool | None
+    traceparent: str | None
+    queued_at: datetime
+    claimed_at: datetime
 
 
 class Claims:
@@ -134,7 +141,7 @@ class Claims:
             )
         )
         self._session.flush()
-        return self._claim_of(row, stage, token, worker)
+        return self._claim_of(row, stage, token, worker, now)
 
     def renew(self, claim: Claim, lease_s: float, progress: tuple[str, str, float | None] | None = None) -> bool:
         """Prolong the lease and show ``progress`` (stage, message, share); ``False``: lost or cancelled."""
@@ -147,8 +154,19 @@ class Claims:
         """Whether the claim still stands; a read, where ``renew`` writes."""
         return self._session.scalar(select(Submission.id).where(Submission.claim_token == claim.token)) is not None
 
-    def record_built(self, claim: Claim, *, seconds: float, log: str) -> bool:
-        """The build stage went well: wait for a device. ``False``: the claim is gone, nothing recorded."""
+    def record_built(
+        self,
+        claim: Claim,
+        *,
+        seconds: float,
+        log: str,
+        builds: Sequence[Mapping[str, Any]] = (),
+        failed_builds: int = 0,
+    ) -> bool:
+        """The build stage went well: wait for a device. ``False``: the claim is gone, nothing recorded.
+
+        ``builds`` are what was built, and ``failed_builds`` how many more do not compile: both are only counted.
+        """
         now = database_now(self._session)
         values = {
             **_UNCLAIMED,
@@ -160,21 +178,29 @@ class Claims:
         }
         if not self._update(Submission.claim_token == claim.token, values):
             return False
-        self._end_attempt(claim.token, "built", "", now)
+        started_at = self._end_attempt(claim.token, claim.device, "built", "", now)
+        meters.stage_done(self._session, claim.submission_id, "build", started_at, now, last=False)
+        meters.built(self._session, "build", claim.device, builds, failed_builds)
         announce(self._session, Bell(claim.submission_id, "evaluate", claim.device))
         return True
 
-    def record_evaluation(self, claim: Claim, evaluation: Evaluation, *, diagnose: bool = False) -> bool:
+    def record_evaluation(
+        self, claim: Claim, evaluation: Evaluation, *, diagnose: bool = False, failed_builds: int = 0
+    ) -> bool:
         """Finish with ``evaluation``. ``False``: the claim is gone, nothing recorded.
 
-        ``diagnose``: have a device fault diagnosed, where there is a worker for that.
+        ``diagnose``: have a device fault diagnosed, where there is a worker for that. ``failed_builds``: how many
+        extensions do not compile, to be counted.
         """
         now = database_now(self._session)
         values = {**_UNCLAIMED, "status": Status.DONE, "message": evaluation.message, "finished_at": now}
         if not self._update(Submission.claim_token == claim.token, values):
             return False
         self._session.add(store_evaluation(evaluation, claim.submission_id, now))
-        self._end_attempt(claim.token, "done", evaluation.verdict, now)
+        started_at = self._end_attempt(claim.token, claim.device, "done", evaluation.verdict, now)
+        meters.stage_done(self._session, claim.submission_id, claim.stage, started_at, now, last=True)
+        meters.built(self._session, claim.stage, claim.device, evaluation.details.get("builds", ()), failed_builds)
+        meters.device_faulted(self._session, claim.worker, evaluation)
         self._session.flush()
         enter(self._session, claim.submission_id, evaluation, now)
         completed(self._session, [claim.submission_id], now)
@@ -191,7 +217,7 @@ class Claims:
         now = database_now(self._session)
         if not self._update(Submission.claim_token == claim.token, {**_UNCLAIMED, **_waiting(now)}):
             return False
-        self._end_attempt(claim.token, "released", "the worker was stopped", now)
+        self._end_attempt(claim.token, claim.device, "released", "the worker was stopped", now)
         announce(self._session, Bell(claim.submission_id, claim.stage, claim.device))
         return True
 
@@ -254,8 +280,9 @@ class Claims:
             still = and_(still, Submission.lease_until < expired_before)
         if not self._update(still, values):
             return False
-        self._end_attempt(token, outcome, detail, now)
+        self._end_attempt(token, row.device, outcome, detail, now)
         if faults >= max_attempts:
+            meters.ended(self._session, Status.FAILED)
             completed(self._session, [row.id], now)
         elif not rest:
             stage: Stage = "build" if row.stage == "build" else "evaluate"
@@ -311,7 +338,7 @@ class Claims:
         self._update(waiting, {"bell_due_at": now + _LEFT_FOR})
         return True
 
-    def _claim_of(self, row: Submission, stage: Stage, token: str, worker: str) -> Claim:
+    def _claim_of(self, row: Submission, stage: Stage, token: str, worker: str, now: datetime) -> Claim:
         problem, candidate = problem_and_candidate(self._session, row)
         return Claim(
             submission_id=row.id,
@@ -326,12 +353,23 @@ class Claims:
             precision=row.precision,
             baseline=row.baseline,
             require_gradients=row.require_gradients,
+            traceparent=row.traceparent,
+            queued_at=row.submitted_at if stage == "build" else row.built_at or row.submitted_at,
+            claimed_at=now,
         )
 
-    def _end_attempt(self, token: str, outcome: str, detail: str, now: datetime) -> None:
-        self._session.execute(
-            update(Attempt).where(Attempt.token == token).values(outcome=outcome, detail=detail, ended_at=now)
-        )
+    def _end_attempt(self, token: str, device: str, outcome: str, detail: str, now: datetime) -> datetime:
+        """Returns when it began."""
+        ended = self._session.execute(
+            update(Attempt)
+            .where(Attempt.token == token)
+            .values(outcome=outcome, detail=detail, ended_at=now)
+            .returning(Attempt.stage, Attempt.worker, Attempt.started_at)
+            .execution_options(synchronize_session=False)
+        ).one()
+        meters.attempt_ended(self._session, ended.stage, device, ended.worker, outcome)
+        started_at: datetime = ended.started_at
+        return started_at
 
     def _update(self, condition: Any, values: dict[str, Any]) -> bool:
         statement = update(Submission).where(condition).values(values).execution_options(synchronize_session=False)

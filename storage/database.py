@@ -15,12 +15,15 @@ from typing import Any, Final
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.orm import Session, sessionmaker
 
+from storage.counts import forget_noted, write_noted
 from storage.settings import Settings
 
-__all__ = ["alembic_config", "create_engine_for", "migrate", "session_factory"]
+__all__ = ["alembic_config", "create_engine_for", "migrate", "schema_fault", "session_factory"]
 
 BUSY_TIMEOUT_S: Final = 30.0
 _MIGRATION_LOCK: Final = 0x6B6A_6D69  # any number that nothing else locks
@@ -41,10 +44,14 @@ def create_engine_for(settings: Settings) -> Engine:
 
 
 def session_factory(engine: Engine, *, read_only: bool = False) -> sessionmaker[Session]:
-    """Makes sessions whose objects stay readable after the commit."""
+    """Makes sessions whose objects stay readable after the commit; what is counted in one is written with it."""
     if read_only:
         engine = engine.execution_options(read_only=True, postgresql_readonly=True)
-    return sessionmaker(engine, expire_on_commit=False)
+    sessions = sessionmaker(engine, expire_on_commit=False)
+    if not read_only:
+        event.listen(sessions, "before_commit", write_noted)
+        event.listen(sessions, "after_rollback", forget_noted)
+    return sessions
 
 
 def migrate(settings: Settings) -> None:
@@ -57,6 +64,13 @@ def migrate(settings: Settings) -> None:
             command.upgrade(config, "head")
     finally:
         engine.dispose()
+
+
+def schema_fault(session: Session) -> str | None:
+    """What is wrong with the version of the schema; ``None`` where it is the one that this code needs."""
+    context = MigrationContext.configure(session.connection())
+    found, needed = context.get_current_revision(), ScriptDirectory.from_config(alembic_config()).get_current_head()
+    return None if found == needed else f"the schema is at version {found or 'none'}, and {needed} is needed"
 
 
 def alembic_config() -> Config:

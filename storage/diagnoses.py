@@ -61,6 +61,9 @@ class DiagnosisClaim:
     size: str
     precision: str
     faulted: bool
+    traceparent: str | None
+    queued_at: datetime
+    claimed_at: datetime
 
 
 def evaluation_waits(session: Session) -> bool:
@@ -145,7 +148,7 @@ class Diagnoses:
             return None
         row = self.of_tool(submission_id, tool)
         assert row is not None
-        return self._claim_of(row, token, worker)
+        return self._claim_of(row, token, worker, now)
 
     def renew(self, claim: DiagnosisClaim, lease_s: float, progress: tuple[str, str, float | None] | None) -> bool:
         """Prolong the lease and show the message of ``progress``; ``False``: the claim is lost."""
@@ -279,7 +282,7 @@ class Diagnoses:
             still = and_(still, StoredDiagnosis.lease_until < expired_before)
         return self._update(still, values)
 
-    def _claim_of(self, row: StoredDiagnosis, token: str, worker: str) -> DiagnosisClaim:
+    def _claim_of(self, row: StoredDiagnosis, token: str, worker: str, now: datetime) -> DiagnosisClaim:
         submission = self._session.get(Submission, row.submission_id)
         assert submission is not None
         assert submission.evaluation is not None
@@ -295,6 +298,9 @@ class Diagnoses:
             size=submission.size,
             precision=submission.precision,
             faulted="device_fault" in submission.evaluation.record["details"],
+            traceparent=submission.traceparent,
+            queued_at=row.requested_at,
+            claimed_at=now,
         )
 
     def _update(self, condition: Any, values: dict[str, Any]) -> bool:

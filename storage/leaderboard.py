@@ -1,36 +1,34 @@
-"""Who is fastest: at one problem, at the head of each, and over many. Read from what ``storage.standings`` keeps."""
+"""Who is fastest: at one problem, and at the head of each. Read from what ``storage.standings`` keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import Select, case, func, select, tuple_, union_all
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_, union_all
+from sqlalchemy.orm import Session, aliased, sessionmaker
 
-from evaluator.evaluation import Gradients, Interval, Verdict
-from storage.models import AuthorBest, RankingRecord, Standing, StoredProblem, StoredRanking, VerdictCount
+from evaluator.evaluation import Gradients, Interval
+from storage.models import Standing, StoredRanking
+from storage.rankings import current_rankings
 
 __all__ = [
-    "AuthorFigures",
+    "BoardKey",
     "Entry",
     "Ranking",
     "Track",
-    "author_figures",
     "ends_above",
+    "every_entry",
     "leaderboard",
     "leaders",
-    "rankings_of",
-    "records",
-    "sample",
     "standings",
-    "verdicts_of",
 ]
 
 Track = Literal["inference", "training"]
 
+_AT_ONCE: Final = 500
 _FASTEST_FIRST = (Standing.speedup.desc(), Standing.submitted_at, Standing.submission_id)
 
 
@@ -41,6 +39,23 @@ class Ranking(NamedTuple):
     device_kind: str
     size: str
     precision: str
+
+
+@dataclass(frozen=True)
+class BoardKey:
+    """What a board is of. ``device`` is a kind.
+
+    What different devices measured is never ranked together: without a ``device_name``, one ranking follows the
+    other, by the device's name.
+    """
+
+    problem: str
+    device: str
+    track: Track = "inference"
+    size: str = "full"
+    precision: str = "float32"
+    baseline: str = "eager"
+    device_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,55 +90,16 @@ class Entry:
     finished_at: datetime
 
 
-@dataclass(frozen=True)
-class AuthorFigures:
-    """What an author amounts to over a set of rankings, one for each problem at most.
-
-    ``faster``: how many of them he has a speedup above 1 in. ``log_speedup``: the mean of the logarithms.
-    """
-
-    author: str
-    problems: int
-    faster: int
-    log_speedup: float
-
-
-def leaderboard(
-    session: Session,
-    problem: str,
-    device_kind: str,
-    track: Track = "inference",
-    *,
-    precision: str = "float32",
-    size: str = "full",
-    baseline: str = "eager",
-    device_name: str | None = None,
-    limit: int = 50,
-    cursor: int = 0,
-) -> list[Entry]:
+def leaderboard(session: Session, board: BoardKey, *, limit: int = 50, cursor: int = 0) -> list[Entry]:
     """Up to ``limit`` entries after the first ``cursor`` ones, the fastest first.
 
     Ranks what passed against the problem's current version, the best result of each author and source.
     The training track admits only gradients that match. Equal speedups rank by who was first.
-
-    What different devices measured is never ranked together: without a ``device_name``, one ranking
-    follows the other, by the device's name.
     """
-    asked = _current().where(
-        StoredRanking.problem == problem,
-        StoredRanking.device == device_kind,
-        StoredRanking.track == track,
-        StoredRanking.size == size,
-        StoredRanking.precision == precision,
-        StoredRanking.baseline == baseline,
-    )
-    if device_name is not None:
-        asked = asked.where(StoredRanking.device_name == device_name)
-    rankings = session.scalars(asked.order_by(StoredRanking.device_name)).all()
     places: list[tuple[StoredRanking, int]] = []
     parts = []
     before = 0
-    for ranking in rankings:
+    for ranking in _rankings(session, board):
         first, last = max(cursor - before, 0), min(cursor + limit - before, ranking.entries)
         before += ranking.entries
         if first < last:
@@ -142,6 +118,25 @@ def leaderboard(
     ]
 
 
+def every_entry(sessions: sessionmaker[Session], board: BoardKey, cursor: int = 0) -> Iterator[Entry]:
+    """All entries of ``leaderboard`` after the first ``cursor`` ones, however many there are.
+
+    Some hundreds at a time, each time in a session of its own: whoever reads slowly holds no connection. A place that
+    changes meanwhile may be left out.
+    """
+    with sessions() as session:
+        rankings = _rankings(session, board)
+    for ranking in rankings:
+        before = min(cursor, ranking.entries)
+        cursor -= before
+        query = _ranked(ranking.id).limit(_AT_ONCE)
+        rows = _read(sessions, query.offset(before))
+        while rows:
+            yield from (_entry(rank, row, ranking) for rank, row in enumerate(rows, before + 1))
+            before += len(rows)
+            rows = _read(sessions, query.where(_behind(rows[-1])))
+
+
 def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inference") -> list[Entry]:
     """The first of each ranking, of each device that was measured on: by problem, kind and name of the device.
 
@@ -158,7 +153,7 @@ def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inf
         .scalar_subquery()
     )
     query = (
-        _current()
+        current_rankings()
         .add_columns(Standing)
         .join(Standing, (Standing.ranking_id == StoredRanking.id) & (Standing.contender == first))
         .where(
@@ -169,12 +164,6 @@ def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inf
         .order_by(StoredRanking.problem, StoredRanking.device.desc(), StoredRanking.device_name)
     )
     return [_entry(1, row, ranking) for ranking, row in session.execute(query)]
-
-
-def rankings_of(session: Session, problem: str | None = None) -> Sequence[StoredRanking]:
-    """Everything that is ranked of ``problem`` in its current version, or of all; the fullest first."""
-    query = _current().order_by(StoredRanking.entries.desc(), StoredRanking.id)
-    return session.scalars(query if problem is None else query.where(StoredRanking.problem == problem)).all()
 
 
 def standings(
@@ -205,62 +194,29 @@ def ends_above(session: Session, ranking: StoredRanking, limit: int) -> list[tup
     return [(low, high) for low, high in session.execute(query)]
 
 
-def records(session: Session, ranking: StoredRanking) -> Sequence[RankingRecord]:
-    """Who was the fastest when, the first one first."""
-    query = select(RankingRecord).where(RankingRecord.ranking_id == ranking.id)
-    return session.scalars(query.order_by(RankingRecord.speedup)).all()
+def _rankings(session: Session, board: BoardKey) -> Sequence[StoredRanking]:
+    asked = {name: value for name, value in vars(board).items() if value is not None}
+    return session.scalars(current_rankings().filter_by(**asked).order_by(StoredRanking.device_name)).all()
 
 
-def sample(session: Session, ranking: StoredRanking, limit: int) -> list[Any]:
-    """When some of the entries finished, their speedups and submissions: the same ones each time, from all times."""
-    query = select(Standing.finished_at, Standing.speedup, Standing.submission_id)
-    # A contender begins with the digest of its source: the first ones are as good as drawn.
-    query = query.where(Standing.ranking_id == ranking.id).order_by(Standing.contender)
-    return list(session.execute(query.limit(limit)))
+def _read(sessions: sessionmaker[Session], query: Select[Any]) -> Sequence[Any]:
+    with sessions() as session:
+        return session.execute(query).all()
 
 
-def verdicts_of(session: Session, problem: str, problem_version: str) -> Mapping[Verdict, int]:
-    """How many evaluations of this version of a problem ended with each verdict."""
-    query = (
-        select(VerdictCount.verdict, func.sum(VerdictCount.count))
-        .where(VerdictCount.problem == problem, VerdictCount.problem_version == problem_version)
-        .group_by(VerdictCount.verdict)
-    )
-    return {Verdict(verdict): int(count) for verdict, count in session.execute(query)}
-
-
-def author_figures(session: Session, rankings: Collection[int], limit: int) -> list[AuthorFigures]:
-    """The first ``limit`` authors over these rankings: by how many they are faster in, then by their mean speedup."""
-    faster = func.sum(case((AuthorBest.speedup > 1.0, 1), else_=0))
-    mean = func.avg(AuthorBest.log_speedup)
-    query = (
-        select(AuthorBest.author, func.count(), faster, mean)
-        .where(AuthorBest.ranking_id.in_(rankings))
-        .group_by(AuthorBest.author)
-        .order_by(faster.desc(), mean.desc(), AuthorBest.author)
-        .limit(limit)
-    )
-    return [
-        AuthorFigures(author, problems, int(ahead), float(logarithm))
-        for author, problems, ahead, logarithm in session.execute(query)
-    ]
-
-
-def _current() -> Select[StoredRanking]:
-    """The rankings of problems in their current versions."""
-    return (
-        select(StoredRanking)
-        .join(
-            StoredProblem,
-            (StoredProblem.id == StoredRanking.problem) & (StoredProblem.version == StoredRanking.problem_version),
-        )
-        .where(StoredProblem.current, StoredRanking.entries > 0)
-    )
-
-
-def _ranked(ranking_id: int) -> Any:
+def _ranked(ranking_id: int) -> Select[Any]:
     """The standings of one ranking as plain rows, the fastest first."""
     return select(*Standing.__table__.columns).where(Standing.ranking_id == ranking_id).order_by(*_FASTEST_FIRST)
+
+
+def _behind(row: Any) -> ColumnElement[bool]:
+    """What comes after ``row`` in the order of ``_FASTEST_FIRST``."""
+    later = or_(
+        Standing.submitted_at > row.submitted_at,
+        and_(Standing.submitted_at == row.submitted_at, Standing.submission_id > row.submission_id),
+    )
+    # The first condition says nothing new; it is the one that the index is entered by.
+    return and_(Standing.speedup <= row.speedup, or_(Standing.speedup < row.speedup, later))
 
 
 def _place(row: Any) -> tuple[float, datetime, str]:

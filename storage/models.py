@@ -8,9 +8,11 @@
     webhooks     whom to tell of a batch's end rankings     what is ranked together
     standings    the best of each contender    ranking_records who was the fastest when
     author_bests the best of each author       verdict_counts how many ended how, by problem
+    counts       what was done, for meters
 
-Rows come out of ``storage.submissions`` and its neighbours; nobody else writes them. The last five say nothing that
-is not in evaluations: they are what leaderboards are read from, kept up to date by ``storage.standings``.
+Rows come out of ``storage.submissions`` and its neighbours; nobody else writes them. ``rankings`` to
+``verdict_counts`` say nothing that is not in evaluations: they are what leaderboards are read from, kept up to date by
+``storage.standings``.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ __all__ = [
     "RankingRecord",
     "Stage",
     "Standing",
+    "StoredCount",
     "StoredDiagnosis",
     "StoredEvaluation",
     "StoredProblem",
@@ -118,6 +121,7 @@ class Submission(Base):
     ``lease_until`` is when it is held to be lost. ``bell_due_at``: when a queued row is rung again;
     ``not_before``: until when it is not taken up, after a fault. ``turn``: what has the lowest goes first (see
     ``storage.order``). ``share_key``: of submissions that any batch may share (see ``storage.batches``).
+    ``traceparent``: the trace that it is part of, in the form of W3C Trace Context (see ``storage.tracing``).
     """
 
     __tablename__ = "submissions"
@@ -146,6 +150,7 @@ class Submission(Base):
     idempotency_key: Mapped[str | None]
     content_digest: Mapped[str]
     share_key: Mapped[str | None] = mapped_column(index=True, unique=True)
+    traceparent: Mapped[str | None]
 
     status: Mapped[str]
     stage: Mapped[str]
@@ -210,10 +215,11 @@ class StoredEvaluation(Base):
     """
 
     __tablename__ = "evaluations"
+    __table_args__ = (Index(None, "verdict", "submission_id"),)
 
     id: Mapped[str] = mapped_column(primary_key=True)
     submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"), unique=True)
-    verdict: Mapped[str] = mapped_column(index=True)
+    verdict: Mapped[str]
     gradients: Mapped[str]
     device: Mapped[str]
     device_name: Mapped[str | None]
@@ -267,7 +273,7 @@ class StoredDiagnosis(Base):
 
 
 class StoredWorker(Base):
-    """A worker process, alive as long as its heartbeat is."""
+    """A worker process, alive as long as its heartbeat is. ``busy_s``: for how long it has had work so far."""
 
     __tablename__ = "workers"
 
@@ -279,6 +285,7 @@ class StoredWorker(Base):
     started_at: Mapped[datetime]
     heartbeat_at: Mapped[datetime]
     current_submission: Mapped[str | None]
+    busy_s: Mapped[float] = mapped_column(default=0.0, server_default="0")
 
 
 class Batch(Base):
@@ -304,7 +311,7 @@ class Batch(Base):
     heard_at: Mapped[datetime]
     received_at: Mapped[datetime | None]
     cancelled_at: Mapped[datetime | None]
-    finished_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None] = mapped_column(index=True)
 
     # Not a column: False where an idempotency key led to a batch that was there already.
     created = True
@@ -472,3 +479,14 @@ class VerdictCount(Base):
     device: Mapped[str] = mapped_column(primary_key=True)
     verdict: Mapped[str] = mapped_column(primary_key=True)
     count: Mapped[int]
+
+
+class StoredCount(Base):
+    """Part of one count: the rows of all shards make it up. ``labels`` are the values of its labels, as a JSON list."""
+
+    __tablename__ = "counts"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    labels: Mapped[str] = mapped_column(primary_key=True)
+    shard: Mapped[int] = mapped_column(primary_key=True)
+    value: Mapped[float]

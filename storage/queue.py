@@ -28,6 +28,7 @@ __all__ = [
     "DIAGNOSIS_QUEUES",
     "EVALUATE_TASK",
     "QUEUES",
+    "broker_fault",
     "diagnosis_queue",
     "make_celery",
     "queue_name",
@@ -95,9 +96,21 @@ def ring(app: Celery, bell: Bell | DiagnosisBell) -> bool:
     try:
         app.send_task(task, args=arguments, queue=queue, retry=False)
     except Exception as error:  # noqa: BLE001 - whatever the broker does, the row is safe and is rung again
-        _log.warning("could not ring for %s (it is rung again later): %s", bell.submission_id, error)
+        fields = {"submission": bell.submission_id}
+        _log.warning("could not ring (it is rung for again later): %s", error, extra={"fields": fields})
         return False
     return True
+
+
+def broker_fault(app: Celery) -> str | None:
+    """Why the broker cannot be reached, or ``None`` where it can."""
+    try:
+        with app.connection_for_write() as connection:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=_CONNECT_TIMEOUT_S)
+            connection.default_channel.queue_declare(QUEUES[0])
+    except Exception as error:  # noqa: BLE001 - every broker has errors of its own
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def ring_after_commit(sessions: sessionmaker[Session], app: Celery) -> None:

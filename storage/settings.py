@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from evaluator.devices import default_build_slots
+from evaluator.logs import LogFormat
 
 __all__ = ["InvalidSettings", "Settings"]
 
@@ -30,6 +32,8 @@ class Settings(BaseSettings):
     against the reference as ``torch.compile`` makes it, which they measure once for each problem. ``diagnose``:
     whether a device fault is diagnosed without anybody asking for it. ``max_batch_bytes`` is for batches that come in
     line by line, ``max_queued`` the most submissions that wait, single ones and those of batches counted apart.
+    ``public_url`` is where visitors find the API; empty: where each request says that it was sent to.
+    ``log_format`` is ``text`` or ``json``, a line each.
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -41,6 +45,7 @@ class Settings(BaseSettings):
     broker_url: str = ""
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
+    public_url: str = ""
     max_body_bytes: int = Field(default=2_000_000, gt=0)
     max_batch_bytes: int = Field(default=2_000_000_000, gt=0)
     max_queued: int = Field(default=100_000, ge=1)
@@ -53,6 +58,8 @@ class Settings(BaseSettings):
     require_sandbox: bool = False
     compare_compiled: bool = False
     diagnose: Literal["auto", "off"] = "auto"
+    log_format: LogFormat = "text"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @field_validator("devices", mode="before")
     @classmethod
@@ -61,11 +68,26 @@ class Settings(BaseSettings):
             return [name.strip() for name in value.split(",") if name.strip()] or None
         return value
 
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
+
     @field_validator("data_dir", "problems_dir", "extra_problems_dir")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         # Resolved once: a child process with another working directory means the same folder.
         return value.expanduser().absolute()
+
+    @field_validator("public_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if value and value.rstrip("/") != f"{parts.scheme}://{parts.netloc}":
+            raise ValueError("public_url must be an address without a path, such as https://kernels.example.org")
+        if value and parts.scheme not in ("http", "https"):
+            raise ValueError("public_url must begin with http:// or https://")
+        return value.rstrip("/")
 
     @model_validator(mode="before")
     @classmethod

@@ -21,12 +21,15 @@ from sqlalchemy.orm import Session
 from evaluator.candidate import InvalidSource
 from evaluator.evaluation import Status, Verdict
 from storage.bells import Bell, announce
+from storage.counts import count
 from storage.inserts import insert_into
+from storage.meters import ACCEPTED
 from storage.models import StoredSource, Submission
 from storage.order import lowest_turn
 from storage.records import store_evaluation
 from storage.standings import Outcome, count_verdicts
 from storage.submissions import NewSubmission, invalid_evaluation, source_values, submission_values
+from storage.tracing import new_trace
 
 __all__ = ["Answer", "Turns", "share"]
 
@@ -110,7 +113,11 @@ def _make(
     for key, new in wanted.items():
         source = source_values(new.candidate, now)
         sources[source["digest"]] = source
-        row = {**submission_values(new, source["digest"], now), "share_key": key}
+        row = {
+            **submission_values(new, source["digest"], now),
+            "share_key": key,
+            "traceparent": new_trace("submission"),
+        }
         # All rows of one statement have the same columns.
         row |= {"message": "", "finished_at": None, "turn": 1}
         if isinstance(new.candidate, InvalidSource):
@@ -132,6 +139,7 @@ def _make(
     invalid: Counter[Outcome] = Counter()
     for submission_id in sorted(queued):
         new = wanted[ids[submission_id]]
+        count(session, ACCEPTED, new.device, "batch")
         if isinstance(new.candidate, InvalidSource):
             session.add(store_evaluation(invalid_evaluation(new, new.candidate), submission_id, now))
             invalid[Outcome(new.problem.id, new.problem.version, new.device, Verdict.INVALID_SOURCE)] += 1

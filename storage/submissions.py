@@ -24,12 +24,15 @@ from storage.bells import Bell, announce, repeat_after
 from storage.clock import database_now
 from storage.columns import clean_text
 from storage.completion import completed, reopened
+from storage.counts import count
 from storage.ids import new_id
 from storage.inserts import insert_into
+from storage.meters import ACCEPTED, attempt_ended, ended
 from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, StoredSource, Submission
 from storage.order import ahead_of
 from storage.records import store_evaluation
 from storage.standings import enter
+from storage.tracing import traceparent
 
 __all__ = [
     "CANCELLED",
@@ -174,6 +177,7 @@ def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> 
         "content_digest": new.content_digest,
         "status": Status.QUEUED,
         "stage": "build",
+        "traceparent": traceparent(),
         "submitted_at": now,
         "bell_due_at": now + repeat_after(1),
         "bells": 1,
@@ -226,6 +230,7 @@ class Submissions:
             self._finish_invalid(submission, invalid_evaluation(new, new.candidate))
         else:
             announce(self._session, Bell(submission.id, "build", submission.device))
+        count(self._session, ACCEPTED, submission.device, "single")
         return submission
 
     def get(self, submission_id: str) -> Submission | None:
@@ -234,18 +239,21 @@ class Submissions:
 
     def page(self, filters: Filters | None = None, cursor: str | None = None, limit: int = 50) -> Page:
         """Up to ``limit`` submissions, newest first, after those that ``cursor`` has seen."""
-        query = select(Submission.id).order_by(Submission.id.desc()).limit(limit + 1)
+        query, identity = select(Submission.id), Submission.id
         for name, wanted in vars(filters or Filters()).items():
             if wanted is None:
                 continue
             if name == "verdict":
-                query = query.where(Submission.evaluation.has(StoredEvaluation.verdict == wanted))
+                # Of those, evaluations have the order: a rare verdict is not looked for among all submissions.
+                identity = StoredEvaluation.submission_id
+                query = query.join(StoredEvaluation, identity == Submission.id)
+                query = query.where(StoredEvaluation.verdict == wanted)
             else:
                 query = query.where(getattr(Submission, name) == wanted)
         if cursor is not None:
-            query = query.where(Submission.id < cursor)
+            query = query.where(identity < cursor)
         # First which, then whole: what is sorted and passed over must not be read with its evaluations.
-        found = self._session.scalars(query).all()
+        found = self._session.scalars(query.order_by(identity.desc()).limit(limit + 1)).all()
         whole = select(Submission).where(Submission.id.in_(found)).order_by(Submission.id.desc())
         rows = self._session.scalars(whole).all() if found else []
         return Page(items=rows[:limit], next_cursor=rows[limit - 1].id if len(rows) > limit else None)
@@ -280,12 +288,17 @@ class Submissions:
         )
         if cancelled.rowcount:  # type: ignore[attr-defined]
             # By submission, not by token: a worker may have claimed it just before the update.
-            self._session.execute(
+            stopped = self._session.execute(
                 update(Attempt)
                 .where(Attempt.submission_id == submission_id, Attempt.ended_at.is_(None))
                 .values(outcome="cancelled", ended_at=now)
-            )
+                .returning(Attempt.stage, Attempt.worker)
+                .execution_options(synchronize_session=False)
+            ).all()
             completed(self._session, [submission_id], now)
+            ended(self._session, Status.CANCELLED)
+            for stage, worker in stopped:
+                attempt_ended(self._session, stage, self._known(submission_id).device, worker, "cancelled")
         return self._known(submission_id)
 
     def retry(self, submission_id: str) -> Submission:
@@ -314,6 +327,7 @@ class Submissions:
         if not queued.rowcount:  # type: ignore[attr-defined]
             raise NotRetriable(f"submission {submission_id} is {submission.status}: only what failed can be retried")
         reopened(self._session, submission_id)
+        ended(self._session, Status.FAILED, by=-1)
         stage: Stage = "build" if submission.stage == "build" else "evaluate"
         announce(self._session, Bell(submission.id, stage, submission.device))
         return submission

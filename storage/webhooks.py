@@ -20,6 +20,8 @@ from sqlalchemy.orm import Session
 from evaluator.summary import summarise
 from storage.batches import Batches
 from storage.clock import database_now
+from storage.counts import count
+from storage.meters import DELIVERIES
 from storage.models import Batch, Webhook
 
 __all__ = ["Delivery", "InvalidUrl", "Webhooks", "checked_url", "signature"]
@@ -107,6 +109,7 @@ class Webhooks:
             .values(values)
             .execution_options(synchronize_session=False)
         )
+        count(self._session, DELIVERIES, "refused" if fault else "taken")
 
     def _body(self, batch_id: str) -> bytes:
         batches = Batches(self._session)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import CursorResult, delete, select, update
 from sqlalchemy.orm import Session
@@ -16,13 +18,16 @@ from storage.models import StoredWorker
 
 __all__ = [
     "SILENT_AFTER",
+    "Place",
     "Worker",
     "forget_silent",
     "heartbeat",
     "list_workers",
+    "place_of",
     "register",
     "serving_ids",
     "unregister",
+    "worker_name",
 ]
 
 SILENT_AFTER: Final = timedelta(seconds=20)
@@ -31,9 +36,19 @@ SILENT_AFTER: Final = timedelta(seconds=20)
 _FORGOTTEN_AFTER: Final = timedelta(hours=1)
 
 
+class Place(NamedTuple):
+    """Where a worker works: on which host, and on which device of it (for builders: the queue)."""
+
+    host: str
+    device: str
+
+
 @dataclass(frozen=True)
 class Worker:
-    """A worker process. ``kind`` is ``build`` or ``evaluate``; ``device`` is ``None`` for builders."""
+    """A worker process. ``kind`` is ``build`` or ``evaluate``; ``device`` is ``None`` for builders.
+
+    ``busy_s``: for how long it has had work since it was started.
+    """
 
     id: str
     kind: str
@@ -43,7 +58,19 @@ class Worker:
     started_at: datetime
     heartbeat_at: datetime
     current_submission: str | None
+    busy_s: float
     alive: bool
+
+
+def worker_name(host: str, device_or_queue: str) -> str:
+    """A name for this process, unlike any other's."""
+    return f"{host}-{device_or_queue}-{os.getpid()}-{secrets.token_hex(2)}"
+
+
+def place_of(worker_id: str) -> Place:
+    """Where the worker of this name works; a name of another form is a host's."""
+    parts = worker_id.rsplit("-", 3)
+    return Place(parts[0], parts[1]) if len(parts) == 4 else Place(worker_id, "")
 
 
 def register(
@@ -72,12 +99,12 @@ def register(
     session.flush()
 
 
-def heartbeat(session: Session, worker_id: str, current_submission: str | None) -> bool:
-    """Say that a worker lives and what it is at. ``False``: it was struck off and has to register again."""
+def heartbeat(session: Session, worker_id: str, current_submission: str | None, busy_s: float = 0.0) -> bool:
+    """Say that a worker lives, what it is at, and how busy it was. ``False``: it was struck off: register it again."""
     known = session.execute(
         update(StoredWorker)
         .where(StoredWorker.id == worker_id)
-        .values(heartbeat_at=database_now(session), current_submission=current_submission)
+        .values(heartbeat_at=database_now(session), current_submission=current_submission, busy_s=busy_s)
     )
     assert isinstance(known, CursorResult)
     return known.rowcount == 1
@@ -115,6 +142,7 @@ def list_workers(session: Session) -> list[Worker]:
             started_at=row.started_at,
             heartbeat_at=row.heartbeat_at,
             current_submission=row.current_submission,
+            busy_s=row.busy_s,
             alive=row.heartbeat_at >= limit,
         )
         for row in rows

@@ -213,7 +213,7 @@ def test_every_service_is_built_from_a_stage_or_is_a_pinned_image() -> None:
         if "build" in service:
             assert service["build"]["target"] in TARGETS, name
         else:
-            assert re.fullmatch(r"\w+:\d+-\w+", service["image"]), name
+            assert re.fullmatch(r"[\w/]+:(\d+-\w+|v?\d+\.\d+\.\d+)", service["image"]), name
 
 
 def test_every_dependency_is_a_service_that_can_meet_it() -> None:
@@ -250,7 +250,8 @@ def test_every_setting_reaches_the_containers() -> None:
     known = {f"KERNELJUDGE_{name.upper()}" for name in Settings.model_fields}
     for name, service in compose()["services"].items():
         if "build" in service:
-            given = by_image[service["build"]["target"]] | set(service["environment"])
+            named = {each for each in service["environment"] if each.startswith("KERNELJUDGE_")}
+            given = by_image[service["build"]["target"]] | named
             # Only kerneljudge serve chooses devices; only the API listens.
             expected = known - {"KERNELJUDGE_DEVICES"} - (set() if name in ("api", "migrate") else listens)
             assert given == expected, name
@@ -337,7 +338,9 @@ def test_every_volume_is_declared() -> None:
     used = {
         volume.partition(":")[0] for service in loaded["services"].values() for volume in service.get("volumes", [])
     }
-    assert used == set(loaded["volumes"])
+    folders = {name for name in used if name.startswith("./")}
+    assert used - folders == set(loaded["volumes"])
+    assert all((ROOT / folder).is_dir() for folder in folders)
 
 
 def test_workers_share_what_the_builder_has_compiled() -> None:

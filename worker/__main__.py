@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 from types import FrameType
 
+from evaluator import logs
 from evaluator.errors import EvaluatorError
+from storage import tracing
 from storage.database import migrate
 from storage.queue import QUEUES
 from storage.settings import Settings
@@ -32,11 +33,11 @@ def main(argv: list[str] | None = None) -> int:
         settings = Settings.load()
         if options.require_sandbox:
             settings = settings.model_copy(update={"require_sandbox": True})
+        logs.configure(settings.log_format, settings.log_level)
+        tracing.configure("kerneljudge-worker")
     except ValueError as error:
         print(f"python -m worker: {error}", file=sys.stderr)
         return _USAGE_STATUS
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("celery").setLevel(logging.WARNING)
     # Until Celery has its own handlers, being asked to stop while starting ends in an orderly way, too.
     signal.signal(signal.SIGTERM, _exit)
     try:

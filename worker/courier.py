@@ -58,7 +58,8 @@ class Courier(Periodic):
             count += 1
             fault = self._send(delivery)
             if fault:
-                _log.warning("batch %s: attempt %d to tell: %s", delivery.batch_id, delivery.attempt, fault)
+                fields = {"batch": delivery.batch_id}
+                _log.warning("attempt %d to tell of its end: %s", delivery.attempt, fault, extra={"fields": fields})
             with self._sessions.begin() as session:
                 Webhooks(session).record(delivery, fault)
         return count

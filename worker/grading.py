@@ -10,13 +10,15 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
+from evaluator import logs
 from evaluator.candidate import Candidate
 from evaluator.config import DEVICE_KINDS, EvalConfig, SamplingPlan
 from evaluator.diagnosis.findings import Diagnosis, Tool
@@ -29,11 +31,14 @@ from evaluator.errors import (
 )
 from evaluator.evaluation import Evaluation
 from evaluator.problem import Problem
+from storage import tracing
 from storage.claims import Claim, Claims
 from storage.diagnoses import Diagnoses, DiagnosisClaim, evaluation_waits
 from storage.models import Stage
 from storage.settings import Settings
+from worker.busy import BusyClock
 from worker.hold import AnyClaim, Hold, Ledger
+from worker.spans import stages
 
 __all__ = ["Grader", "GradingEngine"]
 
@@ -122,22 +127,32 @@ class Grader:
         self._device = device
         self._stopping = stopping
         self._current: set[str] = set()
+        self._busy = BusyClock()
 
     @property
     def current_submission(self) -> str | None:
         """One of the submissions that are worked on, if any is."""
         return next(iter(sorted(self._current)), None)
 
+    @property
+    def busy_s(self) -> float:
+        """For how long there has been work so far, however much of it at a time."""
+        return self._busy.seconds
+
     def build(self, submission_id: str) -> None:
         """Take what is next through its build stage; ``submission_id`` is whom it was rung for."""
 
         def work(claim: Claim, hold: Hold[Claim]) -> Record:
             config = _config(claim, claim.device)
-            report = self._engine.build(claim.problem, claim.candidate, config, progress=hold.show, cancelled=hold.over)
+            with stages(hold.show) as show:
+                report = self._engine.build(claim.problem, claim.candidate, config, progress=show, cancelled=hold.over)
             evaluation = report.evaluation
             if evaluation is not None:
-                return lambda session: Claims(session).record_evaluation(claim, evaluation)
-            return lambda session: Claims(session).record_built(claim, seconds=report.seconds, log=report.log)
+                _log.info("verdict: %s", evaluation.verdict)
+                return lambda session: Claims(session).record_evaluation(claim, evaluation, failed_builds=report.failed)
+            return lambda session: Claims(session).record_built(
+                claim, seconds=report.seconds, log=report.log, builds=report.builds, failed_builds=report.failed
+            )
 
         # Any machine builds for any kind of device.
         self._grade(submission_id, "build", DEVICE_KINDS, work)
@@ -149,9 +164,11 @@ class Grader:
 
         def work(claim: Claim, hold: Hold[Claim]) -> Record:
             config = replace(_config(claim, device), compare_compiled=self._settings.compare_compiled)
-            evaluation = self._engine.evaluate(
-                claim.problem, claim.candidate, config, progress=hold.show, cancelled=hold.over
-            )
+            with stages(hold.show) as show:
+                evaluation = self._engine.evaluate(
+                    claim.problem, claim.candidate, config, progress=show, cancelled=hold.over
+                )
+            _log.info("verdict: %s", evaluation.verdict)
             follow = self._settings.diagnose == "auto"
             return lambda session: Claims(session).record_evaluation(claim, evaluation, diagnose=follow)
 
@@ -186,7 +203,7 @@ class Grader:
         devices: Collection[str],
         work: Callable[[Claim, Hold[Claim]], Record],
     ) -> None:
-        _log.debug("%s: rung for, %s", submission_id, stage)
+        _log.debug("%s: rung for", stage, extra={"fields": {"submission": submission_id}})
         lease_s = self._settings.lease_s
         self._work(
             stage,
@@ -209,11 +226,9 @@ class Grader:
         claim = self._persist(take)
         if claim is None:
             return
-        submission_id = claim.submission_id
-        _log.info("%s: %s, attempt %d", submission_id, what, claim.attempt)
-        self._current.add(submission_id)
-        try:
-            with Hold(
+        with (
+            self._taken_up(claim, what),
+            Hold(
                 self._sessions,
                 self._readers,
                 ledger,
@@ -221,12 +236,36 @@ class Grader:
                 lease_s=self._settings.lease_s,
                 stopping=self._stopping,
                 overtaken=overtaken,
-            ) as hold:
-                record = self._outcome(ledger, claim, hold, work)
-                if record is not None and not self._record(ledger, claim, record):
-                    _log.warning("%s: the claim was lost or cancelled; the result is dropped", submission_id)
-        finally:
-            self._current.discard(submission_id)
+            ) as hold,
+        ):
+            record = self._outcome(ledger, claim, hold, work)
+            if record is not None and not self._record(ledger, claim, record):
+                _log.warning("the claim was lost or cancelled; the result is dropped")
+
+    @contextmanager
+    def _taken_up(self, claim: AnyClaim, what: str) -> Iterator[None]:
+        """What happens within is work on ``claim``: counted as such, and in log and trace by its submission."""
+        submission_id = claim.submission_id
+        attributes = {
+            "kerneljudge.submission": submission_id,
+            "kerneljudge.problem": claim.problem.id,
+            "kerneljudge.attempt": claim.attempt,
+            "kerneljudge.worker": self._worker,
+        }
+        tracing.past_span(f"{what} wait", claim.traceparent, claim.queued_at, claim.claimed_at)
+        with (
+            self._busy.working(),
+            logs.about(submission=submission_id),
+            tracing.span(what, claim.traceparent, attributes),
+        ):
+            _log.info("%s: attempt %d of %s on %s", what, claim.attempt, self._worker, claim.problem.id)
+            self._current.add(submission_id)
+            begin = time.monotonic()
+            try:
+                yield
+            finally:
+                self._current.discard(submission_id)
+                _log.info("%s: over after %.1f s", what, time.monotonic() - begin)
 
     def _outcome(
         self,
@@ -240,19 +279,21 @@ class Grader:
             return work(claim, hold)
         except EvaluationCancelled:
             if hold.lost:
-                _log.info("%s: stopped, cancelled or lost", claim.submission_id)
+                _log.info("stopped: cancelled or lost")
                 return None
             why = "an evaluation goes first" if hold.overtaken else "this worker is being stopped"
-            _log.info("%s: given back, %s", claim.submission_id, why)
+            _log.info("given back: %s", why)
             return lambda session: ledger(session).release(claim)
         except EvaluatorError as error:
-            _log.warning("%s: %s", claim.submission_id, error)
+            _log.warning("a fault of ours: %s", error)
+            tracing.fault(error)
             if isinstance(error, InfrastructureFault | DeviceUnavailable):
                 self._renew_engine()
             retriable = error.retriable
             return self._fault(ledger, claim, str(error), retriable=retriable)
         except Exception as error:  # noqa: BLE001 - a bug of ours is never the candidate's verdict
-            _log.exception("%s: unexpected", claim.submission_id)
+            _log.exception("unexpected")
+            tracing.fault(error)
             return self._fault(ledger, claim, f"internal error: {type(error).__name__}: {error}", retriable=True)
 
     def _record(self, ledger: Callable[[Session], Ledger[AnyClaim]], claim: AnyClaim, record: Record) -> bool:
@@ -262,7 +303,8 @@ class Grader:
         except _DATABASE_AWAY:
             raise
         except Exception as error:  # noqa: BLE001 - else the lease would expire, and nobody learn why
-            _log.exception("%s: the result cannot be recorded", claim.submission_id)
+            _log.exception("the result cannot be recorded")
+            tracing.fault(error)
             # The driver's own words: the statement, with all that it was to store, is in the log.
             reason = str(getattr(error, "orig", None) or error)[:_DETAIL_CHARACTERS]
             detail = f"internal error: the result cannot be recorded: {type(error).__name__}: {reason}"

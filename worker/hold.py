@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar
 
@@ -66,7 +67,11 @@ class Hold(Generic[AnyClaim]):
         self._overtaken = threading.Event()
         self._ended = threading.Event()
         self._progress: Progress | None = None
-        self._thread = threading.Thread(target=self._keep, name=f"hold {claim.submission_id}", daemon=True)
+        # In this one's context: what it logs is about the same submission.
+        keep = copy_context().run
+        self._thread = threading.Thread(
+            target=keep, args=(self._keep,), name=f"hold {claim.submission_id}", daemon=True
+        )
 
     @property
     def lost(self) -> bool:
@@ -114,9 +119,7 @@ class Hold(Generic[AnyClaim]):
                         if self._overtaken_by(session):
                             self._overtaken.set()
             except Exception:  # noqa: BLE001 - whatever it is, a thread that ended would lose the claim in silence
-                _log.warning(
-                    "%s: could not look after the claim; trying again", self._claim.submission_id, exc_info=True
-                )
+                _log.warning("could not look after the claim; trying again", exc_info=True)
                 continue
             if not held and not self._ended.is_set():
                 self._lost.set()

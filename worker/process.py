@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -87,7 +85,7 @@ def run_worker(
     sessions, readers = session_factory(database), session_factory(database, read_only=True)
     app = make_celery(settings)
     ring_after_commit(sessions, app)
-    name = f"{socket.gethostname()}-{role.device or role.queue}-{os.getpid()}-{secrets.token_hex(2)}"
+    name = workers.worker_name(socket.gethostname(), role.device or role.queue)
     stopping = threading.Event()
     with ExitStack() as ending:
         ending.callback(database.dispose)
@@ -101,7 +99,7 @@ def run_worker(
         _add_tasks(app, grader)
         queues = [role.queue, *sorted({diagnosis_queue(tool) for tool in engine.tools})]
         # As it is now: while the engine restarts, it knows none.
-        capabilities = engine.environment
+        capabilities = {**engine.environment, "sandbox": _sandbox(engine.layers)}
 
         def register(session: Session) -> None:
             workers.register(
@@ -122,6 +120,7 @@ def run_worker(
                 queues=role.takes,
                 tools=engine.tools,
                 current_submission=lambda: grader.current_submission,
+                busy_s=lambda: grader.busy_s,
                 register=register,
             ),
             Courier(sessions, readers, interval_s=settings.reconcile_s),
@@ -138,6 +137,11 @@ def _engine(settings: Settings, role: Role, scratch: Path) -> GradingEngine:
         build_slots=settings.build_slots,
         require_sandbox=settings.require_sandbox,
     )
+
+
+def _sandbox(layers: Sequence[SandboxLayer]) -> list[dict[str, Any]]:
+    """What others are told of this machine's sandbox."""
+    return [{"layer": layer.name, "there": layer.there, "optional": layer.optional} for layer in layers]
 
 
 def _log_sandbox(layers: Sequence[SandboxLayer]) -> None:

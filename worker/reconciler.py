@@ -39,6 +39,7 @@ class Reconciler(Periodic):
         queues: Collection[tuple[Stage, str]],
         current_submission: Callable[[], str | None],
         register: Callable[[Session], None],
+        busy_s: Callable[[], float] = lambda: 0.0,
         tools: Collection[Tool] = (),
     ) -> None:
         super().__init__("reconciler", settings.reconcile_s)
@@ -48,6 +49,7 @@ class Reconciler(Periodic):
         self._queues = queues
         self._tools = tools
         self._current_submission = current_submission
+        self._busy_s = busy_s
         self._register = register
         self._passed_at: float | None = None
         self._lenient_until = 0.0
@@ -58,7 +60,7 @@ class Reconciler(Periodic):
     def reconcile(self) -> None:
         """One pass."""
         with self._sessions.begin() as session:
-            if not workers.heartbeat(session, self._worker, self._current_submission()):
+            if not workers.heartbeat(session, self._worker, self._current_submission(), self._busy_s()):
                 _log.warning("this worker was struck off; it registers again")
                 self._register(session)
             workers.forget_silent(session)

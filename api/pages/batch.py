@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
 from api.batch_records import batch_list, batch_record
-from api.pages.charts import fast_p_curve
+from api.pages.curves import fast_p_curve
+from api.pages.fields import ChosenVerdict, Word
 from api.pages.rendering import render
 from api.services import KnownBatch, ReadSession
-from evaluator.evaluation import Verdict
 from storage.batch_rows import batch_rows_after
 from storage.batches import Batches
 
@@ -22,8 +22,6 @@ _ROWS: Final = 100
 _BATCHES: Final = 20
 _MOST_PROBLEMS: Final = 60
 _MOST_LINE: Final = 2**31 - 1
-
-Word = Annotated[str | None, Query(max_length=200)]
 
 
 @router.get("/batches")
@@ -39,7 +37,7 @@ def batch_page(
     request: Request,
     known: KnownBatch,
     session: ReadSession,
-    verdict: Annotated[Verdict | Literal[""] | None, Query()] = None,
+    verdict: ChosenVerdict = None,
     problem: Word = None,
     label: Word = None,
     after: Annotated[int, Query(ge=0, le=_MOST_LINE)] = 0,

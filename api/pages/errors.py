@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http
+from typing import Final
 
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
@@ -13,6 +14,18 @@ from api.pages.rendering import render
 __all__ = ["error_page", "wants_page"]
 
 
+_TITLES: Final = {
+    403: "This is not allowed",
+    404: "There is nothing here",
+    405: "This address cannot be used in this way",
+    413: "This is too large",
+    415: "This is not of a kind that is read here",
+    422: "This cannot be asked for",
+    429: "The queue is full",
+    503: "This is not possible at the moment",
+}
+
+
 def wants_page(request: Request) -> bool:
     """Whether a browser asked for a page, and so gets its error as one."""
     return not request.url.path.startswith("/api/") and "text/html" in request.headers.get("accept", "")
@@ -20,14 +33,15 @@ def wants_page(request: Request) -> bool:
 
 def error_page(request: Request, error: HTTPException) -> Response:
     """``error`` as a page."""
-    title = http.HTTPStatus(error.status_code).phrase
+    phrase = http.HTTPStatus(error.status_code).phrase
     return render(
         request,
         "error.html",
         error.status_code,
         error.headers,
         code=error.status_code,
-        title=title,
-        detail=error.detail,
+        title=_TITLES.get(error.status_code, phrase),
+        # The framework repeats the phrase where it has nothing to say.
+        detail="" if error.detail == phrase else error.detail,
         request_id=request_id.get(),
     )

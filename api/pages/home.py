@@ -60,13 +60,15 @@ def home_page(
         request,
         "home.html",
         status,
+        problems=problems,
         # Where somebody leads comes first: there is something to see.
-        problems=[
+        listed=[
             (problem, leading.get(problem.id, []))
             for problem in sorted(problems, key=lambda each: each.id not in leading)
+            if problem.id in leading or problem.id in services.refusals
         ],
+        open_problems=[problem for problem in ranked if problem.id not in leading],
         refusals=services.refusals,
-        anybody=bool(leading),
         track=track,
         size=size,
         sizes=list(dict.fromkeys(size for problem in problems for size in problem.sizes)),

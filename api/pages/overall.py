@@ -8,12 +8,13 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from api.pages.fields import Word
 from api.pages.rendering import render
 from api.schemas import Track
 from api.services import ReadSession, ServicesDep
 from evaluator.problem import Problem
-from storage.leaderboard import author_figures, rankings_of
 from storage.models import StoredRanking
+from storage.rankings import author_figures, rankings_of
 
 __all__ = ["router"]
 
@@ -21,8 +22,6 @@ router = APIRouter()
 
 _ROWS: Final = 100
 _EVERYTHING: Final = "all"
-
-Word = Annotated[str | None, Query(max_length=200)]
 
 
 @router.get("/overall")

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from api.pages.charts import history
+from api.pages.curves import history
+from api.pages.fields import Word
 from api.pages.intervals import bars_of, ends_of, places_of
 from api.pages.rendering import query, render
 from api.pages.source import listing
@@ -18,8 +19,9 @@ from api.records import problem_record
 from api.schemas import Track
 from api.services import ReadSession, ServicesDep
 from evaluator.problem import Problem
-from storage.leaderboard import Entry, ends_above, rankings_of, records, sample, standings, verdicts_of
+from storage.leaderboard import Entry, ends_above, standings
 from storage.models import StoredRanking
+from storage.rankings import rankings_of, records, sample, verdicts_of
 
 __all__ = ["router"]
 
@@ -29,8 +31,6 @@ _ROWS: Final = 50
 _LAST_PLACE: Final = 1_000
 _DOTS: Final = 300
 _RECORDS_SHOWN: Final = 30
-
-Word = Annotated[str | None, Query(max_length=200)]
 
 
 @dataclass(frozen=True)

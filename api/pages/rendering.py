@@ -14,7 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api import words
 from api.exports import parquet_is_there
-from api.pages import charts
+from api.pages import drawing
+from api.services import Services
 from evaluator.vetting import MEANING
 
 __all__ = ["base_url", "query", "render"]
@@ -22,20 +23,23 @@ __all__ = ["base_url", "query", "render"]
 _API: Final = Path(__file__).parents[1]
 _STATIC: Final = _API / "static"
 _FILTERS: Final = (
-    "thousands", "figure", "first_upper", "interval", "milliseconds", "moment", "seconds", "share", "size_of", "times",
+    "thousands", "figure", "first_upper", "interval", "machine", "milliseconds", "moment", "seconds", "share",
+    "size_of", "times",
 )  # fmt: skip
 _MOST_PRETTY: Final = 4000
 
 
 def render(request: Request, name: str, status: int = 200, headers: Any = None, **context: Any) -> Response:
     """The template ``name`` as a page."""
-    known = {"base_url": base_url(request), "canonical": base_url(request) + request.url.path, **context}
+    address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    known = {"base_url": base_url(request), "canonical": base_url(request) + address, **context}
     return _TEMPLATES.TemplateResponse(request, name, known, status, headers)
 
 
 def base_url(request: Request) -> str:
     """Where this service is, as the visitor sees it, without a slash at the end."""
-    return str(request.base_url).rstrip("/")
+    services: Services = request.app.state.services
+    return services.settings.public_url or str(request.base_url).rstrip("/")
 
 
 def query(**values: object) -> str:
@@ -59,14 +63,16 @@ def _environment() -> Environment:
     environment.globals.update(
         STYLE=_address("style.css"),
         SCRIPT=_address("main.js"),
+        PREVIEW=_address("preview.png"),
         VERDICTS=words.VERDICTS,
+        MEANINGS=words.MEANINGS,
         STATUSES=words.STATUSES,
         GRADIENTS=words.GRADIENTS,
         FLAGS=words.FLAGS,
         DIAGNOSES=words.DIAGNOSES,
         BATCHES=words.BATCHES,
         LABELS=MEANING,
-        CHART=charts,
+        CHART=drawing,
         PARQUET=parquet_is_there(),
         query=query,
         tone=words.tone,

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from api.errors import NotFound
-from api.pages.charts import calls_in_order, error_pattern, latencies, roofline_plot
+from api.pages.evidence import calls_in_order, error_pattern, latencies, roofline_plot
+from api.pages.fields import ChosenVerdict, Word
 from api.pages.rendering import render
 from api.pages.source import bounded, changes, line_of_error, listing
 from api.records import current_record, diagnosis_records, samples_record, submission_records
@@ -27,8 +28,6 @@ _ROWS: Final = 50
 _MOST_MESSAGE: Final = 6000
 _NOT_SHOWN: Final = frozenset({"mismatch", "kernels", "gradient_max_abs"})
 
-Word = Annotated[str | None, Query(max_length=200)]
-
 
 @router.get("/submissions")
 def submissions_page(
@@ -38,7 +37,7 @@ def submissions_page(
     problem: Word = None,
     author: Word = None,
     label: Word = None,
-    verdict: Annotated[Verdict | Literal[""] | None, Query()] = None,
+    verdict: ChosenVerdict = None,
     cursor: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     """Submissions, the latest first, under the filters of the address."""
@@ -80,6 +79,7 @@ def submission_page(
         listing=listing(source, None if line is None else (line, record.message.partition("\n")[0]), record.flags),
         log=bounded(submissions.log_of(submission_id)),
         stages=_stages(record),
+        waited_s=_waited_s(record),
         charts=_charts(submission, record),
         pattern=None if mismatch is None else error_pattern(mismatch),
         gradients=record.details.get("gradient_max_abs", {}),
@@ -99,14 +99,18 @@ def _diagnoses(record: SubmissionRecord) -> list[Any]:
 
 
 def _stages(record: SubmissionRecord) -> list[tuple[str, float, float]]:
-    """Each stage with its seconds, and what share of all of them it took; waiting comes first."""
+    """Each stage with its seconds, and what share of all of them it took."""
     stages = {name: seconds for name, seconds in record.stage_s.items() if name != "total"}
-    timeline = record.timeline
-    if timeline.started is not None:
-        begun = (timeline.started - timeline.submitted).total_seconds() - stages.get("building", 0.0)
-        stages = {"waiting": max(begun, 0.0), **stages}
     total = sum(stages.values())
     return [(name, seconds, seconds / total) for name, seconds in stages.items()] if total > 0 else []
+
+
+def _waited_s(record: SubmissionRecord) -> float | None:
+    """How long it waited for workers; ``None`` while it may still wait."""
+    begun = record.timeline.started or record.timeline.finished
+    if begun is None:
+        return None
+    return max((begun - record.timeline.submitted).total_seconds() - record.stage_s.get("building", 0.0), 0.0)
 
 
 def _charts(submission: Submission, record: SubmissionRecord) -> list[Any]:

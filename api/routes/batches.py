@@ -17,6 +17,7 @@ from api.errors import problems
 from api.exports import CSV, PARQUET, Format, csv_lines, parquet
 from api.routes.submissions import IdempotencyKey, creation_headers
 from api.services import KnownBatch, ReadSession, Services, ServicesDep, WriteSession
+from evaluator.logs import add_fields
 from storage.batch_rows import BATCH_COLUMNS, batch_rows
 from storage.batches import Batches
 
@@ -64,6 +65,7 @@ async def create_batch(
     is graded once. A batch that does not come in whole is cancelled.
     """
     batch = await receive(request, services, idempotency_key)
+    add_fields(batch=batch.id)
     record = await run_in_threadpool(_read, services, batch.id)
     response.headers["Location"] = record.links.self
     if not batch.created:
@@ -136,11 +138,10 @@ def read_results(
     if format == "json":
         return StreamingResponse(result_lines(services.readers, known.id, cursor), media_type=NDJSON)
     headers = {"Content-Disposition": f'inline; filename="{known.id}.{format}"'}
+    rows = batch_rows(services.readers, known.id)
     if format == "csv":
-        lines = csv_lines(BATCH_COLUMNS, batch_rows(services.readers, known.id))
-        return StreamingResponse(lines, media_type=CSV, headers=headers)
-    table = parquet(BATCH_COLUMNS, batch_rows(services.readers, known.id))
-    return Response(table, media_type=PARQUET, headers=headers)
+        return StreamingResponse(csv_lines(BATCH_COLUMNS, rows), media_type=CSV, headers=headers)
+    return StreamingResponse(parquet(BATCH_COLUMNS, rows), media_type=PARQUET, headers=headers)
 
 
 @router.get("/{batch_id}/events", response_class=EventSourceResponse, responses=problems(404, 422))

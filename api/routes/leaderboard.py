@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import itertools
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 
-from api.boards import BOARD_COLUMNS, board, board_rows, ranked
+from api.boards import BOARD_COLUMNS, board, board_rows
 from api.errors import InvalidRequest, problems
 from api.exports import CSV, PARQUET, Format, csv_lines, parquet
 from api.intake import default_device
 from api.schemas import Baseline, Board, DeviceKind, Precision, Track
 from api.services import ReadSession, ServicesDep
+from storage.leaderboard import BoardKey
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1/leaderboard", tags=["leaderboard"])
 
 _MAX_RANK = 1_000_000
+_USUAL_LIMIT = 50
 
 
 @router.get(
@@ -46,7 +49,9 @@ def read_leaderboard(
     device_name: Annotated[
         str | None, Query(max_length=200, description="Only results from devices of this name, such as `NVIDIA H200`.")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    limit: Annotated[
+        int | None, Query(ge=1, le=500, description="Left out: 50 entries; of CSV and Parquet, all that there are.")
+    ] = None,
     cursor: Annotated[int, Query(ge=0, le=_MAX_RANK)] = 0,
     format: Annotated[  # noqa: A002 - its name in the contract
         Format | None,
@@ -65,22 +70,22 @@ def read_leaderboard(
     kind = device or default_device(session)
     if size is not None and size not in known.sizes:
         raise InvalidRequest.on("size", f"problem {known.id} has the sizes {', '.join(known.sizes)}")
-    asked: dict[str, Any] = {
-        "size": size or known.default_size(kind),
-        "precision": precision or known.dtype,
-        "baseline": baseline,
-        "device_name": device_name,
-    }
+    key = BoardKey(
+        problem=known.id,
+        device=kind,
+        track=track,
+        size=size or known.default_size(kind),
+        precision=precision or known.dtype,
+        baseline=baseline,
+        device_name=device_name,
+    )
     if format is None and accept.startswith(CSV):
         format = "csv"  # noqa: A001 - as above
     if format is None or format == "json":
-        shown = board(session, known, kind, track, **asked, limit=limit, cursor=cursor)
+        shown = board(session, known, key, limit=limit or _USUAL_LIMIT, cursor=cursor)
         return JSONResponse(shown.model_dump(mode="json"))
-    rows = board_rows(ranked(session, known, kind, track, **asked, limit=limit, cursor=cursor))
-    if format == "parquet":
-        return _file(parquet(BOARD_COLUMNS, rows), PARQUET, f"{known.id}.parquet")
-    return _file("".join(csv_lines(BOARD_COLUMNS, rows)), CSV, f"{known.id}.csv")
-
-
-def _file(content: str | bytes, media_type: str, name: str) -> Response:
-    return Response(content, media_type=media_type, headers={"Content-Disposition": f'inline; filename="{name}"'})
+    rows = itertools.islice(board_rows(services.readers, known, key, cursor), limit)
+    headers = {"Content-Disposition": f'inline; filename="{known.id}.{format}"'}
+    if format == "csv":
+        return StreamingResponse(csv_lines(BOARD_COLUMNS, rows), media_type=CSV, headers=headers)
+    return StreamingResponse(parquet(BOARD_COLUMNS, rows), media_type=PARQUET, headers=headers)

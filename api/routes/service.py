@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from api.errors import ServiceUnavailable, problems
-from api.queries import ping
+from api.errors import FieldError, ServiceUnavailable, problems
+from api.readiness import degradations, obstacles
 from api.records import worker_record
 from api.schemas import Health, WorkerList
 from api.services import ReadSession, ServicesDep
@@ -24,12 +24,17 @@ async def healthz() -> Health:
 
 
 @router.get("/readyz", responses=problems())
-def readyz(services: ServicesDep, session: ReadSession) -> Health:
-    """The database answers and the problems are loaded."""
-    ping(session)
-    if not services.problems:
-        raise ServiceUnavailable("the problems are not loaded yet")
-    return Health(status="ok", problems=len(services.problems))
+def readyz(services: ServicesDep) -> Health:
+    """All that is needed is there: the database with the schema of this version, the broker, problems, folders.
+
+    Otherwise 503, with an entry of `errors` for each thing that is not.
+    """
+    found = obstacles(services)
+    if found:
+        errors = [FieldError(field=name, message=reason) for name, reason in found.items()]
+        raise ServiceUnavailable("; ".join(found.values()), errors=errors)
+    with services.readers() as session:
+        return Health(status="ok", problems=len(services.problems), degraded=degradations(session))
 
 
 @router.get(

@@ -25,6 +25,7 @@ from api.schemas import (
 from api.services import KnownSubmission, ReadSession, Services, ServicesDep, WaitSeconds, WriteSession
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status, Verdict
+from evaluator.logs import add_fields
 from storage.diagnoses import Diagnoses, NobodyDiagnoses, NotDiagnosable
 from storage.submissions import Filters, NotRetriable, Submissions
 
@@ -79,6 +80,7 @@ async def create_submission(
     on `cpu`.
     """
     submission = await run_in_threadpool(submit, services, body, idempotency_key)
+    add_fields(submission=submission.id)
     if not submission.state.final:
         await services.watcher.until_final(submission.id, wait)
     record = await run_in_threadpool(_read, services, submission.id)

@@ -1,17 +1,37 @@
-// What makes pages pleasant, and none of them needs: live parts, and files for the box.
+// What makes pages pleasant, and none of them needs: live parts, files for the box, commands to copy.
 
 const RETRY_MS = 3000;
+const SHARED_MS = 500;
+const SAID_MS = 2000;
 
 // Live parts: fetched anew as the server renders them, and put in place of the old ones.
 
-async function renewed(region) {
+// As the server wrote them: whoever reads changes them.
+const served = new WeakMap();
+
+function prepare(region) {
+  served.set(region, region.innerHTML);
+  offerCopies(region);
+}
+
+async function asked() {
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (!answer.ok) return region;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const next = page.getElementById(region.id);
+  return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+}
+
+// Parts that are due at the same time come from one answer.
+let latest = null;
+function shared() {
+  latest ??= asked().finally(() => setTimeout(() => { latest = null; }, SHARED_MS));
+  return latest;
+}
+
+async function renewed(region, page) {
+  const next = page?.getElementById(region.id);
   if (!next) return region;
   document.title = page.title;
-  if (next.innerHTML === region.innerHTML && next.dataset.live === region.dataset.live) return region;
+  if (next.innerHTML === served.get(region) && next.dataset.live === region.dataset.live) return region;
+  prepare(next);
   keep(region, next);
   region.replaceWith(next);
   return next;
@@ -41,7 +61,7 @@ function renewEvery(region) {
   setTimeout(async () => {
     let next = region;
     // Nobody looks: nothing is asked.
-    if (!document.hidden) next = await renewed(region).catch(() => region);
+    if (!document.hidden) next = await shared().then((page) => renewed(region, page)).catch(() => region);
     renewEvery(next);
   }, seconds * 1000);
 }
@@ -57,7 +77,7 @@ function follow(region) {
     working = true;
     while (waiting) {
       waiting = false;
-      current = await renewed(current).catch(() => current);
+      current = await asked().then((page) => renewed(current, page)).catch(() => current);
     }
     working = false;
   };
@@ -106,6 +126,28 @@ function takeFiles(form) {
   });
 }
 
+// Commands can be copied, where the browser lets a page do that.
+function offerCopies(within) {
+  if (navigator.clipboard) within.querySelectorAll("[data-copy]").forEach(offerCopy);
+}
+
+function offerCopy(text) {
+  const box = document.createElement("div");
+  box.className = "copied";
+  text.replaceWith(box);
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(text.textContent);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, SAID_MS);
+  });
+  box.append(text, button);
+}
+
+document.querySelectorAll("[data-live], [data-events]").forEach((each) => served.set(each, each.innerHTML));
+offerCopies(document);
 document.querySelectorAll("[data-live]").forEach(renewEvery);
 document.querySelectorAll("[data-events]").forEach(follow);
 document.querySelectorAll("[data-drop]").forEach(takeFiles);

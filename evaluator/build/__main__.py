@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +22,7 @@ from evaluator import wire
 from evaluator.build.builder import Builder
 from evaluator.build.cache import ArtifactCache, BuildFailure
 from evaluator.build.request import BuildRequest, InvalidRequest
+from evaluator.logs import report
 from evaluator.sandbox.confinement import Confinement
 
 __all__ = ["main"]
@@ -35,7 +35,8 @@ _MAX_REASON: Final = 2000
 class _Session:
     """The builds of one runner."""
 
-    def __init__(self, builder: Builder, connection: socket.socket, timeout_s: float) -> None:
+    def __init__(self, number: int, builder: Builder, connection: socket.socket, timeout_s: float) -> None:
+        self._number = number
         self._builder = builder
         self._timeout_s = timeout_s
         self._ended = threading.Event()
@@ -87,7 +88,7 @@ class _Session:
         try:
             result, cached = self._builder.build(request, self._timeout_s, self._ended)
         except Exception as error:  # noqa: BLE001 - our own fault: the runner is answered, the supervisor told
-            traceback.print_exc()
+            report(__name__, "a build failed through our fault", self._number)
             reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
             self._note({"name": request.name, "error": reason, "log": "", "seconds": 0.0, "infrastructure": True})
             return {"error": "the builder failed"}, []
@@ -144,7 +145,7 @@ def main(descriptor: int) -> None:
                 message, descriptors = wire.receive(supervisor)
                 if message["op"] == "session":
                     end = socket.socket(fileno=descriptors[0])
-                    sessions[message["id"]] = _Session(builder, end, message["timeout_s"])
+                    sessions[message["id"]] = _Session(message["id"], builder, end, message["timeout_s"])
                 elif message["op"] == "report":
                     wire.send(supervisor, sessions[message["id"]].report())
                 else:

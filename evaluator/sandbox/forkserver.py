@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaluator import wire
+from evaluator.logs import report
 from evaluator.sandbox import namespaces
 from evaluator.sandbox.cgroups import Group, GroupParent
 from evaluator.sandbox.confinement import Confinement, put_on
@@ -172,7 +173,7 @@ def _keep(
             shutil.rmtree(directory, ignore_errors=True)
         connection.send(json.dumps({"status": status, "out_of_memory": out_of_memory, "left": left}).encode())
     except BaseException:  # noqa: BLE001 - reported, and then the process ends in any case
-        traceback.print_exc()
+        report(__name__, "the keeper of a runner failed", number)
     finally:
         os._exit(0)
 

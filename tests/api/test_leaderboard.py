@@ -1,4 +1,4 @@
-"""Leaderboards as JSON and CSV."""
+"""Leaderboards as JSON, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import io
 
 import httpx
+import pyarrow.parquet
 import pytest
 from sqlalchemy import event
 
@@ -100,6 +101,29 @@ def test_a_board_as_csv_runs_no_formulas(http: httpx.Client, seeds: Seeds) -> No
     (row,) = csv.DictReader(io.StringIO(answer.text, newline=""))
     assert (row["rank"], row["author"], row["label"]) == ("1", "'=HYPERLINK(1)", 'a,"b"\nc')
     assert (row["speedup"], row["speedup_low"], row["speedup_high"]) == ("2.0", "1.9", "2.1")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_board_as_a_file_has_every_place_unless_fewer_are_asked_for(
+    http: httpx.Client, seeds: Seeds, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr("storage.leaderboard._AT_ONCE", 2)
+    monkeypatch.setattr("api.exports._ROWS_AT_ONCE", 2)
+    for number in range(5):
+        seeds.passed(source=f"class ModelNew: a = {number}", evaluation={"speedup": 1.0 + number})
+
+    def places(**params: int) -> list[tuple[int, float]]:
+        answer = http.get(URL, params={"problem": "relu", "format": form, **params})
+        assert answer.headers["content-disposition"] == f'inline; filename="relu.{form}"'
+        if form == "csv":
+            rows = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+        else:
+            rows = pyarrow.parquet.read_table(io.BytesIO(answer.content)).to_pylist()
+        return [(int(row["rank"]), float(row["speedup"])) for row in rows]
+
+    everything = [(1, 5.0), (2, 4.0), (3, 3.0), (4, 2.0), (5, 1.0)]
+    assert places() == everything
+    assert places(limit=3, cursor=1) == everything[1:4]
 
 
 @pytest.mark.parametrize(

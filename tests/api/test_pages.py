@@ -10,7 +10,7 @@ from sqlalchemy import event
 
 from api.schemas import IntervalRecord
 from api.services import Services
-from api.words import FLAGS, VERDICTS, interval, milliseconds, size_of, times
+from api.words import FLAGS, VERDICTS, interval, machine, milliseconds, size_of, times
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
 from tests.api.outline import page
@@ -23,14 +23,15 @@ HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>{{7*7}}"""
 
 def ranked(html: str) -> list[str]:
     """The labels on the leaderboard of a page, in order."""
-    board = html.partition('class="ranking"')[2].partition("</table>")[0]
+    board = html.partition('class="ranking stack"')[2].partition("</table>")[0]
     return re.findall(r'<a href="/submissions/[^"]+"><bdi>(.*?)</bdi>', board)
 
 
 def test_an_empty_service_says_what_to_do_next(http: httpx.Client, services: Services) -> None:
     html = page(http, "/")
-    assert html.count("Nobody is ranked here yet") == 1
-    assert html.count("nobody yet") == len(services.problems)
+    assert html.count("Nobody leads anywhere yet") == 1
+    for problem in services.problems:
+        assert f'<li><a href="/problems/{problem}"' in html
     assert "curl -s" in html
     assert "http://testserver/api/v1/submissions" in html
     assert "No worker is running" in html
@@ -107,7 +108,8 @@ def test_a_submission_page_says_everything_about_it(http: httpx.Client, seeds: S
     evaluation = {"notes": ("below 50 us",), "hints": ("use float4",), "details": {"worst": [1, 2]}, "flags": flags}
     html = page(http, f"/submissions/{seeds.passed(label='fused', author='ann', evaluation=evaluation)}")
     for words in (
-        "passed", "outputs and gradients match", f"2.00{TIMES}", f"1.90 {DASH} 2.10", "1 ms, baseline 2 ms", "3 GiB",
+        "passed", "outputs and gradients match", f"2.00{TIMES}", f"1.90 {DASH} 2.10",
+        "1.00 ms, baseline 2.00 ms", "3 GiB",
         "below 50 us",
         "the verdict does not depend on it",
         '<strong>unused kernel</strong>, <a href="#L7">line 7</a>: nothing launches it',
@@ -244,18 +246,27 @@ def test_nothing_that_was_typed_is_markup(http: httpx.Client, seeds: Seeds) -> N
         assert "&lt;script&gt;" in html
 
 
+def test_facts_about_a_machine_are_shown_as_words() -> None:
+    facts = {"memory_bytes": 2**34, "device_name": "a processor", "cuda": None, "cores": 2}
+    assert machine(facts) == {"memory": "16 GiB", "device name": "a processor", "cores": 2}
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
         (times(None), DASH),
         (times(0.634), f"0.63{TIMES}"),
         (times(123.4), f"123{TIMES}"),
+        (times(0.00345), f"0.0034{TIMES}"),
         (interval(None), ""),
         (interval(IntervalRecord(low=0.5, high=1.25, level=0.95)), f"0.50 {DASH} 1.25"),
         (interval(IntervalRecord(low=0.628, high=0.6334, level=0.95)), f"0.628 {DASH} 0.633"),
         (milliseconds(0.0123), "12.3 µs"),
         (milliseconds(1.2345), "1.23 ms"),
-        (milliseconds(2500.0), "2.5 s"),
+        (milliseconds(0.6), "0.600 ms"),
+        (milliseconds(123.4), "123 ms"),
+        (milliseconds(999.9), "1.00 s"),
+        (milliseconds(2500.0), "2.50 s"),
         (size_of(None), DASH),
         (size_of(512), "512 bytes"),
         (size_of(6 * 2**30), "6 GiB"),
@@ -263,3 +274,13 @@ def test_nothing_that_was_typed_is_markup(http: httpx.Client, seeds: Seeds) -> N
 )
 def test_figures_are_short(text: str, wanted: str) -> None:
     assert text == wanted
+
+
+def test_what_cannot_be_asked_for_is_said_in_words(http: httpx.Client) -> None:
+    html = page(http, "/submissions?verdict=none", 422)
+    assert "<h1>This cannot be asked for</h1>" in html
+    assert "Verdict: Input should be &#39;passed&#39;" in html
+    assert "enum" not in html
+    assert "<h1>There is nothing here</h1>" in page(http, "/nothing", 404)
+    # A browser sends a field that was left empty.
+    page(http, "/submissions?verdict=&problem=")

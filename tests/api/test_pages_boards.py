@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event
 
 from api.services import Services
-from api.words import VERDICTS
+from api.words import MEANINGS, VERDICTS
 from evaluator.evaluation import Gradients, Interval, Verdict
 from tests.api.outline import page
 from tests.api.seeds import Seeds, failed, passed
@@ -36,7 +36,7 @@ def queries(http: httpx.Client, services: Services) -> Callable[[str], int]:
 
 def board(html: str) -> list[tuple[str, str]]:
     """Place and label of each row of a leaderboard."""
-    table = html.partition('class="ranking"')[2].partition("</table>")[0]
+    table = html.partition('class="ranking stack"')[2].partition("</table>")[0]
     rows = re.findall(r'class="number rank">(.*?)</td>.*?<bdi>(.*?)</bdi>', table, re.DOTALL)
     return [(re.sub(r"<[^>]+>", "", place), label) for place, label in rows]
 
@@ -211,7 +211,8 @@ def test_what_is_empty_says_what_to_do_next(http: httpx.Client, path: str) -> No
 def test_the_method_has_every_verdict_in_words(http: httpx.Client) -> None:
     html = page(http, "/method")
     for verdict, words in VERDICTS.items():
-        assert f"<code>{verdict}</code></td><td>{words}" in html
+        assert f'<td>{words}</td><td class="spare"><code>{verdict}</code></td>' in html
+        assert MEANINGS[verdict].replace("'", "&#39;") in html
 
 
 def test_the_api_page_has_every_call(http: httpx.Client) -> None:

@@ -26,7 +26,7 @@ from tests.api.seeds import Seeds
 
 def test_it_is_healthy_and_ready(http: httpx.Client) -> None:
     assert http.get("/healthz").json()["status"] == "ok"
-    assert http.get("/readyz").json() == {"status": "ok", "problems": len(PROBLEM_IDS)}
+    assert http.get("/readyz").json() == {"status": "ok", "problems": len(PROBLEM_IDS), "degraded": []}
 
 
 def test_without_its_database_it_is_alive_but_not_ready(

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PATIENCE_MS
+from tests.browser.conftest import PATIENCE_MS, Service
 
 RIGHT = """import torch
 
@@ -68,6 +69,16 @@ def test_a_compile_error_is_read_at_its_line(visit: Visit) -> None:
     expect(line).to_contain_text("int thrice(int x) { return 3 * y; }")
     expect(line).to_be_in_viewport()
     assert line.get_attribute("data-n") == "6"
+
+
+def test_the_lines_of_a_batch_are_watched_to_their_verdicts(visit: Visit, service: Service) -> None:
+    lines = [{"problem": "relu", "code": code, "device": "cpu"} for code in (RIGHT, RIGHT.replace("relu(x)", "abs(x)"))]
+    batch = httpx.post(f"{service.url}/api/v1/batches", json={"submissions": lines}, trust_env=False).json()["id"]
+    page = visit(f"/batches/{batch}")
+    page.evaluate("window.watched = true")
+    expect(page.locator("#live-lines .outcome")).to_have_text(["passed", "wrong output"], timeout=PATIENCE_MS)
+    expect(page.locator("#live-batch .lead")).to_contain_text("Done: 2 of 2 are over")
+    assert page.evaluate("window.watched") is True
 
 
 def test_a_file_can_be_chosen(visit: Visit, tmp_path: Path) -> None:

@@ -60,13 +60,17 @@ def test_no_page_is_wider_than_the_screen(visit: Visit, service: Service, width:
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser: Browser, service: Service, scheme: str) -> None:
-    context = browser.new_context(base_url=service.url, color_scheme="dark" if scheme == "dark" else "light")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_axe_finds_nothing_serious(browser: Browser, service: Service, scheme: str, width: int) -> None:
+    context = browser.new_context(
+        base_url=service.url,
+        color_scheme="dark" if scheme == "dark" else "light",
+        viewport={"width": width, "height": 800},
+    )
     page = context.new_page()
     axe = Axe()
     found = {}
-    for name, path in {**service.pages, "missing": "/nothing"}.items():
+    for name, path in {**service.pages, "missing": "/nothing", "refused": "/submissions?verdict=none"}.items():
         page.goto(path)
         for each in page.locator("details").all():
             each.evaluate("each => { each.open = true; }")
@@ -76,6 +80,32 @@ def test_axe_finds_nothing_serious(browser: Browser, service: Service, scheme: s
             found[name] = serious
     context.close()
     assert found == {}
+
+
+def test_a_board_on_a_phone_shows_speedups_without_scrolling_aside(visit: Visit, service: Service) -> None:
+    page = visit("/", viewport={"width": 390, "height": 800})
+    for name in ("home", "problem"):
+        page.goto(service.pages[name])
+        speedups = page.locator(".stack td.key strong").all()
+        assert speedups
+        for speedup in speedups:
+            box = speedup.bounding_box()
+            whose = speedup.locator("xpath=ancestor::tr").locator(".name a").bounding_box()
+            assert box is not None
+            assert whose is not None
+            assert box["x"] + box["width"] <= 390
+            assert abs(whose["y"] - box["y"]) < 5
+
+
+def test_a_command_is_copied(browser: Browser, service: Service) -> None:
+    context = browser.new_context(base_url=service.url, permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(service.pages["passed"])
+    box = page.locator(".copied").first
+    box.get_by_role("button", name="Copy").click()
+    expect(box.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == box.locator("pre").inner_text()
+    context.close()
 
 
 def test_a_live_part_renews_itself_and_keeps_the_focus(visit: Visit, service: Service) -> None:

@@ -12,6 +12,7 @@ from alembic import command
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session, sessionmaker
 
+import storage.leaderboard
 from evaluator.candidate import parse_candidate
 from evaluator.evaluation import Gradients, Interval, Latency, Verdict
 from evaluator.problem import Problem
@@ -21,29 +22,22 @@ from storage.batches import Batches, BatchLine
 from storage.claims import Claims
 from storage.comparisons import leader_over, previous_to
 from storage.database import alembic_config
-from storage.leaderboard import (
-    Entry,
-    Ranking,
-    author_figures,
-    ends_above,
-    leaderboard,
-    leaders,
-    rankings_of,
-    records,
-    sample,
-    standings,
-    verdicts_of,
-)
+from storage.leaderboard import BoardKey, Entry, Ranking, ends_above, every_entry, leaderboard, leaders, standings
 from storage.models import AuthorBest, RankingRecord, Standing, StoredRanking, Submission, VerdictCount
 from storage.problems import sync_problems
+from storage.rankings import author_figures, rankings_of, records, sample, verdicts_of
 from storage.sharing import Turns
 from storage.submissions import NewSubmission
 from tests.storage.conftest import LEASE_S, Finish, Submit, passed
 
 
-def board(sessions: sessionmaker[Session], *args: Any, **options: Any) -> list[Entry]:
+def board(sessions: sessionmaker[Session], limit: int = 50, cursor: int = 0, **asked: Any) -> list[Entry]:
     with sessions() as session:
-        return leaderboard(session, *(args or ("relu", "cpu")), **{"size": "smoke", **options})
+        return leaderboard(session, key(**asked), limit=limit, cursor=cursor)
+
+
+def key(**asked: Any) -> BoardKey:
+    return BoardKey(**{"problem": "relu", "device": "cpu", "size": "smoke", **asked})
 
 
 def test_the_fastest_comes_first_and_equals_by_time(sessions: sessionmaker[Session], finish: Finish) -> None:
@@ -98,7 +92,7 @@ def test_what_is_measured_otherwise_is_not_mixed_in(
     assert board(sessions) == []
     kind = changes.get("device", "cpu")
     same = {name: value for name, value in changes.items() if name != "device"}
-    assert len(board(sessions, "relu", kind, **same)) == 1
+    assert len(board(sessions, device=kind, **same)) == 1
 
 
 def test_only_what_passed_is_ranked(sessions: sessionmaker[Session], finish: Finish) -> None:
@@ -116,7 +110,7 @@ def test_the_training_track_admits_only_gradients_that_match(sessions: sessionma
     for gradients in (Gradients.PARTIAL, Gradients.MISSING):
         finish(f"# {gradients}", evaluation={**figures, "gradients": gradients})
     finish("# no figure")
-    (entry,) = board(sessions, "relu", "cpu", "training")
+    (entry,) = board(sessions, track="training")
     assert (entry.speedup, entry.speedup_interval) == (1.25, Interval(1.2, 1.3))
     assert (entry.latency_ms, entry.baseline_ms) == (4.0, 5.0)
     assert len(board(sessions)) == 4
@@ -163,6 +157,19 @@ def test_a_board_may_be_of_one_device(sessions: sessionmaker[Session], finish: F
         finish(f"# {name}", evaluation={"speedup": speedup, "environment": {"device_name": name}})
     assert [(entry.device_name, entry.rank) for entry in board(sessions, device_name="b")] == [("b", 1)]
     assert board(sessions, device_name="c") == []
+
+
+def test_every_entry_comes_in_the_order_of_the_board(
+    sessions: sessionmaker[Session], finish: Finish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Pages end between equal speedups, too.
+    monkeypatch.setattr(storage.leaderboard, "_AT_ONCE", 2)
+    for number, (name, speedup) in enumerate([("a", 2.0), ("a", 1.0), ("b", 3.0), *[("a", 1.5)] * 4]):
+        finish(f"# {number}", evaluation={"speedup": speedup, "environment": {"device_name": name}})
+    whole = board(sessions)
+    assert [entry.rank for entry in whole] == [1, 2, 3, 4, 5, 6, 1]
+    for cursor in range(9):
+        assert list(every_entry(sessions, key(), cursor)) == whole[cursor:]
 
 
 def kept(sessions: sessionmaker[Session]) -> dict[str, Any]:

@@ -89,3 +89,10 @@ def test_a_queue_is_served_by_live_workers_that_take_from_it(sessions: sessionma
         assert workers.serving_ids(session, "build", now) == {"w1"}
         assert not workers.serving_ids(session, "evaluate.cpu", now)
         assert not workers.serving_ids(session, "build", now + timedelta(minutes=1))
+
+
+def test_a_workers_name_tells_where_it_works() -> None:
+    name = workers.worker_name("gpu-host-1.example", "cuda:0")
+    assert name != workers.worker_name("gpu-host-1.example", "cuda:0")
+    assert workers.place_of(name) == ("gpu-host-1.example", "cuda:0")
+    assert workers.place_of("somebody") == ("somebody", "")

@@ -27,6 +27,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "broker_url": ("redis://h/0", "redis://h/0"),
         "host": ("0.0.0.0", "0.0.0.0"),
         "port": ("9", 9),
+        "public_url": ("https://kernels.example.org/", "https://kernels.example.org"),
         "max_body_bytes": ("10", 10),
         "lease_s": ("1.5", 1.5),
         "reconcile_s": ("0.5", 0.5),
@@ -51,6 +52,12 @@ def test_a_relative_folder_is_fixed_when_the_settings_are_made(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     assert Settings(data_dir=Path("here")).data_dir == tmp_path / "here"
     assert Settings().database_url == f"sqlite:///{tmp_path}/.kerneljudge/kerneljudge.db"
+
+
+@pytest.mark.parametrize("url", ["kernels.example.org", "ftp://h", "https://h/kernels", "https://h?x", "https://"])
+def test_a_public_address_is_one_that_a_browser_can_go_to(url: str) -> None:
+    with pytest.raises(ValidationError, match="public_url must"):
+        Settings(public_url=url)
 
 
 @pytest.mark.parametrize("url", ["postgres://h/db", "postgresql://h/db"])

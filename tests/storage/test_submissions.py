@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import Engine, event, func, select, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.candidate import InvalidSource
@@ -176,6 +176,27 @@ def test_every_filter_filters(
         for each in filters:
             assert [row.id for row in Submissions(session).page(each).items] == [wanted]
         assert Submissions(session).page(Filters(author="\x00")).items == []
+
+
+def test_a_verdict_is_looked_for_among_its_own(
+    engine: Engine, sessions: sessionmaker[Session], submit: Submit, finish: Finish
+) -> None:
+    ids = [finish(f"# {number}", author="ada") for number in range(3)][::-1]
+    finish("# bob's", author="bob")
+    submit(author="ada")
+    statements: list[tuple[str, Any]] = []
+    event.listen(engine, "before_cursor_execute", lambda *given: statements.append((given[2], given[3])))
+    with sessions() as session:
+        first = Submissions(session).page(Filters(verdict="passed", author="ada"), limit=2)
+        rest = Submissions(session).page(Filters(verdict="passed", author="ada"), first.next_cursor, limit=2)
+        assert [row.id for row in (*first.items, *rest.items)] == ids
+        assert Submissions(session).page(Filters(verdict="timeout")).items == []
+        if engine.dialect.name != "sqlite":
+            return
+        listed, given = next(each for each in statements if "LIMIT" in each[0])
+        plan = [row[3] for row in session.connection().exec_driver_sql(f"EXPLAIN QUERY PLAN {listed}", given)]
+    assert "ix_evaluations_verdict_submission_id" in plan[0]
+    assert not any("TEMP B-TREE" in step for step in plan)
 
 
 def test_queue_positions_count_from_one_within_a_queue(sessions: sessionmaker[Session], submit: Submit) -> None:

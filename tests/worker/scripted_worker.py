@@ -5,16 +5,16 @@ That which evaluates on CUDA has the tools of ``compute-sanitizer``, and not ``n
 
 from __future__ import annotations
 
-import logging
 import sys
 
+from evaluator import logs
 from evaluator.diagnosis.findings import Tool
 from storage.settings import Settings
 from tests.worker.engines import ScriptedEngine
 from worker.process import Role, run_worker
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     settings, role = Settings(), Role(queue=sys.argv[1])
+    logs.configure(settings.log_format, settings.log_level)
     tools = [tool for tool in Tool if tool is not Tool.COUNTERS] if role.queue == "evaluate.cuda" else []
     sys.exit(run_worker(settings, role, lambda *_: ScriptedEngine(settings.data_dir / "journal", tools)))

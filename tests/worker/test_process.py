@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import pytest
 
 from evaluator.evaluation import Status
 from storage.models import DiagnosisStatus
-from storage.workers import list_workers
+from storage.workers import list_workers, place_of
 from tests.machines import without_libseccomp
 from tests.processes import wait_until
 from tests.services import free_port, redis_server
@@ -230,3 +231,30 @@ def _log_of_a_builder(said: Path, environment: dict[str, str]) -> str:
         process.kill()
         process.wait()
     return said.read_text()
+
+
+def test_every_line_about_a_submission_names_it(
+    install: Install, start_worker: StartWorker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    installation = install(**_FAST, log_format="json")
+    processes = [start_worker(installation, queue) for queue in ("build", "evaluate.cpu")]
+    ids = [installation.submit("# evaluate: sleep 0.3"), installation.submit("# build: refuse")]
+    for submission_id in ids:
+        installation.wait(submission_id, Status.DONE)
+    with installation.readers() as session:
+        workers = list_workers(session)
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(timeout=20) for process in processes] == [0, 0]
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    about = {each: [line["message"] for line in lines if line.get("submission") == each] for each in ids}
+    assert [message for message in about[ids[0]] if message.startswith("verdict")] == ["verdict: passed"]
+    assert [message for message in about[ids[1]] if message.startswith("verdict")] == ["verdict: compile_error"]
+    graded = [line for line in lines if line["logger"] == "worker.grading"]
+    assert all(line.get("submission") in ids for line in graded)
+    assert {place_of(worker.id).device for worker in workers} == {"build", "cpu"}
+    layers = [
+        {"layer": "files", "there": True, "optional": False},
+        {"layer": "cgroup", "there": False, "optional": True},
+    ]
+    assert all(worker.capabilities["sandbox"] == layers for worker in workers)

@@ -1,0 +1,15 @@
+"""What addresses of pages may say, in the form in which browsers send it: a field that was left empty is there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BeforeValidator
+
+from evaluator.evaluation import Verdict
+
+__all__ = ["ChosenVerdict", "Word"]
+
+Word = Annotated[str | None, Query(max_length=200)]
+ChosenVerdict = Annotated[Verdict | None, BeforeValidator(lambda given: given or None), Query()]

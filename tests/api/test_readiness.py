@@ -1,0 +1,104 @@
+"""Ready means that the work can be done; what cannot is named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from api.app import create_app
+from api.services import Services
+from evaluator.problem import Problem
+from storage.settings import Settings
+from tests.api.conftest import PROBLEM_IDS, assert_problem
+from tests.api.inmemory import running
+from tests.api.seeds import Seeds
+from tests.services import free_port
+
+
+def reasons(http: httpx.Client) -> dict[str, str]:
+    """What is said to fail, by what it is."""
+    problem = assert_problem(http.get("/readyz"), 503)
+    errors = problem["errors"]
+    assert isinstance(errors, list)
+    found = {entry["field"]: entry["message"] for entry in errors}
+    assert problem["detail"] == "; ".join(found.values())
+    assert http.get("/healthz").status_code == 200, "it is alive all the same"
+    return found
+
+
+def test_a_schema_of_another_version_is_not_ready(settings: Settings) -> None:
+    app = create_app(settings)
+    with running(app) as transport, httpx.Client(transport=transport, base_url="http://testserver") as http:
+        assert http.get("/readyz").json() == {"status": "ok", "problems": len(PROBLEM_IDS), "degraded": []}
+        with app.state.services.engine.begin() as connection:
+            needed = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+            connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+        assert reasons(http) == {"database": f"the schema is at version 0001, and {needed} is needed"}
+
+
+def test_a_broker_that_is_away_is_named_without_its_address(tmp_path: Path) -> None:
+    port = free_port()
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        problems_dir=Path("reference_models"),
+        broker_url=f"redis://:secret@127.0.0.1:{port}/0",
+    )
+    app = create_app(settings)
+    with running(app) as transport, httpx.Client(transport=transport, base_url="http://testserver") as http:
+        answer = http.get("/readyz")
+        assert reasons(http) == {"broker": "the broker cannot be reached"}
+        assert "secret" not in answer.text
+        assert str(port) not in answer.text
+
+
+def test_a_broker_that_answers_is_ready(tmp_path: Path, redis_url: str) -> None:
+    settings = Settings(data_dir=tmp_path / "data", problems_dir=Path("reference_models"), broker_url=redis_url)
+    app = create_app(settings)
+    with running(app) as transport, httpx.Client(transport=transport, base_url="http://testserver") as http:
+        assert http.get("/readyz").status_code == 200
+
+
+@pytest.fixture
+def queue_folder(api_settings: Settings) -> Iterator[Path]:
+    folder = api_settings.data_dir / "queue"
+    yield folder
+    folder.unlink(missing_ok=True)
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(
+    http: httpx.Client, api_settings: Settings, queue_folder: Path
+) -> None:
+    assert http.get("/readyz").status_code == 200
+    shutil.rmtree(queue_folder)
+    queue_folder.write_text("in the way")
+    found = reasons(http)
+    assert set(found) == {"broker", "queue"}
+    assert found["queue"] == "the folder of the queue cannot be written to: Not a directory"
+
+
+def test_everything_that_fails_is_named_at_once(http: httpx.Client, services: Services, api_settings: Settings) -> None:
+    services.engine.dispose()
+    services.problems = {}
+    shutil.rmtree(api_settings.data_dir)
+    api_settings.data_dir.write_text("in the way")
+    assert set(reasons(http)) == {"problems", "database", "broker", "data", "queue"}
+
+
+def test_a_queue_that_nobody_serves_is_told_and_no_reason_to_go_elsewhere(
+    http: httpx.Client, seeds: Seeds, problems: dict[str, Problem]
+) -> None:
+    def degraded() -> list[str]:
+        answer = http.get("/readyz")
+        assert answer.status_code == 200
+        told: list[str] = answer.json()["degraded"]
+        return told
+
+    seeds.submit()
+    assert degraded() == ["something waits in queue build, and no living worker takes from it"]
+    seeds.worker("w1", "build", "build", None)
+    assert degraded() == []

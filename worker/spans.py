@@ -1,0 +1,37 @@
+"""What an engine shows of its progress, as spans of the current trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from opentelemetry.trace import Span
+
+from evaluator.engine import Progress
+from storage import tracing
+
+__all__ = ["stages"]
+
+
+@contextmanager
+def stages(show: Callable[[Progress], None]) -> Iterator[Callable[[Progress], None]]:
+    """``show``, which on the way makes a span of each stage; ``show`` itself where nothing is traced."""
+    if not tracing.enabled():
+        yield show
+        return
+    current: list[tuple[str, Span]] = []
+
+    def leave() -> None:
+        while current:
+            current.pop()[1].end()
+
+    def enter(progress: Progress) -> None:
+        if not current or current[0][0] != progress.stage:
+            leave()
+            current.append((progress.stage, tracing.stage_span(progress.stage)))
+        show(progress)
+
+    try:
+        yield enter
+    finally:
+        leave()
