@@ -49,7 +49,7 @@ def _is_inline_cuda(request: BuildRequest) -> bool:
 PLAIN: Final = Recipe("plain", 1, "evaluator.build.plain", lambda _request: True)
 
 RECIPES: Final = (
-    Recipe("split", 1, "evaluator.build.split", _is_inline_cuda, SPLIT_HEADERS),
+    Recipe("split", 2, "evaluator.build.split", _is_inline_cuda, SPLIT_HEADERS),
     Recipe("precompiled", 1, "evaluator.build.precompiled", _is_cxx_alone, PRECOMPILED_HEADERS),
     PLAIN,
 )

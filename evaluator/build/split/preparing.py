@@ -16,6 +16,8 @@ from evaluator.devices import compiler_versions, cuda_architectures, nvcc_path
 
 __all__ = ["SPLIT_HEADERS", "load_toolchain"]
 
+_MADE: Final = 2
+"""Changes with what is made here, or how: what an older kerneljudge has made is then made anew."""
 _TOOLCHAIN_FILE: Final = "toolchain.json"
 _TOOLS: Final = ("ar", "objcopy", "c++filt")
 
@@ -37,6 +39,7 @@ def _facts(environment: Mapping[str, str]) -> dict[str, Any]:
     clang, mold = find_clang(environment), shutil.which("mold", path=environment.get("PATH"))
     return {
         **toolchain_facts(environment),
+        "made": _MADE,
         "architectures": cuda_architectures(),
         "nvcc": compiler_versions()["nvcc"],
         **{name: None if tool is None else _identity(tool) for name, tool in (("clang", clang), ("mold", mold))},
