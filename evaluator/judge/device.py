@@ -32,9 +32,9 @@ _CUDA_HEADROOM: Final = 1.2
 _CPU_HEADROOM: Final = 4.0
 _CALM_PROBES: Final = 200
 _PROBES: Final = 3
-_OCCUPIED_CYCLES: Final = 600_000
-"""About 0.3 ms: longer than a process takes to ask for the first kernels of a call, and much less than the time slice
-after which a device turns to another process (2 ms)."""
+_OCCUPIED_CYCLES: Final = 1_200_000
+"""About 0.6 ms: longer than a process takes to ask for the first kernels of a call, also one on a slow processor, and
+less than the time slice after which a device turns to another process (2 ms)."""
 _OCCUPIED_CYCLES_BACKWARD: Final = 1_800_000
 """About 0.9 ms: a backward is asked for by another thread, which takes some hundred microseconds for it."""
 _PROBE_ROUNDS: Final = 3

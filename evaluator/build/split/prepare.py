@@ -103,9 +103,6 @@ def clang_command(toolchain: SplitToolchain, folder: Path, side: Side) -> list[s
         f"-std={standard}",
         # With the rules of C++20's modules clang takes the overloads for host and device for contradictions.
         *("-Xclang", "-fno-cxx-modules"),
-        # torch is compiled by GCC, which names instances of some templates (Tensor::const_data_ptr<float>) as clang did
-        # until then.
-        "-fclang-abi-compat=17",
         "-w",
         "-fPIC",
         f"-I{folder / 'include'}",

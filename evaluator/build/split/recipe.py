@@ -33,7 +33,8 @@ __all__ = ["Built", "Plan", "build", "instances", "plan"]
 
 _STEP_TIMEOUT_S: Final = 600
 REPORTING: Final = "-Wl,--no-undefined,--warn-unresolved-symbols,--no-demangle"
-"""Has a linker say what no library has, and link all the same."""
+"""Has a linker say what no library has. What comes out is not to be used: some linkers put nothing in such a place,
+where Python's functions would be found later."""
 _UNRESOLVED: Final = re.compile(r"undefined (?:symbol|reference)(?: to|:) [`']?([^\s`']+)")
 _PYTHON_SYMBOLS: Final = ("Py", "_Py")
 _STREAMS: Final = "ATen/cuda/CUDAContext.h"
@@ -184,13 +185,16 @@ class _Workshop:
         command = [
             *toolchain.cxx,
             *("main.o", "host.o", "-shared", *map(str, sorted(self._archives))),
-            *("-Wl,--gc-sections", "-Wl,--exclude-libs,ALL", REPORTING),
+            *("-Wl,--gc-sections", "-Wl,--exclude-libs,ALL"),
             *toolchain.link_flags,
             *libraries,
             *([f"-B{self._prepared / 'linker'}"] if toolchain.mold is not None else []),
-            *("-o", str(library)),
         ]
-        missing = unresolved(self._timed("link", lambda: self._run(command, "linking")))
+        checking = [*command, REPORTING, "-o", "checked.so"]
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            said = pool.submit(self._run, checking, "linking")
+            self._timed("link", lambda: self._run([*command, "-o", str(library)], "linking"))
+            missing = unresolved(said.result())
         if missing:
             # The two compilers disagree about its name; the library would not load.
             raise Refused(f"no library has {demangled(missing)[0]}")
