@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from api.schemas import Baseline, DeviceKind, Precision, SubmissionRecord
+from api.schemas import Baseline, DeviceKind, DeviceRequirements, Precision, SubmissionRecord
 from evaluator.evaluation import Status, Verdict
 from storage.models import BatchStatus
 from storage.webhooks import InvalidUrl, checked_url
@@ -34,6 +34,7 @@ class SubmissionDefaults(BaseModel):
     baseline: Baseline | None = None
     label: str | None = Field(default=None, max_length=200)
     author: str | None = Field(default=None, max_length=200)
+    requirements: DeviceRequirements | None = None
 
 
 class WebhookRequest(BaseModel):

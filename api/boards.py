@@ -19,7 +19,7 @@ BOARD_COLUMNS: Final[Mapping[str, type]] = {
     "rank": int, "submission": str, "author": str, "label": str, "speedup": float, "speedup_low": float,
     "speedup_high": float, "speedup_training": float, "speedup_compiled": float, "roofline_share": float,
     "latency_ms": float, "baseline_ms": float, "gradients": str, "device": str, "device_name": str,
-    "source_digest": str, "submitted": datetime, "finished": datetime,
+    "source_digest": str, "submitted": datetime, "finished": datetime, "software": str, "verification": str,
 }  # fmt: skip
 """What a row has, and of which type, where it is known."""
 
@@ -30,7 +30,10 @@ def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, curs
     found = [] if problem.refusal else leaderboard(session, key, limit=limit + 1, cursor=cursor)
     return Board.model_validate(
         {
-            **{name: getattr(key, name) for name in ("problem", "device", "device_name", "track", "size", "precision")},
+            **{
+                name: getattr(key, name)
+                for name in ("problem", "device", "device_name", "software", "track", "size", "precision")
+            },
             "problem_version": problem.version,
             "refusal": problem.refusal,
             "entries": [leaderboard_entry(entry) for entry in found[:limit]],

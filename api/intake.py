@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
 from api.errors import Conflict, FieldError, InvalidRequest
 from api.queries import served_queues
-from api.schemas import DeviceKind, SubmissionRequest
+from api.schemas import DeviceKind, DeviceRequirements, SubmissionRequest
 from api.services import Services
 from evaluator.candidate import Candidate, InvalidSource, parse_candidate
 from storage.models import Submission
 from storage.order import refuse_if_full
 from storage.queue import queue_name
+from storage.routing import ANYTHING, Requirements, capability_number
 from storage.submissions import IdempotencyConflict, NewSubmission, Submissions
 
 __all__ = ["default_device", "resolve", "submit"]
@@ -62,6 +64,7 @@ def resolve(services: Services, body: SubmissionRequest, device: DeviceKind) -> 
         baseline=body.baseline or "eager",
         label=body.label,
         author=body.author,
+        requirements=_requirements(body.requirements, device),
     )
     refusal = problem.refuses_baseline(new.config)
     if refusal is not None:
@@ -78,6 +81,18 @@ def _devices(session: Session, body: SubmissionRequest) -> tuple[DeviceKind, ...
     if body.device is not None:
         return (body.device,)
     return ("cuda", "cpu") if default_device(session) == "cuda" else ("cpu", "cuda")
+
+
+def _requirements(asked: DeviceRequirements | None, device: DeviceKind) -> Requirements:
+    if asked is None:
+        return ANYTHING
+    if asked.min_compute_capability is not None and device != "cuda":
+        raise InvalidRequest.on("requirements.min_compute_capability", f"device {device} has no compute capability")
+    return Requirements(
+        device_name=asked.device_name,
+        memory_bytes=None if asked.min_memory_gib is None else math.ceil(asked.min_memory_gib * 2**30),
+        capability=capability_number(asked.min_compute_capability),
+    )
 
 
 def _candidate(body: SubmissionRequest) -> Candidate | InvalidSource:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from sqlalchemy.orm import Session
@@ -11,6 +11,8 @@ from api.queries import served_queues
 from api.schemas import (
     AttemptList,
     AttemptRecord,
+    CheckRecord,
+    DeviceRequirements,
     DiagnosisRecord,
     IntervalRecord,
     LeaderboardEntry,
@@ -22,18 +24,21 @@ from api.schemas import (
     SeriesRecord,
     SubmissionRecord,
     TimelineRecord,
+    VerificationRecord,
     WorkerRecord,
 )
-from api.words import undiagnosed, unserved
+from api.words import undiagnosed
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Interval, Status
 from evaluator.feedback import feedback
 from evaluator.problem import Problem
 from storage.diagnoses import Diagnoses
 from storage.leaderboard import Entry
-from storage.models import Attempt, DiagnosisStatus, Stage, StoredDiagnosis, Submission
+from storage.models import Attempt, DiagnosisStatus, Stage, StoredDiagnosis, Submission, VerificationStatus
+from storage.routing import ANYTHING, Requirements, waiting_for
 from storage.submissions import Submissions
-from storage.workers import Worker
+from storage.verification import checks_of, verification_of
+from storage.workers import Worker, list_workers
 
 __all__ = [
     "attempt_list",
@@ -71,18 +76,19 @@ def current_record(session: Session, submission: Submission) -> SubmissionRecord
     """The record of ``submission`` with its place in the queue, if it waits in one, its feedback, and its latest
     diagnosis."""
     submissions = Submissions(session)
-    served = served_queues(session) if submission.state is Status.QUEUED else ()
-    record = _submission_record(submission, served, submissions.queue_position(submission))
+    workers = list_workers(session) if submission.state is Status.QUEUED else ()
+    record = _submission_record(submission, workers, submissions.queue_position(submission))
     if submission.evaluation is not None:
         record.feedback = feedback(submission.evaluation.to_evaluation(), submissions.source_of(submission.id))
     record.diagnosis = next(iter(diagnosis_records(session, submission.id)), None)
+    record.verification = _verification_record(session, submission.id)
     return record
 
 
 def submission_records(session: Session, submissions: Sequence[Submission]) -> list[SubmissionRecord]:
     """The records of ``submissions``, without their places in the queue."""
-    served = served_queues(session)
-    return [_submission_record(submission, served, None) for submission in submissions]
+    workers = list_workers(session)
+    return [_submission_record(submission, workers, None) for submission in submissions]
 
 
 def records_with_feedback(session: Session, submissions: Sequence[Submission]) -> list[SubmissionRecord]:
@@ -139,6 +145,7 @@ def attempt_list(submission_id: str, attempts: Sequence[Attempt]) -> AttemptList
             number=attempt.number,
             stage="build" if attempt.stage == "build" else "evaluate",
             worker=attempt.worker,
+            device=attempt.device,
             started=attempt.started_at,
             ended=attempt.ended_at,
             outcome=attempt.outcome,
@@ -149,10 +156,13 @@ def attempt_list(submission_id: str, attempts: Sequence[Attempt]) -> AttemptList
     return AttemptList(submission=submission_id, items=items)
 
 
-def _submission_record(submission: Submission, served: Collection[str], queue_position: int | None) -> SubmissionRecord:
+def _submission_record(
+    submission: Submission, workers: Sequence[Worker], queue_position: int | None
+) -> SubmissionRecord:
     stored = submission.evaluation
     evaluation = None if stored is None else stored.to_evaluation()
     plain = {} if evaluation is None else evaluation.to_dict()
+    missing = _waiting_for(submission, workers)
     return SubmissionRecord.model_validate(
         {
             "id": submission.id,
@@ -170,12 +180,16 @@ def _submission_record(submission: Submission, served: Collection[str], queue_po
             **{name: plain.get(name) for name in _FROM_EVALUATION},
             "roofline": plain.get("roofline", {}),
             "errors": plain.get("errors") or asdict(ErrorFigures()),
-            "message": _message(submission, served),
+            "message": "; ".join(part for part in (submission.message, missing) if part),
             "hints": list(plain.get("hints", ())),
             "notes": list(plain.get("notes", ())),
             "flags": plain.get("flags", []),
             "feedback": None,
             "diagnosis": None,
+            "verification": None,
+            "verifies": submission.verifies,
+            "requirements": _requirements(submission),
+            "waiting_for": missing,
             "details": plain.get("details", {}),
             "queue_position": queue_position,
             "attempts": submission.attempts,
@@ -233,9 +247,11 @@ def leaderboard_entry(entry: Entry) -> LeaderboardEntry:
         gradients=entry.gradients,
         device="cuda" if entry.device == "cuda" else "cpu",
         device_name=entry.device_name,
+        software=entry.software,
         source_digest=entry.source_digest,
         submitted=entry.submitted_at,
         finished=entry.finished_at,
+        verification=None if entry.verification is None else VerificationStatus(entry.verification),
     )
 
 
@@ -249,6 +265,9 @@ def worker_record(worker: Worker) -> WorkerRecord:
         device=worker.device,
         capabilities=dict(worker.capabilities),
         current_submission=worker.current_submission,
+        state=worker.state,
+        reason=worker.reason,
+        unchecked=list(worker.unchecked),
         started=worker.started_at,
         heartbeat=worker.heartbeat_at,
     )
@@ -258,13 +277,49 @@ def _interval(interval: Interval | None) -> IntervalRecord | None:
     return None if interval is None else IntervalRecord(**asdict(interval))
 
 
-def _message(submission: Submission, served: Collection[str]) -> str:
-    """What the submission says of itself and, while it waits, whom it waits for in vain."""
+def _waiting_for(submission: Submission, workers: Sequence[Worker]) -> str | None:
     if submission.state is not Status.QUEUED:
-        return submission.message
+        return None
     stage: Stage = "build" if submission.stage == "build" else "evaluate"
-    parts = (submission.message, unserved(stage, submission.device, served))
-    return "; ".join(part for part in parts if part)
+    return waiting_for(stage, submission, workers)
+
+
+def _requirements(submission: Submission) -> DeviceRequirements | None:
+    asked = Requirements.of(submission)
+    if asked == ANYTHING:
+        return None
+    return DeviceRequirements(
+        device_name=asked.device_name,
+        min_memory_gib=None if asked.memory_bytes is None else asked.memory_bytes / 2**30,
+        min_compute_capability=None if asked.capability is None else f"{asked.capability / 10:.1f}",
+    )
+
+
+def _verification_record(session: Session, submission_id: str) -> VerificationRecord | None:
+    verification = verification_of(session, submission_id)
+    if verification is None:
+        return None
+    checks = checks_of(session, submission_id)
+    return VerificationRecord(
+        status=verification.state,
+        message=verification.message,
+        requested=verification.requested_at,
+        finished=verification.finished_at,
+        checks=[_check_record(session, check) for check in checks],
+    )
+
+
+def _check_record(session: Session, check: Submission) -> CheckRecord:
+    attempts = Submissions(session).attempts_of(check.id)
+    record = _submission_record(check, (), None)
+    known = {"status", "verdict", "gradients", "speedup", "speedup_interval"}
+    known |= {"speedup_training", "speedup_training_interval"}
+    return CheckRecord(
+        submission=check.id,
+        device=next((attempt.device for attempt in reversed(attempts) if attempt.device), None),
+        finished=check.finished_at,
+        **{name: getattr(record, name) for name in known},
+    )
 
 
 def _progress(submission: Submission) -> ProgressRecord | None:

@@ -11,14 +11,16 @@ from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Gradients, Status, Verdict
 from evaluator.flags import FlagKind
 from evaluator.vetting import Label
-from storage.models import DiagnosisStatus
+from storage.models import DiagnosisStatus, VerificationStatus, WorkerState
 
 __all__ = [
     "AttemptList",
     "AttemptRecord",
     "Baseline",
     "Board",
+    "CheckRecord",
     "DeviceKind",
+    "DeviceRequirements",
     "DiagnosisRecord",
     "DiagnosisResult",
     "FlagRecord",
@@ -32,6 +34,7 @@ __all__ = [
     "SubmissionRecord",
     "SubmissionRequest",
     "Track",
+    "VerificationRecord",
     "VettedOn",
     "WorkerRecord",
 ]
@@ -45,6 +48,20 @@ _EXACTLY_ONE: Final[list[JsonValue]] = [
     {"required": [given], "properties": {given: {"type": "string"}, other: {"type": "null"}}}
     for given, other in (("code", "response"), ("response", "code"))
 ]
+
+
+class DeviceRequirements(BaseModel):
+    """What a submission asks for of its device; null is no condition."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    device_name: str | None = Field(
+        default=None, max_length=200, description="As `/api/v1/workers` and leaderboards have it: `NVIDIA H200`."
+    )
+    min_memory_gib: float | None = Field(default=None, gt=0, le=1_000_000, description="The device's whole memory.")
+    min_compute_capability: str | None = Field(
+        default=None, pattern=r"^\d{1,3}\.\d$", description="Of a `cuda` device: `9.0`."
+    )
 
 
 class SubmissionRequest(BaseModel):
@@ -80,6 +97,9 @@ class SubmissionRequest(BaseModel):
     )
     label: str | None = Field(default=None, max_length=200, description="Your name for this candidate.")
     author: str | None = Field(default=None, max_length=200, description="Whom the leaderboard names.")
+    requirements: DeviceRequirements | None = Field(
+        default=None, description="On which devices alone it is to be evaluated. Left out: on any of the kind."
+    )
 
 
 class IntervalRecord(BaseModel):
@@ -237,6 +257,31 @@ class LinkRecord(BaseModel):
     page: str
 
 
+class CheckRecord(BaseModel):
+    """One evaluation again of what has made a record: a submission of its own, on no leaderboard."""
+
+    submission: str
+    status: Status
+    verdict: Verdict | None
+    gradients: Gradients | None
+    speedup: float | None
+    speedup_interval: IntervalRecord | None
+    speedup_training: float | None
+    speedup_training_interval: IntervalRecord | None
+    device: str | None = Field(description="Which one, as the attempts have it.")
+    finished: datetime | None
+
+
+class VerificationRecord(BaseModel):
+    """Whether a record holds when it is evaluated again; see *Records* in the documentation of the method."""
+
+    status: VerificationStatus = Field(description="What is `failed` is on no leaderboard any more.")
+    message: str
+    requested: datetime
+    finished: datetime | None
+    checks: list[CheckRecord] = Field(description="The evaluations again, the first one first.")
+
+
 class SubmissionRecord(BaseModel):
     """A submission and, once it is over, its evaluation."""
 
@@ -283,6 +328,14 @@ class SubmissionRecord(BaseModel):
         description="The one that was asked for last: by somebody, or by the service after a device fault. "
         "Only in a single record, not in lists."
     )
+    verification: VerificationRecord | None = Field(
+        description="Where it has made a record. Only in a single record, not in lists."
+    )
+    verifies: str | None = Field(
+        description="The submission whose record this one evaluates again; nobody has handed it in."
+    )
+    requirements: DeviceRequirements | None
+    waiting_for: str | None = Field(description="Who could take it and is not there, while it waits in vain.")
     details: dict[str, Any]
     queue_position: int | None = Field(description="1 is next. Only in a single record, not in lists.")
     attempts: int
@@ -322,6 +375,7 @@ class AttemptRecord(BaseModel):
     number: int = Field(description="Grows with each fault of ours, and begins at 1 again after a retry.")
     stage: Literal["build", "evaluate"]
     worker: str
+    device: str | None = Field(description="A GPU's UUID, or the machine and `cpu`; null for builds.")
     started: datetime
     ended: datetime | None
     outcome: str = Field(
@@ -410,7 +464,10 @@ class ProblemList(BaseModel):
 class LeaderboardEntry(BaseModel):
     """One ranked result."""
 
-    rank: int = Field(description="Counts from 1 for each `device_name`: different devices are not ranked together.")
+    rank: int = Field(
+        description="Counts from 1 for each `device_name`: neither different devices nor different versions of torch "
+        "and CUDA are ranked together."
+    )
     submission: str
     author: str | None
     label: str | None
@@ -422,9 +479,13 @@ class LeaderboardEntry(BaseModel):
     gradients: Gradients
     device: DeviceKind
     device_name: str | None
+    software: str | None = Field(description="The versions of torch and CUDA.")
     source_digest: str
     submitted: datetime
     finished: datetime
+    verification: VerificationStatus | None = Field(
+        description="Of what was a record when it came: whether it was evaluated again, and confirmed."
+    )
 
 
 class Board(BaseModel):
@@ -434,6 +495,7 @@ class Board(BaseModel):
     problem_version: str
     device: DeviceKind
     device_name: str | None = Field(description="As asked for; null: the ranking of each device, one after another.")
+    software: str | None = Field(description="As asked for; null: the newest that each device was measured under.")
     track: Track
     size: str
     precision: str
@@ -452,6 +514,12 @@ class WorkerRecord(BaseModel):
     device: str | None
     capabilities: dict[str, Any]
     current_submission: str | None
+    state: WorkerState = Field(
+        description="`ready`; `testing`: it tests itself first; `unhealthy`: its device is not fit at the moment; "
+        "`out`: its device was taken out until a self-test passes; `stopping`."
+    )
+    reason: str = Field(description="Why it takes nothing, where it does not.")
+    unchecked: list[str] = Field(description="What of its device's health nobody can tell.")
     started: datetime
     heartbeat: datetime
 

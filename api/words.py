@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from api.schemas import IntervalRecord
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Gradients, Status, Verdict
 from evaluator.flags import FlagKind
-from storage.models import BatchStatus, DiagnosisStatus, Stage
-from storage.queue import diagnosis_queue, queue_name
+from storage.models import BatchStatus, DiagnosisStatus, VerificationStatus, WorkerState
+from storage.queue import diagnosis_queue
 
 __all__ = [
     "BATCHES",
@@ -21,6 +21,8 @@ __all__ = [
     "MEANINGS",
     "STATUSES",
     "VERDICTS",
+    "VERIFICATIONS",
+    "WORKER_STATES",
     "figure",
     "first_upper",
     "interval",
@@ -34,8 +36,15 @@ __all__ = [
     "times",
     "tone",
     "undiagnosed",
-    "unserved",
 ]
+
+
+class Shown(NamedTuple):
+    """What something is called, and in which colour (see ``tone``)."""
+
+    word: str
+    tone: str
+
 
 VERDICTS: Final = {
     Verdict.PASSED: "passed",
@@ -92,6 +101,20 @@ DIAGNOSES: Final = {
     DiagnosisStatus.FAILED: "not made: the fault is ours",
 }
 
+VERIFICATIONS: Final = {
+    VerificationStatus.PENDING: "it is to be evaluated again, after all that waits",
+    VerificationStatus.VERIFIED: "an evaluation again, later and with other inputs, has confirmed it",
+    VerificationStatus.FAILED: "no evaluation again has confirmed it, so it was withdrawn from the leaderboards",
+}
+
+WORKER_STATES: Final = {
+    WorkerState.READY: Shown("alive", "good"),
+    WorkerState.TESTING: Shown("testing itself", "open"),
+    WorkerState.UNHEALTHY: Shown("takes nothing: device not fit", "fault"),
+    WorkerState.OUT: Shown("takes nothing: device taken out", "fault"),
+    WorkerState.STOPPING: Shown("stopping", "open"),
+}
+
 GRADIENTS: Final = {
     Gradients.MATCH: "match",
     Gradients.PARTIAL: "match, as far as comparable",
@@ -116,19 +139,6 @@ FLAGS: Final = {
 _DASH: Final = "\N{EN DASH}"
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
-
-
-def unserved(stage: Stage, device: str, served: Collection[str]) -> str:
-    """Whom a queued submission waits for although nobody is there; empty if somebody is.
-
-    ``served``: the queues that living workers take from. What is yet to be compiled waits for two.
-    """
-    missing = []
-    if stage == "build" and queue_name("build", device) not in served:
-        missing.append("a worker that compiles")
-    if queue_name("evaluate", device) not in served:
-        missing.append(f"a worker for device {device}")
-    return f"waiting for {' and '.join(missing)}: none is running" if missing else ""
 
 
 def undiagnosed(tool: Tool, served: Collection[str]) -> str:

@@ -171,6 +171,12 @@ def doctor(
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N. Default: every device of this machine.")
     ] = None,
+    self_test: Annotated[
+        bool,
+        typer.Option(
+            "--self-test", help="Have a right, a wrong and a crashing candidate judged on each, as workers do."
+        ),
+    ] = False,
     json_: AsJson = False,
 ) -> None:
     """Look whether this machine can evaluate candidates, and in a complete sandbox; say what is missing."""
@@ -180,7 +186,7 @@ def doctor(
     with turned_into_exits(_as_error(json_)):
         if device is not None and device.partition(":")[0] not in DEVICE_KINDS:
             raise BadUsage(f"device must be cpu, cuda or cuda:N, not {device!r}")
-        examination = examine([device] if device is not None else available_devices())
+        examination = examine([device] if device is not None else available_devices(), self_test=self_test)
         if json_:
             emit(examination.to_record())
         else:
@@ -224,6 +230,9 @@ def submit(
     response: AsResponse = False,
     label: Annotated[str | None, typer.Option(help="Your name for it. Default: the file's name.")] = None,
     author: Annotated[str | None, typer.Option(help="Whom the leaderboard names.")] = None,
+    device_name: Annotated[
+        str | None, typer.Option(help='Evaluate it on devices of this name alone: "NVIDIA H200".')
+    ] = None,
     url: Url = DEFAULT_URL,
     json_: AsJson = False,
 ) -> None:
@@ -247,6 +256,7 @@ def submit(
             baseline=baseline,
             label=given.name if label is None else label,
             author=author,
+            requirements=None if device_name is None else {"device_name": device_name},
         )
         known.update(id=record["id"])
         if watch and not Status(record["status"]).final:

@@ -8,14 +8,17 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from evaluator.devices import has_cxx_compiler, machine_memory_bytes, nvcc_path
 from evaluator.engine import Engine, SandboxLayer
 from evaluator.errors import DeviceUnavailable, EvaluatorError
+from evaluator.health import Health, device_health
 from evaluator.prepare import RecipeState, recipe_states
+from evaluator.selftest import SelfTest
+from evaluator.selftest import self_test as run_self_test
 
 __all__ = ["Device", "Examination", "Tool", "examine"]
 
@@ -35,11 +38,19 @@ class Tool:
 
 @dataclass(frozen=True)
 class Device:
-    """A device that an engine was to start for. ``error`` says why none did."""
+    """A device that an engine was to start for. ``error`` says why none did, ``health`` what makes it unfit to be
+    measured on, ``self_test`` how that went if it was asked for."""
 
     name: str
     environment: Mapping[str, Any]
     error: str | None = None
+    health: Health = field(default_factory=Health)
+    self_test: SelfTest | None = None
+
+    @property
+    def unfit(self) -> bool:
+        """Whether nothing should be measured on it now."""
+        return not self.health.sound or (self.self_test is not None and not self.self_test.passed)
 
 
 @dataclass(frozen=True)
@@ -81,11 +92,15 @@ class Examination:
         for device in self.devices:
             if device.error is not None:
                 yield f"no engine for {device.name}: {device.error}"
+            for reason in (*device.health.reasons, *device.health.events):
+                yield f"{device.name} is not fit to be measured on: {reason}"
+            if device.self_test is not None and not device.self_test.passed:
+                yield f"{device.name} does not pass the self-test: {device.self_test.failure}"
 
     @property
     def conclusion(self) -> str:
         """Whether candidates can be evaluated here, in one line."""
-        if any(device.error is not None for device in self.devices):
+        if any(device.error is not None or device.unfit for device in self.devices):
             return "candidates cannot be evaluated here"
         if not self.sandbox_complete:
             return "candidates can be evaluated here, but not in a complete sandbox"
@@ -126,6 +141,9 @@ class Examination:
         lines += ["", "devices"]
         for device in self.devices:
             lines.append(_line(device.name, device.error or _description(device.environment)))
+            lines += [_line("", f"not checked, {what}") for what in device.health.unchecked]
+            if device.self_test is not None and device.self_test.passed:
+                lines.append(_line("", f"the self-test passed in {device.self_test.seconds:.1f} s"))
         lines += ["", "machine"]
         lines.append(_line("torch", self.torch or "unknown"))
         lines.append(_line("CUDA of torch", self.cuda or "none"))
@@ -136,13 +154,16 @@ class Examination:
         return "\n".join([*lines, self.conclusion])
 
 
-def examine(devices: Sequence[str]) -> Examination:
-    """Start an engine for each of ``devices`` and look around. Takes seconds; leaves nothing behind."""
+def examine(devices: Sequence[str], *, self_test: bool = False) -> Examination:
+    """Start an engine for each of ``devices`` and look around. Takes seconds; leaves nothing behind.
+
+    ``self_test``: have candidates judged as well whose verdicts are known.
+    """
     examined: list[Device] = []
     layers: dict[str, SandboxLayer] = {}
     with tempfile.TemporaryDirectory(prefix="kerneljudge-doctor-") as folder:
         for name in devices:
-            device, tried = _start(name, Path(folder))
+            device, tried = _start(name, Path(folder), self_test=self_test)
             examined.append(device)
             for layer in tried:
                 # Of several devices, the one that gets along with the least: that is the sandbox one can rely on.
@@ -163,16 +184,29 @@ def examine(devices: Sequence[str]) -> Examination:
     )
 
 
-def _start(name: str, folder: Path, unavailable: str | None = None) -> tuple[Device, tuple[SandboxLayer, ...]]:
+def _start(
+    name: str, folder: Path, unavailable: str | None = None, *, self_test: bool = False
+) -> tuple[Device, tuple[SandboxLayer, ...]]:
     """What an engine for the device says; ``unavailable`` is why it has to be one without the device."""
     try:
         with Engine(device=name if unavailable is None else None, cache_dir=folder / "cache") as engine:
-            return Device(name, engine.environment, unavailable), engine.layers
+            if unavailable is not None:
+                return Device(name, engine.environment, unavailable), engine.layers
+            tested = run_self_test(engine, name) if self_test else None
+            return Device(name, engine.environment, None, _health(name, engine), tested), engine.layers
     except DeviceUnavailable as error:
         # The sandbox can be tried without it.
         return _start(name, folder, str(error))
     except EvaluatorError as error:
         return Device(name, {}, unavailable or str(error)), ()
+
+
+def _health(name: str, engine: Engine) -> Health:
+    looking = device_health(name)
+    try:
+        return looking.look(engine.process_ids.values())
+    finally:
+        looking.close()
 
 
 def _tools(known: Mapping[str, Any], *, for_cuda: bool) -> tuple[Tool, ...]:

@@ -29,6 +29,7 @@ from client.records import (
     Diagnosis,
     NewSubmission,
     ProblemRecord,
+    Requirements,
     Series,
     SubmissionPage,
     SubmissionRecord,
@@ -102,12 +103,14 @@ class Client:
         baseline: str | None = None,
         label: str | None = None,
         author: str | None = None,
+        requirements: Requirements | None = None,
         idempotency_key: str | None = None,
         wait_s: float = 0,
     ) -> SubmissionRecord:
         """Hand in a candidate; answers at once, or as soon as it is over within ``wait_s``.
 
-        ``None`` leaves it to the service. Raises ``RequestRefused``, ``ServiceUnreachable``.
+        ``requirements``: on which devices alone it is to be evaluated. ``None`` leaves it to the service. Raises
+        ``RequestRefused``, ``ServiceUnreachable``.
         """
         new: NewSubmission = {
             "problem": problem,
@@ -120,6 +123,7 @@ class Client:
             "baseline": baseline,
             "label": label,
             "author": author,
+            "requirements": requirements,
             "idempotency_key": idempotency_key,
         }
         answer = self._request("POST", "/api/v1/submissions", wait_s=wait_s, **wire.submission(new, wait_s))

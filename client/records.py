@@ -11,6 +11,7 @@ __all__ = [
     "BatchRecord",
     "BatchResult",
     "Board",
+    "Check",
     "Diagnosis",
     "Flag",
     "Interval",
@@ -18,11 +19,13 @@ __all__ = [
     "LeaderboardEntry",
     "NewSubmission",
     "ProblemRecord",
+    "Requirements",
     "Roofline",
     "Series",
     "SubmissionOptions",
     "SubmissionPage",
     "SubmissionRecord",
+    "Verification",
     "VettedOn",
     "blank_record",
     "evaluation_fields",
@@ -91,6 +94,39 @@ class Diagnosis(TypedDict):
     result: dict[str, Any] | None
 
 
+class Check(TypedDict):
+    """One evaluation again of what has made a record."""
+
+    submission: str
+    status: str
+    verdict: str | None
+    gradients: str | None
+    speedup: float | None
+    speedup_interval: Interval | None
+    speedup_training: float | None
+    speedup_training_interval: Interval | None
+    device: str | None
+    finished: str | None
+
+
+class Verification(TypedDict):
+    """Whether a record holds when it is evaluated again."""
+
+    status: str
+    message: str
+    requested: str
+    finished: str | None
+    checks: list[Check]
+
+
+class Requirements(TypedDict, total=False):
+    """What is asked for of the device; ``None`` is no condition."""
+
+    device_name: str | None
+    min_memory_gib: float | None
+    min_compute_capability: str | None
+
+
 class Progress(TypedDict):
     """What is being done right now."""
 
@@ -136,6 +172,10 @@ class SubmissionRecord(TypedDict):
     flags: list[Flag]
     feedback: str | None
     diagnosis: Diagnosis | None
+    verification: Verification | None
+    verifies: str | None
+    requirements: Requirements | None
+    waiting_for: str | None
     details: dict[str, Any]
     queue_position: int | None
     attempts: int
@@ -156,6 +196,7 @@ class SubmissionOptions(TypedDict, total=False):
     baseline: str | None
     label: str | None
     author: str | None
+    requirements: Requirements | None
 
 
 class NewSubmission(SubmissionOptions, total=False):
@@ -233,6 +274,7 @@ class Attempt(TypedDict):
     number: int
     stage: str
     worker: str
+    device: str | None
     started: str
     ended: str | None
     outcome: str
@@ -287,9 +329,11 @@ class LeaderboardEntry(TypedDict):
     gradients: str
     device: str
     device_name: str | None
+    software: str | None
     source_digest: str
     submitted: str
     finished: str
+    verification: str | None
 
 
 class Board(TypedDict):
@@ -299,6 +343,7 @@ class Board(TypedDict):
     problem_version: str
     device: str
     device_name: str | None
+    software: str | None
     track: str
     size: str
     precision: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,7 @@ __all__ = [
     "cuda_nodes",
     "cuda_uuid",
     "default_build_slots",
+    "device_id",
     "has_cxx_compiler",
     "has_nvcc",
     "machine_memory_bytes",
@@ -56,6 +58,14 @@ def cuda_nodes(device: str) -> tuple[str, ...]:
     """The device nodes that a process needs to use this device and no other."""
     own = f"/dev/nvidia{_identities()[_index(device)][1]}"
     return (own, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+
+
+def device_id(device: str) -> str:
+    """What tells this device from all others, on other machines as well, as far as that is known."""
+    with contextlib.suppress(pynvml.NVMLError, IndexError):
+        if device != "cpu":
+            return cuda_uuid(device)
+    return f"{socket.gethostname()}/{device}"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from evaluator.candidate import Candidate
 from evaluator.evaluation import Evaluation, Status
 from evaluator.problem import Problem
 from storage import meters
+from storage.activity import FAULTS
 from storage.bells import Bell, announce, repeat_after
 from storage.clock import database_now
 from storage.completion import completed
@@ -28,8 +29,10 @@ from storage.order import QUEUE_ORDER
 from storage.queue import queue_name
 from storage.records import store_evaluation
 from storage.rests import rest_after, rested
+from storage.routing import ANYTHING, Offer, others_that_run, runs_on
 from storage.standings import enter
 from storage.submissions import problem_and_candidate
+from storage.verification import check_failed, conclude, request_verification
 from storage.workers import serving_ids
 
 __all__ = ["Claim", "Claims"]
@@ -77,6 +80,7 @@ class Claim:
     traceparent: str | None
     queued_at: datetime
     claimed_at: datetime
+    verifies: str | None = None
 
 
 class Claims:
@@ -85,23 +89,41 @@ class Claims:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def claim_next(self, stage: Stage, devices: Collection[str], worker: str, lease_s: float) -> Claim | None:
+    def claim_next(
+        self,
+        stage: Stage,
+        devices: Collection[str],
+        worker: str,
+        lease_s: float,
+        offer: Offer | None = None,
+        rung: str | None = None,
+    ) -> Claim | None:
         """Take up what is next for ``stage`` on these kinds of devices, whatever was rung for; ``None`` if nothing is.
 
         Who comes in is rung for in the order of coming in; who goes first is decided here (see ``storage.order``).
+        ``offer``: the worker's device, which what is taken up must be able to run on. Whom it was ``rung`` for, and
+        cannot, others are rung for soon.
         """
-        for submission_id in self._next(stage, devices):
-            claim = self.claim(submission_id, stage, worker, lease_s)
+        for submission_id in self._next(stage, devices, offer):
+            claim = self.claim(submission_id, stage, worker, lease_s, offer)
             if claim is not None:
                 self._ring_another(stage, devices)
                 return claim
+        if rung is not None and offer is not None:
+            unfit = and_(
+                Submission.id == rung, Submission.status == Status.QUEUED, Submission.stage == stage, ~runs_on(offer)
+            )
+            self._update(unfit, {"bell_due_at": database_now(self._session) + _LEFT_FOR})
         return None
 
-    def claim(self, submission_id: str, stage: Stage, worker: str, lease_s: float) -> Claim | None:
-        """Take the submission up, or ``None`` if it does not wait for ``stage`` (any more).
+    def claim(
+        self, submission_id: str, stage: Stage, worker: str, lease_s: float, offer: Offer | None = None
+    ) -> Claim | None:
+        """Take the submission up, or ``None`` if it does not wait for ``stage`` (any more), or cannot run on ``offer``.
 
         ``None``, too, while it rests after a fault, and if ``worker`` had a fault with it that another
-        live worker has not had yet: that one is to try.
+        live worker has not had yet: that one is to try. So is one with another device, where this one has made the
+        record that is to be verified.
         """
         now = database_now(self._session)
         waiting = and_(
@@ -109,8 +131,9 @@ class Claims:
             Submission.status == Status.QUEUED,
             Submission.stage == stage,
             rested(Submission.not_before, now),
+            runs_on(offer),
         )
-        if self._left_to_others(waiting, stage, worker, now):
+        if self._left_to_others(waiting, stage, worker, offer, now):
             return None
         token = secrets.token_hex(16)
         taken: dict[str, Any] = {
@@ -134,6 +157,7 @@ class Claims:
                 stage=stage,
                 number=row.attempts,
                 worker=worker,
+                device=None if offer is None else offer.device_id,
                 token=token,
                 started_at=now,
                 outcome="running",
@@ -185,12 +209,18 @@ class Claims:
         return True
 
     def record_evaluation(
-        self, claim: Claim, evaluation: Evaluation, *, diagnose: bool = False, failed_builds: int = 0
+        self,
+        claim: Claim,
+        evaluation: Evaluation,
+        *,
+        diagnose: bool = False,
+        verify: bool = False,
+        failed_builds: int = 0,
     ) -> bool:
         """Finish with ``evaluation``. ``False``: the claim is gone, nothing recorded.
 
-        ``diagnose``: have a device fault diagnosed, where there is a worker for that. ``failed_builds``: how many
-        extensions do not compile, to be counted.
+        ``diagnose``: have a device fault diagnosed, where there is a worker for that. ``verify``: have it evaluated
+        again where it makes a record. ``failed_builds``: how many extensions do not compile, to be counted.
         """
         now = database_now(self._session)
         values = {**_UNCLAIMED, "status": Status.DONE, "message": evaluation.message, "finished_at": now}
@@ -202,7 +232,10 @@ class Claims:
         meters.built(self._session, claim.stage, claim.device, evaluation.details.get("builds", ()), failed_builds)
         meters.device_faulted(self._session, claim.worker, evaluation)
         self._session.flush()
-        enter(self._session, claim.submission_id, evaluation, now)
+        if claim.verifies is not None:
+            conclude(self._session, claim.submission_id, evaluation, now)
+        elif enter(self._session, claim.submission_id, evaluation, now) and verify:
+            request_verification(self._session, claim.submission_id, now)
         completed(self._session, [claim.submission_id], now)
         if diagnose and "device_fault" in evaluation.details:
             Diagnoses(self._session).follow_fault(claim.submission_id)
@@ -232,8 +265,11 @@ class Claims:
             released += self._fault(token, "lost", detail, max_attempts, expired_before=now)
         return released
 
-    def ring_overdue(self, queues: Collection[tuple[Stage, str]], now: datetime | None = None) -> list[Bell]:
-        """Announce the bell again for what has waited long on ``queues`` (stage, kind of device).
+    def ring_overdue(
+        self, queues: Collection[tuple[Stage, str]], now: datetime | None = None, offer: Offer | None = None
+    ) -> list[Bell]:
+        """Announce the bell again for what has waited long on ``queues`` (stage, kind of device), and can run on
+        ``offer``.
 
         Of each queue only the first few, and each less and less often: a long queue must not fill up
         with messages. Returns the bells.
@@ -243,7 +279,7 @@ class Claims:
         for stage, device in sorted(queues):
             waiting = [Submission.status == Status.QUEUED, Submission.stage == stage, Submission.device == device]
             first = select(Submission.id, Submission.bells, Submission.bell_due_at).where(
-                *waiting, rested(Submission.not_before, now)
+                *waiting, rested(Submission.not_before, now), runs_on(offer)
             )
             rows = self._session.execute(_first(first, _RUNG_AT_ONCE)).all()
             for submission_id, count, due_at in rows:
@@ -273,6 +309,8 @@ class Claims:
             if rest:
                 values |= {"not_before": now + rest, "bell_due_at": now + rest, "bells": 0}
         else:
+            if outcome == "lost" and faults > 1:
+                detail = f"set aside, for {self._lost(row.id, faults)} of {faults} attempts lost their worker: {detail}"
             # Shared no more: who hands the same in again has it graded again.
             values |= {"status": Status.FAILED, "message": detail, "finished_at": now, "share_key": None}
         still = Submission.claim_token == token
@@ -284,13 +322,20 @@ class Claims:
         if faults >= max_attempts:
             meters.ended(self._session, Status.FAILED)
             completed(self._session, [row.id], now)
+            check_failed(self._session, row.id, detail, now)
         elif not rest:
             stage: Stage = "build" if row.stage == "build" else "evaluate"
             announce(self._session, Bell(row.id, stage, row.device))
         return True
 
-    def _next(self, stage: Stage, devices: Collection[str]) -> list[str]:
-        """The first few that wait for ``stage`` and do not rest."""
+    def _lost(self, submission_id: str, faults: int) -> int:
+        """How many of the last ``faults`` attempts that failed lost their worker, this one included."""
+        failed = select(Attempt.outcome).where(Attempt.submission_id == submission_id, Attempt.outcome.in_(FAULTS))
+        latest = self._session.scalars(failed.order_by(Attempt.id.desc()).limit(faults - 1))
+        return 1 + sum(outcome == "lost" for outcome in latest)
+
+    def _next(self, stage: Stage, devices: Collection[str], offer: Offer | None) -> list[str]:
+        """The first few that wait for ``stage``, do not rest and can run on ``offer``."""
         now = database_now(self._session)
         rows: list[tuple[int, str]] = []
         for device in devices:
@@ -300,6 +345,7 @@ class Claims:
                 Submission.stage == stage,
                 Submission.device == device,
                 rested(Submission.not_before, now),
+                runs_on(offer),
             )
             rows.extend((turn, row_id) for turn, row_id in self._session.execute(_first(waiting, _TRIED)))
         return [submission_id for _, submission_id in sorted(rows)[:_TRIED]]
@@ -322,21 +368,39 @@ class Claims:
                 announce(self._session, Bell(row.id, stage, device))
             return
 
-    def _left_to_others(self, waiting: Any, stage: Stage, worker: str, now: datetime) -> bool:
-        row = self._session.execute(select(Submission.id, Submission.faults, Submission.device).where(waiting)).first()
-        if row is None or row.faults == 0:
+    def _left_to_others(self, waiting: Any, stage: Stage, worker: str, offer: Offer | None, now: datetime) -> bool:
+        needs = [getattr(Submission, name) for name in ANYTHING.columns]
+        known = (Submission.id, Submission.faults, Submission.device, Submission.precision, Submission.verifies)
+        row = self._session.execute(select(*known, *needs).where(waiting)).one_or_none()
+        if row is None:
             return False
-        # Counted from the end: what was before somebody asked to retry is forgiven.
-        failed = select(Attempt.worker, Attempt.outcome).where(
-            Attempt.submission_id == row.id, Attempt.outcome.in_(("fault", "lost"))
-        )
-        latest = self._session.execute(failed.order_by(Attempt.id.desc()).limit(row.faults))
-        unfit = {attempt.worker for attempt in latest if attempt.outcome == "fault"}
-        if worker not in unfit or serving_ids(self._session, queue_name(stage, row.device), now) <= unfit:
+        if not self._has_failed(row, stage, worker, now) and not self._was_measured_here(row, stage, offer):
             return False
         # The bell that was heard here has to be rung for the others.
         self._update(waiting, {"bell_due_at": now + _LEFT_FOR})
         return True
+
+    def _has_failed(self, row: Any, stage: Stage, worker: str, now: datetime) -> bool:
+        """Whether ``worker`` had a fault with it, and somebody is there who has not."""
+        if row.faults == 0:
+            return False
+        # Counted from the end: what was before somebody asked to retry is forgiven.
+        failed = select(Attempt.worker, Attempt.outcome).where(
+            Attempt.submission_id == row.id, Attempt.outcome.in_(FAULTS)
+        )
+        latest = self._session.execute(failed.order_by(Attempt.id.desc()).limit(row.faults))
+        unfit = {attempt.worker for attempt in latest if attempt.outcome == "fault"}
+        return worker in unfit and not serving_ids(self._session, queue_name(stage, row.device), now) <= unfit
+
+    def _was_measured_here(self, row: Any, stage: Stage, offer: Offer | None) -> bool:
+        """Whether this device has made the record that is to be verified, and there is another one for it."""
+        if row.verifies is None or stage != "evaluate" or offer is None:
+            return False
+        devices = select(Attempt.device).where(
+            Attempt.submission_id == row.verifies, Attempt.stage == "evaluate", Attempt.outcome == "done"
+        )
+        measured_on = self._session.scalars(devices.order_by(Attempt.id.desc()).limit(1)).first()
+        return measured_on == offer.device_id and others_that_run(self._session, row, offer)
 
     def _claim_of(self, row: Submission, stage: Stage, token: str, worker: str, now: datetime) -> Claim:
         problem, candidate = problem_and_candidate(self._session, row)
@@ -356,6 +420,7 @@ class Claims:
             traceparent=row.traceparent,
             queued_at=row.submitted_at if stage == "build" else row.built_at or row.submitted_at,
             claimed_at=now,
+            verifies=row.verifies,
         )
 
     def _end_attempt(self, token: str, device: str, outcome: str, detail: str, now: datetime) -> datetime:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, aliased, sessionmaker
 
 from evaluator.evaluation import Gradients, Interval
 from storage.models import Standing, StoredRanking
-from storage.rankings import current_rankings
+from storage.rankings import current_rankings, newest_software
 
 __all__ = [
     "BoardKey",
@@ -46,7 +46,8 @@ class BoardKey:
     """What a board is of. ``device`` is a kind.
 
     What different devices measured is never ranked together: without a ``device_name``, one ranking follows the
-    other, by the device's name.
+    other, by the device's name. Nor is what was measured under different versions of torch and CUDA: without
+    ``software``, each device's newest ranking is meant.
     """
 
     problem: str
@@ -56,13 +57,15 @@ class BoardKey:
     precision: str = "float32"
     baseline: str = "eager"
     device_name: str | None = None
+    software: str | None = None
 
 
 @dataclass(frozen=True)
 class Entry:
     """One ranked result. ``speedup``, ``roofline_share`` and ``latency_ms`` are those of the track.
 
-    ``rank`` counts from 1 for each ``device_name``. ``speedup_training`` is there on either track, where
+    ``rank`` counts from 1 for each ``device_name``. ``software``: the versions of torch and CUDA. ``verification``: how
+    far that is, of what was a record. ``speedup_training`` is there on either track, where
     it was measured.
     """
 
@@ -81,6 +84,7 @@ class Entry:
     gradients: Gradients
     device: str
     device_name: str | None
+    software: str | None
     problem: str
     problem_version: str
     size: str
@@ -88,6 +92,7 @@ class Entry:
     source_digest: str
     submitted_at: datetime
     finished_at: datetime
+    verification: str | None
 
 
 def leaderboard(session: Session, board: BoardKey, *, limit: int = 50, cursor: int = 0) -> list[Entry]:
@@ -138,7 +143,8 @@ def every_entry(sessions: sessionmaker[Session], board: BoardKey, cursor: int = 
 
 
 def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inference") -> list[Entry]:
-    """The first of each ranking, of each device that was measured on: by problem, kind and name of the device.
+    """The first of each ranking, of each device that was measured on: by problem, kind and name of the device. Under
+    the newest software of each.
 
     One query, however many rankings there are.
     """
@@ -160,6 +166,7 @@ def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inf
             asked_for.in_([tuple(ranking) for ranking in rankings]),
             StoredRanking.track == track,
             StoredRanking.baseline == "eager",
+            newest_software(),
         )
         .order_by(StoredRanking.problem, StoredRanking.device.desc(), StoredRanking.device_name)
     )
@@ -196,7 +203,8 @@ def ends_above(session: Session, ranking: StoredRanking, limit: int) -> list[tup
 
 def _rankings(session: Session, board: BoardKey) -> Sequence[StoredRanking]:
     asked = {name: value for name, value in vars(board).items() if value is not None}
-    return session.scalars(current_rankings().filter_by(**asked).order_by(StoredRanking.device_name)).all()
+    query = current_rankings().filter_by(**asked).order_by(StoredRanking.device_name)
+    return session.scalars(query if board.software is not None else query.where(newest_software())).all()
 
 
 def _read(sessions: sessionmaker[Session], query: Select[Any]) -> Sequence[Any]:
@@ -230,6 +238,7 @@ def _entry(rank: int, row: Any, ranking: StoredRanking) -> Entry:
         speedup_training_interval=_interval(row.training_low, row.training_high, row.level),
         gradients=Gradients(row.gradients),
         device_name=ranking.device_name or None,
+        software=ranking.software or None,
         **{name: getattr(ranking, name) for name in ("device", "problem", "problem_version", "size", "precision")},
         **{
             name: getattr(row, name)
@@ -246,6 +255,7 @@ def _entry(rank: int, row: Any, ranking: StoredRanking) -> Entry:
                 "source_digest",
                 "submitted_at",
                 "finished_at",
+                "verification",
             )
         },
     )

@@ -8,7 +8,7 @@
     webhooks     whom to tell of a batch's end rankings     what is ranked together
     standings    the best of each contender    ranking_records who was the fastest when
     author_bests the best of each author       verdict_counts how many ended how, by problem
-    counts       what was done, for meters
+    counts       what was done, for meters     verifications which records hold when they are evaluated again
 
 Rows come out of ``storage.submissions`` and its neighbours; nobody else writes them. ``rankings`` to
 ``verdict_counts`` say nothing that is not in evaluations: they are what leaderboards are read from, kept up to date by
@@ -21,7 +21,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, MetaData, UniqueConstraint
+from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, MetaData, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from evaluator.evaluation import Evaluation, Status
@@ -45,10 +45,13 @@ __all__ = [
     "StoredProblem",
     "StoredRanking",
     "StoredSource",
+    "StoredVerification",
     "StoredWorker",
     "Submission",
     "VerdictCount",
+    "VerificationStatus",
     "Webhook",
+    "WorkerState",
 ]
 
 Stage = Literal["build", "evaluate"]
@@ -65,6 +68,37 @@ class DiagnosisStatus(StrEnum):
     @property
     def final(self) -> bool:
         return self in (DiagnosisStatus.DONE, DiagnosisStatus.FAILED)
+
+
+class WorkerState(StrEnum):
+    """Whether a worker takes anything.
+
+    ``testing``: it tests itself first. ``unhealthy``: its device is not fit at the moment. ``out``: its device was
+    taken out, until a self-test passes. ``stopping``: it was asked to end.
+    """
+
+    TESTING = "testing"
+    READY = "ready"
+    UNHEALTHY = "unhealthy"
+    OUT = "out"
+    STOPPING = "stopping"
+
+    @property
+    def takes(self) -> bool:
+        """Whether it takes what waits, now or in a moment."""
+        return self in (WorkerState.TESTING, WorkerState.READY)
+
+
+class VerificationStatus(StrEnum):
+    """What has become of evaluating a record again. What ``failed`` is on no leaderboard any more."""
+
+    PENDING = "pending"
+    VERIFIED = "verified"
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        return self is not VerificationStatus.PENDING
 
 
 class BatchStatus(StrEnum):
@@ -122,6 +156,8 @@ class Submission(Base):
     ``not_before``: until when it is not taken up, after a fault. ``turn``: what has the lowest goes first (see
     ``storage.order``). ``share_key``: of submissions that any batch may share (see ``storage.batches``).
     ``traceparent``: the trace that it is part of, in the form of W3C Trace Context (see ``storage.tracing``).
+    ``needs_*``: what a device must have (see ``storage.routing``). ``verifies``: the submission whose record this one
+    evaluates again; nobody has handed it in, and it is on no leaderboard.
     """
 
     __tablename__ = "submissions"
@@ -151,6 +187,10 @@ class Submission(Base):
     content_digest: Mapped[str]
     share_key: Mapped[str | None] = mapped_column(index=True, unique=True)
     traceparent: Mapped[str | None]
+    needs_device_name: Mapped[str | None]
+    needs_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    needs_capability: Mapped[int | None]
+    verifies: Mapped[str | None] = mapped_column(index=True)
 
     status: Mapped[str]
     stage: Mapped[str]
@@ -188,7 +228,8 @@ class Submission(Base):
 
 
 class Attempt(Base):
-    """One time that a worker took a submission up.
+    """One time that a worker took a submission up; ``device`` is which one it had for it, as ``storage.routing`` names
+    devices, and ``None`` for builders.
 
     ``outcome``: ``running``, ``built``, ``done``, ``fault`` (ours, with ``detail``), ``lost`` (the lease
     expired), ``released`` (the worker was stopped), ``cancelled``.
@@ -201,6 +242,7 @@ class Attempt(Base):
     stage: Mapped[str]
     number: Mapped[int]
     worker: Mapped[str]
+    device: Mapped[str | None]
     token: Mapped[str] = mapped_column(unique=True)
     started_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
@@ -273,7 +315,11 @@ class StoredDiagnosis(Base):
 
 
 class StoredWorker(Base):
-    """A worker process, alive as long as its heartbeat is. ``busy_s``: for how long it has had work so far."""
+    """A worker process, alive as long as its heartbeat is.
+
+    ``busy_s``: for how long it has had work so far. ``reason``: why it takes nothing, where it does not. ``unchecked``:
+    what of its device's health nobody can tell.
+    """
 
     __tablename__ = "workers"
 
@@ -286,6 +332,9 @@ class StoredWorker(Base):
     heartbeat_at: Mapped[datetime]
     current_submission: Mapped[str | None]
     busy_s: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    state: Mapped[str] = mapped_column(default=WorkerState.READY, server_default="ready")
+    reason: Mapped[str] = mapped_column(default="", server_default="")
+    unchecked: Mapped[list[str]] = mapped_column(default=list, server_default="[]")
 
 
 class Batch(Base):
@@ -371,10 +420,12 @@ class Webhook(Base):
 
 
 class StoredRanking(Base):
-    """What is ranked together: one problem in one version, track, size, precision and baseline, on one device.
+    """What is ranked together: one problem in one version, track, size, precision and baseline, on one device, under
+    one version of torch and CUDA.
 
-    ``device_name`` is empty where it is not known. ``entries`` counts the standings, ``best`` is the highest speedup.
-    The figures of the reference (``*_ms``, ``limited_by``) are those of the evaluation that came last.
+    ``device_name`` and ``software`` are empty where they are not known. ``entries`` counts the standings, ``best`` is
+    the highest speedup. The figures of the reference (``*_ms``, ``limited_by``) are those of the evaluation that came
+    last.
     """
 
     __tablename__ = "rankings"
@@ -388,6 +439,7 @@ class StoredRanking(Base):
             "baseline",
             "track",
             "device_name",
+            "software",
             name="uq_rankings_key",
         ),
     )
@@ -401,6 +453,7 @@ class StoredRanking(Base):
     baseline: Mapped[str]
     track: Mapped[str]
     device_name: Mapped[str]
+    software: Mapped[str]
     entries: Mapped[int] = mapped_column(default=0)
     best: Mapped[float] = mapped_column(default=0.0)
     baseline_ms: Mapped[float | None]
@@ -412,7 +465,8 @@ class StoredRanking(Base):
 class Standing(Base):
     """The best result of one author and source in one ranking; ``contender`` stands for the two.
 
-    ``speedup``, its interval and the latencies are those of the ranking's track.
+    ``speedup``, its interval and the latencies are those of the ranking's track. ``verification``: how far that of the
+    submission is, where it was a record (see ``StoredVerification``).
     """
 
     __tablename__ = "standings"
@@ -442,6 +496,7 @@ class Standing(Base):
     baseline_ms: Mapped[float | None]
     submitted_at: Mapped[datetime]
     finished_at: Mapped[datetime]
+    verification: Mapped[str | None]
 
 
 class RankingRecord(Base):
@@ -467,6 +522,27 @@ class AuthorBest(Base):
     submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"))
     speedup: Mapped[float]
     log_speedup: Mapped[float]
+
+
+class StoredVerification(Base):
+    """Whether the record that a submission has made holds when it is evaluated again.
+
+    The evaluations again are submissions of their own, whose ``verifies`` is this one's. ``message``: what came of
+    them, or keeps them from coming to anything.
+    """
+
+    __tablename__ = "verifications"
+
+    submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"), primary_key=True)
+    status: Mapped[str]
+    message: Mapped[str]
+    requested_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+
+    @property
+    def state(self) -> VerificationStatus:
+        """``status`` as the enumeration."""
+        return VerificationStatus(self.status)
 
 
 class VerdictCount(Base):

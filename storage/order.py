@@ -3,7 +3,7 @@
 Whatever waits has a *turn*, and the lowest goes first; among equals, the oldest. Single submissions have turn 0, so
 nothing that was handed in as part of a batch is ever ahead of them. The submissions of a batch have turns that count
 up, beginning at the lowest that waits for the same kind of device: so batches take turns, however large they are and
-whenever they came.
+whenever they came. What evaluates a record again has the last turn of all (see ``storage.verification``).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def lowest_turn(session: Session, device: str) -> int:
         Submission.stage.in_(_STAGES),
         Submission.device == device,
         Submission.turn > 0,
+        Submission.verifies.is_(None),
     )
     return session.scalar(waiting) or 1
 

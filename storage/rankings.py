@@ -9,13 +9,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, case, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, case, exists, func, select
+from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import Verdict
 from storage.models import AuthorBest, RankingRecord, Standing, StoredProblem, StoredRanking, VerdictCount
 
-__all__ = ["AuthorFigures", "author_figures", "current_rankings", "rankings_of", "records", "sample", "verdicts_of"]
+__all__ = [
+    "AuthorFigures",
+    "author_figures",
+    "current_rankings",
+    "newest_software",
+    "rankings_of",
+    "records",
+    "sample",
+    "verdicts_of",
+]
 
 
 @dataclass(frozen=True)
@@ -43,9 +52,25 @@ def current_rankings() -> Select[StoredRanking]:
     )
 
 
-def rankings_of(session: Session, problem: str | None = None) -> Sequence[StoredRanking]:
-    """Everything that is ranked of ``problem`` in its current version, or of all; the fullest first."""
+def newest_software() -> ColumnElement[bool]:
+    """The condition that no other ranking differs in its software alone and is newer."""
+    other = aliased(StoredRanking)
+    same = [
+        getattr(other, name) == getattr(StoredRanking, name)
+        for name in ("problem", "problem_version", "device", "size", "precision", "baseline", "track", "device_name")
+    ]
+    # What was measured first under a version was measured after the version before came.
+    return ~exists().where(*same, other.id > StoredRanking.id, other.entries > 0).correlate(StoredRanking)
+
+
+def rankings_of(session: Session, problem: str | None = None, *, newest: bool = False) -> Sequence[StoredRanking]:
+    """Everything that is ranked of ``problem`` in its current version, or of all; the fullest first.
+
+    ``newest``: of each device only what was measured under its newest software.
+    """
     query = current_rankings().order_by(StoredRanking.entries.desc(), StoredRanking.id)
+    if newest:
+        query = query.where(newest_software())
     return session.scalars(query if problem is None else query.where(StoredRanking.problem == problem)).all()
 
 

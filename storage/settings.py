@@ -60,6 +60,10 @@ class Settings(BaseSettings):
     diagnose: Literal["auto", "off"] = "auto"
     log_format: LogFormat = "text"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    self_test: Literal["on", "off"] = "on"
+    foreign_memory_share: float = Field(default=0.1, ge=0, le=1)
+    drain_s: float = Field(default=0.0, ge=0)
+    verify_records: Literal["auto", "off"] = "auto"
 
     @field_validator("devices", mode="before")
     @classmethod

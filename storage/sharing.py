@@ -27,6 +27,7 @@ from storage.meters import ACCEPTED
 from storage.models import StoredSource, Submission
 from storage.order import lowest_turn
 from storage.records import store_evaluation
+from storage.routing import ANYTHING
 from storage.standings import Outcome, count_verdicts
 from storage.submissions import NewSubmission, invalid_evaluation, source_values, submission_values
 from storage.tracing import new_trace
@@ -163,5 +164,6 @@ def _share_key(new: NewSubmission) -> str:
         new.precision,
         new.require_gradients,
         new.baseline,
+        *([new.requirements.columns] if new.requirements != ANYTHING else []),
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()

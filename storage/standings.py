@@ -19,7 +19,7 @@ from evaluator.evaluation import Evaluation, Gradients, Interval, Latency
 from storage.inserts import insert_into
 from storage.models import AuthorBest, RankingRecord, Standing, StoredRanking, Submission, VerdictCount
 
-__all__ = ["Outcome", "count_verdicts", "enter"]
+__all__ = ["Outcome", "Result", "count_verdicts", "enter", "results_of", "software_of"]
 
 
 class Outcome(NamedTuple):
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     verdict: str
 
 
-class _Result(NamedTuple):
+class Result(NamedTuple):
     """What one track of an evaluation came to."""
 
     track: str
@@ -53,28 +53,38 @@ def count_verdicts(session: Session, outcomes: Mapping[Outcome, int]) -> None:
         )
 
 
-def enter(session: Session, submission_id: str, evaluation: Evaluation, now: datetime) -> None:
-    """Count ``evaluation`` and, if it passed, put it where it belongs on its leaderboards."""
+def enter(session: Session, submission_id: str, evaluation: Evaluation, now: datetime) -> bool:
+    """Count ``evaluation`` and, if it passed, put it where it belongs on its leaderboards; whether it is a record."""
     submission = session.get_one(Submission, submission_id)
     outcome = Outcome(submission.problem, submission.problem_version, submission.device, evaluation.verdict)
     count_verdicts(session, {outcome: 1})
-    for result in _results(evaluation):
+    record = False
+    for result in results_of(evaluation):
         ranking = _ranking(session, submission, evaluation, result)
-        _stand(session, ranking, submission, evaluation, result, now)
+        record |= _stand(session, ranking, submission, evaluation, result, now)
+    return record
 
 
-def _results(evaluation: Evaluation) -> Iterator[_Result]:
+def software_of(environment: Mapping[str, Any]) -> str:
+    """What a reference is as fast by as by its device: the versions of torch and CUDA, where they are known."""
+    parts = [
+        f"{name} {environment[key]}" for name, key in (("torch", "torch"), ("CUDA", "cuda")) if environment.get(key)
+    ]
+    return ", ".join(parts) if environment.get("torch") else ""
+
+
+def results_of(evaluation: Evaluation) -> Iterator[Result]:
     """The tracks that ``evaluation`` is ranked on."""
     if not evaluation.passed:
         return
     if evaluation.speedup is not None:
-        yield _Result("inference", evaluation.speedup, evaluation.speedup_interval, evaluation.latency_ms)
+        yield Result("inference", evaluation.speedup, evaluation.speedup_interval, evaluation.latency_ms)
     if evaluation.speedup_training is not None and evaluation.gradients is Gradients.MATCH:
         interval, latency = evaluation.speedup_training_interval, evaluation.latency_training_ms
-        yield _Result("training", evaluation.speedup_training, interval, latency)
+        yield Result("training", evaluation.speedup_training, interval, latency)
 
 
-def _ranking(session: Session, submission: Submission, evaluation: Evaluation, result: _Result) -> Any:
+def _ranking(session: Session, submission: Submission, evaluation: Evaluation, result: Result) -> Any:
     """The row of the ranking, locked until the transaction ends."""
     key = {
         "problem": submission.problem,
@@ -85,6 +95,7 @@ def _ranking(session: Session, submission: Submission, evaluation: Evaluation, r
         "baseline": submission.baseline,
         "track": result.track,
         "device_name": str(evaluation.environment.get("device_name") or ""),
+        "software": software_of(evaluation.environment),
     }
     new = insert_into(session, StoredRanking).values(**key, entries=0, best=0.0)
     session.execute(new.on_conflict_do_nothing())
@@ -108,9 +119,10 @@ def _stand(
     ranking: Any,
     submission: Submission,
     evaluation: Evaluation,
-    result: _Result,
+    result: Result,
     now: datetime,
-) -> None:
+) -> bool:
+    """Whether it is the fastest of its ranking now."""
     who = {"author": submission.author, "label": submission.label}
     values = {
         **who,
@@ -130,6 +142,7 @@ def _stand(
         "baseline_ms": None if result.latency is None else result.latency.baseline,
         "submitted_at": submission.submitted_at,
         "finished_at": now,
+        "verification": None,
     }
     key = (ranking.id, _contender(submission))
     standing = session.get(Standing, key, populate_existing=True)
@@ -143,7 +156,8 @@ def _stand(
     session.flush()
     if submission.author is not None:
         _best_of_author(session, ranking.id, submission, submission.author, result.speedup)
-    if result.speedup > ranking.best:
+    record = bool(result.speedup > ranking.best)
+    if record:
         session.add(
             RankingRecord(
                 ranking_id=ranking.id, submission_id=submission.id, speedup=result.speedup, finished_at=now, **who
@@ -152,6 +166,7 @@ def _stand(
         best = update(StoredRanking).where(StoredRanking.id == ranking.id).values(best=result.speedup)
         session.execute(best.execution_options(synchronize_session=False))
         session.flush()
+    return record
 
 
 def _best_of_author(session: Session, ranking_id: int, submission: Submission, author: str, speedup: float) -> None:

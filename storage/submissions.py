@@ -31,6 +31,7 @@ from storage.meters import ACCEPTED, attempt_ended, ended
 from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, StoredSource, Submission
 from storage.order import ahead_of
 from storage.records import store_evaluation
+from storage.routing import ANYTHING, Requirements
 from storage.standings import enter
 from storage.tracing import traceparent
 
@@ -81,7 +82,10 @@ class IdempotencyConflict(ValueError):
 
 @dataclass(frozen=True)
 class NewSubmission:
-    """What is submitted. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy."""
+    """What is submitted. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy.
+
+    ``requirements``: what is asked for of the device besides. Raises ``ValueError``.
+    """
 
     problem: Problem
     candidate: Candidate | InvalidSource
@@ -93,6 +97,7 @@ class NewSubmission:
     label: str | None = None
     author: str | None = None
     idempotency_key: str | None = None
+    requirements: Requirements = ANYTHING
 
     def __post_init__(self) -> None:
         if self.config.device != self.config.device_kind:
@@ -108,7 +113,7 @@ class NewSubmission:
     @property
     def content_digest(self) -> str:
         """SHA-256 over everything that makes this the same submission."""
-        content = [
+        content: list[Any] = [
             self.problem.id,
             clean_text(self.candidate.source),
             self.device,
@@ -119,6 +124,8 @@ class NewSubmission:
             self.label,
             self.author,
         ]
+        if self.requirements != ANYTHING:
+            content.append(self.requirements.columns)
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -175,6 +182,7 @@ def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> 
         "author": new.author,
         "idempotency_key": new.idempotency_key,
         "content_digest": new.content_digest,
+        **new.requirements.columns,
         "status": Status.QUEUED,
         "stage": "build",
         "traceparent": traceparent(),
@@ -239,7 +247,7 @@ class Submissions:
 
     def page(self, filters: Filters | None = None, cursor: str | None = None, limit: int = 50) -> Page:
         """Up to ``limit`` submissions, newest first, after those that ``cursor`` has seen."""
-        query, identity = select(Submission.id), Submission.id
+        query, identity = select(Submission.id).where(Submission.verifies.is_(None)), Submission.id
         for name, wanted in vars(filters or Filters()).items():
             if wanted is None:
                 continue
@@ -278,12 +286,16 @@ class Submissions:
     def cancel(self, submission_id: str) -> Submission:
         """Cancel what is not over; a worker in the middle of it notices by its next heartbeat.
 
-        A submission that is over is returned as it is. Raises ``UnknownSubmission``.
+        A submission that is over, or that nobody has handed in, is returned as it is. Raises ``UnknownSubmission``.
         """
         now = database_now(self._session)
         cancelled = self._session.execute(
             update(Submission)
-            .where(Submission.id == submission_id, Submission.status.not_in([s for s in Status if s.final]))
+            .where(
+                Submission.id == submission_id,
+                Submission.status.not_in([s for s in Status if s.final]),
+                Submission.verifies.is_(None),
+            )
             .values({**CANCELLED, "finished_at": now})
         )
         if cancelled.rowcount:  # type: ignore[attr-defined]

@@ -14,10 +14,11 @@ from sqlalchemy.orm import Session
 
 from storage.clock import database_now
 from storage.columns import json_safe
-from storage.models import StoredWorker
+from storage.models import StoredWorker, WorkerState
 
 __all__ = [
     "SILENT_AFTER",
+    "Condition",
     "Place",
     "Worker",
     "forget_silent",
@@ -44,6 +45,15 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Condition:
+    """Whether a worker takes anything, and why not; ``unchecked``: what of its device's health nobody can tell."""
+
+    state: WorkerState = WorkerState.READY
+    reason: str = ""
+    unchecked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Worker:
     """A worker process. ``kind`` is ``build`` or ``evaluate``; ``device`` is ``None`` for builders.
 
@@ -60,6 +70,9 @@ class Worker:
     current_submission: str | None
     busy_s: float
     alive: bool
+    state: WorkerState
+    reason: str
+    unchecked: tuple[str, ...]
 
 
 def worker_name(host: str, device_or_queue: str) -> str:
@@ -81,6 +94,7 @@ def register(
     queues: Sequence[str],
     device: str | None,
     capabilities: Mapping[str, Any],
+    condition: Condition | None = None,
 ) -> None:
     """Make a worker known; an id is used once."""
     now = database_now(session)
@@ -94,17 +108,32 @@ def register(
             started_at=now,
             heartbeat_at=now,
             current_submission=None,
+            **_columns(condition or Condition()),
         )
     )
     session.flush()
 
 
-def heartbeat(session: Session, worker_id: str, current_submission: str | None, busy_s: float = 0.0) -> bool:
-    """Say that a worker lives, what it is at, and how busy it was. ``False``: it was struck off: register it again."""
+def heartbeat(
+    session: Session,
+    worker_id: str,
+    current_submission: str | None,
+    condition: Condition | None = None,
+    busy_s: float = 0.0,
+) -> bool:
+    """Say that a worker lives, what it is at, in what condition, and how busy it was.
+
+    ``False``: it was struck off and has to register again.
+    """
     known = session.execute(
         update(StoredWorker)
         .where(StoredWorker.id == worker_id)
-        .values(heartbeat_at=database_now(session), current_submission=current_submission, busy_s=busy_s)
+        .values(
+            heartbeat_at=database_now(session),
+            current_submission=current_submission,
+            busy_s=busy_s,
+            **_columns(condition or Condition()),
+        )
     )
     assert isinstance(known, CursorResult)
     return known.rowcount == 1
@@ -122,9 +151,12 @@ def forget_silent(session: Session) -> None:
 
 
 def serving_ids(session: Session, queue: str, now: datetime | None = None) -> frozenset[str]:
-    """The workers that are alive and take from ``queue``."""
+    """The workers that are alive and take what waits on ``queue``."""
     limit = (now or database_now(session)) - SILENT_AFTER
-    alive = select(StoredWorker.id, StoredWorker.queues).where(StoredWorker.heartbeat_at >= limit)
+    taking = [state for state in WorkerState if state.takes]
+    alive = select(StoredWorker.id, StoredWorker.queues).where(
+        StoredWorker.heartbeat_at >= limit, StoredWorker.state.in_(taking)
+    )
     return frozenset(worker_id for worker_id, queues in session.execute(alive) if queue in queues)
 
 
@@ -144,6 +176,13 @@ def list_workers(session: Session) -> list[Worker]:
             current_submission=row.current_submission,
             busy_s=row.busy_s,
             alive=row.heartbeat_at >= limit,
+            state=WorkerState(row.state),
+            reason=row.reason,
+            unchecked=tuple(row.unchecked),
         )
         for row in rows
     ]
+
+
+def _columns(condition: Condition) -> dict[str, Any]:
+    return {"state": condition.state, "reason": condition.reason, "unchecked": list(condition.unchecked)}

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -35,8 +35,10 @@ from storage import tracing
 from storage.claims import Claim, Claims
 from storage.diagnoses import Diagnoses, DiagnosisClaim, evaluation_waits
 from storage.models import Stage
+from storage.routing import Offer
 from storage.settings import Settings
 from worker.busy import BusyClock
+from worker.guard import DeviceGuard
 from worker.hold import AnyClaim, Hold, Ledger
 from worker.spans import stages
 
@@ -62,6 +64,9 @@ class GradingEngine(Protocol):
 
     @property
     def layers(self) -> tuple[SandboxLayer, ...]: ...
+
+    @property
+    def process_ids(self) -> Mapping[str, int]: ...
 
     def start(self) -> None: ...
 
@@ -104,8 +109,9 @@ class GradingEngine(Protocol):
 class Grader:
     """Takes submissions through one stage each, on one engine.
 
-    ``device`` is the device that is evaluated on; ``None`` for a builder. ``stopping`` is set when the
-    process is to end: what is in progress then goes back to the queue.
+    ``device`` is the device that is evaluated on, ``offer`` what it has, ``guard`` who lets onto it; ``None`` for a
+    builder. ``stopping`` is set when the process is to end: nothing more is taken up. What is in progress then goes on
+    until ``handing_back`` is set (if it is another one), and back to the queue.
     """
 
     def __init__(
@@ -118,6 +124,9 @@ class Grader:
         worker: str,
         device: str | None,
         stopping: threading.Event,
+        handing_back: threading.Event | None = None,
+        offer: Offer | None = None,
+        guard: DeviceGuard | None = None,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
@@ -126,6 +135,9 @@ class Grader:
         self._worker = worker
         self._device = device
         self._stopping = stopping
+        self._handing_back = handing_back or stopping
+        self._offer = offer
+        self._guard = guard
         self._current: set[str] = set()
         self._busy = BusyClock()
 
@@ -169,8 +181,8 @@ class Grader:
                     claim.problem, claim.candidate, config, progress=show, cancelled=hold.over
                 )
             _log.info("verdict: %s", evaluation.verdict)
-            follow = self._settings.diagnose == "auto"
-            return lambda session: Claims(session).record_evaluation(claim, evaluation, diagnose=follow)
+            follow, verify = self._settings.diagnose == "auto", self._settings.verify_records == "auto"
+            return lambda session: Claims(session).record_evaluation(claim, evaluation, diagnose=follow, verify=verify)
 
         self._grade(submission_id, "evaluate", [device.partition(":")[0]], work)
 
@@ -204,11 +216,13 @@ class Grader:
         work: Callable[[Claim, Hold[Claim]], Record],
     ) -> None:
         _log.debug("%s: rung for", stage, extra={"fields": {"submission": submission_id}})
-        lease_s = self._settings.lease_s
+        lease_s, offer = self._settings.lease_s, self._offer
         self._work(
             stage,
             Claims,
-            lambda session: Claims(session).claim_next(stage, devices, self._worker, lease_s),
+            lambda session: Claims(session).claim_next(
+                stage, devices, self._worker, lease_s, offer, rung=submission_id
+            ),
             work,
         )
 
@@ -223,9 +237,19 @@ class Grader:
     ) -> None:
         if self._stopping.is_set():
             return
-        claim = self._persist(take)
-        if claim is None:
-            return
+        with nullcontext(True) if self._guard is None else self._guard.use() as fit:
+            claim = self._persist(take) if fit else None
+            if claim is not None:
+                self._work_on(what, ledger, claim, work, overtaken)
+
+    def _work_on(
+        self,
+        what: str,
+        ledger: Callable[[Session], Ledger[AnyClaim]],
+        claim: AnyClaim,
+        work: Callable[[AnyClaim, Hold[AnyClaim]], Record],
+        overtaken: Callable[[Session], bool] | None,
+    ) -> None:
         with (
             self._taken_up(claim, what),
             Hold(
@@ -234,7 +258,7 @@ class Grader:
                 ledger,
                 claim,
                 lease_s=self._settings.lease_s,
-                stopping=self._stopping,
+                stopping=self._handing_back,
                 overtaken=overtaken,
             ) as hold,
         ):
@@ -288,6 +312,8 @@ class Grader:
             _log.warning("a fault of ours: %s", error)
             tracing.fault(error)
             if isinstance(error, InfrastructureFault | DeviceUnavailable):
+                if self._guard is not None:
+                    self._guard.fault(claim.submission_id, str(error))
                 self._renew_engine()
             retriable = error.retriable
             return self._fault(ledger, claim, str(error), retriable=retriable)
@@ -335,7 +361,7 @@ class Grader:
                 with self._sessions.begin() as session:
                     return operation(session)
             except _DATABASE_AWAY:
-                if time.monotonic() > deadline or self._stopping.is_set():
+                if time.monotonic() > deadline or self._handing_back.is_set():
                     raise
                 _log.warning("the database is away; trying again", exc_info=True)
                 time.sleep(1.0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +16,13 @@ from celery import Celery, signals
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.config import DEVICE_KINDS
+from evaluator.devices import device_id
 from evaluator.engine import Engine, SandboxLayer
+from evaluator.health import device_health
+from evaluator.selftest import self_test
 from storage import workers
 from storage.database import create_engine_for, session_factory
-from storage.models import Stage
+from storage.models import Stage, WorkerState
 from storage.queue import (
     BUILD_TASK,
     DIAGNOSE_TASK,
@@ -28,11 +32,15 @@ from storage.queue import (
     make_celery,
     ring_after_commit,
 )
+from storage.routing import Offer
 from storage.settings import Settings
+from storage.workers import Condition
 from worker.courier import Courier
 from worker.grading import Grader, GradingEngine
+from worker.guard import DeviceGuard
 from worker.reconciler import Reconciler
 from worker.scratch import own_scratch
+from worker.stopping import Stop
 
 __all__ = ["Role", "run_worker"]
 
@@ -78,7 +86,8 @@ def run_worker(
 ) -> int:
     """Work until SIGTERM or SIGINT; returns the exit status.
 
-    What is in progress then goes back to the queue. Raises what the engine raises where it cannot
+    What is in progress then goes back to the queue, after ``settings.drain_s`` if it is not over by then; a second
+    signal ends the process at once. Raises what the engine raises where it cannot
     start (``DeviceUnavailable``, ``ToolchainMissing``, ``SandboxIncomplete``, ``InfrastructureFault``).
     """
     database = create_engine_for(settings)
@@ -86,20 +95,42 @@ def run_worker(
     app = make_celery(settings)
     ring_after_commit(sessions, app)
     name = workers.worker_name(socket.gethostname(), role.device or role.queue)
-    stopping = threading.Event()
+    stop = Stop(settings.drain_s)
     with ExitStack() as ending:
         ending.callback(database.dispose)
         scratch = ending.enter_context(own_scratch(settings.scratch_dir))
         engine = (make_engine or _engine)(settings, role, scratch)
         ending.callback(engine.close)
-        ending.callback(stopping.set)
+        ending.callback(stop.now)
         engine.start()
         _log_sandbox(engine.layers)
-        grader = Grader(settings, sessions, readers, engine, worker=name, device=role.device, stopping=stopping)
+        # As it is now: while the engine restarts, it knows none.
+        capabilities = {
+            **engine.environment,
+            "sandbox": _sandbox(engine.layers),
+            **({} if role.device is None else {"device_id": device_id(role.device)}),
+        }
+        offer = None if role.device is None else Offer.of(capabilities)
+        guard = None if role.device is None else _guard(settings, role.device, engine, stop.stopping)
+        grader = Grader(
+            settings,
+            sessions,
+            readers,
+            engine,
+            worker=name,
+            device=role.device,
+            stopping=stop.stopping,
+            handing_back=stop.handing_back,
+            offer=offer,
+            guard=guard,
+        )
         _add_tasks(app, grader)
         queues = [role.queue, *sorted({diagnosis_queue(tool) for tool in engine.tools})]
-        # As it is now: while the engine restarts, it knows none.
-        capabilities = {**engine.environment, "sandbox": _sandbox(engine.layers)}
+
+        def condition() -> Condition:
+            if guard is not None:
+                return guard.condition
+            return Condition(WorkerState.STOPPING if stop.stopping.is_set() else WorkerState.READY)
 
         def register(session: Session) -> None:
             workers.register(
@@ -109,10 +140,12 @@ def run_worker(
                 queues=queues,
                 device=role.device,
                 capabilities=capabilities,
+                condition=condition(),
             )
 
         with (
             _registered(sessions, name, queues, register),
+            guard or nullcontext(),
             Reconciler(
                 settings,
                 sessions,
@@ -122,10 +155,29 @@ def run_worker(
                 current_submission=lambda: grader.current_submission,
                 busy_s=lambda: grader.busy_s,
                 register=register,
+                offer=offer,
+                condition=condition,
             ),
             Courier(sessions, readers, interval_s=settings.reconcile_s),
         ):
-            return _consume(app, settings, role, queues, name, stopping)
+            return _consume(app, settings, role, queues, name, stop)
+
+
+def _guard(settings: Settings, device: str, engine: GradingEngine, stopping: threading.Event) -> DeviceGuard:
+    test = None
+    if settings.self_test == "on":
+        test = partial(self_test, engine, device, cancelled=stopping.is_set)
+
+    def own_processes() -> Collection[int]:
+        return engine.process_ids.values()
+
+    return DeviceGuard(
+        device_health(device, foreign_share=settings.foreign_memory_share),
+        test,
+        stopping=stopping,
+        own_processes=own_processes,
+        interval_s=settings.reconcile_s,
+    )
 
 
 def _engine(settings: Settings, role: Role, scratch: Path) -> GradingEngine:
@@ -174,12 +226,10 @@ def _registered(
             workers.unregister(session, name)
 
 
-def _consume(
-    app: Celery, settings: Settings, role: Role, queues: Sequence[str], name: str, stopping: threading.Event
-) -> int:
+def _consume(app: Celery, settings: Settings, role: Role, queues: Sequence[str], name: str, stop: Stop) -> int:
     def shutting_down(**_: Any) -> None:
         # Celery would wait for the task in progress; this makes the task give back what it is at.
-        stopping.set()
+        stop.soon()
 
     def keep_logging(**_: Any) -> None:
         """Its being connected keeps Celery from configuring the logging."""

@@ -14,7 +14,9 @@ from storage.batches import Batches
 from storage.claims import Claims
 from storage.diagnoses import Diagnoses
 from storage.models import Stage
+from storage.routing import Offer
 from storage.settings import Settings
+from storage.workers import Condition
 from worker.periodic import Periodic
 
 __all__ = ["Reconciler"]
@@ -26,8 +28,8 @@ class Reconciler(Periodic):
     """A thread of every worker that reconciles every ``settings.reconcile_s`` and sends its heartbeat.
 
     ``queues``: what this worker takes (stage, kind of device), and ``tools``: what it diagnoses with; only there it
-    rings again, so that queues without a worker do not fill up. ``register`` makes this worker known again where
-    others have struck it off.
+    rings again, so that queues without a worker do not fill up. ``offer``: what its device has, and ``condition`` how
+    it is. ``register`` makes this worker known again where others have struck it off.
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class Reconciler(Periodic):
         register: Callable[[Session], None],
         busy_s: Callable[[], float] = lambda: 0.0,
         tools: Collection[Tool] = (),
+        offer: Offer | None = None,
+        condition: Callable[[], Condition] = Condition,
     ) -> None:
         super().__init__("reconciler", settings.reconcile_s)
         self._settings = settings
@@ -51,6 +55,8 @@ class Reconciler(Periodic):
         self._current_submission = current_submission
         self._busy_s = busy_s
         self._register = register
+        self._offer = offer
+        self._condition = condition
         self._passed_at: float | None = None
         self._lenient_until = 0.0
 
@@ -60,7 +66,8 @@ class Reconciler(Periodic):
     def reconcile(self) -> None:
         """One pass."""
         with self._sessions.begin() as session:
-            if not workers.heartbeat(session, self._worker, self._current_submission(), self._busy_s()):
+            at = self._current_submission()
+            if not workers.heartbeat(session, self._worker, at, self._condition(), self._busy_s()):
                 _log.warning("this worker was struck off; it registers again")
                 self._register(session)
             workers.forget_silent(session)
@@ -69,7 +76,7 @@ class Reconciler(Periodic):
             if not self._lenient():
                 released = claims.release_expired(limit) + diagnoses.release_expired(limit)
                 Batches(session).cancel_abandoned()
-            bells = [*claims.ring_overdue(self._queues), *diagnoses.ring_overdue(self._tools)]
+            bells = [*claims.ring_overdue(self._queues, offer=self._offer), *diagnoses.ring_overdue(self._tools)]
         self._passed_at = time.time()
         if released:
             _log.warning("took %d submissions or diagnoses from workers that were lost", released)

@@ -38,7 +38,7 @@ def overall_page(
     sets = _sets(ranked.values())
     name_of_set = problems if problems in sets else _EVERYTHING
     chosen = sets[name_of_set]
-    rankings = [ranking for ranking in rankings_of(session) if _usual(ranked, ranking, track)]
+    rankings = [ranking for ranking in rankings_of(session, newest=True) if _usual(ranked, ranking, track)]
     devices = _devices(rankings)
     name = device if device in devices else next(iter(devices), None)
     counted = [each for each in rankings if each.problem in chosen and _label(each) == name]

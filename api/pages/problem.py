@@ -42,6 +42,7 @@ class Filters:
     precision: Word = None
     track: Track = "inference"
     baseline: Word = None
+    software: Word = None
     author: Word = None
     label: Word = None
     after: Annotated[int, Query(ge=0, le=_LAST_PLACE)] = 0
@@ -76,7 +77,7 @@ def problem_page(
         filters=filters,
         ranking=ranking,
         rankings=rankings,
-        choices={name: _choices(rankings, name) for name in ("size", "precision", "baseline")},
+        choices={name: _choices(rankings, name) for name in ("size", "precision", "baseline", "software")},
         devices=_choices(rankings, "device_name"),
         entries=shown,
         places=_places(session, ranking, shown, filters),
@@ -94,7 +95,10 @@ def problem_page(
 
 
 def _chosen(problem: Problem, rankings: Sequence[StoredRanking], filters: Filters) -> StoredRanking | None:
-    """The fullest of the rankings that meet the filters; without a word about them, one at the problem's own."""
+    """The fullest of the rankings that meet the filters; without a word about them, one at the problem's own.
+
+    Of what differs in the versions of torch and CUDA alone, the newest.
+    """
 
     def meets(ranking: StoredRanking) -> bool:
         return (
@@ -103,9 +107,12 @@ def _chosen(problem: Problem, rankings: Sequence[StoredRanking], filters: Filter
             and ranking.precision == (filters.precision or problem.dtype)
             and (not filters.size or ranking.size == filters.size)
             and (not filters.device or filters.device in (ranking.device, ranking.device_name))
+            and (not filters.software or ranking.software == filters.software)
         )
 
-    return next((ranking for ranking in rankings if meets(ranking)), None)
+    found = [ranking for ranking in rankings if meets(ranking)]
+    alike = [each for each in found if (each.device_name, each.size) == (found[0].device_name, found[0].size)]
+    return max(alike, key=lambda ranking: ranking.id, default=None)
 
 
 def _choices(rankings: Sequence[StoredRanking], name: str) -> list[str]:

@@ -71,6 +71,8 @@ def _environment() -> Environment:
         FLAGS=words.FLAGS,
         DIAGNOSES=words.DIAGNOSES,
         BATCHES=words.BATCHES,
+        VERIFICATIONS=words.VERIFICATIONS,
+        WORKER_STATES=words.WORKER_STATES,
         LABELS=MEANING,
         CHART=drawing,
         PARQUET=parquet_is_there(),

@@ -49,6 +49,10 @@ def read_leaderboard(
     device_name: Annotated[
         str | None, Query(max_length=200, description="Only results from devices of this name, such as `NVIDIA H200`.")
     ] = None,
+    software: Annotated[
+        str | None,
+        Query(max_length=200, description="Only results under these versions, as entries have them. Left out: newest."),
+    ] = None,
     limit: Annotated[
         int | None, Query(ge=1, le=500, description="Left out: 50 entries; of CSV and Parquet, all that there are.")
     ] = None,
@@ -64,7 +68,8 @@ def read_leaderboard(
 
     `inference` ranks the forward pass, `training` forward and backward, with only those in it whose
     gradients match. Devices, sizes and precisions are never mixed: what is left out is chosen as it is for
-    a submission, except that without a `device_name` the ranking of one device follows that of another.
+    a submission, except that without a `device_name` the ranking of one device follows that of another. Nor are
+    versions of torch and CUDA (`software`): without it, the newest of each device is meant.
     """
     known = services.problem(problem)
     kind = device or default_device(session)
@@ -78,6 +83,7 @@ def read_leaderboard(
         precision=precision or known.dtype,
         baseline=baseline,
         device_name=device_name,
+        software=software,
     )
     if format is None and accept.startswith(CSV):
         format = "csv"  # noqa: A001 - as above

@@ -200,6 +200,13 @@ def test_submit_says_that_nobody_can_take_it(online: Cli, candidate: Path, seeds
     assert record["message"] == words
 
 
+def test_submit_may_ask_for_a_device_by_its_name(online: Cli, candidate: Path) -> None:
+    argv = ["submit", candidate, "-p", "relu", "--device", "cuda", "--device-name", "NVIDIA H200", "--json"]
+    record = json.loads(online(*argv).stdout)
+    assert record["requirements"]["device_name"] == "NVIDIA H200"
+    assert "a worker for device cuda of the name NVIDIA H200: none is running" in record["waiting_for"]
+
+
 def test_watching_says_that_nobody_can_take_it(online: Cli, candidate: Path, seeds: Seeds) -> None:
     from storage.submissions import Submissions
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from client.doctor import Device, Examination
 from evaluator.devices import available_devices
+from evaluator.health import Health
+from evaluator.selftest import SelfTest
 from tests.client.conftest import CANDIDATES, PROBLEMS, ROOT, Cli
 from tests.machines import without_libseccomp
 
@@ -128,3 +131,23 @@ def test_preparing_for_a_recipe_that_there_is_not_is_bad_usage(cli: Cli) -> None
     result = cli("prepare", "fastest")
     assert result.exit_code == 2
     assert "split, precompiled" in result.stderr
+
+
+def test_the_self_test_can_be_asked_for_by_hand(cli: Cli) -> None:
+    record = json.loads(cli("doctor", "--device", "cpu", "--self-test", "--json").stdout)
+    (device,) = record["devices"]
+    assert device["self_test"]["failure"] == ""
+    assert device["health"] == {"reasons": [], "events": [], "unchecked": []}
+    assert record["lacks"] == []
+
+
+def test_a_device_that_does_not_pass_is_named_with_what_came_out() -> None:
+    unfit = Device(
+        "cuda:0", {"device_name": "a GPU"}, health=Health(("it is 95 °C hot",)), self_test=SelfTest("no", 1.0)
+    )
+    examination = Examination((unfit,), (), (), (), None, None, 1, 2**30)
+    assert examination.lacks == (
+        "cuda:0 is not fit to be measured on: it is 95 °C hot",
+        "cuda:0 does not pass the self-test: no",
+    )
+    assert examination.conclusion == "candidates cannot be evaluated here"

@@ -13,7 +13,9 @@ from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine, Progress
 from evaluator.errors import DoesNotFit, InfrastructureFault
 from evaluator.evaluation import Evaluation, Gradients, Verdict
+from evaluator.health import CudaHealth, device_health
 from evaluator.problem import Problem
+from evaluator.selftest import self_test
 from tests.corpus import load_case
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
@@ -102,3 +104,21 @@ def test_tf32_does_not_pass_for_float32(cuda_engine: Engine, problems: dict[str,
     assert isinstance(candidate, Candidate)
     evaluation = cuda_engine.evaluate(problems["linear_relu_divide"], candidate, _FULL)
     assert evaluation.verdict is Verdict.WRONG_OUTPUT
+
+
+def test_the_self_test_passes_and_a_candidates_device_fault_is_not_held_against_the_device(
+    cuda_engine: Engine, problems: dict[str, Problem]
+) -> None:
+    health = device_health("cuda")
+    try:
+        assert isinstance(health, CudaHealth)
+        assert self_test(cuda_engine, "cuda").failure == ""
+        faulted = _evaluate("bomb_cuda_illegal_address", cuda_engine, problems, _SMOKE)
+        assert "device_fault" in faulted.details
+        # What else runs on this machine is not ours to judge.
+        seen = health.look(cuda_engine.process_ids.values())
+        assert seen.events == ()
+        assert not [reason for reason in seen.reasons if "ECC" in reason or "NVML" in reason]
+        assert self_test(cuda_engine, "cuda").seconds < 10
+    finally:
+        health.close()

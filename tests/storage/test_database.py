@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
 from storage.database import alembic_config, create_engine_for, migrate, session_factory
+from storage.leaderboard import rankings_of, standings
 from storage.models import Base
 from storage.settings import Settings
 from storage.workers import heartbeat, list_workers, register
@@ -114,3 +115,40 @@ def test_migrations_keep_what_is_stored(engine: Engine, settings: Settings, fini
         stored = connection.execute(text("SELECT id, turn, share_key FROM submissions")).one()
         assert tuple(stored) == (submission_id, 0, None)
         assert connection.execute(text("SELECT count(*) FROM attempts")).scalar() == 2
+
+
+def test_rankings_are_put_together_and_split_by_software_again(
+    engine: Engine, settings: Settings, finish: Finish, sessions: sessionmaker[Session]
+) -> None:
+    def graded(source: str, torch: str, speedup: float, author: str) -> str:
+        environment = {"device_name": "a processor", "torch": torch, **({"cuda": "13.0"} if torch > "2.11" else {})}
+        return finish(source, author=author, evaluation={"environment": environment, "speedup": speedup})
+
+    def shown() -> dict[str, list[str]]:
+        with sessions() as session:
+            return {
+                ranking.software: [entry.submission_id for entry in standings(session, ranking)]
+                for ranking in rankings_of(session, "relu")
+                if ranking.track == "inference"
+            }
+
+    slow, other = graded("# 1", "2.10.0", 1.5, "ada"), graded("# 2", "2.10.0", 1.2, "bob")
+    fast = graded("# 1", "2.11.0", 2.0, "ada")
+    before = shown()
+    assert before == {"torch 2.10.0": [slow, other], "torch 2.11.0, CUDA 13.0": [fast]}
+    with engine.begin() as connection:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0004")
+        # Of the two with the same source and author, the better one.
+        kept = connection.execute(text("SELECT submission_id FROM standings ORDER BY speedup DESC")).scalars().all()
+        assert kept == [fast, other]
+        assert tuple(connection.execute(text("SELECT entries, best FROM rankings")).one()) == (2, 2.0)
+        bests = connection.execute(text("SELECT author, submission_id FROM author_bests ORDER BY author")).all()
+        assert [tuple(row) for row in bests] == [("ada", fast), ("bob", other)]
+    migrate(settings)
+    assert shown() == {"torch 2.10.0": [other], "torch 2.11.0, CUDA 13.0": [fast]}
+    with engine.connect() as connection:
+        records = connection.execute(text("SELECT submission_id FROM ranking_records ORDER BY speedup")).scalars().all()
+        assert records == [slow, fast]
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []

@@ -10,6 +10,7 @@ import pytest
 from celery import Celery
 from sqlalchemy.orm import Session, sessionmaker
 
+from evaluator.config import Limits
 from evaluator.diagnosis.findings import Tool
 from evaluator.problem import Problem
 from storage.bells import Bell, DiagnosisBell
@@ -132,3 +133,12 @@ def test_each_message_of_the_folder_goes_to_one_consumer(tmp_path: Path) -> None
     for consumer in consumers:
         consumer.join(timeout=60)
     assert sorted(taken) == sorted(ids)
+
+
+def test_redis_keeps_a_message_back_for_longer_than_the_longest_evaluation_takes(tmp_path: Path) -> None:
+    app = make_celery(Settings(data_dir=tmp_path, broker_url="redis://127.0.0.1:6379/0"))
+    assert (app.conf.task_acks_late, app.conf.worker_prefetch_multiplier) == (True, 1)
+    limits = Limits()
+    # A build, and an evaluation that measures torch.compile as well.
+    longest_s = limits.build_s + 2 * limits.total_s
+    assert app.conf.broker_transport_options["visibility_timeout"] > longest_s

@@ -2,7 +2,7 @@
 
 The source is a list of ``stage: what`` lines, say ``# evaluate: sleep 2``; what it does not mention
 passes at once. ``# evaluate: overrun`` ends with a device fault, ``# diagnose: overrun`` finds one at any
-size, ``# diagnose: overrun-when-full`` at the full one.
+size, ``# diagnose: overrun-when-full`` at the full one. It knows the candidates of the self-test.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ class ScriptedEngine:
             SandboxLayer("cgroup", there=False, optional=True, meaning="memory is limited for each process"),
         )
 
+    @property
+    def process_ids(self) -> Mapping[str, int]:
+        return {}
+
     def start(self) -> None:
         assert not self._running
         self._running = True
@@ -70,15 +74,25 @@ class ScriptedEngine:
         candidate: Candidate,
         config: EvalConfig,
         *,
-        progress: Callable[[Progress], None],
+        progress: Callable[[Progress], None] = lambda _progress: None,
         cancelled: Callable[[], bool],
     ) -> Evaluation:
+        if problem.id == "self-test":
+            return self._self_test(problem, candidate, config)
         if self._follow("evaluate", candidate, config, progress, cancelled) == "overrun":
             fault = {"device_fault": "illegal memory access"}
             return replace(_evaluation(problem, config, Verdict.RUNTIME_ERROR, "CUDA error"), details=fault)
         evaluation = _evaluation(problem, config, Verdict.PASSED, "it passed", speedup=2.0)
         # Something that no database can hold.
         return replace(evaluation, details={"what": object()}) if "unstorable" in candidate.source else evaluation
+
+    def _self_test(self, problem: Problem, candidate: Candidate, config: EvalConfig) -> Evaluation:
+        """As a judge would have it, unless there is a file ``blind`` beside the journal: then everything passes."""
+        verdict = Verdict.PASSED
+        if not self._journal.with_name("blind").exists():
+            kinds = {"x.abs()": Verdict.WRONG_OUTPUT, "SIGSEGV": Verdict.RUNTIME_ERROR}
+            verdict = next((kinds[mark] for mark in kinds if mark in candidate.source), verdict)
+        return _evaluation(problem, config, verdict, "it is a test")
 
     @property
     def tools(self) -> frozenset[Tool]:

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from evaluator.evaluation import Status
-from storage.models import DiagnosisStatus
+from storage.models import DiagnosisStatus, VerificationStatus, WorkerState
+from storage.submissions import Submissions
+from storage.verification import checks_of, verification_of
 from storage.workers import list_workers, place_of
 from tests.machines import without_libseccomp
 from tests.processes import wait_until
@@ -80,6 +82,92 @@ def test_submissions_go_all_the_way_and_stopped_workers_leave_nothing(
     assert installation.journal.count("close") == 2
     with installation.readers() as session:
         assert list_workers(session) == []
+
+
+def test_a_stopped_worker_finishes_what_it_is_at_where_it_is_given_the_time_and_takes_nothing_new(
+    install: Install, start_worker: StartWorker
+) -> None:
+    installation = install(**_FAST, drain_s=60)
+    processes = [start_worker(installation, queue) for queue in ("build", "evaluate.cpu")]
+    under_way = installation.submit("# evaluate: sleep 2")
+    installation.wait(under_way, Status.EVALUATING)
+    next_one = installation.submit("# 2")
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(timeout=30) for process in processes] == [0, 0]
+    assert installation.read(under_way).status == Status.DONE
+    assert installation.read(next_one).status == Status.QUEUED
+    assert installation.journal.count("evaluate done") == 1
+
+
+def test_a_second_signal_ends_a_worker_at_once_and_nothing_is_lost(install: Install, start_worker: StartWorker) -> None:
+    installation = install(**_FAST, drain_s=60)
+    start_worker(installation, "build")
+    victim = start_worker(installation, "evaluate.cpu")
+    submission_id = installation.submit("# evaluate: sleep 30")
+    installation.wait(submission_id, Status.EVALUATING)
+    victim.send_signal(signal.SIGTERM)
+
+    def stopping() -> bool:
+        with installation.readers() as session:
+            return any(worker.state is WorkerState.STOPPING for worker in list_workers(session))
+
+    wait_until(stopping, "the worker to say that it stops")
+    asked_at = time.monotonic()
+    victim.send_signal(signal.SIGTERM)
+    assert victim.wait(timeout=10) == 128 + signal.SIGTERM
+    assert time.monotonic() - asked_at < 5
+    other = start_worker(installation, "evaluate.cpu")
+    installation.wait(submission_id, Status.EVALUATING)
+    assert other.poll() is None
+
+
+def test_a_worker_that_fails_its_self_test_says_why_and_takes_nothing(
+    install: Install, start_worker: StartWorker
+) -> None:
+    installation = install(**_FAST)
+    (installation.settings.data_dir / "blind").touch()
+    processes = [start_worker(installation, queue) for queue in ("build", "evaluate.cpu")]
+    submission_id = installation.submit()
+
+    def out() -> str:
+        with installation.readers() as session:
+            return next((each.reason for each in list_workers(session) if each.state is WorkerState.OUT), "")
+
+    wait_until(lambda: bool(out()), "the worker to be out")
+    assert "the wrong candidate got passed instead of wrong_output" in out()
+    wait_until(lambda: installation.read(submission_id).stage == "evaluate", "the build")
+    assert "evaluate cpu smoke None" not in installation.journal
+    # Another one, which passes, takes it up although the first one may have heard its bell.
+    (installation.settings.data_dir / "blind").unlink()
+    processes.append(start_worker(installation, "evaluate.cpu"))
+    assert installation.wait(submission_id, Status.DONE).attempts == 1
+    assert out()
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(timeout=20) for process in processes] == [0, 0, 0]
+
+
+def test_a_record_is_evaluated_again_by_the_workers_and_holds(install: Install, start_worker: StartWorker) -> None:
+    installation = install(**_FAST, verify_records="auto")
+    for queue in ("build", "evaluate.cpu"):
+        start_worker(installation, queue)
+    submission_id = installation.submit()
+    installation.wait(submission_id, Status.DONE)
+
+    def verified() -> bool:
+        with installation.readers() as session:
+            found = verification_of(session, submission_id)
+        return found is not None and found.state is VerificationStatus.VERIFIED
+
+    wait_until(verified, "the record to be verified")
+    assert installation.journal.count("evaluate done") == 2
+    with installation.readers() as session:
+        (worker,) = [each for each in list_workers(session) if each.device == "cpu"]
+        (check,) = checks_of(session, submission_id)
+        attempts = Submissions(session).attempts_of(check.id)
+    assert worker.state is WorkerState.READY
+    assert attempts[-1].device == worker.capabilities["device_id"]
 
 
 def test_a_worker_killed_in_the_middle_of_an_evaluation_loses_nothing(

@@ -1,0 +1,234 @@
+"""Records are evaluated again: later, on another device of the same name where there is one, with other seeds.
+
+An evaluation again is a submission of its own, a copy whose ``verifies`` names the one that made the record; it waits
+behind everything else, is on no leaderboard, and stays as part of the record's history. A record holds if one of two
+evaluations again confirms it (see ``disagreement``). One that does not is taken off its leaderboards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session
+
+from evaluator.evaluation import Evaluation, Status
+from storage.bells import Bell, announce, repeat_after
+from storage.ids import new_id
+from storage.inserts import insert_into
+from storage.models import (
+    AuthorBest,
+    RankingRecord,
+    Standing,
+    StoredRanking,
+    StoredVerification,
+    Submission,
+    VerificationStatus,
+)
+from storage.standings import results_of, software_of
+
+__all__ = [
+    "check_failed",
+    "checks_of",
+    "conclude",
+    "disagreement",
+    "request_verification",
+    "verification_of",
+    "withdraw",
+]
+
+_LAST_TURN: Final = 2**31 - 1
+_CHECKS: Final = 2
+_TRIED_AGAIN: Final = timedelta(hours=1)
+_LEAST_SHARE: Final = {"cpu": 0.8, "cuda": 0.95}
+"""Of its first speedup, what a record must reach again where the intervals do not meet: a CPU is never alone."""
+
+_COPIED_NOT: Final = frozenset(
+    {"label", "author", "idempotency_key", "share_key", "message", "build_s", "build_log", "progress_stage"}
+    | {"progress_message", "progress_share", "claim_token", "claim_worker", "lease_until", "attempts", "faults"}
+    | {"built_at", "started_at", "finished_at"}
+)
+"""What an evaluation again has not in common with what it evaluates; whoever may see the one may see the other."""
+
+
+def request_verification(session: Session, submission_id: str, now: datetime) -> None:
+    """Have the record that this submission has made evaluated again, unless it was or is to be already."""
+    row = {"submission_id": submission_id, "status": VerificationStatus.PENDING, "message": "", "requested_at": now}
+    new = insert_into(session, StoredVerification).values(row).on_conflict_do_nothing()
+    if session.execute(new.returning(StoredVerification.submission_id)).first() is not None:
+        _queue_check(session, session.get_one(Submission, submission_id), now)
+    verification = verification_of(session, submission_id)
+    assert verification is not None
+    _mark(session, verification)
+
+
+def verification_of(session: Session, submission_id: str) -> StoredVerification | None:
+    """How far the verification of this submission is; ``None`` where it has made no record."""
+    return session.get(StoredVerification, submission_id, populate_existing=True)
+
+
+def checks_of(session: Session, submission_id: str) -> Sequence[Submission]:
+    """The evaluations again of what this submission has made, the first one first."""
+    query = select(Submission).where(Submission.verifies == submission_id).order_by(Submission.id)
+    return session.scalars(query).all()
+
+
+def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datetime) -> None:
+    """An evaluation again has come to ``evaluation``: the record holds, is tried once more, or is withdrawn."""
+    verification = _pending(session, check_id)
+    if verification is None:
+        return
+    original = session.get_one(Submission, verification.submission_id)
+    assert original.evaluation is not None
+    first = original.evaluation.to_evaluation()
+    then, since = software_of(first.environment), software_of(evaluation.environment)
+    if then != since:
+        verification.message = f"it was measured under {then}, and can only be evaluated under {since} now"
+        return
+    doubt = disagreement(first, evaluation)
+    if not doubt:
+        _finish(session, verification, VerificationStatus.VERIFIED, "evaluated again, and confirmed", now)
+    elif sum(check.state is Status.DONE for check in checks_of(session, original.id)) < _CHECKS:
+        verification.message = f"to be evaluated once more: {doubt}"
+        _queue_check(session, original, now)
+    else:
+        _finish(session, verification, VerificationStatus.FAILED, f"withdrawn: {doubt}", now)
+        withdraw(session, original.id)
+        for ranking_id, leader in _leaders_unverified(session, original):
+            request_verification(session, leader, now)
+            _record_leader(session, ranking_id, leader)
+
+
+def check_failed(session: Session, check_id: str, detail: str, now: datetime) -> None:
+    """An evaluation again has failed through our fault: that says nothing of the record, and is tried later."""
+    verification = _pending(session, check_id)
+    if verification is not None:
+        verification.message = f"to be tried again later: {detail}"
+        _queue_check(session, session.get_one(Submission, verification.submission_id), now, after=_TRIED_AGAIN)
+
+
+def disagreement(first: Evaluation, again: Evaluation) -> str:
+    """Why ``again`` does not confirm ``first``; empty where it does.
+
+    It passes, with gradients that match where they did, and on each track its interval reaches that of the first, or
+    its speedup the share of the first's that is asked for. Faster is never a disagreement.
+    """
+    if not again.passed:
+        return f"evaluated again, it got {again.verdict}: {again.message.partition(chr(10))[0]}"
+    share = _LEAST_SHARE[first.device.partition(":")[0]]
+    found = {result.track: result for result in results_of(again)}
+    for result in results_of(first):
+        same = found.get(result.track)
+        if same is None:
+            return f"evaluated again, its gradients are {again.gradients}"
+        meets = result.interval is not None and same.interval is not None and same.interval.high >= result.interval.low
+        if not (meets or same.speedup >= share * result.speedup):
+            return f"evaluated again, its speedup ({result.track}) was {same.speedup:.3g} and not {result.speedup:.3g}"
+    return ""
+
+
+def withdraw(session: Session, submission_id: str) -> None:
+    """Take the submission off every leaderboard; its evaluation stays as it is."""
+    entered = (
+        select(StoredRanking.id, Standing.contender, Standing.author)
+        .join(Standing, Standing.ranking_id == StoredRanking.id)
+        .where(Standing.submission_id == submission_id)
+        .order_by(StoredRanking.track, StoredRanking.id)
+    )
+    for ranking_id, contender, author in session.execute(entered).all():
+        # Written first, for its lock: see ``storage.standings``.
+        fewer = update(StoredRanking).where(StoredRanking.id == ranking_id).values(entries=StoredRanking.entries - 1)
+        session.execute(fewer.execution_options(synchronize_session=False))
+        session.execute(delete(Standing).where(Standing.ranking_id == ranking_id, Standing.contender == contender))
+        highest = select(func.coalesce(func.max(Standing.speedup), 0.0)).where(Standing.ranking_id == ranking_id)
+        best = update(StoredRanking).where(StoredRanking.id == ranking_id).values(best=highest.scalar_subquery())
+        session.execute(best.execution_options(synchronize_session=False))
+        if author is not None:
+            _best_of_author_anew(session, ranking_id, author)
+    session.execute(delete(RankingRecord).where(RankingRecord.submission_id == submission_id))
+    session.expire_all()
+
+
+def _pending(session: Session, check_id: str) -> StoredVerification | None:
+    """The verification that this evaluation again is for, if it is still open; locked until the transaction ends."""
+    verifies = session.scalar(select(Submission.verifies).where(Submission.id == check_id))
+    if verifies is None:
+        return None
+    query = select(StoredVerification).where(
+        StoredVerification.submission_id == verifies, StoredVerification.status == VerificationStatus.PENDING
+    )
+    return session.scalars(query.with_for_update().execution_options(populate_existing=True)).one_or_none()
+
+
+def _queue_check(session: Session, original: Submission, now: datetime, after: timedelta = timedelta(0)) -> None:
+    """Queue a copy of ``original``, behind everything else, for a device of the same name."""
+    assert original.evaluation is not None
+    columns = [column.name for column in Submission.__table__.columns]
+    values: dict[str, Any] = {name: getattr(original, name) for name in columns if name not in _COPIED_NOT}
+    values |= {
+        "id": new_id("sub"),
+        "verifies": original.id,
+        "needs_device_name": original.evaluation.device_name or original.needs_device_name,
+        "status": Status.QUEUED,
+        "stage": "build",
+        "turn": _LAST_TURN,
+        "submitted_at": now,
+        "bells": 1,
+        "bell_due_at": now + (after or repeat_after(1)),
+        "not_before": now + after if after else None,
+    }
+    session.add(Submission(**values))
+    session.flush()
+    if not after:
+        announce(session, Bell(values["id"], "build", original.device))
+
+
+def _finish(
+    session: Session, verification: StoredVerification, status: VerificationStatus, message: str, now: datetime
+) -> None:
+    verification.status, verification.message, verification.finished_at = status, message, now
+    session.flush()
+    _mark(session, verification)
+
+
+def _mark(session: Session, verification: StoredVerification) -> None:
+    """Have the leaderboards show it."""
+    own = update(Standing).where(Standing.submission_id == verification.submission_id)
+    session.execute(own.values(verification=verification.status).execution_options(synchronize_session=False))
+
+
+def _leaders_unverified(session: Session, withdrawn: Submission) -> list[tuple[int, str]]:
+    """Who leads now where ``withdrawn`` was, and was never evaluated again: by ranking."""
+    same = {name: getattr(withdrawn, name) for name in ("problem", "problem_version", "device", "size", "precision")}
+    rankings = session.scalars(select(StoredRanking.id).filter_by(**same, baseline=withdrawn.baseline))
+    found = []
+    for ranking_id in rankings.all():
+        first = select(Standing.submission_id, Standing.verification).where(Standing.ranking_id == ranking_id)
+        order = (Standing.speedup.desc(), Standing.submitted_at, Standing.submission_id)
+        leader = session.execute(first.order_by(*order).limit(1)).first()
+        if leader is not None and leader.verification is None:
+            found.append((ranking_id, leader.submission_id))
+    return found
+
+
+def _record_leader(session: Session, ranking_id: int, leader: str) -> None:
+    """Who leads after a withdrawal has made a record, as it would have been without what was withdrawn."""
+    if session.get(RankingRecord, (ranking_id, leader)) is not None:
+        return
+    row = session.scalars(select(Standing).filter_by(ranking_id=ranking_id, submission_id=leader)).one()
+    values = {name: getattr(row, name) for name in ("submission_id", "speedup", "author", "label", "finished_at")}
+    session.add(RankingRecord(ranking_id=ranking_id, **values))
+    session.flush()
+
+
+def _best_of_author_anew(session: Session, ranking_id: int, author: str) -> None:
+    session.execute(delete(AuthorBest).where(AuthorBest.ranking_id == ranking_id, AuthorBest.author == author))
+    own = select(Standing.submission_id, Standing.speedup).filter_by(ranking_id=ranking_id, author=author)
+    best = session.execute(own.order_by(Standing.speedup.desc(), Standing.submission_id).limit(1)).first()
+    if best is not None:
+        logarithm = math.log(best.speedup) if 0 < best.speedup < math.inf else 0.0
+        values = {"submission_id": best.submission_id, "speedup": best.speedup, "log_speedup": logarithm}
+        session.execute(insert_into(session, AuthorBest).values(ranking_id=ranking_id, author=author, **values))

@@ -1,0 +1,178 @@
+"""A submission goes only where it can run, and says so where that is nowhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session, sessionmaker
+
+from storage import workers
+from storage.bells import take_announced
+from storage.claims import Claims
+from storage.models import WorkerState
+from storage.routing import Offer, Requirements, waiting_for
+from storage.submissions import Submissions
+from storage.workers import Condition, list_workers
+from tests.storage.conftest import LEASE_S, Submit
+
+_GIB = 2**30
+H200 = Offer("GPU-1", "NVIDIA H200", 141 * _GIB, 90)
+T4 = Offer("GPU-2", "Tesla T4", 15 * _GIB, 75)
+
+
+def built(sessions: sessionmaker[Session], submit: Submit, **changes: Any) -> str:
+    """A submission on CUDA that waits to be evaluated."""
+    submission_id = submit(f"# {changes}", **{"device": "cuda", **changes})
+    with sessions.begin() as session:
+        claims = Claims(session)
+        claim = claims.claim(submission_id, "build", "builder", LEASE_S)
+        assert claim is not None
+        assert claims.record_built(claim, seconds=0.1, log="")
+        take_announced(session)
+    return submission_id
+
+
+def taken(sessions: sessionmaker[Session], offer: Offer | None, rung: str | None = None) -> str | None:
+    with sessions.begin() as session:
+        claim = Claims(session).claim_next("evaluate", ["cuda"], "w", LEASE_S, offer, rung)
+        return None if claim is None else claim.submission_id
+
+
+def serve(session: Session, worker: str, offer: Offer, condition: Condition | None = None) -> None:
+    capabilities = {
+        "device_id": offer.device_id,
+        "device_name": offer.device_name,
+        "memory_bytes": offer.memory_bytes,
+        "compute_capability": None if offer.capability is None else f"{offer.capability / 10:.1f}",
+    }
+    workers.register(
+        session,
+        worker,
+        kind="evaluate",
+        queues=["evaluate.cuda"],
+        device="cuda:0",
+        capabilities=capabilities,
+        condition=condition,
+    )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"requirements": Requirements(device_name="NVIDIA H200")},
+        {"requirements": Requirements(memory_bytes=40 * _GIB)},
+        {"requirements": Requirements(capability=80)},
+        {"precision": "bfloat16"},
+    ],
+)
+def test_what_a_device_lacks_is_left_to_one_that_has_it(
+    sessions: sessionmaker[Session], submit: Submit, asked: dict[str, Any]
+) -> None:
+    picky = built(sessions, submit, **asked)
+    modest = built(sessions, submit)
+    assert taken(sessions, T4) == modest
+    assert taken(sessions, T4) is None
+    assert taken(sessions, H200) == picky
+
+
+def test_what_is_not_known_of_a_device_stands_in_nobodys_way_but_for_its_name(
+    sessions: sessionmaker[Session], submit: Submit
+) -> None:
+    named = built(sessions, submit, requirements=Requirements(device_name="NVIDIA H200"))
+    large = built(sessions, submit, requirements=Requirements(memory_bytes=40 * _GIB, capability=90))
+    assert taken(sessions, Offer()) == large
+    assert taken(sessions, Offer()) is None
+    assert taken(sessions, None) == named
+
+
+def test_what_waits_behind_many_that_cannot_run_here_is_found(sessions: sessionmaker[Session], submit: Submit) -> None:
+    for number in range(25):
+        built(sessions, submit, label=str(number), requirements=Requirements(device_name="NVIDIA H200"))
+    last = built(sessions, submit)
+    assert taken(sessions, T4) == last
+
+
+def test_a_bell_heard_by_a_worker_that_cannot_is_rung_again_by_one_that_can(
+    sessions: sessionmaker[Session], submit: Submit
+) -> None:
+    submission_id = built(sessions, submit, requirements=Requirements(device_name="NVIDIA H200"))
+    assert taken(sessions, T4, rung=submission_id) is None
+    with sessions.begin() as session:
+        submission = Submissions(session).get(submission_id)
+        assert submission is not None
+        assert submission.bell_due_at is not None
+        due_at = submission.bell_due_at
+        claims = Claims(session)
+        assert claims.ring_overdue([("evaluate", "cuda")], due_at, T4) == []
+        assert [bell.submission_id for bell in claims.ring_overdue([("evaluate", "cuda")], due_at, H200)] == [
+            submission_id
+        ]
+
+
+def test_an_attempt_says_on_which_device_it_was(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = built(sessions, submit)
+    taken(sessions, H200)
+    with sessions() as session:
+        attempts = Submissions(session).attempts_of(submission_id)
+    assert [(attempt.stage, attempt.device) for attempt in attempts] == [("build", None), ("evaluate", "GPU-1")]
+
+
+def test_what_no_living_worker_can_run_says_whom_it_waits_for(sessions: sessionmaker[Session], submit: Submit) -> None:
+    submission_id = built(sessions, submit, requirements=Requirements("NVIDIA H200", 100 * _GIB, 90))
+
+    def missing(session: Session) -> str | None:
+        submission = Submissions(session).get(submission_id)
+        assert submission is not None
+        return waiting_for("evaluate", submission, list_workers(session))
+
+    whom = (
+        "waiting for a worker for device cuda of the name NVIDIA H200 and with 100 GiB of memory "
+        "and of compute capability 9.0 or more"
+    )
+    with sessions.begin() as session:
+        assert missing(session) == f"{whom}: none is running"
+        serve(session, "w1", T4)
+        assert missing(session) == f"{whom}: none that is running can take it in float32 (running: Tesla T4)"
+        serve(session, "w2", H200, Condition(WorkerState.OUT, "the self-test failed"))
+        assert missing(session) == f"{whom}: w2 takes nothing (the self-test failed)"
+        workers.heartbeat(session, "w2", None, Condition(WorkerState.READY))
+        assert missing(session) is None
+
+
+def test_a_worker_that_takes_nothing_serves_no_queue(sessions: sessionmaker[Session]) -> None:
+    with sessions.begin() as session:
+        serve(session, "w1", H200, Condition(WorkerState.UNHEALTHY, "it is 95 °C hot", ("Xid: no events",)))
+        assert workers.serving_ids(session, "evaluate.cuda") == frozenset()
+        (worker,) = list_workers(session)
+        assert (worker.state, worker.reason, worker.unchecked) == (
+            WorkerState.UNHEALTHY,
+            "it is 95 °C hot",
+            ("Xid: no events",),
+        )
+        workers.heartbeat(session, "w1", None)
+        assert workers.serving_ids(session, "evaluate.cuda") == {"w1"}
+
+
+def test_other_requirements_make_another_submission(sessions: sessionmaker[Session], submit: Submit) -> None:
+    key = {"idempotency_key": "k", "requirements": Requirements(capability=90)}
+    assert submit(**key) == submit(**key)
+    with pytest.raises(ValueError, match="another submission"):
+        submit(idempotency_key="k")
+
+
+def test_a_submission_that_loses_every_worker_is_set_aside_with_the_reason(
+    sessions: sessionmaker[Session], submit: Submit
+) -> None:
+    submission_id = submit()
+    with sessions.begin() as session:
+        claims = Claims(session)
+        for worker in ("w1", "w2"):
+            assert claims.claim(submission_id, "build", worker, -1.0) is not None
+            assert claims.release_expired(max_attempts=2) == 1
+        submission = Submissions(session).get(submission_id)
+    assert submission is not None
+    assert submission.status == "failed"
+    assert submission.message == (
+        "set aside, for 2 of 2 attempts lost their worker: worker w2 was lost: it stopped renewing its lease"
+    )

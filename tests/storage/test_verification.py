@@ -1,0 +1,228 @@
+"""What makes a record is evaluated again, and holds or goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator.evaluation import Gradients, Interval, Verdict
+from evaluator.problem import Problem
+from storage import workers
+from storage.claims import Claims
+from storage.leaderboard import author_figures, leaderboard, rankings_of, records
+from storage.models import Submission, VerificationStatus
+from storage.order import lowest_turn
+from storage.routing import Offer
+from storage.submissions import Submissions
+from storage.verification import checks_of, disagreement, verification_of
+from tests.storage.conftest import LEASE_S, Submit, passed
+
+HERE, THERE = (Offer(device, "a processor") for device in ("here/cpu", "there/cpu"))
+
+
+class Graded:
+    """Takes submissions all the way, on one of two machines."""
+
+    def __init__(self, sessions: sessionmaker[Session], submit: Submit, problem: Problem) -> None:
+        self.sessions = sessions
+        self._submit = submit
+        self._problem = problem
+
+    def new(self, source: str, speedup: float, author: str = "ada", **changes: Any) -> str:
+        """A submission that was evaluated here; a record is to be verified."""
+        submission_id = self._submit(source, author=author)
+        self.grade(submission_id, speedup=speedup, speedup_interval=Interval(speedup - 0.1, speedup + 0.1), **changes)
+        return submission_id
+
+    def grade(self, submission_id: str, offer: Offer = HERE, **changes: Any) -> None:
+        with self.sessions.begin() as session:
+            claims = Claims(session)
+            build = claims.claim(submission_id, "build", "builder", LEASE_S)
+            assert build is not None
+            claims.record_built(build, seconds=0.1, log="")
+            claim = claims.claim(submission_id, "evaluate", "w", LEASE_S, offer)
+            assert claim is not None
+            assert claims.record_evaluation(claim, passed(self._problem, **changes), verify=True)
+
+    def check(self, submission_id: str) -> str:
+        """The latest evaluation again."""
+        with self.sessions() as session:
+            return checks_of(session, submission_id)[-1].id
+
+    def status(self, submission_id: str) -> tuple[str, str] | None:
+        with self.sessions() as session:
+            found = verification_of(session, submission_id)
+            return None if found is None else (found.status, found.message)
+
+    def board(self) -> list[tuple[str, str | None]]:
+        with self.sessions() as session:
+            found = leaderboard(session, "relu", "cpu", size="smoke")
+            return [(entry.submission_id, entry.verification) for entry in found]
+
+
+@pytest.fixture
+def graded(sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem]) -> Graded:
+    return Graded(sessions, submit, problems["relu"])
+
+
+def test_a_record_is_evaluated_again_last_of_all_on_a_device_of_the_same_name(graded: Graded) -> None:
+    first = graded.new("# 1", 2.0)
+    slower = graded.new("# 2", 1.5)
+    assert graded.status(first) == (VerificationStatus.PENDING, "")
+    assert graded.status(slower) is None
+    assert graded.board() == [(first, "pending"), (slower, None)]
+    with graded.sessions.begin() as session:
+        (check,) = checks_of(session, first)
+        assert (check.verifies, check.author, check.needs_device_name) == (first, None, "a processor")
+        assert (check.source_digest, check.status, check.stage) == (
+            session.get_one(Submission, first).source_digest,
+            "queued",
+            "build",
+        )
+        # Behind batches that come now, which do not begin where it waits.
+        assert check.turn > 10**9
+        assert lowest_turn(session, "cpu") == 1
+        # Nobody has handed it in, so nobody lists or cancels it.
+        submissions = Submissions(session)
+        assert [each.id for each in submissions.page().items] == [slower, first]
+        assert submissions.cancel(check.id).status == "queued"
+
+
+def test_what_is_confirmed_is_verified_and_counts_nowhere_twice(graded: Graded) -> None:
+    first = graded.new("# 1", 2.0)
+    check = graded.check(first)
+    graded.grade(check, speedup=1.9, speedup_interval=Interval(1.85, 1.95))
+    assert graded.status(first) == (VerificationStatus.VERIFIED, "evaluated again, and confirmed")
+    assert graded.board() == [(first, "verified")]
+    with graded.sessions() as session:
+        (ranking,) = rankings_of(session, "relu")
+        assert (ranking.entries, ranking.best) == (1, 2.0)
+        evaluations = [session.get_one(Submission, each).evaluation for each in (first, check)]
+        assert [each.speedup for each in evaluations if each is not None] == [2.0, 1.9]
+
+
+def test_what_two_evaluations_again_do_not_confirm_is_withdrawn_and_the_next_one_verified(graded: Graded) -> None:
+    honest = graded.new("# 1", 2.0, author="bob")
+    fluke = graded.new("# 2", 5.0)
+    better = graded.new("# 3", 2.5)
+    assert graded.status(better) is None
+    graded.grade(graded.check(fluke), speedup=2.0, speedup_interval=Interval(1.9, 2.1))
+    status, message = graded.status(fluke) or ("", "")
+    assert (status, message) == (
+        VerificationStatus.PENDING,
+        "to be evaluated once more: evaluated again, its speedup (inference) was 2 and not 5",
+    )
+    assert len(graded.board()) == 3
+    graded.grade(graded.check(fluke), speedup=2.0, speedup_interval=Interval(1.9, 2.1))
+    assert (graded.status(fluke) or ("",))[0] == VerificationStatus.FAILED
+    assert graded.board() == [(better, "pending"), (honest, "pending")]
+    with graded.sessions() as session:
+        (ranking,) = rankings_of(session, "relu")
+        assert (ranking.entries, ranking.best) == (2, 2.5)
+        assert [record.submission_id for record in records(session, ranking)] == [honest, better]
+        figures = {each.author: each for each in author_figures(session, [ranking.id], 10)}
+        assert figures["ada"].log_speedup == pytest.approx(0.916, abs=0.001)
+        assert len(checks_of(session, fluke)) == 2
+        # Its own evaluation stays as it was.
+        assert session.get_one(Submission, fluke).evaluation is not None
+
+
+def test_one_confirmation_of_two_is_enough(graded: Graded) -> None:
+    first = graded.new("# 1", 3.0)
+    graded.grade(graded.check(first), verdict=Verdict.WRONG_OUTPUT, message="no", speedup=None, speedup_interval=None)
+    graded.grade(graded.check(first), speedup=3.0)
+    assert (graded.status(first) or ("",))[0] == VerificationStatus.VERIFIED
+
+
+def test_another_device_of_the_name_goes_first_where_there_is_one(graded: Graded) -> None:
+    first = graded.new("# 1", 2.0)
+    check = graded.check(first)
+    with graded.sessions.begin() as session:
+        claims = Claims(session)
+        build = claims.claim(check, "build", "builder", LEASE_S)
+        assert build is not None
+        claims.record_built(build, seconds=0.1, log="")
+        for offer in (HERE, THERE):
+            capabilities = {"device_id": offer.device_id, "device_name": offer.device_name}
+            workers.register(
+                session,
+                str(offer.device_id),
+                kind="evaluate",
+                queues=["evaluate.cpu"],
+                device="cpu",
+                capabilities=capabilities,
+            )
+        assert claims.claim(check, "evaluate", "here/cpu", LEASE_S, HERE) is None
+        workers.unregister(session, "there/cpu")
+        claim = claims.claim(check, "evaluate", "here/cpu", LEASE_S, HERE)
+        assert claim is not None
+        assert claims.release(claim)
+        assert claims.claim(check, "evaluate", "there/cpu", LEASE_S, THERE) is not None
+
+
+def test_a_fault_of_ours_says_nothing_of_the_record_and_it_is_tried_later(graded: Graded) -> None:
+    first = graded.new("# 1", 2.0)
+    check = graded.check(first)
+    with graded.sessions.begin() as session:
+        claims = Claims(session)
+        claim = claims.claim(check, "build", "builder", LEASE_S)
+        assert claim is not None
+        assert claims.record_fault(claim, "the builder died", retriable=False, max_attempts=3)
+    assert graded.status(first) == (VerificationStatus.PENDING, "to be tried again later: the builder died")
+    with graded.sessions() as session:
+        again = checks_of(session, first)[-1]
+        assert again.id != check
+        assert again.not_before is not None
+        assert again.not_before > again.submitted_at
+
+
+def test_what_other_software_measures_is_not_held_against_a_record(graded: Graded) -> None:
+    first = graded.new("# 1", 2.0, environment={"device_name": "a processor", "torch": "2.11.0"})
+    graded.grade(graded.check(first), speedup=1.0, environment={"device_name": "a processor", "torch": "2.12.0"})
+    assert graded.status(first) == (
+        VerificationStatus.PENDING,
+        "it was measured under torch 2.11.0, and can only be evaluated under torch 2.12.0 now",
+    )
+    assert graded.board() == [(first, "pending")]
+
+
+@pytest.mark.parametrize(
+    ("again", "doubt"),
+    [
+        ({}, ""),
+        ({"speedup": 1.7, "speedup_interval": Interval(1.6, 1.8)}, ""),
+        ({"speedup": 4.0, "speedup_interval": Interval(3.9, 4.1)}, ""),
+        ({"speedup": 1.5, "speedup_interval": Interval(1.0, 2.0)}, ""),
+        ({"speedup": 1.5, "speedup_interval": Interval(1.4, 1.6)}, "its speedup (inference) was 1.5 and not 2"),
+        ({"speedup": 1.5, "speedup_interval": None}, "its speedup (inference) was 1.5 and not 2"),
+        ({"speedup": float("nan"), "speedup_interval": None}, "its speedup (inference) was nan and not 2"),
+        ({"gradients": Gradients.MISSING}, "its gradients are missing"),
+        (
+            {"verdict": Verdict.REJECTED, "message": "late write\nmore", "speedup": None},
+            "it got rejected: late write",
+        ),
+    ],
+)
+def test_what_counts_as_confirmed(problems: dict[str, Problem], again: dict[str, Any], doubt: str) -> None:
+    first = passed(problems["relu"], speedup_training=1.2, speedup_training_interval=Interval(1.1, 1.3))
+    found = disagreement(first, replace(first, **again))
+    assert found == (f"evaluated again, {doubt}" if doubt else "")
+
+
+def test_without_the_wish_for_it_nothing_is_evaluated_again(
+    sessions: sessionmaker[Session], problems: dict[str, Problem], submit: Submit
+) -> None:
+    submission_id = submit()
+    with sessions.begin() as session:
+        claims = Claims(session)
+        for stage in ("build", "evaluate"):
+            claim = claims.claim(submission_id, stage, "w", LEASE_S)
+            assert claim is not None
+            if stage == "build":
+                claims.record_built(claim, seconds=0.1, log="")
+            else:
+                claims.record_evaluation(claim, passed(problems["relu"]))
+        assert verification_of(session, submission_id) is None
