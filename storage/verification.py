@@ -49,7 +49,7 @@ _LEAST_SHARE: Final = {"cpu": 0.8, "cuda": 0.95}
 _COPIED_NOT: Final = frozenset(
     {"label", "author", "idempotency_key", "share_key", "message", "build_s", "build_log", "progress_stage"}
     | {"progress_message", "progress_share", "claim_token", "claim_worker", "lease_until", "attempts", "faults"}
-    | {"built_at", "started_at", "finished_at"}
+    | {"built_at", "started_at", "finished_at", "traceparent"}
 )
 """What an evaluation again has not in common with what it evaluates; whoever may see the one may see the other."""
 

@@ -56,7 +56,7 @@ def test_a_roofline_is_served_and_absent_where_there_is_none(http: httpx.Client,
     assert record["roofline_share"] == 0.25
     assert record["roofline"]["inference"] == asdict(roofline)
     page = http.get(f"/submissions/{with_one}").text
-    assert "1 ms by memory (953.7 MiB, 1e+09 operations): 25 % of it reached" in page
+    assert "1.00 ms by memory (953.7 MiB, 1e+09 operations): 25 % of it reached" in page
     record = http.get(f"/api/v1/submissions/{seeds.passed()}").json()
     assert (record["roofline_share"], record["roofline"]) == (None, {})
 

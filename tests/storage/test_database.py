@@ -14,8 +14,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
 from storage.database import alembic_config, create_engine_for, migrate, session_factory
-from storage.leaderboard import rankings_of, standings
+from storage.leaderboard import standings
 from storage.models import Base
+from storage.rankings import rankings_of
 from storage.settings import Settings
 from storage.workers import heartbeat, list_workers, register
 from tests.storage.conftest import Finish

@@ -38,6 +38,12 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "require_sandbox": ("true", True),
         "compare_compiled": ("true", True),
         "diagnose": ("off", "off"),
+        "log_format": ("json", "json"),
+        "log_level": ("DEBUG", "DEBUG"),
+        "self_test": ("off", "off"),
+        "foreign_memory_share": ("0.5", 0.5),
+        "drain_s": ("30", 30.0),
+        "verify_records": ("off", "off"),
         "max_batch_bytes": ("5", 5),
         "max_queued": ("7", 7),
     }

@@ -12,9 +12,10 @@ from evaluator.evaluation import Gradients, Interval, Verdict
 from evaluator.problem import Problem
 from storage import workers
 from storage.claims import Claims
-from storage.leaderboard import author_figures, leaderboard, rankings_of, records
+from storage.leaderboard import BoardKey, leaderboard
 from storage.models import Submission, VerificationStatus
 from storage.order import lowest_turn
+from storage.rankings import author_figures, rankings_of, records
 from storage.routing import Offer
 from storage.submissions import Submissions
 from storage.verification import checks_of, disagreement, verification_of
@@ -59,7 +60,7 @@ class Graded:
 
     def board(self) -> list[tuple[str, str | None]]:
         with self.sessions() as session:
-            found = leaderboard(session, "relu", "cpu", size="smoke")
+            found = leaderboard(session, BoardKey("relu", "cpu", size="smoke"))
             return [(entry.submission_id, entry.verification) for entry in found]
 
 

@@ -297,13 +297,13 @@ def test_a_worker_logs_each_missing_layer_with_what_that_means(tmp_path: Path) -
     said = tmp_path / "said"
     environment = {**without_libseccomp(tmp_path / "site"), "KERNELJUDGE_DATA_DIR": str(tmp_path / "data")}
     text = _log_of_a_builder(said, environment)
-    assert "WARNING worker.process: the sandbox lacks the layer syscalls: a candidate may use every system call" in text
+    assert "WARNING worker.process [-] the sandbox lacks the layer syscalls: a candidate may use every system call" in text
     assert "the sandbox is complete" not in text
 
 
 def test_a_worker_logs_that_the_sandbox_is_complete(tmp_path: Path) -> None:
     text = _log_of_a_builder(tmp_path / "said", {**os.environ, "KERNELJUDGE_DATA_DIR": str(tmp_path / "data")})
-    assert "INFO worker.process: the sandbox is complete" in text
+    assert "INFO worker.process [-] the sandbox is complete" in text
     lacking = [line for line in text.splitlines() if "the sandbox lacks" in line]
     assert all("the layer cgroup (optional): " in line for line in lacking)
 
