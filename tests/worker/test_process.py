@@ -297,7 +297,7 @@ def test_a_worker_logs_each_missing_layer_with_what_that_means(tmp_path: Path) -
     said = tmp_path / "said"
     environment = {**without_libseccomp(tmp_path / "site"), "KERNELJUDGE_DATA_DIR": str(tmp_path / "data")}
     text = _log_of_a_builder(said, environment)
-    assert "WARNING worker.process [-] the sandbox lacks the layer syscalls: a candidate may use every system call" in text
+    assert "WARNING worker.process [-] the sandbox lacks the layer syscalls: a candidate may use every" in text
     assert "the sandbox is complete" not in text
 
 
