@@ -1,8 +1,8 @@
 """What the judge does to memory most often, each in one pass on CUDA: fingerprints, and comparing what is right.
 
-The same in torch's own operations goes over the memory several times: a fingerprint of 128 MiB took 0.6 ms on an H200,
-and a comparison of as many elements 2.4 ms. Compiled by NVRTC when the judge starts; where that does not work,
-everything is done by torch's operations, with the same results.
+The same in torch's own operations goes over the memory several times (``benchmarks/judge_kernels.py``). Compiled by
+NVRTC when they are first needed; where that does not work, everything is done by torch's operations, with the same
+results.
 """
 
 from __future__ import annotations
