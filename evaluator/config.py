@@ -23,10 +23,13 @@ class Limits:
 
     ``total_s`` bounds the whole evaluation: what is not through by then is ``timeout``.
     ``device_memory_bytes`` of ``None`` stands for what the device has free, ``memory_bytes`` for half of the
-    machine's memory. ``disk_bytes`` is for all files that the candidate writes, ``processes`` counts threads, too.
+    machine's memory. ``late_build_s`` is added where something may be compiled that nobody could find before: for
+    constructing, and for the first call (by ``torch.compile``, say). ``disk_bytes`` is for all files that the candidate
+    writes, ``processes`` counts threads, too.
     """
 
     build_s: float = 600.0
+    late_build_s: float = 180.0
     load_s: float = 120.0
     construct_s: float = 120.0
     call_s: float = 60.0

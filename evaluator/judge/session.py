@@ -287,7 +287,7 @@ class Session:
         self._device.synchronize()
         with self._ours("the reference does not construct"):
             self._baseline.link.await_ready(limits.construct_s, "constructing the reference")
-        self._candidate.link.await_ready(limits.construct_s + limits.build_s, "constructing ModelNew")
+        self._candidate.link.await_ready(limits.construct_s + limits.late_build_s, "constructing ModelNew")
         for side in (self._candidate, self._baseline):
             side.enclosure.freeze()
         if not _comes_true(self._device.is_quiet):
@@ -464,7 +464,7 @@ class Session:
         if time.monotonic() > self._deadline:
             raise RunnerTimeout(f"the evaluation took longer than {self._config.limits.total_s:.0f} s in all")
         # Some candidates build their extension in the first call.
-        timeout_s = self._config.limits.call_s + (self._config.limits.build_s if first else 0.0)
+        timeout_s = self._config.limits.call_s + (self._config.limits.late_build_s if first else 0.0)
         call, commitment = self._caller.call(self._candidate, mode, variant, timeout_s, glance=glance, cold=cold)
         if call.report.device_ms <= 0:
             raise Violation("the runner reported a call that took no time")

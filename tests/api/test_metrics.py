@@ -166,7 +166,7 @@ def test_only_living_workers_show_how_busy_they_were_and_their_sandbox(scraped: 
                 device="cuda:1",
                 capabilities={"sandbox": sandbox},
             )
-            assert heartbeat(session, name, None, 12.5)
+            assert heartbeat(session, name, None, busy_s=12.5)
         row = session.get_one(StoredWorker, "gone")
         row.heartbeat_at -= timedelta(minutes=5)
     who = {"worker": HOST_WORKER, "kind": "evaluate", "host": "gpu-host", "device": "cuda:1"}

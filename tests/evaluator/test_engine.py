@@ -154,9 +154,8 @@ def test_a_runner_that_is_killed_is_the_candidates_fault_and_the_next_is_unharme
 
 
 def test_a_candidate_that_hangs_times_out_and_leaves_nothing(engine: Engine, problems: dict[str, Problem]) -> None:
-    config = EvalConfig(
-        device="cpu", size="smoke", sampling=_QUICK, limits=Limits(call_s=0.5, build_s=0.5, construct_s=5, load_s=5)
-    )
+    limits = Limits(call_s=0.5, late_build_s=0.5, construct_s=5, load_s=5)
+    config = EvalConfig(device="cpu", size="smoke", sampling=_QUICK, limits=limits)
     before = _descendants(os.getpid())
     evaluation = engine.evaluate(problems["relu"], _candidate(_SLOW), config)
     assert evaluation.verdict is Verdict.TIMEOUT
