@@ -3,7 +3,7 @@
 # Four images from one file; docker-compose.yml uses them all, docs/deploying.md explains them:
 #     docker build --target api .            the HTTP API and its pages: no torch, no compiler
 #     docker build --target build-worker .   compiles C++ and CUDA; needs no GPU
-#     docker build --target gpu-worker .     evaluates on one GPU
+#     docker build --target gpu-worker .     evaluates on GPUs, one process each
 #     docker build --target cpu-worker .     evaluates on CPUs, and compiles for that where there is no GPU
 
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
@@ -41,7 +41,7 @@ FROM slim AS api
 RUN python docker/requirements.py torch ninja numpy setuptools > /tmp/requirements.txt \
     && pip install --constraint requirements.lock --requirement /tmp/requirements.txt
 COPY --from=sources / ./
-USER kerneljudge
+USER 10001
 ENV KERNELJUDGE_HOST=0.0.0.0 KERNELJUDGE_PORT=8000
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 \
@@ -49,16 +49,17 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 \
 CMD ["python", "-m", "api"]
 
 FROM slim AS cpu-worker
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ libseccomp2 \
     && rm -rf /var/lib/apt/lists/*
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN python docker/requirements.py > /tmp/requirements.txt \
+RUN python docker/requirements.py --with s3 > /tmp/requirements.txt \
     && pip install --extra-index-url "${TORCH_INDEX}" --constraint requirements.lock --requirement /tmp/requirements.txt
 COPY --from=sources / ./
 # Builds are right without it, and slower.
 RUN python -m client prepare precompiled || true
-USER kerneljudge
+USER 10001
 HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 \
     CMD ["python", "docker/worker_health.py"]
 CMD ["python", "-m", "worker", "--queue", "evaluate.cpu", "--device", "cpu"]
@@ -72,6 +73,7 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_
     CUDA_HOME=/usr/local/cuda \
     KERNELJUDGE_DATA_DIR=/data KERNELJUDGE_PROBLEMS_DIR=/srv/kerneljudge/reference_models \
     KERNELJUDGE_EXTRA_PROBLEMS_DIR=/data/problems
+# hadolint ignore=DL3008
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
         binutils clang-19 g++ libseccomp2 mold python3 python3-dev python3-venv \
@@ -82,12 +84,12 @@ RUN apt-get update \
 WORKDIR /srv/kerneljudge
 COPY pyproject.toml requirements.lock ./
 COPY docker ./docker
-RUN python docker/requirements.py > /tmp/requirements.txt \
+RUN python docker/requirements.py --with s3 > /tmp/requirements.txt \
     && pip install --constraint requirements.lock --requirement /tmp/requirements.txt
 COPY --from=sources / ./
 # Builds are right without it, and slower. For the GPUs that are compiled for where none is at hand.
 RUN python -m client prepare || true
-USER kerneljudge
+USER 10001
 HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 \
     CMD ["python", "docker/worker_health.py"]
 
@@ -95,4 +97,4 @@ FROM cuda AS build-worker
 CMD ["python", "-m", "worker", "--queue", "build"]
 
 FROM cuda AS gpu-worker
-CMD ["python", "-m", "worker", "--queue", "evaluate.cuda", "--device", "cuda:0"]
+CMD ["python", "-m", "worker", "--queue", "evaluate.cuda", "--device", "all"]

@@ -79,7 +79,8 @@ def current_record(session: Session, submission: Submission) -> SubmissionRecord
     workers = list_workers(session) if submission.state is Status.QUEUED else ()
     record = _submission_record(submission, workers, submissions.queue_position(submission))
     if submission.evaluation is not None:
-        record.feedback = feedback(submission.evaluation.to_evaluation(), submissions.source_of(submission.id))
+        source = submissions.sources_of([submission])[submission.source_digest]
+        record.feedback = feedback(submission.evaluation.to_evaluation(), source)
     record.diagnosis = next(iter(diagnosis_records(session, submission.id)), None)
     record.verification = _verification_record(session, submission.id)
     return record
@@ -274,7 +275,7 @@ def worker_record(worker: Worker) -> WorkerRecord:
 
 
 def _interval(interval: Interval | None) -> IntervalRecord | None:
-    return None if interval is None else IntervalRecord(**asdict(interval))
+    return None if interval is None else IntervalRecord(low=interval.low, high=interval.high, level=interval.level)
 
 
 def _waiting_for(submission: Submission, workers: Sequence[Worker]) -> str | None:

@@ -15,6 +15,8 @@ from storage.settings import Settings
 __all__ = ["Server", "make_server"]
 
 _GRACE_S: Final = 5
+_KEEP_ALIVE_S: Final = 75
+"""Longer than clients and proxies keep a connection that they do not use: else one is closed as a request goes out."""
 
 
 class Server(uvicorn.Server):
@@ -41,5 +43,6 @@ def make_server(settings: Settings, *, app: FastAPI | None = None) -> Server:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=_KEEP_ALIVE_S,
     )
     return Server(config, app.state.services)

@@ -25,39 +25,28 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 import httpx
 
+from benchmarks.cheap import broken, honest, instantly_wrong, raising
+from benchmarks.waiting import POLL_S, until
 from client.errors import ServiceUnreachable
 from client.http import Client
 from storage.webhooks import signature
-from tests.corpus import load_cases
 from tests.processes import Process, children, descendants, look
 
 __all__ = ["Plan", "Report", "run"]
 
 _READY_S: Final = 180.0
 _STOPPED_S: Final = 60.0
-_POLL_S: Final = 0.1
 _SAMPLED_S: Final = 0.5
 _SLICES: Final = 8
 _SECRET: Final = secrets.token_hex(16)
 _ROLES: Final = {"api": "api", "builder": "worker --queue build", "evaluator": "worker --queue evaluate"}
-_INSTANTLY_WRONG: Final = ("x = ({number}", "def forward(x):\n    return x  # {number}\n", "")
-"""A syntax error, no ``ModelNew``, an empty answer: none of them needs a process."""
-_BROKEN_EXTENSION: Final = """
-from torch.utils.cpp_extension import load_inline
-load_inline(name="broken", cpp_sources="#error candidate {number}", no_implicit_headers=True)
-
-
-class ModelNew:
-    pass
-"""
-_RAISING: Final = "raise ImportError('candidate {number}')\n\n\nclass ModelNew:\n    pass\n"
 
 
 @dataclass(frozen=True)
@@ -142,7 +131,7 @@ class Service:
             self._process = subprocess.Popen(
                 [*command, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment
             )
-        _until(self.is_ready, "the service to be ready", _READY_S)
+        until(self.is_ready, "the service to be ready", _READY_S)
 
     def is_ready(self) -> bool:
         """Whether it answers."""
@@ -168,22 +157,22 @@ class Service:
             left = self.processes
             self._process.kill()
             self._process.wait()
-            _until(lambda: not any(each.alive for each in left), "what serve left behind to end")
+            until(lambda: not any(each.alive for each in left), "what serve left behind to end")
             self.start()
             return time.monotonic() - begun
         victim = self.process(role)
         if victim is None:
             # It is being started at the moment, after an earlier kill.
-            _until(lambda: self.process(role) is not None, f"the {role}")
+            until(lambda: self.process(role) is not None, f"the {role}")
             return self.kill(role)
         known = self._workers() if role != "api" else {}
         os.kill(victim.pid, signal.SIGKILL)
-        _until(lambda: not victim.alive, f"the {role} to be gone")
+        until(lambda: not victim.alive, f"the {role} to be gone")
         if role == "api":
-            _until(self.is_ready, "the API to be ready again", _READY_S)
+            until(self.is_ready, "the API to be ready again", _READY_S)
         else:
             kind = "build" if role == "builder" else "evaluate"
-            _until(
+            until(
                 lambda: any(each == kind for name, each in self._workers().items() if name not in known),
                 f"another {role}",
                 _READY_S,
@@ -201,7 +190,7 @@ class Service:
                 return True
             return False
 
-        _until(answered, "the list of workers")
+        until(answered, "the list of workers")
         return {each["id"]: each["kind"] for each in found}
 
 
@@ -239,7 +228,7 @@ class Follower:
     """Reads results as they come, in a thread, like a trainer that is fed by them. A context manager."""
 
     def __init__(self, url: str, batch_id: str, begun: float) -> None:
-        self._client = Client(url, retries=1000, sleep=lambda _: time.sleep(_POLL_S))
+        self._client = Client(url, retries=1000, sleep=lambda _: time.sleep(POLL_S))
         self._batch_id = batch_id
         self._begun = begun
         self._ended = threading.Event()
@@ -259,7 +248,7 @@ class Follower:
     def _follow(self) -> None:
         last_round = False
         while not last_round:
-            last_round = self._ended.wait(_POLL_S)
+            last_round = self._ended.wait(POLL_S)
             cursor = self.seen[-1][0] if self.seen else 0
             for result in self._client.stream_batch_results(self._batch_id, cursor):
                 self.seen.append((result["cursor"], result["line"]))
@@ -335,14 +324,14 @@ def _follow_to_the_end(
             return False
 
         with Follower(service.url, batch["id"], begun) as follower:
-            _until(over, "the batch to be over", plan.timeout_s)
+            until(over, "the batch to be over", plan.timeout_s)
             report.graded_s = time.monotonic() - begun
         report.seen_at_s = follower.at_s
         for kill in report.kills:
             later = (at for at in follower.at_s if at > kill.at_s)
             kill.next_result_s = next((at - kill.at_s for at in later), None)
         with contextlib.suppress(TimeoutError):
-            _until(lambda: bool(receiver.received), "the webhook", 60.0)
+            until(lambda: bool(receiver.received), "the webhook", 60.0)
         results = list(client.stream_batch_results(batch["id"]))
         record = client.batch(batch["id"])
         report.attempts = sum({each["submission"]["id"]: each["submission"]["attempts"] for each in results}.values())
@@ -355,17 +344,9 @@ def _follow_to_the_end(
 
 def _lines(plan: Plan, chance: random.Random) -> list[tuple[str, str]]:
     """(source, expected verdict) of each line."""
-    honest = next(case for case in load_cases() if case.name == "relu_honest_plain").source
-    slow = [
-        *((f"{honest}# {number}\n", "passed") for number in range(plan.honest)),
-        *((_RAISING.format(number=number), "load_error") for number in range(plan.raising)),
-        *((_BROKEN_EXTENSION.format(number=number), "compile_error") for number in range(plan.broken)),
-    ]
+    slow = [*honest(plan.honest), *raising(plan.raising), *broken(plan.broken)]
     repeated = [chance.choice(slow) for _ in range((plan.lines - len(slow)) // 3)]
-    instant = [
-        (_INSTANTLY_WRONG[number % len(_INSTANTLY_WRONG)].format(number=number), "invalid_source")
-        for number in range(plan.lines - len(slow) - len(repeated))
-    ]
+    instant = instantly_wrong(plan.lines - len(slow) - len(repeated))
     lines = [*slow, *repeated, *instant]
     chance.shuffle(lines)
     return lines
@@ -425,14 +406,6 @@ def _resident_mib(pid: int) -> float:
         status = Path(f"/proc/{pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
     return 0.0
-
-
-def _until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {timeout_s:g} s in vain for {what}")
-        time.sleep(_POLL_S)
 
 
 def _print(report: Report) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
-from client.supervisor import ChildSpec, Supervisor
 from evaluator.devices import available_devices
 from evaluator.errors import EvaluatorError
+from storage.supervisor import ChildSpec, Supervisor
 
 if TYPE_CHECKING:
     from storage.settings import Settings

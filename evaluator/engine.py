@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from evaluator.artifact_store import StoreAddress
 from evaluator.baselines import CompiledBaselines
 from evaluator.build.client import BuilderProcess
 from evaluator.build.recipes import find_prepared
@@ -106,9 +107,10 @@ def never_cancelled() -> bool:
 class Engine:
     """Builds and evaluates on one device. One evaluation at a time; builds may run beside it.
 
-    ``device``: ``cpu``, ``cuda`` or ``cuda:N``; ``None`` for an engine that only builds. ``cache_dir``
-    holds built extensions, about ``cache_bytes`` of them at the most, and may be shared by several engines. With
-    ``require_sandbox`` it does not start where the kernel refuses a layer of the sandbox.
+    ``device``: ``cpu``, ``cuda`` or ``cuda:N``; ``None`` for an engine that only builds. ``cache_dir`` holds built
+    extensions, about ``cache_bytes`` of them at the most, and may be shared by several engines; those of other
+    machines are had from the ``artifact_store``, where there is one. With ``require_sandbox`` it does not start where
+    the kernel refuses a layer of the sandbox.
     """
 
     def __init__(
@@ -120,11 +122,13 @@ class Engine:
         scratch_dir: Path | None = None,
         build_slots: int | None = None,
         require_sandbox: bool = False,
+        artifact_store: StoreAddress | None = None,
     ) -> None:
         self._device = device
         self._require_sandbox = require_sandbox
         self._cache_dir = cache_dir.absolute()
         self._cache_bytes = cache_bytes
+        self._artifact_store = artifact_store
         self._scratch_base = scratch_dir
         self._build_slots = build_slots or default_build_slots()
         self._judge: JudgeProcess | None = None
@@ -175,8 +179,8 @@ class Engine:
         """Start every process and wait until it is ready.
 
         Raises ``DeviceUnavailable`` where the device is not on this machine, ``ToolchainMissing`` where
-        there is no C++ compiler, ``SandboxIncomplete`` where one is required and the kernel refuses a layer,
-        ``InfrastructureFault`` where a process does not start.
+        there is no C++ compiler or no client for the artifact store, ``SandboxIncomplete`` where one is
+        required and the kernel refuses a layer, ``InfrastructureFault`` where a process does not start.
         """
         if self._device is not None and not any(_covers(known, self._device) for known in available_devices()):
             raise DeviceUnavailable(
@@ -184,6 +188,8 @@ class Engine:
             )
         if not has_cxx_compiler():
             raise ToolchainMissing("no C++ compiler on this machine: install g++ (or set CXX)")
+        if self._artifact_store is not None:
+            self._artifact_store.require_client()
         if self._scratch is None:
             # The parent of every private directory: made so that only this user may enter.
             self._scratch = Path(tempfile.mkdtemp(prefix="kerneljudge-", dir=self._scratch_base))
@@ -456,6 +462,7 @@ class Engine:
             confinement=surroundings.compiler_confinement(),
             slots=self._build_slots,
             prepared=find_prepared(surroundings.environment),
+            artifact_store=self._artifact_store,
         )
         builder.processors = surroundings.other_processors
         builder.start()

@@ -14,6 +14,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,7 +114,7 @@ class Problem:
     needs_vetting: bool = False
     vetting: Vetting | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def version(self) -> str:
         """The first 16 hex digits of the SHA-256 over everything that can change a verdict."""
         content = self.to_dict()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from evaluator.artifact_store import StoreAddress
 from evaluator.devices import default_build_slots
 from evaluator.logs import LogFormat
 
@@ -34,6 +36,8 @@ class Settings(BaseSettings):
     line by line, ``max_queued`` the most submissions that wait, single ones and those of batches counted apart.
     ``public_url`` is where visitors find the API; empty: where each request says that it was sent to.
     ``log_format`` is ``text`` or ``json``, a line each.
+    ``artifact_store`` (``s3://bucket/prefix``) is where machines find each other's builds, which ``artifact_key``
+    signs; where it is and who asks, the usual ``AWS_*`` variables say.
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -54,6 +58,8 @@ class Settings(BaseSettings):
     max_attempts: int = Field(default=3, ge=1)
     build_slots: int = Field(default_factory=default_build_slots, ge=1)
     build_cache_gib: float = Field(default=20.0, gt=0)
+    artifact_store: str = ""
+    artifact_key: SecretStr = SecretStr("")
     devices: Annotated[list[str] | None, NoDecode] = None
     require_sandbox: bool = False
     compare_compiled: bool = False
@@ -114,6 +120,12 @@ class Settings(BaseSettings):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _usable_store(self) -> Self:
+        if self.artifact_store:
+            StoreAddress.parse(self.artifact_store, self.artifact_key.get_secret_value(), {})
+        return self
+
     @classmethod
     def load(cls, environment: Mapping[str, str] | None = None) -> Self:
         """The settings by ``environment`` (default: this process's). Raises ``InvalidSettings``."""
@@ -129,6 +141,13 @@ class Settings(BaseSettings):
                 named = f"{prefix}{str(each['loc'][0]).upper()}={each['input']}: " if each["loc"] else ""
                 problems.append(named + reason)
             raise InvalidSettings("; ".join(problems)) from error
+
+    @property
+    def artifact_store_address(self) -> StoreAddress | None:
+        """The store that machines share, by this process's ``AWS_*`` variables; ``None`` where there is none."""
+        if not self.artifact_store:
+            return None
+        return StoreAddress.parse(self.artifact_store, self.artifact_key.get_secret_value(), os.environ)
 
     @property
     def cache_dir(self) -> Path:

@@ -39,51 +39,121 @@ def free_port() -> int:
         return port
 
 
+class PostgresqlServer:
+    """A PostgreSQL server in a folder of its own, which can be stopped and started again with its data and port."""
+
+    def __init__(self, folder: Path, user: str | None, *, durable: bool) -> None:
+        self._folder, self._user = folder, user
+        self._binary = _postgresql_binary("postgres")
+        self._port = free_port()
+        # Where nothing has to survive the machine: without fsync the tests are several times as fast.
+        self._options = [] if durable else ["fsync=off"]
+        self.url = f"postgresql+psycopg://kerneljudge@127.0.0.1:{self._port}"
+        self.conninfo = f"host=127.0.0.1 port={self._port} user=kerneljudge dbname=postgres"
+        with (folder / "log").open("w") as log:
+            subprocess.run(
+                [
+                    _postgresql_binary("initdb"),
+                    *("-D", folder / "data", "-U", "kerneljudge", "-A", "trust", "-E", "UTF8", "--locale=C"),
+                    "--no-sync",
+                ],
+                check=True,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                user=user,
+            )
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        options = [f"port={self._port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", *self._options]
+        argv: list[str | Path] = [self._binary, "-D", self._folder / "data"]
+        argv += [part for option in options for part in ("-c", option)]
+        with (self._folder / "log").open("a") as log:
+            self._process = subprocess.Popen(
+                argv,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                user=self._user,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - before any thread of ours that holds a lock
+            )
+        probe = lambda: psycopg.connect(self.conninfo, connect_timeout=2).close()  # noqa: E731 - one expression
+        _wait(self._process, self._folder / "log", probe, psycopg.Error)
+
+    def stop(self, how: signal.Signals) -> None:
+        """SIGINT is PostgreSQL's fast shutdown, SIGQUIT the immediate one, after which it recovers from its log."""
+        _stop(self._process, how)
+
+
+class RedisServer:
+    """A Redis server that keeps nothing on disk: stopped and started again, it has forgotten everything."""
+
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        binary = shutil.which("redis-server")
+        if binary is None:
+            raise ServiceMissing("redis-server is not installed (Debian: apt-get install redis-server)")
+        self._folder = folder
+        self._port = port or free_port()
+        self._argv = [binary, "--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with (self._folder / "log").open("a") as log:
+            self._process = subprocess.Popen(
+                self._argv,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - before any thread of ours that holds a lock
+            )
+        with redis.Redis(port=self._port) as client:
+            _wait(self._process, self._folder / "log", client.ping, redis.RedisError)
+
+    def stop(self, how: signal.Signals) -> None:
+        """End it by ``how``."""
+        _stop(self._process, how)
+
+
+@contextlib.contextmanager
+def running_postgresql(*, durable: bool = False) -> Iterator[PostgresqlServer]:
+    """A PostgreSQL server. ``durable``: what it has committed survives the machine."""
+    user = _unprivileged_user("postgres")
+    with _folder(user) as folder:
+        server = PostgresqlServer(folder, user, durable=durable)
+        server.start()
+        try:
+            yield server
+        finally:
+            # Nothing is written that nobody will read.
+            server.stop(signal.SIGQUIT)
+
+
+@contextlib.contextmanager
+def running_redis(port: int | None = None) -> Iterator[RedisServer]:
+    """A Redis server."""
+    with _folder(None) as folder:
+        server = RedisServer(folder, port)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop(signal.SIGTERM)
+
+
 @contextlib.contextmanager
 def postgresql_server() -> Iterator[str]:
     """A PostgreSQL server; yields its URL for SQLAlchemy, without a database's name."""
-    initdb, postgres = _postgresql_binary("initdb"), _postgresql_binary("postgres")
-    user = _unprivileged_user("postgres")
-    with _folder(user) as folder, (folder / "log").open("w") as log:
-        data = folder / "data"
-        subprocess.run(
-            [initdb, "-D", data, "-U", "kerneljudge", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
-            check=True,
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            user=user,
-        )
-        port = free_port()
-        # Nothing here has to survive the machine: without fsync the tests are several times as fast.
-        options = [f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
-        argv: list[str | Path] = [postgres, "-D", data, *(part for option in options for part in ("-c", option))]
-        server = subprocess.Popen(argv, stdout=log, stderr=log, cwd=folder, user=user, preexec_fn=_die_with_parent)  # noqa: PLW1509 - before any thread
-        try:
-            conninfo = f"host=127.0.0.1 port={port} user=kerneljudge dbname=postgres"
-            _wait(server, folder / "log", lambda: psycopg.connect(conninfo, connect_timeout=2).close(), psycopg.Error)
-            yield f"postgresql+psycopg://kerneljudge@127.0.0.1:{port}"
-        finally:
-            # SIGQUIT is PostgreSQL's immediate shutdown: nothing is written that nobody will read.
-            _stop(server, signal.SIGQUIT)
+    with running_postgresql() as server:
+        yield server.url
 
 
 @contextlib.contextmanager
 def redis_server(port: int | None = None) -> Iterator[str]:
     """A Redis server that keeps nothing on disk; yields its URL."""
-    binary = shutil.which("redis-server")
-    if binary is None:
-        raise ServiceMissing("redis-server is not installed (Debian: apt-get install redis-server)")
-    with _folder(None) as folder, (folder / "log").open("w") as log:
-        port = port or free_port()
-        argv = [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        server = subprocess.Popen(argv, stdout=log, stderr=log, cwd=folder, preexec_fn=_die_with_parent)  # noqa: PLW1509 - before any thread
-        try:
-            with redis.Redis(port=port) as client:
-                _wait(server, folder / "log", client.ping, redis.RedisError)
-            yield f"redis://127.0.0.1:{port}/0"
-        finally:
-            _stop(server, signal.SIGTERM)
+    with running_redis(port) as server:
+        yield server.url
 
 
 def _postgresql_binary(name: str) -> str:

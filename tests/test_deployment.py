@@ -22,6 +22,7 @@ import yaml
 
 from storage.queue import QUEUES
 from storage.settings import Settings
+from worker.crew import ALL_DEVICES
 from worker.process import Role
 
 ROOT = Path(__file__).parent.parent
@@ -70,6 +71,15 @@ def lineage(stages: dict[str, Stage], name: str) -> Iterator[Stage]:
 
 def nearest(stages: dict[str, Stage], name: str, instruction: str) -> str:
     return next(stage.of(instruction)[-1] for stage in lineage(stages, name) if stage.of(instruction))
+
+
+def image_environment(stages: dict[str, Stage], name: str) -> dict[str, str]:
+    """The variables of an image, as its stages set them."""
+    variables: dict[str, str] = {}
+    for stage in reversed(list(lineage(stages, name))):
+        for text in stage.of("ENV"):
+            variables |= dict(word.split("=", 1) for word in shlex.split(text))
+    return variables
 
 
 def compose() -> dict[str, Any]:
@@ -126,7 +136,7 @@ def test_every_image_that_compiles_is_prepared_before_it_gives_up_its_rights() -
         stage = next(stage for stage in lineage(stages, name) if stage.of("USER"))
         done = [(instruction, text) for instruction, text in stage.instructions if "torch" not in text]
         prepared = done.index(("RUN", f"python -m client {command} || true"))
-        assert done.index(("COPY", "--from=sources / ./")) < prepared < done.index(("USER", "kerneljudge"))
+        assert done.index(("COPY", "--from=sources / ./")) < prepared < done.index(("USER", "10001"))
 
 
 def test_every_package_of_ours_is_copied() -> None:
@@ -139,7 +149,9 @@ def test_every_package_of_ours_is_copied() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_image_runs_as_an_ordinary_user_with_a_health_check(target: str) -> None:
     _, stages = dockerfile()
-    assert nearest(stages, target, "USER") == "kerneljudge"
+    # By its number: Kubernetes cannot tell whether a name is root's.
+    assert nearest(stages, target, "USER") == "10001"
+    assert any("useradd --uid 10001" in text for stage in lineage(stages, target) for text in stage.of("RUN"))
     assert "CMD" in nearest(stages, target, "HEALTHCHECK")
 
 
@@ -148,12 +160,37 @@ def test_no_image_keeps_a_secret() -> None:
     assert not re.search(r"(?i)(password|secret|token)\s*=", text)
 
 
+def printed_requirements(*arguments: str) -> list[str]:
+    """What an image would install."""
+    script = [sys.executable, str(ROOT / "docker" / "requirements.py"), *arguments]
+    return subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.mark.parametrize("target", [target for target in TARGETS if target != "api"])
+def test_a_workers_image_can_speak_with_an_artifact_store(target: str) -> None:
+    _, stages = dockerfile()
+    install = nearest_run(stages, target, "docker/requirements.py")
+    arguments = shlex.split(install.partition("docker/requirements.py")[2].partition(">")[0])
+    assert any(line.startswith("obstore") for line in printed_requirements(*arguments))
+    assert not any(line.startswith("obstore") for line in printed_requirements())
+
+
+def nearest_run(stages: dict[str, Stage], name: str, containing: str) -> str:
+    return next(text for stage in lineage(stages, name) for text in stage.of("RUN") if containing in text)
+
+
+def test_hadolint_has_nothing_to_say_about_the_dockerfile() -> None:
+    said = subprocess.run(
+        [Path(sys.executable).parent / "hadolint", "--no-color", ROOT / "Dockerfile"], capture_output=True, text=True
+    )
+    assert (said.returncode, said.stdout) == (0, ""), said.stderr
+
+
 def test_the_api_image_is_free_of_torch() -> None:
     _, stages = dockerfile()
     install = next(text for text in stages["api"].of("RUN") if "docker/requirements.py" in text)
     without = shlex.split(install.partition("docker/requirements.py")[2].partition(">")[0])
-    script = [sys.executable, str(ROOT / "docker" / "requirements.py"), *without]
-    printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
+    printed = printed_requirements(*without)
     everything = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert "torch" in without
     assert {re.split(r"[^\w-]", requirement)[0] for requirement in set(everything) - set(printed)} == set(without)
@@ -197,7 +234,7 @@ def test_every_worker_has_a_role(where: str, command: list[str]) -> None:
     parser.add_argument("--queue", choices=QUEUES, required=True)
     parser.add_argument("--device")
     options = parser.parse_args(command[3:])
-    Role(queue=options.queue, device=options.device)
+    Role(queue=options.queue, device=None if options.device == ALL_DEVICES else options.device)
 
 
 def test_every_queue_has_a_worker() -> None:
@@ -206,6 +243,59 @@ def test_every_queue_has_a_worker() -> None:
 
 
 # --- docker-compose.yml ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.share.yml"])
+def test_compose_files_are_what_the_compose_specification_allows(name: str) -> None:
+    checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", ROOT / name]
+    said = subprocess.run(checker, capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout
+
+
+PROFILES = {
+    "cpu": {"cpu-build-worker", "cpu-worker"},
+    "gpu": {"build-worker", "gpu-worker"},
+    "monitoring": {"prometheus", "grafana"},
+}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_is_all_that_has_to_be_named(profile: str) -> None:
+    services = compose()["services"]
+    started = {name for name, service in services.items() if profile in service.get("profiles", [profile])}
+    assert started == {"postgres", "redis", "migrate", "api"} | PROFILES[profile]
+    for name in started:
+        assert set(services[name].get("depends_on", {})) <= started
+
+
+def test_an_example_starts_what_a_machine_with_gpus_has() -> None:
+    assert re.search(r"^COMPOSE_PROFILES=gpu$", (ROOT / ".env.example").read_text(), re.MULTILINE)
+
+
+def test_every_container_has_a_root_that_nobody_writes_to_and_no_way_to_more_rights() -> None:
+    for name, service in compose()["services"].items():
+        assert service["read_only"], name
+        assert "/tmp" in service["tmpfs"], name
+        assert "no-new-privileges:true" in service["security_opt"], name
+        assert not service.get("privileged"), name
+        assert "cap_add" not in service, name
+        # Those of the two servers begin as root, and give it up by themselves.
+        assert service.get("cap_drop") == (None if name in ("postgres", "redis") else ["ALL"]), name
+
+
+def test_where_a_worker_writes_is_a_volume_or_in_memory() -> None:
+    for name, service in compose()["services"].items():
+        if name.endswith("worker"):
+            scratch = next(each for each in service["tmpfs"] if each.startswith("/data/scratch:"))
+            options = scratch.partition(":")[2].split(",")
+            assert {"uid=10001", "gid=10001", "exec"} <= set(options), name
+
+
+def test_redis_keeps_what_it_was_told() -> None:
+    service = compose()["services"]["redis"]
+    command = service["command"]
+    assert command[command.index("--appendonly") + 1] == "yes"
+    assert service["volumes"] == ["broker:/data"]
 
 
 def test_every_service_is_built_from_a_stage_or_is_a_pinned_image() -> None:
@@ -246,21 +336,23 @@ def test_every_setting_reaches_the_containers() -> None:
     _, stages = dockerfile()
     by_image = {name: set(re.findall(r"\b(KERNELJUDGE_[A-Z_]+)=", nearest(stages, name, "ENV"))) for name in TARGETS}
     by_image["api"] |= set(re.findall(r"\b(KERNELJUDGE_[A-Z_]+)=", nearest(stages, "slim", "ENV")))
-    listens = {"KERNELJUDGE_HOST", "KERNELJUDGE_PORT"}
+    api_alone = {"KERNELJUDGE_HOST", "KERNELJUDGE_PORT"}
+    workers_alone = {"KERNELJUDGE_ARTIFACT_STORE", "KERNELJUDGE_ARTIFACT_KEY"}
     known = {f"KERNELJUDGE_{name.upper()}" for name in Settings.model_fields}
     for name, service in compose()["services"].items():
         if "build" in service:
-            named = {each for each in service["environment"] if each.startswith("KERNELJUDGE_")}
-            given = by_image[service["build"]["target"]] | named
-            # Only kerneljudge serve chooses devices; only the API listens.
-            expected = known - {"KERNELJUDGE_DEVICES"} - (set() if name in ("api", "migrate") else listens)
-            assert given == expected, name
+            given = by_image[service["build"]["target"]] | set(service["environment"])
+            ours = {variable for variable in given if variable.startswith("KERNELJUDGE_")}
+            # Only where there may be several, devices are chosen.
+            expected = known - (workers_alone if name in ("api", "migrate") else api_alone)
+            assert ours == expected - (set() if name == "gpu-worker" else {"KERNELJUDGE_DEVICES"}), name
 
 
 def test_a_setting_of_an_example_is_one_that_compose_reads() -> None:
     text = (ROOT / "docker-compose.yml").read_text() + (ROOT / "docker-compose.share.yml").read_text()
-    for name in re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE):
-        assert re.search(rf"\$\{{{name}:|^  {name}:$", text, re.MULTILINE), name
+    names = set(re.findall(r"^#?([A-Z0-9_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    for name in names - {"COMPOSE_PROFILES"}:
+        assert re.search(rf"\$\{{{name}:|^ +{name}:$", text, re.MULTILINE), name
 
 
 def filled(text: str, **given: str) -> str:
@@ -345,7 +437,7 @@ def test_every_volume_is_declared() -> None:
 
 def test_workers_share_what_the_builder_has_compiled() -> None:
     for name, service in compose()["services"].items():
-        if name.endswith("worker") or "gpu-worker" in name:
+        if name.endswith("worker"):
             assert "build-cache:/data/cache" in service["volumes"]
 
 

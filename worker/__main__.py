@@ -1,4 +1,4 @@
-"""``python -m worker --queue evaluate.cpu --device cpu``: one worker process."""
+"""``python -m worker --queue evaluate.cpu --device cpu``: one worker process; ``--device all``: one for each device."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from storage import tracing
 from storage.database import migrate
 from storage.queue import QUEUES
 from storage.settings import Settings
+from worker.crew import ALL_DEVICES, devices_for, run_crew
 from worker.process import Role, run_worker
 
 _USAGE_STATUS = 2
@@ -23,13 +24,16 @@ def main(argv: list[str] | None = None) -> int:
     """Parse the command line and work; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m worker", description="Build or evaluate submissions.")
     parser.add_argument("--queue", required=True, choices=QUEUES, help="what to take up")
-    parser.add_argument("--device", help="cpu, cuda:0, cuda:1 …: the device to evaluate on")
+    parser.add_argument("--device", help="cpu, cuda:0, cuda:1 …: the device to evaluate on; all: one process each")
     parser.add_argument(
         "--require-sandbox", action="store_true", help="do not start where a layer of the sandbox is missing"
     )
     options = parser.parse_args(argv)
     try:
-        role = Role(queue=options.queue, device=options.device)
+        all_devices = options.device == ALL_DEVICES
+        role = Role(queue=options.queue, device=None if all_devices else options.device)
+        if all_devices and role.kind == "build":
+            raise ValueError("a builder has no device")
         settings = Settings.load()
         if options.require_sandbox:
             settings = settings.model_copy(update={"require_sandbox": True})
@@ -38,6 +42,8 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"python -m worker: {error}", file=sys.stderr)
         return _USAGE_STATUS
+    if all_devices:
+        return _crew(settings, role.queue)
     # Until Celery has its own handlers, being asked to stop while starting ends in an orderly way, too.
     signal.signal(signal.SIGTERM, _exit)
     try:
@@ -48,6 +54,14 @@ def main(argv: list[str] | None = None) -> int:
         return _FAULT_STATUS
     except KeyboardInterrupt:
         return 0
+
+
+def _crew(settings: Settings, queue: str) -> int:
+    try:
+        return run_crew(devices_for(settings, queue), queue, require_sandbox=settings.require_sandbox)
+    except EvaluatorError as error:
+        print(f"python -m worker: {error}", file=sys.stderr)
+        return _FAULT_STATUS
 
 
 def _exit(_signal: int, _frame: FrameType | None) -> None:

@@ -188,6 +188,7 @@ def _engine(settings: Settings, role: Role, scratch: Path) -> GradingEngine:
         scratch_dir=scratch,
         build_slots=settings.build_slots,
         require_sandbox=settings.require_sandbox,
+        artifact_store=settings.artifact_store_address,
     )
 
 

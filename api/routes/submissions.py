@@ -27,6 +27,7 @@ from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status, Verdict
 from evaluator.logs import add_fields
 from storage.diagnoses import Diagnoses, NobodyDiagnoses, NotDiagnosable
+from storage.models import Submission
 from storage.submissions import Filters, NotRetriable, Submissions
 
 __all__ = ["IdempotencyKey", "creation_headers", "router"]
@@ -113,8 +114,9 @@ async def read_submission(
     submission_id: str, known: KnownSubmission, services: ServicesDep, wait: WaitSeconds = 0
 ) -> SubmissionRecord:
     """A submission as it is now, or with `wait` as soon as it is over."""
-    if not known.state.final:
-        await services.watcher.until_final(known.id, wait)
+    if known.state.final or not wait:
+        return await run_in_threadpool(_record, services, known)
+    await services.watcher.until_final(known.id, wait)
     return await run_in_threadpool(_read, services, submission_id)
 
 
@@ -217,6 +219,12 @@ async def follow_submission(known: KnownSubmission, services: ServicesDep) -> As
             yield ServerSentEvent(event="done" if final else "progress", data=record, retry=_RECONNECT_MS)
             if final:
                 return
+
+
+def _record(services: Services, known: Submission) -> SubmissionRecord:
+    """The record of what was read just now."""
+    with services.readers() as session:
+        return current_record(session, known)
 
 
 def _read(services: Services, submission_id: str) -> SubmissionRecord:

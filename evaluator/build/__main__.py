@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaluator import wire
+from evaluator.artifact_store import StoreAddress
 from evaluator.build.builder import Builder
 from evaluator.build.cache import ArtifactCache, BuildFailure
 from evaluator.build.request import BuildRequest, InvalidRequest
+from evaluator.build.store import open_store
 from evaluator.logs import report
 from evaluator.sandbox.confinement import Confinement
 
@@ -130,8 +132,10 @@ def main(descriptor: int) -> None:
     supervisor = socket.socket(fileno=descriptor)
     sessions: dict[int, _Session] = {}
     message, _ = wire.receive(supervisor)
+    address = message["artifact_store"]
+    folder = ArtifactCache(Path(message["cache_dir"]), message["cache_bytes"])
     builder = Builder(
-        ArtifactCache(Path(message["cache_dir"]), message["cache_bytes"]),
+        open_store(folder, None if address is None else StoreAddress.from_json(address)),
         message["toolchain"],
         message["environment"],
         Path(message["scratch_dir"]),

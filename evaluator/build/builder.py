@@ -17,11 +17,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.build.cache import Artifact, ArtifactCache, BuildFailure
+from evaluator.build.cache import Artifact, BuildFailure
 from evaluator.build.diagnostics import first_error, foreign_header_missing
 from evaluator.build.recipes import RECIPES, Recipe, recipe_versions
 from evaluator.build.request import BuildRequest
 from evaluator.build.resources import KernelResources
+from evaluator.build.store import ArtifactStore
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.confinement import Confinement
 
@@ -71,7 +72,7 @@ class Builder:
 
     def __init__(
         self,
-        cache: ArtifactCache,
+        cache: ArtifactStore,
         toolchain: Mapping[str, Any],
         environment: Mapping[str, str],
         scratch: Path,
@@ -110,7 +111,7 @@ class Builder:
         if found is not None:
             return found, True
         with self._cache.building(key):
-            found = self._cache.find(key)
+            found = self._cache.obtain(key)
             if found is not None:
                 return found, True
             with self._slots:

@@ -1,15 +1,17 @@
 """The content-addressed cache of built extensions.
 
 An entry is a folder ``<two digits>/<key>/`` with ``artifact.json`` and ``log.txt``, and ``extension.so`` where the
-build succeeded. It is written beside its place and moved there in one step, by the builder alone, and not changed from
-then on. What was used longest ago goes when there is too much. An error of the candidate's own is kept as well, for a
-day; what may have been the machine's fault is not.
+build succeeded, whose SHA-256 is in ``artifact.json`` and compared whenever it is used. It is written beside its place
+and moved there in one step, by the builder alone, and not changed from then on. What was used longest ago goes when
+there is too much. An error of the candidate's own is kept as well, for a day; what may have been the machine's fault
+is not.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -23,7 +25,7 @@ from typing import Any, Final
 
 from evaluator.build.resources import KernelResources
 
-__all__ = ["Artifact", "ArtifactCache", "BuildFailure"]
+__all__ = ["Artifact", "ArtifactCache", "BuildFailure", "artifact_of"]
 
 _MANIFEST: Final = "artifact.json"
 _LIBRARY: Final = "extension.so"
@@ -100,11 +102,16 @@ class ArtifactCache:
             os.utime(folder / _MANIFEST)
         return found
 
+    def obtain(self, key: str) -> Artifact | BuildFailure | None:
+        """As ``find``: there is nowhere else to look."""
+        return self.find(key)
+
     def store(self, artifact: Artifact, library: Path | None) -> Artifact:
-        """Move ``library`` in and return the artifact with its final path."""
+        """Copy ``library`` in and return the artifact with its final path."""
         path = None if library is None else str(self._folder(artifact.key) / _LIBRARY)
         placed = replace(artifact, path=path)
-        self._place(artifact.key, {"artifact": asdict(placed)}, artifact.log, library)
+        manifest = {"artifact": asdict(placed), "sha256": None if library is None else _sha256(library)}
+        self._place(artifact.key, manifest, artifact.log, library)
         return placed
 
     def store_failure(self, key: str, failure: BuildFailure) -> None:
@@ -175,11 +182,8 @@ class ArtifactCache:
         return (self._root / key[:2] / key).absolute()
 
 
-def _read(folder: Path) -> Artifact | BuildFailure:
-    manifest = json.loads((folder / _MANIFEST).read_text())
-    if "failure" in manifest:
-        return BuildFailure(**manifest["failure"])
-    data = manifest["artifact"]
+def artifact_of(data: Mapping[str, Any]) -> Artifact:
+    """The artifact whose fields these are, as JSON has them. Raises ``TypeError`` or ``KeyError``."""
     return Artifact(
         **{
             **data,
@@ -187,6 +191,21 @@ def _read(folder: Path) -> Artifact | BuildFailure:
             "resources": tuple(KernelResources(**kernel) for kernel in data["resources"]),
         }
     )
+
+
+def _read(folder: Path) -> Artifact | BuildFailure:
+    manifest = json.loads((folder / _MANIFEST).read_text())
+    if "failure" in manifest:
+        return BuildFailure(**manifest["failure"])
+    artifact = artifact_of(manifest["artifact"])
+    if artifact.path is not None and _sha256(Path(artifact.path)) != manifest["sha256"]:
+        raise ValueError(f"{artifact.path} is not what was stored")
+    return artifact
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _size(folder: Path) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from evaluator.artifact_store import StoreAddress
 from evaluator.child import ChildProcess
 from evaluator.errors import InfrastructureFault
 from evaluator.sandbox.confinement import Confinement
@@ -35,6 +36,7 @@ class BuilderProcess(ChildProcess):
         confinement: Confinement,
         slots: int,
         prepared: Mapping[str, Path],
+        artifact_store: StoreAddress | None = None,
     ) -> None:
         super().__init__("evaluator.build", environment=environment, called="the builder", stop_s=_STOP_S)
         self._settings = {
@@ -46,6 +48,8 @@ class BuilderProcess(ChildProcess):
             "confinement": confinement.to_json(),
             "slots": slots,
             "prepared": {name: str(folder) for name, folder in prepared.items()},
+            # Told, and not in its environment: compilers are started by it.
+            "artifact_store": None if artifact_store is None else artifact_store.to_json(),
         }
         self._lock = threading.Lock()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from storage.settings import InvalidSettings, Settings
 
@@ -46,6 +46,9 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "verify_records": ("off", "off"),
         "max_batch_bytes": ("5", 5),
         "max_queued": ("7", 7),
+        "artifact_store": ("s3://bucket/builds", "s3://bucket/builds"),
+        "artifact_key": ("k" * 32, SecretStr("k" * 32)),
+        "log_level": ("warning", "WARNING"),
     }
     assert set(values) == set(Settings.model_fields)
     for name, (text, _) in values.items():
@@ -78,6 +81,8 @@ def test_a_postgresql_url_without_its_driver_says_how_to_write_it(url: str) -> N
         ("PORT", "abc", "KERNELJUDGE_PORT=abc: Input should be a valid integer"),
         ("LEASE_S", "0", "KERNELJUDGE_LEASE_S=0: Input should be greater than 0"),
         ("DATABASE_URL", "postgres://h/db", "database_url must name its driver"),
+        ("ARTIFACT_STORE", "/a/folder", "the artifact store must be s3://bucket"),
+        ("ARTIFACT_STORE", "s3://bucket", "an artifact store needs a key of at least 32 characters"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named_in_one_line(
@@ -91,3 +96,14 @@ def test_a_value_that_cannot_be_used_is_named_in_one_line(
     assert str(given.value) == str(inherited.value)
     assert reason in str(given.value)
     assert "\n" not in str(given.value)
+
+
+def test_the_store_that_machines_share_is_reached_by_the_usual_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().artifact_store_address is None
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    settings = Settings(artifact_store="s3://bucket/builds", artifact_key=SecretStr("k" * 32))
+    address = settings.artifact_store_address
+    assert address is not None
+    assert (address.bucket, address.prefix, address.key) == ("bucket", "builds", "k" * 32)
+    assert address.variables["AWS_ENDPOINT_URL"] == "http://127.0.0.1:9000"
+    assert "k" * 32 not in repr(settings)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from client.supervisor import ChildSpec, Supervisor
+from storage.supervisor import ChildSpec, Supervisor
 from tests.processes import Process, descendants, look, wait_until, wait_until_gone
 
 _ROOT = Path(__file__).parent.parent.parent
@@ -79,7 +79,7 @@ def test_what_a_dead_child_leaves_behind_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_child_that_will_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("client.supervisor._STOP_GRACE_S", 0.5)
+    monkeypatch.setattr("storage.supervisor._STOP_GRACE_S", 0.5)
     with supervised(tmp_path, deaf=_DEAF) as (_, said):
         wait_until(lambda: (tmp_path / "deaf.log").read_text() == "deaf\n", "the child to be deaf")
     assert said == [f"deaf did not stop by itself and was killed (log: {tmp_path / 'deaf.log'})"]
@@ -87,7 +87,7 @@ def test_a_child_that_will_not_stop_is_killed(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_log_is_kept_short_while_its_child_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("client.supervisor._LOG_BYTES", 10_000)
+    monkeypatch.setattr("storage.supervisor._LOG_BYTES", 10_000)
     chatty = "import time\nfor number in range(10**9): print(f'{number:99d}', flush=True); time.sleep(0.001)"
     log, old = tmp_path / "one.log", tmp_path / "one.old.log"
     with supervised(tmp_path, one=chatty) as (supervisor, _):
@@ -108,7 +108,7 @@ def test_what_a_dead_child_said_last_is_told_with_its_log(tmp_path: Path) -> Non
 def test_children_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     (tmp_path / "sleeper.py").write_text(_SLEEP)
     program = (
-        "import os, sys, time; from pathlib import Path; from client.supervisor import *\n"
+        "import os, sys, time; from pathlib import Path; from storage.supervisor import *\n"
         "argv = [sys.executable, '-m', 'storage.lifeline', 'sleeper']\n"
         f"spec = ChildSpec('one', argv, Path({str(tmp_path)!r}) / 'log')\n"
         "with Supervisor([spec], os.environ, print, keep=0): time.sleep(600)\n"

@@ -34,26 +34,35 @@ _LINE_CHARACTERS: Final = 200
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """A process to keep running; its output is appended to ``log``, of which the older part is in ``*.old.log``."""
+    """A process to keep running.
+
+    Its output is appended to ``log``, of which the older part is in ``*.old.log``; ``None``: it goes where ours goes.
+    """
 
     name: str
     argv: Sequence[str]
-    log: Path
+    log: Path | None
 
 
 class Supervisor:
     """Starts children, starts again those that end, and stops them all. Use it as a context manager.
 
-    ``say`` is told, in one line each, what the user should know. The descriptor ``keep`` stays open in
-    every child.
+    ``say`` is told, in one line each, what the user should know. The descriptor ``keep``, where there is one, stays
+    open in every child.
     """
 
     def __init__(
-        self, specs: Sequence[ChildSpec], environment: Mapping[str, str], say: Callable[[str], None], *, keep: int
+        self,
+        specs: Sequence[ChildSpec],
+        environment: Mapping[str, str],
+        say: Callable[[str], None],
+        *,
+        keep: int | None = None,
     ) -> None:
         self._lifeline, self._lifeline_end = os.pipe()
         environment = {**environment, LIFELINE_VARIABLE: str(self._lifeline)}
-        self._children = [_Child(spec, environment, (self._lifeline, keep)) for spec in specs]
+        descriptors = (self._lifeline,) if keep is None else (self._lifeline, keep)
+        self._children = [_Child(spec, environment, descriptors) for spec in specs]
         self._say = say
 
     def __enter__(self) -> Self:
@@ -84,8 +93,8 @@ class Supervisor:
             how = child.ended()
             if how is not None:
                 self._say(
-                    f"{child.spec.name} ended ({how}); starting it again in {child.delay_s:g} s "
-                    f"(log: {child.spec.log}{_last_line(child.spec.log)})"
+                    f"{child.spec.name} ended ({how}); starting it again in {child.delay_s:g} s"
+                    f"{_where(child.spec.log, last_line=True)}"
                 )
             child.shorten_log()
             child.restart_if_due()
@@ -105,12 +114,12 @@ class Supervisor:
         """End every child by force."""
         for child in self._children:
             if child.running:
-                self._say(f"{child.spec.name} did not stop by itself and was killed (log: {child.spec.log})")
+                self._say(f"{child.spec.name} did not stop by itself and was killed{_where(child.spec.log)}")
                 child.kill()
 
 
 class _Child:
-    def __init__(self, spec: ChildSpec, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> None:
+    def __init__(self, spec: ChildSpec, environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
         self.spec = spec
         self.deaths = 0
         self.last_status: int | None = None
@@ -127,9 +136,12 @@ class _Child:
 
     def start(self) -> None:
         log = self.spec.log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self.shorten_log()
-        with log.open("ab") as output:
+        with contextlib.ExitStack() as opened:
+            output = None
+            if log is not None:
+                log.parent.mkdir(parents=True, exist_ok=True)
+                self.shorten_log()
+                output = opened.enter_context(log.open("ab"))
             self._process = subprocess.Popen(
                 self.spec.argv,
                 stdin=subprocess.DEVNULL,
@@ -145,7 +157,7 @@ class _Child:
     def shorten_log(self) -> None:
         """Move what the log holds aside once it is long; the child goes on writing, at the new end."""
         log = self.spec.log
-        if not log.exists() or log.stat().st_size <= _LOG_BYTES:
+        if log is None or not log.exists() or log.stat().st_size <= _LOG_BYTES:
             return
         # On a full disk, the service goes on without its older log.
         with contextlib.suppress(OSError):
@@ -184,6 +196,11 @@ class _Child:
         if self._process is not None:
             self._process.wait()
             self._process = None
+
+
+def _where(log: Path | None, *, last_line: bool = False) -> str:
+    """What is said of a log, where there is one of its own."""
+    return "" if log is None else f" (log: {log}{_last_line(log) if last_line else ''})"
 
 
 def _last_line(log: Path) -> str:

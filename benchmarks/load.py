@@ -1,0 +1,230 @@
+"""Reads and submissions at an even pace: ``python -m benchmarks.load --rate 200``.
+
+Fills a private PostgreSQL with many submissions (``benchmarks.page_data``), starts Redis and several API processes on
+it, and sends requests of a mix that people and programs make: records, lists, leaderboards, pages, and submissions.
+Every request has a time at which it is due, whatever became of those before it, and its latency counts from then: a
+service that falls behind is seen to. Prints, for each kind and for all, requests, median, 95th and 99th percentile and
+errors, and how much of the processors the service and this program took. Exit status 1 where the 95th percentile of all
+or the share of errors is beyond ``--goal-ms`` and ``--goal-errors``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import secrets
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from benchmarks.cluster import Cluster, Shape, running_cluster
+from benchmarks.page_data import POPULAR, fill
+from storage.settings import Settings
+
+__all__ = ["Plan", "Report", "run"]
+
+_PROBLEMS: Final = Path(__file__).parent.parent / "reference_models"
+_TIMEOUT_S: Final = 30.0
+_CONNECTIONS: Final = 100
+_WRONG: Final = "def forward(x):\n    return x  # {number}\n"
+"""No candidate: its verdict stands when it comes in, so that no worker's work is measured here."""
+_QUEUED: Final = "raise ImportError('{number}')\n\n\nclass ModelNew:\n    pass\n"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``rate`` requests a second for ``seconds``, on a database with ``submissions``."""
+
+    rate: float = 200.0
+    seconds: float = 60.0
+    apis: int = 2
+    submissions: int = 20_000
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of request. ``share``: how many of a hundred."""
+
+    name: str
+    share: int
+    make: Callable[[random.Random, Plan], dict[str, Any]]
+
+
+@dataclass
+class Report:
+    """What was seen. Latencies in milliseconds, by kind, of what went well; ``errors`` of what did not, by how."""
+
+    plan: Plan
+    latencies_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    errors: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    took_s: float = 0.0
+    service_cpu_s: float = 0.0
+    own_cpu_s: float = 0.0
+
+    @property
+    def all_ms(self) -> list[float]:
+        return [each for kind in self.latencies_ms.values() for each in kind]
+
+    @property
+    def error_count(self) -> int:
+        return sum(sum(ways.values()) for ways in self.errors.values())
+
+
+def _known(chance: random.Random, plan: Plan) -> str:
+    """A submission that is there; the later, the likelier: people look at what is new."""
+    return f"sub_{int(plan.submissions * chance.random() ** 0.3):022d}"
+
+
+def _get(path: str) -> dict[str, Any]:
+    return {"method": "GET", "url": path}
+
+
+def _post(code: str) -> dict[str, Any]:
+    body = {"problem": "gelu", "device": "cpu", "size": "smoke", "code": code.format(number=secrets.token_hex(8))}
+    key = {"Idempotency-Key": secrets.token_hex(16)}
+    return {"method": "POST", "url": "/api/v1/submissions", "json": body, "headers": key}
+
+
+KINDS: Final = (
+    Kind("POST submission, no candidate", 5, lambda _chance, _plan: _post(_WRONG)),
+    Kind("POST submission, queued", 5, lambda _chance, _plan: _post(_QUEUED)),
+    Kind("GET submission", 40, lambda chance, plan: _get(f"/api/v1/submissions/{_known(chance, plan)}")),
+    Kind("GET submissions", 5, lambda _chance, _plan: _get("/api/v1/submissions?limit=20")),
+    Kind("GET leaderboard", 20, lambda _chance, _plan: _get(f"/api/v1/leaderboard?problem={POPULAR}&device=cuda")),
+    Kind("GET problem", 5, lambda _chance, _plan: _get(f"/api/v1/problems/{POPULAR}")),
+    Kind("page of a problem", 8, lambda _chance, _plan: _get(f"/problems/{POPULAR}")),
+    Kind("page of a submission", 7, lambda chance, plan: _get(f"/submissions/{_known(chance, plan)}")),
+    Kind("first page", 3, lambda _chance, _plan: _get("/")),
+    Kind("overall board", 2, lambda _chance, _plan: _get("/overall")),
+)
+
+
+def run(plan: Plan, folder: Path) -> Report:
+    """Do what ``plan`` says, with everything in ``folder``. Call it in the main thread."""
+    shape = Shape(apis=plan.apis, builders=0, evaluators=0, settings={"KERNELJUDGE_MAX_QUEUED": "1000000"})
+    filled = Settings(data_dir=folder / "data", problems_dir=_PROBLEMS)
+
+    def prepare(url: str) -> None:
+        fill(filled.model_copy(update={"database_url": url}), plan.submissions, _PROBLEMS)
+
+    with running_cluster(shape, folder, durable=True, prepare=prepare) as cluster:
+        report = Report(plan)
+        asyncio.run(_warm_up(cluster))
+        before, own = _cpu_s(cluster), time.process_time()
+        begun = time.monotonic()
+        asyncio.run(_send_all(cluster, report))
+        report.took_s = time.monotonic() - begun
+        report.service_cpu_s, report.own_cpu_s = _cpu_s(cluster) - before, time.process_time() - own
+    return report
+
+
+async def _warm_up(cluster: Cluster) -> None:
+    """Every kind once from every API: templates are compiled, connections made."""
+    chance = random.Random(0)  # noqa: S311 - what is looked at, no secret
+    async with _client() as client:
+        for url in cluster.urls:
+            for kind in KINDS:
+                await client.request(**_at(url, kind.make(chance, Plan(submissions=1000))))
+
+
+async def _send_all(cluster: Cluster, report: Report) -> None:
+    plan = report.plan
+    chance = random.Random(plan.seed)  # noqa: S311 - what is looked at, no secret
+    kinds = chance.choices(KINDS, [kind.share for kind in KINDS], k=int(plan.rate * plan.seconds))
+    begun = asyncio.get_running_loop().time()
+    async with _client() as client, asyncio.TaskGroup() as group:
+        for number, kind in enumerate(kinds):
+            due = begun + number / plan.rate
+            await asyncio.sleep(due - asyncio.get_running_loop().time())
+            request = _at(cluster.urls[number % len(cluster.urls)], kind.make(chance, plan))
+            group.create_task(_send(client, kind.name, request, due, report))
+
+
+async def _send(client: httpx.AsyncClient, name: str, request: Mapping[str, Any], due: float, report: Report) -> None:
+    try:
+        answer = await client.request(**request)
+    except httpx.TransportError as error:
+        report.errors[name][type(error).__name__] += 1
+        return
+    if answer.is_success:
+        report.latencies_ms[name].append(1000 * (asyncio.get_running_loop().time() - due))
+    else:
+        report.errors[name][str(answer.status_code)] += 1
+
+
+def _client() -> httpx.AsyncClient:
+    limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
+    return httpx.AsyncClient(timeout=_TIMEOUT_S, limits=limits, trust_env=False)
+
+
+def _at(url: str, request: dict[str, Any]) -> dict[str, Any]:
+    return {**request, "url": url + request["url"]}
+
+
+def _cpu_s(cluster: Cluster) -> float:
+    """What the APIs have used of the processors so far."""
+    ticks = 0
+    for process in cluster.processes("api"):
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _print(report: Report) -> None:
+    plan = report.plan
+    print(f"{plan.rate:.0f} requests a second for {plan.seconds:.0f} s, {plan.apis} API processes, ", end="")
+    print(f"{plan.submissions} submissions in the database")
+    print(f"\n{'request':<32}{'number':>8}{'p50 ms':>9}{'p95 ms':>9}{'p99 ms':>9}{'errors':>9}")
+    for kind in KINDS:
+        _print_line(kind.name, report.latencies_ms[kind.name], sum(report.errors[kind.name].values()))
+    _print_line("all", report.all_ms, report.error_count)
+    number = len(report.all_ms) + report.error_count
+    print(f"\nanswered {number / report.took_s:.0f} a second; processors: ", end="")
+    each_ms = 1000 * report.service_cpu_s / number
+    print(f"APIs {report.service_cpu_s / report.took_s:.2f}, {each_ms:.1f} ms a request; ", end="")
+    print(f"this program {report.own_cpu_s / report.took_s:.2f}")
+    for name, ways in report.errors.items():
+        for how, count in ways.items():
+            print(f"{name}: {count} times {how}")
+
+
+def _print_line(name: str, latencies: list[float], errors: int) -> None:
+    p50, p95, p99 = (_percentile(latencies, share) for share in (50, 95, 99))
+    print(f"{name:<32}{len(latencies) + errors:>8}{p50:>9.1f}{p95:>9.1f}{p99:>9.1f}{errors:>9}")
+
+
+def _percentile(values: list[float], share: int) -> float:
+    return statistics.quantiles(values, n=100, method="inclusive")[share - 1] if len(values) > 1 else float("nan")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=float, default=Plan.rate)
+    parser.add_argument("--seconds", type=float, default=Plan.seconds)
+    parser.add_argument("--apis", type=int, default=Plan.apis)
+    parser.add_argument("--submissions", type=int, default=Plan.submissions)
+    parser.add_argument("--goal-ms", type=float, default=250.0)
+    parser.add_argument("--goal-errors", type=float, default=0.001)
+    given = parser.parse_args()
+    plan = Plan(given.rate, given.seconds, given.apis, given.submissions)
+    with tempfile.TemporaryDirectory(prefix="kerneljudge-load-") as folder:
+        report = run(plan, Path(folder))
+    _print(report)
+    number = len(report.all_ms) + report.error_count
+    late = _percentile(report.all_ms, 95) > given.goal_ms
+    return int(late or report.error_count / number > given.goal_errors)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

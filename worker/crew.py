@@ -1,0 +1,61 @@
+"""One worker process for each device of a kind: ``python -m worker --queue evaluate.cuda --device all``."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from evaluator.devices import available_devices
+from evaluator.errors import DeviceUnavailable
+from storage.settings import Settings
+from storage.supervisor import ChildSpec, Supervisor
+
+__all__ = ["ALL_DEVICES", "devices_for", "run_crew"]
+
+ALL_DEVICES: Final = "all"
+_LOOK_S: Final = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+def devices_for(settings: Settings, queue: str) -> list[str]:
+    """Those of ``settings.devices``, or of this machine, that take from ``queue``. Raises ``DeviceUnavailable``."""
+    kind = queue.removeprefix("evaluate.")
+    named = available_devices() if settings.devices is None else settings.devices
+    devices = [device for device in named if device.partition(":")[0] == kind]
+    if not devices:
+        raise DeviceUnavailable(f"no device for queue {queue}; there is {', '.join(named)}")
+    return devices
+
+
+def run_crew(devices: Sequence[str], queue: str, *, require_sandbox: bool) -> int:
+    """Keep a worker running on each of ``devices`` until SIGTERM or SIGINT; returns the exit status.
+
+    A worker that ends is started again, and leaves the others alone.
+    """
+    command = [sys.executable, "-m", "storage.lifeline", "worker", "--queue", queue]
+    options = ["--require-sandbox"] if require_sandbox else []
+    specs = [ChildSpec(f"worker {device}", [*command, "--device", device, *options], None) for device in devices]
+    with _told_to_stop() as stopping, Supervisor(specs, os.environ, _log.warning) as supervisor:
+        _log.info("one worker each for %s", ", ".join(devices))
+        while not stopping.wait(_LOOK_S):
+            supervisor.check()
+    return 0
+
+
+@contextlib.contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """Set by SIGTERM and SIGINT for as long as the block lasts."""
+    told = threading.Event()
+    previous = {number: signal.signal(number, lambda *_: told.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield told
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
