@@ -23,10 +23,10 @@ def main() -> int:
         tracing.configure("kerneljudge-api")
         # Also read by the application; here, so that a mistake in them is one line and no traceback.
         load_problems(settings.problems_dir, settings.extra_problems_dir)
+        server = make_server(settings)
     except (InvalidSettings, ProblemError) as error:
         logging.getLogger("api").error("%s", error)
         return 2
-    server = make_server(settings)
     with contextlib.suppress(KeyboardInterrupt):
         server.run()
     return 0 if server.started else 3

@@ -19,13 +19,15 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from api import pages
-from api.errors import ServiceUnavailable, TooManyRequests, from_validation, problem_response
+from api.errors import QueueIsFull, QuotaExceeded, ServiceUnavailable, from_validation, problem_response
+from api.limits import AllowanceHeaders
 from api.middleware import BodyLimit, RequestContext, SecurityHeaders
 from api.openapi import openapi_of
-from api.routes import batches, leaderboard, problems, service, submissions
+from api.routes import audit, batches, keys, leaderboard, problems, service, submissions
 from api.services import Services
 from storage.order import QueueFull
 from storage.settings import Settings
+from storage.usage import QuotaSpent
 
 __all__ = ["create_app"]
 
@@ -66,7 +68,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.services = services
     app.openapi = openapi_of(app)  # type: ignore[method-assign]  # FastAPI's own way to change the document
-    for module in (submissions, batches, problems, leaderboard, service, pages):
+    for module in (submissions, batches, problems, leaderboard, service, keys, audit, pages):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.add_exception_handler(HTTPException, _http_error)
@@ -74,10 +76,12 @@ def create_app(settings: Settings) -> FastAPI:
     for fault in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(fault, _database_away)
     app.add_exception_handler(QueueFull, _queue_full)
+    app.add_exception_handler(QuotaSpent, _quota_spent)
     # The last one added is the outermost.
     app.add_middleware(
         BodyLimit, max_bytes=settings.max_body_bytes, streamed={batches.STREAMED: settings.max_batch_bytes}
     )
+    app.add_middleware(AllowanceHeaders)
     app.add_middleware(RequestContext, metrics=services.http_metrics)
     app.add_middleware(SecurityHeaders)
     return app
@@ -87,14 +91,15 @@ def create_app(settings: Settings) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     await asyncio.to_thread(services.start)
-    watching = [
+    tasks = [
         asyncio.create_task(services.watcher.run()),
         asyncio.create_task(services.batch_watcher.run()),
+        asyncio.create_task(services.meter.run()),
     ]
     try:
         yield
     finally:
-        for task in watching:
+        for task in tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -121,7 +126,12 @@ async def _invalid_request(request: Request, error: Exception) -> Response:
 
 
 async def _queue_full(request: Request, error: Exception) -> Response:
-    return await _http_error(request, TooManyRequests(str(error)))
+    return await _http_error(request, QueueIsFull(str(error)))
+
+
+async def _quota_spent(request: Request, error: Exception) -> Response:
+    assert isinstance(error, QuotaSpent)
+    return await _http_error(request, QuotaExceeded(str(error), retry_after_s=error.retry_after_s))
 
 
 async def _database_away(request: Request, error: Exception) -> Response:

@@ -21,6 +21,7 @@ from api.records import records_with_feedback
 from evaluator.summary import summarise
 from storage.batches import Batches, BatchPage
 from storage.models import Batch
+from storage.visibility import Viewer, Visibility
 
 __all__ = ["batch_list", "batch_record", "result_lines", "summary_record"]
 
@@ -28,20 +29,23 @@ _ERRORS_SHOWN: Final = 100
 _RESULTS_PER_QUERY: Final = 100
 
 
-def batch_record(session: Session, batch: Batch, *, summary: bool = True) -> BatchRecord:
+def batch_record(session: Session, batch: Batch, viewer: Viewer, *, summary: bool = True) -> BatchRecord:
     """``batch`` as it is now."""
     batches = Batches(session)
     progress = batches.progress(batch)
-    webhook = batches.webhook_of(batch.id)
+    webhook = batches.webhook_of(batch.id) if viewer.owns(batch) else None
+    errors = batches.errors_of(batch.id, _ERRORS_SHOWN) if viewer.sees_source(batch) else ()
     base = f"/api/v1/batches/{batch.id}"
     return BatchRecord(
         id=batch.id,
         name=batch.name,
+        visibility=Visibility(batch.visibility).value,
+        owner=batch.owner if viewer.owns(batch) else None,
         status=batch.state,
         message=batch.message,
         items=batch.items,
         errors_total=batch.errors,
-        errors=[LineErrorRecord(**asdict(error)) for error in batches.errors_of(batch.id, _ERRORS_SHOWN)],
+        errors=[LineErrorRecord(**asdict(error)) for error in errors],
         statuses=dict(progress.statuses),
         verdicts=dict(progress.verdicts),
         finished_items=progress.finished,
@@ -61,9 +65,9 @@ def batch_record(session: Session, batch: Batch, *, summary: bool = True) -> Bat
     )
 
 
-def batch_list(session: Session, page: BatchPage) -> BatchList:
+def batch_list(session: Session, page: BatchPage, viewer: Viewer) -> BatchList:
     """A page of batches."""
-    items = [batch_record(session, batch, summary=False) for batch in page.items]
+    items = [batch_record(session, batch, viewer, summary=False) for batch in page.items]
     return BatchList(items=items, next_cursor=page.next_cursor)
 
 
@@ -75,12 +79,12 @@ def summary_record(session: Session, batch_id: str, problems: Collection[str] | 
     return SummaryRecord.model_validate(summarise(graded, facts, problems).to_dict(), strict=False)
 
 
-def result_lines(readers: sessionmaker[Session], batch_id: str, after: int) -> Iterator[str]:
+def result_lines(readers: sessionmaker[Session], batch_id: str, after: int, viewer: Viewer) -> Iterator[str]:
     """What is over after the place ``after``, a line of JSON each; no transaction is open between pages."""
     while True:
         with readers() as session:
             page = Batches(session).results(batch_id, after, _RESULTS_PER_QUERY)
-            records = records_with_feedback(session, [submission for _, submission in page])
+            records = records_with_feedback(session, [submission for _, submission in page], viewer)
         for (item, _), record in zip(page, records, strict=True):
             assert item.place is not None
             after = item.place

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from api.schemas import Baseline, DeviceKind, DeviceRequirements, Precision, SubmissionRecord
+from api.schemas import Baseline, DeviceKind, DeviceRequirements, Precision, SubmissionRecord, VisibilityName
 from evaluator.evaluation import Status, Verdict
 from storage.models import BatchStatus
 from storage.webhooks import InvalidUrl, checked_url
@@ -35,6 +35,7 @@ class SubmissionDefaults(BaseModel):
     label: str | None = Field(default=None, max_length=200)
     author: str | None = Field(default=None, max_length=200)
     requirements: DeviceRequirements | None = None
+    visibility: VisibilityName | None = None
 
 
 class WebhookRequest(BaseModel):
@@ -65,6 +66,11 @@ class BatchHeader(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str | None = Field(default=None, max_length=200)
+    visibility: VisibilityName | None = Field(
+        default=None,
+        description="Who sees the batch, and its lines where they do not say otherwise; see `SubmissionRequest`. A "
+        "line cannot be private in a batch that is not. Left out: `public`.",
+    )
     defaults: SubmissionDefaults = Field(default_factory=SubmissionDefaults)
     webhook: WebhookRequest | None = None
 
@@ -154,6 +160,8 @@ class BatchRecord(BaseModel):
 
     id: str
     name: str | None
+    visibility: VisibilityName
+    owner: str | None = Field(description="As of a submission.")
     status: BatchStatus = Field(
         description="`receiving` while lines come in, `running`, `done`; `cancelled` as soon as it is, even if "
         "something of it has begun and goes on."
@@ -161,7 +169,9 @@ class BatchRecord(BaseModel):
     message: str = Field(description="Why it was cancelled.")
     items: int = Field(description="Lines that are submissions.")
     errors_total: int = Field(description="Lines that are none.")
-    errors: list[LineErrorRecord] = Field(description="The first 100 of those.")
+    errors: list[LineErrorRecord] = Field(
+        description="The first 100 of those; of a batch whose source is hidden, only for its owner."
+    )
     statuses: dict[Status, int] = Field(description="Items by status.")
     verdicts: dict[Verdict, int] = Field(description="Items by verdict.")
     finished_items: int
@@ -171,7 +181,7 @@ class BatchRecord(BaseModel):
     created: datetime
     received: datetime | None = Field(description="When the last line was in.")
     finished: datetime | None = Field(description="When the last item was over.")
-    webhook: WebhookRecord | None
+    webhook: WebhookRecord | None = Field(description="Only for its owner and for administrators.")
     summary: SummaryRecord | None = Field(description="Only in a single record and at the end of the events.")
     links: BatchLinks
 

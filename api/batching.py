@@ -7,16 +7,18 @@ import json
 import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import anyio
 from fastapi import Request
 from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
+from api.access import Caller
 from api.batch_schemas import BatchHeader, BatchRequest
 from api.errors import (
     ApiError,
@@ -27,14 +29,17 @@ from api.errors import (
     UnsupportedMediaType,
     from_validation,
 )
-from api.intake import default_device, resolve
+from api.intake import charge, default_device, resolve, visibility_for
 from api.middleware import media_type
-from api.schemas import SubmissionRequest
+from api.schemas import DeviceKind, SubmissionRequest
 from api.services import Services
 from storage.batches import BatchClosed, Batches, BatchLine, LineError
 from storage.models import Batch
 from storage.order import refuse_if_full
 from storage.sharing import Turns
+from storage.submissions import NewSubmission
+from storage.usage import refund_submissions
+from storage.visibility import Visibility
 
 __all__ = ["NDJSON", "receive"]
 
@@ -48,8 +53,9 @@ Line = tuple[int, Any]
 """Its number, and what it holds: bytes, what a JSON list held, or ``None`` where it was too long."""
 
 
-async def receive(request: Request, services: Services, idempotency_key: str | None) -> Batch:
-    """Store the batch that ``request`` brings. Raises ``ApiError``, ``QueueFull``; then nothing of it is graded.
+async def receive(request: Request, services: Services, caller: Caller, idempotency_key: str | None) -> Batch:
+    """Store the batch that ``request`` brings. Raises ``ApiError``, ``QueueFull``, ``QuotaSpent``; then nothing of it
+    is graded.
 
     With a key that was used before, for the same body, returns the earlier batch, its ``created`` being ``False``.
     """
@@ -58,12 +64,12 @@ async def receive(request: Request, services: Services, idempotency_key: str | N
     if kind not in ("application/json", NDJSON):
         raise UnsupportedMediaType(f"a batch is application/json or {NDJSON}, not {kind or 'without a media type'}")
     if idempotency_key is not None:
-        earlier = await run_in_threadpool(_earlier, services, idempotency_key)
+        earlier = await run_in_threadpool(_earlier, services, caller, idempotency_key)
         if earlier is not None:
             return await _replayed(earlier, body)
     lines = body.lines() if kind == NDJSON else body.submissions()
     header, first = await _begin(lines)
-    intake = _Intake(services, header)
+    intake = _Intake(services, caller, header)
     batch_id = await run_in_threadpool(intake.begin, idempotency_key)
     try:
         await _take_all(intake, first, lines)
@@ -137,10 +143,13 @@ class _Body:
 class _Intake:
     """One batch on its way in. Every method is a transaction of its own."""
 
-    def __init__(self, services: Services, header: BatchHeader) -> None:
+    def __init__(self, services: Services, caller: Caller, header: BatchHeader) -> None:
         self._services = services
+        self._caller = caller
+        self._visibility = visibility_for(caller, header.visibility)
+        self._charged: dict[datetime, int] = {}
         self._header = header
-        self._defaults = header.defaults.model_dump(exclude_none=True)
+        self._defaults = {"visibility": str(self._visibility), **header.defaults.model_dump(exclude_none=True)}
         self._turns = Turns()
         self._items = 0
         self.batch_id = ""
@@ -154,6 +163,8 @@ class _Intake:
                     name=self._header.name,
                     idempotency_key=idempotency_key,
                     webhook=None if webhook is None else (webhook.url, webhook.secret),
+                    owner=self._caller.client,
+                    visibility=self._visibility,
                 )
         except IntegrityError as error:
             raise _still_coming_in() from error
@@ -169,7 +180,7 @@ class _Intake:
         for number, content in lines:
             try:
                 request = SubmissionRequest.model_validate({**self._defaults, **_submission_of(content)})
-                accepted.append(BatchLine(number, resolve(self._services, request, device)))
+                accepted.append(BatchLine(number, self._resolved(request, device)))
             except ValidationError as error:
                 refused.append(LineError(number, str(from_validation(error).detail)))
             except ApiError as error:
@@ -183,6 +194,9 @@ class _Intake:
         with self._services.sessions.begin() as session:
             Batches(session).add(self.batch_id, accepted, refused, self._turns)
             refuse_if_full(session, most, batched=True)
+            day = charge(session, self._services, self._caller, len(accepted))
+        if day is not None:
+            self._charged[day] = self._charged.get(day, 0) + len(accepted)
 
     def end(self, digest: str) -> Batch:
         with self._services.sessions.begin() as session:
@@ -194,7 +208,24 @@ class _Intake:
 
     def give_up(self, reason: str) -> None:
         with self._services.sessions.begin() as session:
-            Batches(session).cancel(self.batch_id, reason)
+            batches = Batches(session)
+            batches.cancel(self.batch_id, reason)
+            self._refund(session, batches.cancelled_of(self.batch_id))
+
+    def _refund(self, session: Session, count: int) -> None:
+        """What is not graded is not counted: it may be sent again."""
+        for day, charged in self._charged.items():
+            assert self._caller.key_id is not None
+            part = min(count, charged)
+            refund_submissions(session, self._caller.key_id, day, part)
+            count -= part
+
+    def _resolved(self, request: SubmissionRequest, device: DeviceKind) -> NewSubmission:
+        """Raises ``ApiError``."""
+        new = resolve(self._services, request, device, self._caller)
+        if new.visibility is Visibility.PRIVATE and self._visibility is not Visibility.PRIVATE:
+            raise InvalidRequest.on("visibility", f"a line cannot be private in a batch that is {self._visibility}")
+        return new
 
 
 async def _begin(lines: AsyncIterator[Line]) -> tuple[BatchHeader, list[Line]]:
@@ -241,11 +272,11 @@ def _submission_of(content: Any) -> Mapping[str, Any]:
     return given
 
 
-def _earlier(services: Services, idempotency_key: str) -> Batch | None:
+def _earlier(services: Services, caller: Caller, idempotency_key: str) -> Batch | None:
     """The batch that came in whole under this key. One that has stopped coming in, say because its server ended,
     makes room for the one that is sent now."""
     with services.readers() as session:
-        earlier = Batches(session).by_key(idempotency_key)
+        earlier = Batches(session).by_key(idempotency_key, caller.client)
     if earlier is None or earlier.received_at is not None:
         return earlier
     with services.sessions.begin() as session:
@@ -253,7 +284,7 @@ def _earlier(services: Services, idempotency_key: str) -> Batch | None:
     if left:
         raise _still_coming_in(left)
     with services.readers() as session:
-        current = Batches(session).by_key(idempotency_key)
+        current = Batches(session).by_key(idempotency_key, caller.client)
     if current is not None and current.received_at is None:
         raise _still_coming_in()  # somebody else has taken it over meanwhile
     return current

@@ -1,12 +1,16 @@
 """What the API answers when it cannot do what was asked: problem details (RFC 9457).
 
     ApiError
+    ├── Unauthorized         401, asks for a key
+    ├── Forbidden            403
     ├── NotFound             404
     ├── Conflict             409
     ├── PayloadTooLarge      413
     ├── UnsupportedMediaType 415
     ├── InvalidRequest       422, names the fields
+    ├── QueueIsFull          429, asks to come back
     ├── TooManyRequests      429, asks to come back
+    ├── QuotaExceeded        429, asks to come back tomorrow
     └── ServiceUnavailable   503, asks to come back
 
 Every one is a ``fastapi.HTTPException``, so that one handler answers for ours and for the framework's.
@@ -32,12 +36,16 @@ __all__ = [
     "ApiError",
     "Conflict",
     "FieldError",
+    "Forbidden",
     "InvalidRequest",
     "NotFound",
     "PayloadTooLarge",
     "ProblemDetails",
+    "QueueIsFull",
+    "QuotaExceeded",
     "ServiceUnavailable",
     "TooManyRequests",
+    "Unauthorized",
     "UnsupportedMediaType",
     "from_validation",
     "problem_response",
@@ -80,6 +88,23 @@ class ApiError(HTTPException):
         self.errors = tuple(errors)
 
 
+class Unauthorized(ApiError):
+    """Nobody is asked for without a key, or the key is good for nothing."""
+
+    status = 401
+    kind = "unauthorized"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": 'Bearer realm="kerneljudge"'})
+
+
+class Forbidden(ApiError):
+    """It is known who asks, and he may not."""
+
+    status = 403
+    kind = "forbidden"
+
+
 class NotFound(ApiError):
     """There is nothing by this name; the detail says what there is, where that is a short list."""
 
@@ -120,14 +145,30 @@ class InvalidRequest(ApiError):
         return cls(f"{field}: {message}", errors=[FieldError(field=field, message=message)])
 
 
-class TooManyRequests(ApiError):
-    """The queue is full."""
+class QueueIsFull(ApiError):
+    """As many submissions wait as may."""
 
     status = 429
     kind = "queue-full"
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail, headers={"Retry-After": str(_RETRY_FULL_QUEUE_S)})
+
+
+class TooManyRequests(ApiError):
+    """More requests than may be made in a minute."""
+
+    status = 429
+    kind = "too-many-requests"
+
+    def __init__(self, detail: str, *, retry_after_s: int) -> None:
+        super().__init__(detail, headers={"Retry-After": str(retry_after_s)})
+
+
+class QuotaExceeded(TooManyRequests):
+    """More submissions than may be handed in on a day."""
+
+    kind = "quota-exceeded"
 
 
 class ServiceUnavailable(ApiError):
@@ -168,11 +209,11 @@ def problem_response(request: Request, error: StarletteHTTPException) -> JSONRes
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """``responses=`` for a route that may answer with these errors. Every route may answer 503."""
+    """``responses=`` for a route that may answer with these errors, beside those that every route may answer with."""
     schema = {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}
     return {
         status: {"description": http.HTTPStatus(status).phrase, "content": {PROBLEM_JSON: {"schema": schema}}}
-        for status in (*statuses, 503)
+        for status in sorted({*statuses, 401, 403, 429, 503})
     }
 
 

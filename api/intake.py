@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import replace
+from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from api.access import Caller
 from api.errors import Conflict, FieldError, InvalidRequest
 from api.queries import served_queues
-from api.schemas import DeviceKind, DeviceRequirements, SubmissionRequest
+from api.schemas import DeviceKind, DeviceRequirements, SubmissionRequest, VisibilityName
 from api.services import Services
 from evaluator.candidate import Candidate, InvalidSource, parse_candidate
 from storage.models import Submission
@@ -18,22 +20,23 @@ from storage.order import refuse_if_full
 from storage.queue import queue_name
 from storage.routing import ANYTHING, Requirements, capability_number
 from storage.submissions import IdempotencyConflict, NewSubmission, Submissions
+from storage.usage import charge_submissions
+from storage.visibility import Visibility
 
-__all__ = ["default_device", "resolve", "submit"]
+__all__ = ["charge", "default_device", "resolve", "submit", "visibility_for"]
 
 _log = logging.getLogger(__name__)
 
 
-def submit(services: Services, body: SubmissionRequest, idempotency_key: str | None) -> Submission:
-    """Store what ``body`` asks for, in a transaction of its own. Raises ``ApiError``, ``QueueFull``."""
+def submit(services: Services, body: SubmissionRequest, caller: Caller, idempotency_key: str | None) -> Submission:
+    """Store what ``body`` asks for, in a transaction of its own. Raises ``ApiError``, ``QueueFull``, ``QuotaSpent``."""
     with services.sessions.begin() as session:
         submissions = Submissions(session)
         devices = _devices(session, body)
         for device in devices:
             try:
-                submission = submissions.submit(
-                    replace(resolve(services, body, device), idempotency_key=idempotency_key)
-                )
+                new = resolve(services, body, device, caller)
+                submission = submissions.submit(replace(new, idempotency_key=idempotency_key))
             except IdempotencyConflict as error:
                 # The same request may have been resolved to another device when it came first.
                 if device == devices[-1]:
@@ -41,13 +44,34 @@ def submit(services: Services, body: SubmissionRequest, idempotency_key: str | N
             else:
                 if submission.created:
                     refuse_if_full(session, services.settings.max_queued, batched=False)
+                    charge(session, services, caller, 1)
                     fields = {"submission": submission.id}
                     _log.info("handed in: %s on %s", submission.problem, device, extra={"fields": fields})
                 return submission
     raise AssertionError("there is at least one kind of device")
 
 
-def resolve(services: Services, body: SubmissionRequest, device: DeviceKind) -> NewSubmission:
+def charge(session: Session, services: Services, caller: Caller, count: int) -> datetime | None:
+    """Count ``count`` submissions on the quota of the caller's key; returns the day, ``None`` where there is no quota.
+
+    The last lock that a transaction takes, so that nobody waits for another in turn. Raises ``QuotaSpent``.
+    """
+    own = caller.submissions_per_day
+    limit = services.settings.submissions_per_day if own is None else own
+    if caller.key_id is None or not limit:
+        return None
+    return charge_submissions(session, caller.key_id, count, limit)
+
+
+def visibility_for(caller: Caller, wanted: VisibilityName | None) -> Visibility:
+    """What was asked for, or ``public``. Raises ``InvalidRequest`` where nobody would own what others cannot see."""
+    visibility = Visibility(wanted or Visibility.PUBLIC)
+    if visibility is not Visibility.PUBLIC and caller.client is None:
+        raise InvalidRequest.on("visibility", "this service asks for no keys, so whatever is handed in is public")
+    return visibility
+
+
+def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, caller: Caller) -> NewSubmission:
     """What ``body`` asks for, with all that it leaves out, on ``device`` if it names none. Raises ``ApiError``."""
     problem = services.problem(body.problem)
     candidate = _candidate(body)
@@ -65,6 +89,8 @@ def resolve(services: Services, body: SubmissionRequest, device: DeviceKind) -> 
         label=body.label,
         author=body.author,
         requirements=_requirements(body.requirements, device),
+        owner=caller.client,
+        visibility=visibility_for(caller, body.visibility),
     )
     refusal = problem.refuses_baseline(new.config)
     if refusal is not None:

@@ -12,6 +12,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from api.batch_schemas import BatchRequest, ResultRecord
 from api.errors import FieldError, ProblemDetails
+from storage.settings import Settings
 
 __all__ = ["openapi_of"]
 
@@ -40,6 +41,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
     )
+    _say_who_needs_a_key(document, app.state.services.settings)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in _UNUSED:
         schemas.pop(name, None)
@@ -47,3 +49,14 @@ def _document(app: FastAPI) -> dict[str, Any]:
         _, named = models_json_schema([(model, mode) for model in models], ref_template=_TEMPLATE)
         schemas.update(named["$defs"])
     return document
+
+
+def _say_who_needs_a_key(document: dict[str, Any], settings: Settings) -> None:
+    """The operations that take a key in any case say so themselves; the rest depends on the settings."""
+    operations = [each for path in document["paths"].values() for each in path.values()]
+    if settings.auth == "open":
+        document["components"].pop("securitySchemes", None)
+        for operation in operations:
+            operation.pop("security", None)
+    elif not settings.public_read:
+        document["security"] = next(each["security"] for each in operations if each.get("security"))

@@ -118,7 +118,7 @@ def count_by_outcome(session: Session) -> dict[tuple[str, str], int]:
 
 
 def count_verdicts(session: Session) -> dict[tuple[str, ...], int]:
-    """How many evaluations there are by kind of device and verdict."""
+    """How many evaluations there are by kind of device and verdict; what is private is not counted."""
     query = select(VerdictCount.device, VerdictCount.verdict, func.sum(VerdictCount.count))
     rows = session.execute(query.group_by(VerdictCount.device, VerdictCount.verdict))
     return {(device, verdict): int(number) for device, verdict, number in rows}

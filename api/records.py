@@ -1,9 +1,10 @@
-"""Rows and domain objects as the records that go over the wire."""
+"""Rows and domain objects as the records that go over the wire, each as its viewer may see it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -25,6 +26,7 @@ from api.schemas import (
     SubmissionRecord,
     TimelineRecord,
     VerificationRecord,
+    WithdrawalRecord,
     WorkerRecord,
 )
 from api.words import undiagnosed
@@ -32,12 +34,14 @@ from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Interval, Status
 from evaluator.feedback import feedback
 from evaluator.problem import Problem
+from storage.activity import shown_to
 from storage.diagnoses import Diagnoses
 from storage.leaderboard import Entry
 from storage.models import Attempt, DiagnosisStatus, Stage, StoredDiagnosis, Submission, VerificationStatus
 from storage.routing import ANYTHING, Requirements, waiting_for
 from storage.submissions import Submissions
 from storage.verification import checks_of, verification_of
+from storage.visibility import Viewer
 from storage.workers import Worker, list_workers
 
 __all__ = [
@@ -51,7 +55,7 @@ __all__ = [
     "records_with_feedback",
     "samples_record",
     "submission_records",
-    "worker_record",
+    "worker_records",
 ]
 
 _FROM_EVALUATION = (
@@ -72,32 +76,37 @@ _FROM_EVALUATION = (
 )
 
 
-def current_record(session: Session, submission: Submission) -> SubmissionRecord:
+def current_record(session: Session, submission: Submission, viewer: Viewer) -> SubmissionRecord:
     """The record of ``submission`` with its place in the queue, if it waits in one, its feedback, and its latest
     diagnosis."""
     submissions = Submissions(session)
     workers = list_workers(session) if submission.state is Status.QUEUED else ()
-    record = _submission_record(submission, workers, submissions.queue_position(submission))
+    record = _submission_record(submission, workers, submissions.queue_position(submission), viewer)
+    if not record.source_shown:
+        return record
     if submission.evaluation is not None:
         source = submissions.sources_of([submission])[submission.source_digest]
         record.feedback = feedback(submission.evaluation.to_evaluation(), source)
     record.diagnosis = next(iter(diagnosis_records(session, submission.id)), None)
-    record.verification = _verification_record(session, submission.id)
+    record.verification = _verification_record(session, submission.id, viewer)
     return record
 
 
-def submission_records(session: Session, submissions: Sequence[Submission]) -> list[SubmissionRecord]:
+def submission_records(session: Session, submissions: Sequence[Submission], viewer: Viewer) -> list[SubmissionRecord]:
     """The records of ``submissions``, without their places in the queue."""
     workers = list_workers(session)
-    return [_submission_record(submission, workers, None) for submission in submissions]
+    return [_submission_record(submission, workers, None, viewer) for submission in submissions]
 
 
-def records_with_feedback(session: Session, submissions: Sequence[Submission]) -> list[SubmissionRecord]:
+def records_with_feedback(
+    session: Session, submissions: Sequence[Submission], viewer: Viewer
+) -> list[SubmissionRecord]:
     """As ``submission_records``, with what a language model is told. A submission that is there twice has one
     record."""
     distinct = {submission.id: submission for submission in submissions}
-    records = dict(zip(distinct, submission_records(session, list(distinct.values())), strict=True))
-    evaluated = [submission for submission in distinct.values() if submission.evaluation is not None]
+    records = dict(zip(distinct, submission_records(session, list(distinct.values()), viewer), strict=True))
+    shown = [submission for submission in distinct.values() if records[submission.id].source_shown]
+    evaluated = [submission for submission in shown if submission.evaluation is not None]
     sources = Submissions(session).sources_of(evaluated)
     for submission in evaluated:
         assert submission.evaluation is not None
@@ -139,8 +148,9 @@ def samples_record(submission: Submission) -> SamplesRecord | None:
     return SamplesRecord(submission=submission.id, tracks=tracks) if tracks else None
 
 
-def attempt_list(submission_id: str, attempts: Sequence[Attempt]) -> AttemptList:
-    """The history of a submission."""
+def attempt_list(submission: Submission, attempts: Sequence[Attempt], viewer: Viewer) -> AttemptList:
+    """The history of ``submission``."""
+    shown = viewer.sees_source(submission)
     items = [
         AttemptRecord(
             number=attempt.number,
@@ -150,17 +160,18 @@ def attempt_list(submission_id: str, attempts: Sequence[Attempt]) -> AttemptList
             started=attempt.started_at,
             ended=attempt.ended_at,
             outcome=attempt.outcome,
-            detail=attempt.detail,
+            detail=attempt.detail if shown else "",
         )
         for attempt in attempts
     ]
-    return AttemptList(submission=submission_id, items=items)
+    return AttemptList(submission=submission.id, items=items)
 
 
 def _submission_record(
-    submission: Submission, workers: Sequence[Worker], queue_position: int | None
+    submission: Submission, workers: Sequence[Worker], queue_position: int | None, viewer: Viewer
 ) -> SubmissionRecord:
     stored = submission.evaluation
+    shown, owned = viewer.sees_source(submission), viewer.owns(submission)
     evaluation = None if stored is None else stored.to_evaluation()
     plain = {} if evaluation is None else evaluation.to_dict()
     missing = _waiting_for(submission, workers)
@@ -178,6 +189,10 @@ def _submission_record(
             "require_gradients": submission.require_gradients,
             "label": submission.label,
             "author": submission.author,
+            "visibility": submission.visibility,
+            "owner": submission.owner if owned else None,
+            "source_shown": shown,
+            "withdrawal": _withdrawal(submission, owned=owned),
             **{name: plain.get(name) for name in _FROM_EVALUATION},
             "roofline": plain.get("roofline", {}),
             "errors": plain.get("errors") or asdict(ErrorFigures()),
@@ -204,8 +219,28 @@ def _submission_record(
             "stage_s": _stage_s(submission, evaluation),
             "environment": plain.get("environment", {}),
             "links": submission_links(submission.id),
+            **({} if shown else _hidden(submission)),
         }
     )
+
+
+def _hidden(submission: Submission) -> dict[str, Any]:
+    """In place of what may quote the source."""
+    return {
+        "message": "" if submission.evaluation is None else "the source is hidden, and what is said of it",
+        "hints": [],
+        "notes": [],
+        "flags": [],
+        "details": {},
+        "progress": None,
+    }
+
+
+def _withdrawal(submission: Submission, *, owned: bool) -> WithdrawalRecord | None:
+    if submission.withdrawn_at is None:
+        return None
+    by = submission.withdrawn_by if owned else None
+    return WithdrawalRecord(reason=submission.withdrawn_reason or "", withdrawn=submission.withdrawn_at, by=by)
 
 
 def submission_links(submission_id: str) -> LinkRecord:
@@ -256,8 +291,14 @@ def leaderboard_entry(entry: Entry) -> LeaderboardEntry:
     )
 
 
-def worker_record(worker: Worker) -> WorkerRecord:
-    """``worker`` as it was last heard of."""
+def worker_records(session: Session, workers: Sequence[Worker], viewer: Viewer) -> list[WorkerRecord]:
+    """``workers`` as they were last heard of."""
+    at_work = [worker.current_submission for worker in workers if worker.current_submission is not None]
+    shown = shown_to(session, viewer, at_work)
+    return [_worker_record(worker, shown) for worker in workers]
+
+
+def _worker_record(worker: Worker, shown: Collection[str]) -> WorkerRecord:
     return WorkerRecord(
         id=worker.id,
         kind=worker.kind,
@@ -265,7 +306,7 @@ def worker_record(worker: Worker) -> WorkerRecord:
         queues=list(worker.queues),
         device=worker.device,
         capabilities=dict(worker.capabilities),
-        current_submission=worker.current_submission,
+        current_submission=worker.current_submission if worker.current_submission in shown else None,
         state=worker.state,
         reason=worker.reason,
         unchecked=list(worker.unchecked),
@@ -296,7 +337,7 @@ def _requirements(submission: Submission) -> DeviceRequirements | None:
     )
 
 
-def _verification_record(session: Session, submission_id: str) -> VerificationRecord | None:
+def _verification_record(session: Session, submission_id: str, viewer: Viewer) -> VerificationRecord | None:
     verification = verification_of(session, submission_id)
     if verification is None:
         return None
@@ -306,13 +347,13 @@ def _verification_record(session: Session, submission_id: str) -> VerificationRe
         message=verification.message,
         requested=verification.requested_at,
         finished=verification.finished_at,
-        checks=[_check_record(session, check) for check in checks],
+        checks=[_check_record(session, check, viewer) for check in checks],
     )
 
 
-def _check_record(session: Session, check: Submission) -> CheckRecord:
+def _check_record(session: Session, check: Submission, viewer: Viewer) -> CheckRecord:
     attempts = Submissions(session).attempts_of(check.id)
-    record = _submission_record(check, (), None)
+    record = _submission_record(check, (), None, viewer)
     known = {"status", "verdict", "gradients", "speedup", "speedup_interval"}
     known |= {"speedup_training", "speedup_training_interval"}
     return CheckRecord(

@@ -28,6 +28,7 @@ __all__ = [
     "Precision",
     "ProblemRecord",
     "ProblemSummary",
+    "PublishRequest",
     "SamplesRecord",
     "SeriesRecord",
     "SubmissionPage",
@@ -36,11 +37,14 @@ __all__ = [
     "Track",
     "VerificationRecord",
     "VettedOn",
+    "VisibilityName",
+    "WithdrawalRequest",
     "WorkerRecord",
 ]
 
 DeviceKind = Literal["cpu", "cuda"]
 Precision = Literal["float32", "float16", "bfloat16"]
+VisibilityName = Literal["public", "source_hidden", "private"]
 Baseline = Literal["eager", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16"]
 Track = Literal["inference", "training"]
 
@@ -100,6 +104,36 @@ class SubmissionRequest(BaseModel):
     requirements: DeviceRequirements | None = Field(
         default=None, description="On which devices alone it is to be evaluated. Left out: on any of the kind."
     )
+    visibility: VisibilityName | None = Field(
+        default=None,
+        description="What others see of it: `public`, everything; `source_hidden`, verdict, figures and place, but "
+        "neither the source nor what quotes it; `private`, nothing, and it is ranked nowhere. Whatever is not public "
+        "needs a key. Left out: `public`, or what the batch says.",
+    )
+
+
+class PublishRequest(BaseModel):
+    """What others may see from now on."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    visibility: VisibilityName
+
+
+class WithdrawalRequest(BaseModel):
+    """Why an entry is taken from the leaderboards."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    reason: str = Field(min_length=1, max_length=1000, description="Shown on the submission's page.")
+
+
+class WithdrawalRecord(BaseModel):
+    """An entry was taken from the leaderboards."""
+
+    reason: str
+    withdrawn: datetime
+    by: str | None = Field(description="Only for its owner and for administrators.")
 
 
 class IntervalRecord(BaseModel):
@@ -298,6 +332,15 @@ class SubmissionRecord(BaseModel):
     require_gradients: bool | None
     label: str | None
     author: str | None
+    visibility: VisibilityName
+    owner: str | None = Field(
+        description="The client whose key it was handed in with. Only for that client and for administrators."
+    )
+    source_shown: bool = Field(
+        description="Whether you may see the source. If not, whatever quotes it is empty here as well: message, hints, "
+        "notes, flags, feedback, diagnosis, details."
+    )
+    withdrawal: WithdrawalRecord | None = Field(description="Whether it was taken from the leaderboards, and why.")
     speedup: float | None
     speedup_interval: IntervalRecord | None
     speedup_warm: float | None = Field(description="Of a forward on warm caches, where that makes a difference.")
@@ -513,7 +556,7 @@ class WorkerRecord(BaseModel):
     queues: list[str]
     device: str | None
     capabilities: dict[str, Any]
-    current_submission: str | None
+    current_submission: str | None = Field(description="Null as well where you may not see it.")
     state: WorkerState = Field(
         description="`ready`; `testing`: it tests itself first; `unhealthy`: its device is not fit at the moment; "
         "`out`: its device was taken out until a self-test passes; `stopping`."

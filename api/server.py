@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.services import Services
-from storage.settings import Settings
+from storage.settings import InvalidSettings, Settings
 
 __all__ = ["Server", "make_server"]
 
@@ -33,7 +33,12 @@ class Server(uvicorn.Server):
 
 
 def make_server(settings: Settings, *, app: FastAPI | None = None) -> Server:
-    """The server for ``settings``; ``run`` it, or ``serve`` it in a running loop."""
+    """The server for ``settings``; ``run`` it, or ``serve`` it in a running loop.
+
+    Raises ``InvalidSettings`` where others than this machine could reach it without a key.
+    """
+    if settings.exposure is not None:
+        raise InvalidSettings(settings.exposure)
     app = app or create_app(settings)
     config = uvicorn.Config(
         app,

@@ -10,22 +10,18 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.orm import Session
 
 from api.errors import NotFound
+from api.limits import Meter
 from api.metrics import HttpMetrics, StateCollector
 from api.queries import BatchGlance, Glance, batch_glances, glances
 from api.watching import Watcher
 from evaluator.problem import Problem, load_problems
-from storage.batches import Batches
 from storage.database import create_engine_for, migrate, session_factory
-from storage.models import Batch, Submission
 from storage.problems import sync_problems
 from storage.queue import make_celery, ring_after_commit
 from storage.settings import Settings
-from storage.submissions import Submissions
 
 __all__ = [
     "MAX_WAIT_S",
-    "KnownBatch",
-    "KnownSubmission",
     "ReadSession",
     "Services",
     "ServicesDep",
@@ -38,7 +34,7 @@ _BATCH_INTERVAL_S = 0.5
 
 
 class Services:
-    """Database, queue, problems, metrics and the watcher of one application.
+    """Database, queue, problems, metrics, the watchers and the meter of one application.
 
     ``sessions`` ring the workers after their commit; ``readers`` refuse to write. ``problems``, and ``refusals`` of
     those that are not ranked, are empty until ``start``.
@@ -56,6 +52,7 @@ class Services:
         self.registry = CollectorRegistry()
         self.http_metrics = HttpMetrics(self.registry)
         self.registry.register(StateCollector(self.readers))
+        self.meter = Meter(self.sessions)
         self.watcher = Watcher(self._look)
         self.batch_watcher = Watcher(self._look_at_batches, interval_s=_BATCH_INTERVAL_S)
 
@@ -119,28 +116,6 @@ def _write_session(services: ServicesDep) -> Iterator[Session]:
 ReadSession = Annotated[Session, Depends(_read_session, scope="function")]
 WriteSession = Annotated[Session, Depends(_write_session, scope="function")]
 
-
-def _known_submission(submission_id: str, services: ServicesDep) -> Submission:
-    # In a session of its own, closed at once: whoever waits must not hold a connection meanwhile.
-    with services.readers() as session:
-        submission = Submissions(session).get(submission_id)
-    if submission is None:
-        raise NotFound(f"no submission {submission_id!r}")
-    return submission
-
-
-KnownSubmission = Annotated[Submission, Depends(_known_submission)]
-
-
-def _known_batch(batch_id: str, services: ServicesDep) -> Batch:
-    with services.readers() as session:
-        batch = Batches(session).get(batch_id)
-    if batch is None:
-        raise NotFound(f"no batch {batch_id!r}")
-    return batch
-
-
-KnownBatch = Annotated[Batch, Depends(_known_batch)]
 
 WaitSeconds = Annotated[
     float,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from client.aio import AsyncClient
-from client.errors import ClientError, NoAnswer, RequestRefused, ServiceUnreachable
+from client.errors import BadKey, ClientError, NoAnswer, RequestRefused, ServiceUnreachable
 from client.http import Client, Event
 from client.rewards import KernelRewards, RewardShape
 
 __all__ = [
     "AsyncClient",
+    "BadKey",
     "Client",
     "ClientError",
     "Event",

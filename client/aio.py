@@ -29,6 +29,7 @@ T = TypeVar("T")
 class AsyncClient:
     """Talks to one service. An asynchronous context manager; belongs to the event loop that it is first used on.
 
+    ``api_key`` is for services that ask for one (default: ``KERNELJUDGE_API_KEY``; the empty text is none).
     ``concurrency`` is for how many verdicts the service is asked at a time. ``transport`` replaces the network (for
     tests); ``sleep`` is how it waits between retries.
     """
@@ -37,6 +38,7 @@ class AsyncClient:
         self,
         url: str = DEFAULT_URL,
         *,
+        api_key: str | None = None,
         concurrency: int = DEFAULT_CONCURRENCY,
         transport: httpx.AsyncBaseTransport | None = None,
         retries: int = _RETRIES,
@@ -51,7 +53,7 @@ class AsyncClient:
             transport=transport,
             timeout=wire.TIMEOUT_S,
             trust_env=wire.uses_proxies(self.url),
-            headers=wire.HEADERS,
+            headers=wire.headers(api_key),
             limits=httpx.Limits(
                 max_connections=concurrency + _OTHER_CONNECTIONS, max_keepalive_connections=concurrency
             ),

@@ -12,6 +12,7 @@ import typer
 
 from client import diagnosis, following, local, render
 from client.http import DEFAULT_URL, Client
+from client.keys import keys_app
 from client.options import (
     AsJson,
     AsResponse,
@@ -25,6 +26,7 @@ from client.options import (
     RequireSandbox,
     Size,
     Url,
+    Visibility,
 )
 from client.outcomes import BadUsage, ExitStatus, emit, finish, say, stderr, turned_into_exits
 from client.progress import ProgressLine
@@ -233,6 +235,7 @@ def submit(
     device_name: Annotated[
         str | None, typer.Option(help='Evaluate it on devices of this name alone: "NVIDIA H200".')
     ] = None,
+    visibility: Visibility = None,
     url: Url = DEFAULT_URL,
     json_: AsJson = False,
 ) -> None:
@@ -257,6 +260,7 @@ def submit(
             label=given.name if label is None else label,
             author=author,
             requirements=None if device_name is None else {"device_name": device_name},
+            visibility=visibility,
         )
         known.update(id=record["id"])
         if watch and not Status(record["status"]).final:
@@ -297,6 +301,7 @@ def grade(
     require_gradients: RequireGradients = None,
     baseline: Baseline = "eager",
     author: Annotated[str | None, typer.Option(help="Whom the leaderboard names.")] = None,
+    visibility: Visibility = None,
     url: Annotated[
         str | None,
         typer.Option(envvar="KERNELJUDGE_URL", help=f"The service. Default: {DEFAULT_URL}, or else this machine."),
@@ -314,7 +319,7 @@ def grade(
 
     with turned_into_exits(_as_error(json_)):
         fields = Fields(code=code_field, response=response_field, problem=problem_field, key=key_field)
-        wishes = Wishes(device, size, precision, require_gradients, baseline, author)
+        wishes = Wishes(device, size, precision, require_gradients, baseline, author, visibility)
         raise typer.Exit(
             grade_all(
                 given,
@@ -377,6 +382,7 @@ def mcp(url: Url = DEFAULT_URL) -> None:
         make_server(url).run("stdio")
 
 
+app.add_typer(keys_app, name="keys")
 problems_app = typer.Typer(no_args_is_help=True, help="What can be graded.", context_settings=_CONTEXT)
 app.add_typer(problems_app, name="problems")
 

@@ -3,7 +3,8 @@
     ClientError
     ├── ServiceUnreachable   no connection, no answer in time, or still busy after all retries
     ├── RequestRefused       the service understood and said no (4xx); names the fields
-    └── NoAnswer             what came back is not of this API
+    ├── NoAnswer             what came back is not of this API
+    └── BadKey               what was given as a key cannot be one
 
 A verdict about a candidate is none of these: it is in the record.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["ClientError", "NoAnswer", "RequestRefused", "ServiceUnreachable"]
+__all__ = ["BadKey", "ClientError", "NoAnswer", "RequestRefused", "ServiceUnreachable"]
 
 
 class ClientError(Exception):
@@ -25,6 +26,10 @@ class ServiceUnreachable(ClientError):
 
 class NoAnswer(ClientError):
     """The answer is none of this API's."""
+
+
+class BadKey(ClientError):
+    """What was given as a key of the API cannot be one."""
 
 
 class RequestRefused(ClientError):

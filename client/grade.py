@@ -48,6 +48,7 @@ class Wishes:
     require_gradients: bool | None = None
     baseline: str = "eager"
     author: str | None = None
+    visibility: str | None = None
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,10 @@ def _by_service(service: Client, todo: _Todo, wishes: Wishes, *, with_samples: b
     """Through one batch; what is over comes as soon as it is."""
     if not todo.entries:
         return
-    header = {"batch": {"defaults": {name: value for name, value in asdict(wishes).items() if value is not None}}}
+    defaults = {name: value for name, value in asdict(wishes).items() if value is not None}
+    # Of the batch as a whole: its lines have what it has.
+    visibility = {"visibility": defaults.pop("visibility")} if "visibility" in defaults else {}
+    header = {"batch": {**visibility, "defaults": defaults}}
     key = secrets.token_hex(16)
     batch = _answered(lambda: service.submit_batch(_Lines(header, todo), idempotency_key=key))
     try:

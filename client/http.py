@@ -56,6 +56,7 @@ class Event:
 class Client:
     """Talks to one service. A context manager; several threads may use it.
 
+    ``api_key`` is for services that ask for one (default: ``KERNELJUDGE_API_KEY``; the empty text is none).
     ``transport`` replaces the network (for tests); ``sleep`` is how it waits between retries.
     """
 
@@ -63,6 +64,7 @@ class Client:
         self,
         url: str = DEFAULT_URL,
         *,
+        api_key: str | None = None,
         transport: httpx.BaseTransport | None = None,
         retries: int = _RETRIES,
         sleep: Callable[[float], None] = time.sleep,
@@ -75,7 +77,7 @@ class Client:
             transport=transport,
             timeout=wire.TIMEOUT_S,
             trust_env=wire.uses_proxies(self.url),
-            headers=wire.HEADERS,
+            headers=wire.headers(api_key),
         )
 
     def __enter__(self) -> Self:
@@ -104,6 +106,7 @@ class Client:
         label: str | None = None,
         author: str | None = None,
         requirements: Requirements | None = None,
+        visibility: str | None = None,
         idempotency_key: str | None = None,
         wait_s: float = 0,
     ) -> SubmissionRecord:
@@ -124,6 +127,7 @@ class Client:
             "label": label,
             "author": author,
             "requirements": requirements,
+            "visibility": visibility,
             "idempotency_key": idempotency_key,
         }
         answer = self._request("POST", "/api/v1/submissions", wait_s=wait_s, **wire.submission(new, wait_s))
@@ -192,6 +196,11 @@ class Client:
     def cancel(self, submission_id: str) -> SubmissionRecord:
         """Cancel a submission; one that is over stays as it is."""
         return cast(SubmissionRecord, self._request("DELETE", f"/api/v1/submissions/{wire.segment(submission_id)}"))
+
+    def publish(self, submission_id: str, visibility: str = "public") -> SubmissionRecord:
+        """Show others more of a submission of yours. Raises ``RequestRefused`` if they see more already."""
+        path = f"/api/v1/submissions/{wire.segment(submission_id)}"
+        return cast(SubmissionRecord, self._request("PATCH", path, body={"visibility": visibility}))
 
     def retry(self, submission_id: str) -> SubmissionRecord:
         """Queue a submission that failed anew. Raises ``RequestRefused`` if it has not failed."""

@@ -22,6 +22,7 @@ __all__ = [
     "RequireSandbox",
     "Size",
     "Url",
+    "Visibility",
 ]
 
 File = Annotated[str, typer.Argument(help="Source that defines ModelNew, or a model's answer; - is standard input.")]
@@ -45,6 +46,13 @@ Baseline = Annotated[
     str,
     typer.Option(
         help=f"What the speedup divides by: {', '.join(BASELINES)}. The last three are for problems that allow them."
+    ),
+]
+Visibility = Annotated[
+    str | None,
+    typer.Option(
+        help="What others see: public, source_hidden or private. Whatever is not public needs a key "
+        "(KERNELJUDGE_API_KEY). Default: public."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else.")]

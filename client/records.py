@@ -151,6 +151,10 @@ class SubmissionRecord(TypedDict):
     require_gradients: bool | None
     label: str | None
     author: str | None
+    visibility: str
+    owner: str | None
+    source_shown: bool
+    withdrawal: dict[str, Any] | None
     speedup: float | None
     speedup_interval: Interval | None
     speedup_warm: float | None
@@ -197,6 +201,7 @@ class SubmissionOptions(TypedDict, total=False):
     label: str | None
     author: str | None
     requirements: Requirements | None
+    visibility: str | None
 
 
 class NewSubmission(SubmissionOptions, total=False):
@@ -358,6 +363,8 @@ def blank_record(problem: str, /, **known: Any) -> SubmissionRecord:
         **dict.fromkeys(SubmissionRecord.__annotations__),
         "problem": problem,
         "baseline": "eager",
+        "visibility": "public",
+        "source_shown": True,
         "roofline": {},
         "errors": {"max_abs": None, "max_rel": None, "reference_max_rel": None},
         "message": "",

@@ -117,6 +117,7 @@ class KernelRewards:
         url: str = DEFAULT_URL,
         shape: RewardShape | None = None,
         *,
+        api_key: str | None = None,
         options: SubmissionOptions | None = None,
         timeout_s: float | None = None,
         concurrency: int = DEFAULT_CONCURRENCY,
@@ -124,6 +125,7 @@ class KernelRewards:
     ) -> None:
         self.shape = shape or RewardShape()
         self._url = url
+        self._api_key = api_key
         self._options: SubmissionOptions = options or {}
         self._timeout_s = timeout_s
         self._concurrency = concurrency
@@ -220,11 +222,14 @@ class KernelRewards:
         _log.warning("%s was not graded: %s", what, why)
         return Graded(self.shape.ungraded, None)
 
+    def _new_client(self) -> AsyncClient:
+        return self._connect(self._url, api_key=self._api_key, concurrency=self._concurrency)
+
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[AsyncClient]:
         """The client of the running event loop: connections belong to one loop, and trainers have several."""
         loop = asyncio.get_running_loop()
-        client, users = self._clients.get(loop) or (self._connect(self._url, concurrency=self._concurrency), 0)
+        client, users = self._clients.get(loop) or (self._new_client(), 0)
         self._clients[loop] = (client, users + 1)
         try:
             yield client

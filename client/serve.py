@@ -83,6 +83,8 @@ def _serve(
 ) -> None:
     data, host, port = settings.data_dir, settings.host, settings.port
     devices = _devices(settings.devices)
+    if settings.exposure is not None:
+        raise _CannotServe(settings.exposure, EXIT_USAGE)
     _check_port(host, port)
     _check_sandbox(settings, stopped)
     _migrate(environment)
@@ -91,6 +93,8 @@ def _serve(
         url = f"http://{_reachable(host)}:{port}"
         if _wait_until_ready(url, supervisor, logs / "api.log", stopped):
             say(f"kerneljudge is ready at {url}")
+            if settings.auth == "required":
+                say("  keys     required; kerneljudge keys create makes one")
             say(f"  devices  {', '.join(devices)}")
             say(f"  data     {data}  (logs in {logs})")
             say("  stop     Ctrl-C")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from collections.abc import Iterable, Mapping
@@ -12,19 +13,20 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from client.errors import NoAnswer, RequestRefused, ServiceUnreachable
+from client.errors import BadKey, NoAnswer, RequestRefused, ServiceUnreachable
 from client.records import NewSubmission, SubmissionRecord
 
 __all__ = [
+    "API_KEY_VARIABLE",
     "BUSY",
     "DEFAULT_CONCURRENCY",
     "DEFAULT_URL",
-    "HEADERS",
     "TIMEOUT_S",
     "Deadline",
     "as_object",
     "build",
     "checked",
+    "headers",
     "pause_after",
     "pause_s",
     "segment",
@@ -34,13 +36,15 @@ __all__ = [
 
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 DEFAULT_CONCURRENCY: Final = 64
-HEADERS: Final = {"User-Agent": "kerneljudge", "Accept": "application/json"}
+API_KEY_VARIABLE: Final = "KERNELJUDGE_API_KEY"
 TIMEOUT_S: Final = 30.0
 BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
+_HEADERS: Final = {"User-Agent": "kerneljudge", "Accept": "application/json"}
 _POLL_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 30.0
+_LONGEST_WORTH_WAITING_S: Final = 300.0
 
 
 class Deadline:
@@ -63,6 +67,16 @@ class Deadline:
     def expire(self) -> None:
         """Nobody waits any longer."""
         self._at = time.monotonic()
+
+
+def headers(api_key: str | None) -> dict[str, str]:
+    """What every request has; the key is ``api_key``, or that of the environment. Raises ``BadKey``."""
+    key = (os.environ.get(API_KEY_VARIABLE, "") if api_key is None else api_key).strip()
+    if not key:
+        return dict(_HEADERS)
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise BadKey(f"this is no key of the API: look at {API_KEY_VARIABLE}")
+    return {**_HEADERS, "Authorization": f"Bearer {key}"}
 
 
 def submission(new: NewSubmission, wait_s: float) -> dict[str, Any]:
@@ -106,14 +120,18 @@ def build(
 
 
 def pause_after(failure: httpx.Response | httpx.TransportError, url: str, failures: int, retries: int) -> float:
-    """How long to wait before asking again, in seconds. Raises ``ServiceUnreachable`` after ``retries``."""
+    """How long to wait before asking again, in seconds. Raises ``ServiceUnreachable`` after ``retries``, and
+    ``RequestRefused`` where the service will say no for long: the quota of the day is spent."""
     if isinstance(failure, httpx.TransportError):
         if failures > retries:
             raise ServiceUnreachable(f"cannot reach {url}: {failure}") from failure
         return pause_s(failures)
+    asked_s = _retry_after(failure)
+    if failure.status_code == HTTPStatus.TOO_MANY_REQUESTS and (asked_s or 0) > _LONGEST_WORTH_WAITING_S:
+        raise RequestRefused(failure.status_code, *_details(failure))
     if failures > retries:
         raise ServiceUnreachable(f"{url} is busy: {_details(failure)[0]}")
-    return _retry_after(failure) or pause_s(failures)
+    return pause_s(failures) if not asked_s else min(_LONGEST_PAUSE_S, asked_s)
 
 
 def pause_s(failures: int) -> float:
@@ -126,6 +144,9 @@ def checked(answer: httpx.Response) -> httpx.Response:
     if answer.is_success:
         return answer
     detail, fields = _details(answer)
+    if answer.status_code == HTTPStatus.UNAUTHORIZED:
+        given = "Authorization" in answer.request.headers
+        detail += f"; put {'another' if given else 'a'} key into {API_KEY_VARIABLE}, or pass it as api_key"
     if answer.is_client_error:
         raise RequestRefused(answer.status_code, detail, fields)
     raise ServiceUnreachable(f"the service failed with status {answer.status_code}: {detail}")
@@ -164,4 +185,4 @@ def _details(answer: httpx.Response) -> tuple[str, dict[str, str]]:
 def _retry_after(answer: httpx.Response) -> float | None:
     """The pause that the service asks for, in seconds; ``None`` where it gives none, or a date."""
     text: str = answer.headers.get("Retry-After", "")
-    return min(_LONGEST_PAUSE_S, float(text)) if text.isdecimal() and text.isascii() else None
+    return float(text) if text.isdecimal() and text.isascii() else None

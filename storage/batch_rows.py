@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import Status
 from storage.models import BatchItem, StoredEvaluation, Submission
+from storage.visibility import EVERYTHING, Viewer
 
 __all__ = ["BATCH_COLUMNS", "batch_rows", "batch_rows_after"]
 
@@ -33,9 +34,10 @@ def batch_rows_after(
     verdict: str | None = None,
     problem: str | None = None,
     label: str | None = None,
+    viewer: Viewer = EVERYTHING,
 ) -> list[Mapping[str, Any]]:
-    """Up to ``limit`` rows after ``line`` that meet the conditions, by line."""
-    query = _rows().where(BatchItem.batch_id == batch_id, BatchItem.line > line)
+    """Up to ``limit`` rows after ``line`` that meet the conditions, by line, as ``viewer`` may see them."""
+    query = _rows(viewer).where(BatchItem.batch_id == batch_id, BatchItem.line > line)
     if verdict is not None:
         query = query.where(StoredEvaluation.verdict == verdict, BatchItem.cancelled.is_(False))
     if problem is not None:
@@ -46,20 +48,22 @@ def batch_rows_after(
     return [dict(row) for row in found]
 
 
-def batch_rows(sessions: sessionmaker[Session], batch_id: str) -> Iterator[Mapping[str, Any]]:
+def batch_rows(
+    sessions: sessionmaker[Session], batch_id: str, viewer: Viewer = EVERYTHING
+) -> Iterator[Mapping[str, Any]]:
     """Every row, by line, some hundreds at a time, each time in a session of its own: whoever reads slowly holds no
     connection."""
     last = 0
     while True:
         with sessions() as session:
-            rows = batch_rows_after(session, batch_id, last, _AT_ONCE)
+            rows = batch_rows_after(session, batch_id, last, _AT_ONCE, viewer=viewer)
         if not rows:
             return
         yield from rows
         last = rows[-1]["line"]
 
 
-def _rows() -> Select[Any]:
+def _rows(viewer: Viewer) -> Select[Any]:
     cancelled = BatchItem.cancelled
     return (
         select(
@@ -78,7 +82,8 @@ def _rows() -> Select[Any]:
             StoredEvaluation.speedup_training.label("speedup_training"),
             StoredEvaluation.device_name.label("device_name"),
             BatchItem.shared.label("shared"),
-            Submission.message.label("message"),
+            # What a compiler says quotes the source.
+            case((viewer.source_seen(Submission), Submission.message), else_="").label("message"),
             Submission.submitted_at.label("submitted"),
             BatchItem.finished_at.label("finished"),
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import case, delete, exists, func, insert, select, update
+from sqlalchemy import case, delete, exists, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import Status, Verdict
@@ -33,6 +33,7 @@ from storage.models import (
 )
 from storage.sharing import Turns, share
 from storage.submissions import CANCELLED, NewSubmission
+from storage.visibility import EVERYTHING, Viewer, Visibility, owned_key
 
 __all__ = [
     "BatchClosed",
@@ -102,14 +103,28 @@ class Batches:
         self._session = session
 
     def create(
-        self, *, name: str | None = None, idempotency_key: str | None = None, webhook: tuple[str, str] | None = None
+        self,
+        *,
+        name: str | None = None,
+        idempotency_key: str | None = None,
+        webhook: tuple[str, str] | None = None,
+        owner: str | None = None,
+        visibility: Visibility = Visibility.PUBLIC,
     ) -> Batch:
         """Begin a batch; ``webhook`` is the address and the secret of whoever is told of its end.
 
         Raises ``IntegrityError`` where somebody else has just used the key.
         """
         now = database_now(self._session)
-        batch = Batch(id=new_id("bat"), name=name, idempotency_key=idempotency_key, created_at=now, heard_at=now)
+        batch = Batch(
+            id=new_id("bat"),
+            name=name,
+            idempotency_key=owned_key(owner, idempotency_key),
+            owner=owner,
+            visibility=str(visibility),
+            created_at=now,
+            heard_at=now,
+        )
         self._session.add(batch)
         self._session.flush()
         if webhook is not None:
@@ -245,13 +260,14 @@ class Batches:
         """The batch, as it is in the database now."""
         return self._session.get(Batch, batch_id, populate_existing=True)
 
-    def by_key(self, idempotency_key: str) -> Batch | None:
-        """The batch that was handed in under this key."""
-        return self._session.scalars(select(Batch).where(Batch.idempotency_key == idempotency_key)).one_or_none()
+    def by_key(self, idempotency_key: str, owner: str | None = None) -> Batch | None:
+        """The batch that ``owner`` has handed in under this key."""
+        stored = owned_key(owner, idempotency_key)
+        return self._session.scalars(select(Batch).where(Batch.idempotency_key == stored)).one_or_none()
 
-    def page(self, cursor: str | None = None, limit: int = 50) -> BatchPage:
-        """Up to ``limit`` batches, newest first, after those that ``cursor`` has seen."""
-        query = select(Batch).order_by(Batch.id.desc()).limit(limit + 1)
+    def page(self, cursor: str | None = None, limit: int = 50, *, viewer: Viewer = EVERYTHING) -> BatchPage:
+        """Up to ``limit`` batches that ``viewer`` sees, newest first, after those that ``cursor`` has seen."""
+        query = select(Batch).where(viewer.seen(Batch)).order_by(Batch.id.desc()).limit(limit + 1)
         if cursor is not None:
             query = query.where(Batch.id < cursor)
         rows = self._session.scalars(query).all()
@@ -262,6 +278,22 @@ class Batches:
         query = select(BatchError.line, BatchError.message).where(BatchError.batch_id == batch_id)
         rows = self._session.execute(query.order_by(BatchError.line).limit(limit))
         return [LineError(line, message) for line, message in rows]
+
+    def cancelled_of(self, batch_id: str) -> int:
+        """How many of its items are not graded for it, because it was cancelled."""
+        query = self._outcomes(batch_id, func.count())
+        query = query.where(or_(BatchItem.cancelled, Submission.status == Status.CANCELLED))
+        return int(self._session.scalar(query) or 0)
+
+    def awaited_by_others(self, submission_id: str, owner: str | None) -> bool:
+        """Whether a batch of somebody else's waits for a submission of ``owner``'s."""
+        query = (
+            select(BatchItem.line)
+            .join(Batch, Batch.id == BatchItem.batch_id)
+            .where(BatchItem.submission_id == submission_id, BatchItem.place.is_(None))
+            .where(Batch.owner.is_distinct_from(owner))
+        )
+        return self._session.scalar(query.limit(1)) is not None
 
     def webhook_of(self, batch_id: str) -> Webhook | None:
         """Whom to tell, and whether they were told."""

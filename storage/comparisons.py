@@ -9,6 +9,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from storage.models import Standing, StoredRanking, StoredSource, Submission
+from storage.visibility import EVERYTHING, Viewer
 
 __all__ = ["Other", "leader_over", "previous_to"]
 
@@ -23,11 +24,12 @@ class Other:
     source: str
 
 
-def previous_to(session: Session, submission: Submission) -> Other | None:
-    """The author's submission before this one, for the same problem; nobody's have no author."""
+def previous_to(session: Session, submission: Submission, viewer: Viewer = EVERYTHING) -> Other | None:
+    """The author's submission before this one, for the same problem, whose source ``viewer`` sees; nobody's have no
+    author."""
     if submission.author is None:
         return None
-    query = _others().where(
+    query = _others(viewer).where(
         Submission.author == submission.author,
         Submission.problem == submission.problem,
         Submission.id < submission.id,
@@ -35,10 +37,11 @@ def previous_to(session: Session, submission: Submission) -> Other | None:
     return _first(session, query.order_by(Submission.id.desc()))
 
 
-def leader_over(session: Session, submission: Submission) -> Other | None:
-    """Whoever leads at the problem, on the same kind of device and under the same conditions; ``None`` if it leads."""
+def leader_over(session: Session, submission: Submission, viewer: Viewer = EVERYTHING) -> Other | None:
+    """Whoever leads at the problem, on the same kind of device and under the same conditions; ``None`` if it leads, or
+    ``viewer`` does not see the leader's source."""
     query = (
-        _others()
+        _others(viewer)
         .join(Standing, Standing.submission_id == Submission.id)
         .join(StoredRanking, StoredRanking.id == Standing.ranking_id)
         .where(
@@ -58,9 +61,10 @@ def leader_over(session: Session, submission: Submission) -> Other | None:
     return None if leader is None or leader.submission_id == submission.id else leader
 
 
-def _others() -> Select[Any]:
+def _others(viewer: Viewer) -> Select[Any]:
     columns: list[Any] = [Submission.id, Submission.author, Submission.label, StoredSource.text]
-    return select(*columns).join(StoredSource, StoredSource.digest == Submission.source_digest)
+    sources = select(*columns).join(StoredSource, StoredSource.digest == Submission.source_digest)
+    return sources.where(viewer.source_seen(Submission))
 
 
 def _first(session: Session, query: Select[Any]) -> Other | None:

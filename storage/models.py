@@ -9,8 +9,11 @@
     standings    the best of each contender    ranking_records who was the fastest when
     author_bests the best of each author       verdict_counts how many ended how, by problem
     counts       what was done, for meters     verifications which records hold when they are evaluated again
+    audit_events what administrators want to know of
+    api_keys     who may ask for what          sign_ins     browsers that stand for a key
+    usage        what was asked for, by whom
 
-Rows come out of ``storage.submissions`` and its neighbours; nobody else writes them. ``rankings`` to
+Rows come out of ``storage.submissions`` and its neighbours; nobody else writes them. Those from ``rankings`` to
 ``verdict_counts`` say nothing that is not in evaluations: they are what leaderboards are read from, kept up to date by
 ``storage.standings``.
 """
@@ -28,7 +31,9 @@ from evaluator.evaluation import Evaluation, Status
 from storage.columns import CleanText, JsonData, UtcDateTime
 
 __all__ = [
+    "ApiKey",
     "Attempt",
+    "AuditEvent",
     "AuthorBest",
     "Base",
     "Batch",
@@ -37,6 +42,7 @@ __all__ = [
     "BatchStatus",
     "DiagnosisStatus",
     "RankingRecord",
+    "SignIn",
     "Stage",
     "Standing",
     "StoredCount",
@@ -48,6 +54,7 @@ __all__ = [
     "StoredVerification",
     "StoredWorker",
     "Submission",
+    "Usage",
     "VerdictCount",
     "VerificationStatus",
     "Webhook",
@@ -158,6 +165,8 @@ class Submission(Base):
     ``traceparent``: the trace that it is part of, in the form of W3C Trace Context (see ``storage.tracing``).
     ``needs_*``: what a device must have (see ``storage.routing``). ``verifies``: the submission whose record this one
     evaluates again; nobody has handed it in, and it is on no leaderboard.
+    ``owner`` is the client that handed it in, ``None`` where nobody was asked; ``visibility`` is what others see of it
+    (see ``storage.visibility``). ``withdrawn_*``: who took it from the leaderboards, when and why.
     """
 
     __tablename__ = "submissions"
@@ -169,6 +178,7 @@ class Submission(Base):
         Index(None, "problem", "id"),
         Index(None, "author", "id"),
         Index(None, "label", "id"),
+        Index(None, "owner", "id"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -191,6 +201,11 @@ class Submission(Base):
     needs_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     needs_capability: Mapped[int | None]
     verifies: Mapped[str | None] = mapped_column(index=True)
+    owner: Mapped[str | None]
+    visibility: Mapped[str] = mapped_column(default="public", server_default="public")
+    withdrawn_at: Mapped[datetime | None]
+    withdrawn_by: Mapped[str | None]
+    withdrawn_reason: Mapped[str | None]
 
     status: Mapped[str]
     stage: Mapped[str]
@@ -342,7 +357,8 @@ class Batch(Base):
 
     ``items`` and ``errors`` count its lines, as far as they came in. ``last_place`` is the highest place in the order
     of completion that was given to an item; it only grows. ``received_at``: when the last line was in;
-    ``heard_at``: when something of it came in last, until then. ``message``: why it was cancelled.
+    ``heard_at``: when something of it came in last, until then. ``message``: why it was cancelled. ``owner`` and
+    ``visibility`` as of a submission.
     """
 
     __tablename__ = "batches"
@@ -356,6 +372,8 @@ class Batch(Base):
     errors: Mapped[int] = mapped_column(default=0)
     last_place: Mapped[int] = mapped_column(default=0)
     message: Mapped[str] = mapped_column(default="")
+    owner: Mapped[str | None]
+    visibility: Mapped[str] = mapped_column(default="public", server_default="public")
     created_at: Mapped[datetime]
     heard_at: Mapped[datetime]
     received_at: Mapped[datetime | None]
@@ -566,3 +584,60 @@ class StoredCount(Base):
     labels: Mapped[str] = mapped_column(primary_key=True)
     shard: Mapped[int] = mapped_column(primary_key=True)
     value: Mapped[float]
+
+
+class ApiKey(Base):
+    """A key of the API, but not its text: ``digest`` is its SHA-256, ``prefix`` how it begins.
+
+    ``client`` is whom it was given to. A limit of ``None`` is that of the settings, 0 none at all. ``last_used_at`` is
+    some minutes old at most.
+    """
+
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str] = mapped_column(index=True, unique=True)
+    prefix: Mapped[str]
+    client: Mapped[str]
+    scopes: Mapped[list[str]]
+    created_at: Mapped[datetime]
+    created_by: Mapped[str]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+    requests_per_min: Mapped[int | None]
+    submissions_per_day: Mapped[int | None]
+
+
+class SignIn(Base):
+    """A browser that stands for a key until ``expires_at``; ``digest`` is the SHA-256 of its cookie."""
+
+    __tablename__ = "sign_ins"
+
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"), index=True)
+    expires_at: Mapped[datetime]
+
+
+class Usage(Base):
+    """How many requests or submissions (``kind``) somebody (``subject``) had in the time from ``began_at`` on."""
+
+    __tablename__ = "usage"
+
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    began_at: Mapped[datetime] = mapped_column(primary_key=True)
+    subject: Mapped[str] = mapped_column(primary_key=True)
+    count: Mapped[int]
+
+
+class AuditEvent(Base):
+    """Something that ``actor`` did to ``subject``; ``None``: nobody was asked who he is."""
+
+    __tablename__ = "audit_events"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+    actor: Mapped[str | None]
+    action: Mapped[str]
+    subject: Mapped[str]
+    details: Mapped[dict[str, Any]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from evaluator.artifact_store import StoreAddress
 from evaluator.devices import default_build_slots
 from evaluator.logs import LogFormat
 
-__all__ = ["InvalidSettings", "Settings"]
+__all__ = ["InvalidSettings", "Settings", "is_loopback"]
 
 
 class InvalidSettings(ValueError):
@@ -38,6 +39,11 @@ class Settings(BaseSettings):
     ``log_format`` is ``text`` or ``json``, a line each.
     ``artifact_store`` (``s3://bucket/prefix``) is where machines find each other's builds, which ``artifact_key``
     signs; where it is and who asks, the usual ``AWS_*`` variables say.
+
+    With ``auth`` ``required``, whoever hands something in needs a key (see ``storage.keys``), and whoever reads as
+    well unless ``public_read``. ``requests_per_min`` and ``submissions_per_day`` are the limits of a key that has none
+    of its own, ``anonymous_requests_per_min`` that of an address; 0 is no limit. With ``open`` nobody is asked who he
+    is and nothing is limited, so it is for this machine alone (``exposure``).
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -70,6 +76,11 @@ class Settings(BaseSettings):
     foreign_memory_share: float = Field(default=0.1, ge=0, le=1)
     drain_s: float = Field(default=0.0, ge=0)
     verify_records: Literal["auto", "off"] = "auto"
+    auth: Literal["open", "required"] = "open"
+    public_read: bool = True
+    requests_per_min: int = Field(default=6000, ge=0)
+    anonymous_requests_per_min: int = Field(default=600, ge=0)
+    submissions_per_day: int = Field(default=100_000, ge=0)
 
     @field_validator("devices", mode="before")
     @classmethod
@@ -150,6 +161,17 @@ class Settings(BaseSettings):
         return StoreAddress.parse(self.artifact_store, self.artifact_key.get_secret_value(), os.environ)
 
     @property
+    def exposure(self) -> str | None:
+        """Why the API must not be served with these settings; ``None`` where it may."""
+        if self.auth == "required" or is_loopback(self.host):
+            return None
+        return (
+            f"{self.host or 'every address'} can be reached from other machines, and everybody there could hand in "
+            "code to be executed: ask for keys (KERNELJUDGE_AUTH=required; kerneljudge keys create makes the first "
+            "one), or listen on 127.0.0.1"
+        )
+
+    @property
     def cache_dir(self) -> Path:
         """Where compiled extensions are kept."""
         return self.data_dir / "cache"
@@ -158,3 +180,12 @@ class Settings(BaseSettings):
     def scratch_dir(self) -> Path:
         """Where evaluations keep what they need only while they last."""
         return self.data_dir / "scratch"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what listens on ``host`` can be reached from this machine alone; of a name other than ``localhost``,
+    nobody knows."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

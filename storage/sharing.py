@@ -2,7 +2,8 @@
 
 Lines with the same source, problem, device and options share one submission, within a batch and between batches,
 whether it waits, is under way or is done; what was cancelled or failed through our fault is shared no more.
-Submissions that somebody handed in one by one are never shared: they have owners.
+Submissions that somebody handed in one by one are never shared: they have owners. What is not public is shared among
+its client's own lines alone: nobody learns that another has handed in the same.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from storage.routing import ANYTHING
 from storage.standings import Outcome, count_verdicts
 from storage.submissions import NewSubmission, invalid_evaluation, source_values, submission_values
 from storage.tracing import new_trace
+from storage.visibility import Visibility
 
 __all__ = ["Answer", "Turns", "share"]
 
@@ -143,6 +145,7 @@ def _make(
         count(session, ACCEPTED, new.device, "batch")
         if isinstance(new.candidate, InvalidSource):
             session.add(store_evaluation(invalid_evaluation(new, new.candidate), submission_id, now))
+        if isinstance(new.candidate, InvalidSource) and new.visibility is not Visibility.PRIVATE:
             invalid[Outcome(new.problem.id, new.problem.version, new.device, Verdict.INVALID_SOURCE)] += 1
     session.flush()
     for bell in bells:
@@ -166,4 +169,6 @@ def _share_key(new: NewSubmission) -> str:
         new.baseline,
         *([new.requirements.columns] if new.requirements != ANYTHING else []),
     ]
+    if new.visibility is not Visibility.PUBLIC:
+        content.append([str(new.visibility), new.owner])
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -3,6 +3,8 @@
 Reading one then costs what is shown of it, however much was ever handed in. Rows are locked in one order, counts
 before rankings and rankings by track, and before those of batches (see ``storage.completion``), so that two workers
 never wait for each other.
+
+What is private or withdrawn is on none of them; ``storage.takedown`` puts it on and takes it off.
 """
 
 from __future__ import annotations
@@ -18,8 +20,22 @@ from sqlalchemy.orm import Session
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency
 from storage.inserts import insert_into
 from storage.models import AuthorBest, RankingRecord, Standing, StoredRanking, Submission, VerdictCount
+from storage.visibility import Visibility
 
-__all__ = ["Outcome", "Result", "count_verdicts", "enter", "results_of", "software_of"]
+__all__ = [
+    "Outcome",
+    "Result",
+    "contender_of",
+    "count_verdicts",
+    "enter",
+    "figures_of",
+    "locked_ranking",
+    "logarithm_of",
+    "outcome_of",
+    "results_of",
+    "software_of",
+    "standing_values",
+]
 
 
 class Outcome(NamedTuple):
@@ -55,14 +71,21 @@ def count_verdicts(session: Session, outcomes: Mapping[Outcome, int]) -> None:
 
 def enter(session: Session, submission_id: str, evaluation: Evaluation, now: datetime) -> bool:
     """Count ``evaluation`` and, if it passed, put it where it belongs on its leaderboards; whether it is a record."""
-    submission = session.get_one(Submission, submission_id)
-    outcome = Outcome(submission.problem, submission.problem_version, submission.device, evaluation.verdict)
-    count_verdicts(session, {outcome: 1})
+    # As it is now: somebody may have published it since the worker has read it.
+    submission = session.get_one(Submission, submission_id, populate_existing=True)
+    if submission.visibility == Visibility.PRIVATE:
+        return False
+    count_verdicts(session, {outcome_of(submission, evaluation): 1})
     record = False
     for result in results_of(evaluation):
-        ranking = _ranking(session, submission, evaluation, result)
+        ranking = locked_ranking(session, submission, evaluation, result, figures_of(evaluation, result))
         record |= _stand(session, ranking, submission, evaluation, result, now)
     return record
+
+
+def outcome_of(submission: Submission, evaluation: Evaluation) -> Outcome:
+    """What ``evaluation`` is counted by."""
+    return Outcome(submission.problem, submission.problem_version, submission.device, evaluation.verdict)
 
 
 def software_of(environment: Mapping[str, Any]) -> str:
@@ -84,8 +107,23 @@ def results_of(evaluation: Evaluation) -> Iterator[Result]:
         yield Result("training", evaluation.speedup_training, interval, latency)
 
 
-def _ranking(session: Session, submission: Submission, evaluation: Evaluation, result: Result) -> Any:
-    """The row of the ranking, locked until the transaction ends."""
+def figures_of(evaluation: Evaluation, result: Result) -> dict[str, Any]:
+    """What an evaluation says of the reference."""
+    bound = evaluation.roofline.get(result.track)
+    figures: dict[str, Any] = {}
+    if result.latency is not None:
+        figures["baseline_ms"] = result.latency.baseline
+        if result.track == "inference" and evaluation.speedup_compiled is not None:
+            figures["compiled_ms"] = result.latency.candidate * evaluation.speedup_compiled
+    if bound is not None:
+        figures |= {"bound_ms": bound.bound_ms, "limited_by": bound.limited_by}
+    return figures
+
+
+def locked_ranking(
+    session: Session, submission: Submission, evaluation: Evaluation, result: Result, figures: Mapping[str, Any]
+) -> Any:
+    """The id and the best of the ranking, with new ``figures``, locked until the transaction ends."""
     key = {
         "problem": submission.problem,
         "problem_version": submission.problem_version,
@@ -99,14 +137,6 @@ def _ranking(session: Session, submission: Submission, evaluation: Evaluation, r
     }
     new = insert_into(session, StoredRanking).values(**key, entries=0, best=0.0)
     session.execute(new.on_conflict_do_nothing())
-    bound = evaluation.roofline.get(result.track)
-    figures: dict[str, Any] = {}
-    if result.latency is not None:
-        figures["baseline_ms"] = result.latency.baseline
-        if result.track == "inference" and evaluation.speedup_compiled is not None:
-            figures["compiled_ms"] = result.latency.candidate * evaluation.speedup_compiled
-    if bound is not None:
-        figures |= {"bound_ms": bound.bound_ms, "limited_by": bound.limited_by}
     # Written even where nothing changes: the lock is what counts.
     locked = update(StoredRanking).filter_by(**key).values(**figures or {"best": StoredRanking.best})
     return session.execute(
@@ -123,9 +153,44 @@ def _stand(
     now: datetime,
 ) -> bool:
     """Whether it is the fastest of its ranking now."""
-    who = {"author": submission.author, "label": submission.label}
-    values = {
-        **who,
+    values = standing_values(submission, evaluation, result, now)
+    key = (ranking.id, contender_of(submission))
+    standing = session.get(Standing, key, populate_existing=True)
+    if standing is None:
+        session.add(Standing(ranking_id=key[0], contender=key[1], **values))
+        more = update(StoredRanking).where(StoredRanking.id == ranking.id).values(entries=StoredRanking.entries + 1)
+        session.execute(more.execution_options(synchronize_session=False))
+    elif _better(result.speedup, submission, standing):
+        for name, value in values.items():
+            setattr(standing, name, value)
+    session.flush()
+    if submission.author is not None:
+        _best_of_author(session, ranking.id, submission, submission.author, result.speedup)
+    record = bool(result.speedup > ranking.best)
+    if record:
+        who = {"author": submission.author, "label": submission.label}
+        session.add(
+            RankingRecord(
+                ranking_id=ranking.id, submission_id=submission.id, speedup=result.speedup, finished_at=now, **who
+            )
+        )
+        best = update(StoredRanking).where(StoredRanking.id == ranking.id).values(best=result.speedup)
+        session.execute(best.execution_options(synchronize_session=False))
+        session.flush()
+    return record
+
+
+def standing_values(
+    submission: Submission,
+    evaluation: Evaluation,
+    result: Result,
+    finished_at: datetime,
+    verification: str | None = None,
+) -> dict[str, Any]:
+    """What a leaderboard has of one result. ``verification``: how far that is, of what was a record."""
+    return {
+        "author": submission.author,
+        "label": submission.label,
         "submission_id": submission.id,
         "source_digest": submission.source_digest,
         "gradients": evaluation.gradients,
@@ -141,37 +206,13 @@ def _stand(
         "latency_ms": None if result.latency is None else result.latency.candidate,
         "baseline_ms": None if result.latency is None else result.latency.baseline,
         "submitted_at": submission.submitted_at,
-        "finished_at": now,
-        "verification": None,
+        "finished_at": finished_at,
+        "verification": verification,
     }
-    key = (ranking.id, _contender(submission))
-    standing = session.get(Standing, key, populate_existing=True)
-    if standing is None:
-        session.add(Standing(ranking_id=key[0], contender=key[1], **values))
-        more = update(StoredRanking).where(StoredRanking.id == ranking.id).values(entries=StoredRanking.entries + 1)
-        session.execute(more.execution_options(synchronize_session=False))
-    elif _better(result.speedup, submission, standing):
-        for name, value in values.items():
-            setattr(standing, name, value)
-    session.flush()
-    if submission.author is not None:
-        _best_of_author(session, ranking.id, submission, submission.author, result.speedup)
-    record = bool(result.speedup > ranking.best)
-    if record:
-        session.add(
-            RankingRecord(
-                ranking_id=ranking.id, submission_id=submission.id, speedup=result.speedup, finished_at=now, **who
-            )
-        )
-        best = update(StoredRanking).where(StoredRanking.id == ranking.id).values(best=result.speedup)
-        session.execute(best.execution_options(synchronize_session=False))
-        session.flush()
-    return record
 
 
 def _best_of_author(session: Session, ranking_id: int, submission: Submission, author: str, speedup: float) -> None:
-    logarithm = math.log(speedup) if 0 < speedup < math.inf else 0.0
-    values = {"submission_id": submission.id, "speedup": speedup, "log_speedup": logarithm}
+    values = {"submission_id": submission.id, "speedup": speedup, "log_speedup": logarithm_of(speedup)}
     known = session.execute(select(AuthorBest).filter_by(ranking_id=ranking_id, author=author)).scalar_one_or_none()
     if known is None:
         session.add(AuthorBest(ranking_id=ranking_id, author=author, **values))
@@ -188,7 +229,12 @@ def _better(speedup: float, submission: Submission, than: Standing) -> bool:
     return (submission.submitted_at, submission.id) < (than.submitted_at, than.submission_id)
 
 
-def _contender(submission: Submission) -> str:
+def logarithm_of(speedup: float) -> float:
+    """For geometric means; 0 where there is none."""
+    return math.log(speedup) if 0 < speedup < math.inf else 0.0
+
+
+def contender_of(submission: Submission) -> str:
     """One text for each author and source; nobody's name makes him somebody else."""
     digest = submission.source_digest
     return digest if submission.author is None else f"{digest}:{submission.author}"

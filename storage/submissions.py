@@ -34,6 +34,7 @@ from storage.records import store_evaluation
 from storage.routing import ANYTHING, Requirements
 from storage.standings import enter
 from storage.tracing import traceparent
+from storage.visibility import EVERYTHING, Viewer, Visibility, owned_key
 
 __all__ = [
     "CANCELLED",
@@ -85,6 +86,7 @@ class NewSubmission:
     """What is submitted. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy.
 
     ``requirements``: what is asked for of the device besides. Raises ``ValueError``.
+    ``owner`` is the client that hands it in, and whose ``idempotency_key`` it is.
     """
 
     problem: Problem
@@ -98,6 +100,8 @@ class NewSubmission:
     author: str | None = None
     idempotency_key: str | None = None
     requirements: Requirements = ANYTHING
+    owner: str | None = None
+    visibility: Visibility = Visibility.PUBLIC
 
     def __post_init__(self) -> None:
         if self.config.device != self.config.device_kind:
@@ -126,6 +130,8 @@ class NewSubmission:
         ]
         if self.requirements != ANYTHING:
             content.append(self.requirements.columns)
+        if self.visibility is not Visibility.PUBLIC:
+            content.append(str(self.visibility))
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -180,9 +186,11 @@ def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> 
         "require_gradients": new.require_gradients,
         "label": new.label,
         "author": new.author,
-        "idempotency_key": new.idempotency_key,
+        "idempotency_key": owned_key(new.owner, new.idempotency_key),
         "content_digest": new.content_digest,
         **new.requirements.columns,
+        "owner": new.owner,
+        "visibility": str(new.visibility),
         "status": Status.QUEUED,
         "stage": "build",
         "traceparent": traceparent(),
@@ -245,9 +253,17 @@ class Submissions:
         """The submission, as it is in the database now."""
         return self._session.get(Submission, submission_id, populate_existing=True)
 
-    def page(self, filters: Filters | None = None, cursor: str | None = None, limit: int = 50) -> Page:
-        """Up to ``limit`` submissions, newest first, after those that ``cursor`` has seen."""
-        query, identity = select(Submission.id).where(Submission.verifies.is_(None)), Submission.id
+    def page(
+        self,
+        filters: Filters | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        *,
+        viewer: Viewer = EVERYTHING,
+    ) -> Page:
+        """Up to ``limit`` submissions that ``viewer`` sees, newest first, after those that ``cursor`` has seen."""
+        handed_in = select(Submission.id).where(viewer.seen(Submission), Submission.verifies.is_(None))
+        query, identity = handed_in, Submission.id
         for name, wanted in vars(filters or Filters()).items():
             if wanted is None:
                 continue
@@ -378,7 +394,8 @@ class Submissions:
     def _earlier(self, new: NewSubmission) -> Submission | None:
         if new.idempotency_key is None:
             return None
-        query = select(Submission).where(Submission.idempotency_key == new.idempotency_key)
+        stored = owned_key(new.owner, new.idempotency_key)
+        query = select(Submission).where(Submission.idempotency_key == stored)
         earlier = self._session.scalars(query).one_or_none()
         if earlier is None:
             return None

@@ -2,43 +2,28 @@
 
 An evaluation again is a submission of its own, a copy whose ``verifies`` names the one that made the record; it waits
 behind everything else, is on no leaderboard, and stays as part of the record's history. A record holds if one of two
-evaluations again confirms it (see ``disagreement``). One that does not is taken off its leaderboards.
+evaluations again confirms it (see ``disagreement``). One that does not is withdrawn (see ``storage.takedown``).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Evaluation, Status
+from storage.audit import VERIFICATION
 from storage.bells import Bell, announce, repeat_after
 from storage.ids import new_id
 from storage.inserts import insert_into
-from storage.models import (
-    AuthorBest,
-    RankingRecord,
-    Standing,
-    StoredRanking,
-    StoredVerification,
-    Submission,
-    VerificationStatus,
-)
+from storage.models import Standing, StoredRanking, StoredVerification, Submission, VerificationStatus
 from storage.standings import results_of, software_of
+from storage.takedown import withdraw
 
-__all__ = [
-    "check_failed",
-    "checks_of",
-    "conclude",
-    "disagreement",
-    "request_verification",
-    "verification_of",
-    "withdraw",
-]
+__all__ = ["check_failed", "checks_of", "conclude", "disagreement", "request_verification", "verification_of"]
 
 _LAST_TURN: Final = 2**31 - 1
 _CHECKS: Final = 2
@@ -50,6 +35,7 @@ _COPIED_NOT: Final = frozenset(
     {"label", "author", "idempotency_key", "share_key", "message", "build_s", "build_log", "progress_stage"}
     | {"progress_message", "progress_share", "claim_token", "claim_worker", "lease_until", "attempts", "faults"}
     | {"built_at", "started_at", "finished_at", "traceparent"}
+    | {"withdrawn_at", "withdrawn_by", "withdrawn_reason"}
 )
 """What an evaluation again has not in common with what it evaluates; whoever may see the one may see the other."""
 
@@ -96,10 +82,9 @@ def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datet
         _queue_check(session, original, now)
     else:
         _finish(session, verification, VerificationStatus.FAILED, f"withdrawn: {doubt}", now)
-        withdraw(session, original.id)
-        for ranking_id, leader in _leaders_unverified(session, original):
+        withdraw(session, original.id, doubt, VERIFICATION)
+        for leader in _leaders_unverified(session, original):
             request_verification(session, leader, now)
-            _record_leader(session, ranking_id, leader)
 
 
 def check_failed(session: Session, check_id: str, detail: str, now: datetime) -> None:
@@ -117,7 +102,7 @@ def disagreement(first: Evaluation, again: Evaluation) -> str:
     its speedup the share of the first's that is asked for. Faster is never a disagreement.
     """
     if not again.passed:
-        return f"evaluated again, it got {again.verdict}: {again.message.partition(chr(10))[0]}"
+        return f"evaluated again, it got {again.verdict}"
     share = _LEAST_SHARE[first.device.partition(":")[0]]
     found = {result.track: result for result in results_of(again)}
     for result in results_of(first):
@@ -128,28 +113,6 @@ def disagreement(first: Evaluation, again: Evaluation) -> str:
         if not (meets or same.speedup >= share * result.speedup):
             return f"evaluated again, its speedup ({result.track}) was {same.speedup:.3g} and not {result.speedup:.3g}"
     return ""
-
-
-def withdraw(session: Session, submission_id: str) -> None:
-    """Take the submission off every leaderboard; its evaluation stays as it is."""
-    entered = (
-        select(StoredRanking.id, Standing.contender, Standing.author)
-        .join(Standing, Standing.ranking_id == StoredRanking.id)
-        .where(Standing.submission_id == submission_id)
-        .order_by(StoredRanking.track, StoredRanking.id)
-    )
-    for ranking_id, contender, author in session.execute(entered).all():
-        # Written first, for its lock: see ``storage.standings``.
-        fewer = update(StoredRanking).where(StoredRanking.id == ranking_id).values(entries=StoredRanking.entries - 1)
-        session.execute(fewer.execution_options(synchronize_session=False))
-        session.execute(delete(Standing).where(Standing.ranking_id == ranking_id, Standing.contender == contender))
-        highest = select(func.coalesce(func.max(Standing.speedup), 0.0)).where(Standing.ranking_id == ranking_id)
-        best = update(StoredRanking).where(StoredRanking.id == ranking_id).values(best=highest.scalar_subquery())
-        session.execute(best.execution_options(synchronize_session=False))
-        if author is not None:
-            _best_of_author_anew(session, ranking_id, author)
-    session.execute(delete(RankingRecord).where(RankingRecord.submission_id == submission_id))
-    session.expire_all()
 
 
 def _pending(session: Session, check_id: str) -> StoredVerification | None:
@@ -200,8 +163,8 @@ def _mark(session: Session, verification: StoredVerification) -> None:
     session.execute(own.values(verification=verification.status).execution_options(synchronize_session=False))
 
 
-def _leaders_unverified(session: Session, withdrawn: Submission) -> list[tuple[int, str]]:
-    """Who leads now where ``withdrawn`` was, and was never evaluated again: by ranking."""
+def _leaders_unverified(session: Session, withdrawn: Submission) -> list[str]:
+    """Who leads now where ``withdrawn`` was, and was never evaluated again."""
     same = {name: getattr(withdrawn, name) for name in ("problem", "problem_version", "device", "size", "precision")}
     rankings = session.scalars(select(StoredRanking.id).filter_by(**same, baseline=withdrawn.baseline))
     found = []
@@ -210,25 +173,5 @@ def _leaders_unverified(session: Session, withdrawn: Submission) -> list[tuple[i
         order = (Standing.speedup.desc(), Standing.submitted_at, Standing.submission_id)
         leader = session.execute(first.order_by(*order).limit(1)).first()
         if leader is not None and leader.verification is None:
-            found.append((ranking_id, leader.submission_id))
+            found.append(leader.submission_id)
     return found
-
-
-def _record_leader(session: Session, ranking_id: int, leader: str) -> None:
-    """Who leads after a withdrawal has made a record, as it would have been without what was withdrawn."""
-    if session.get(RankingRecord, (ranking_id, leader)) is not None:
-        return
-    row = session.scalars(select(Standing).filter_by(ranking_id=ranking_id, submission_id=leader)).one()
-    values = {name: getattr(row, name) for name in ("submission_id", "speedup", "author", "label", "finished_at")}
-    session.add(RankingRecord(ranking_id=ranking_id, **values))
-    session.flush()
-
-
-def _best_of_author_anew(session: Session, ranking_id: int, author: str) -> None:
-    session.execute(delete(AuthorBest).where(AuthorBest.ranking_id == ranking_id, AuthorBest.author == author))
-    own = select(Standing.submission_id, Standing.speedup).filter_by(ranking_id=ranking_id, author=author)
-    best = session.execute(own.order_by(Standing.speedup.desc(), Standing.submission_id).limit(1)).first()
-    if best is not None:
-        logarithm = math.log(best.speedup) if 0 < best.speedup < math.inf else 0.0
-        values = {"submission_id": best.submission_id, "speedup": best.speedup, "log_speedup": logarithm}
-        session.execute(insert_into(session, AuthorBest).values(ranking_id=ranking_id, author=author, **values))

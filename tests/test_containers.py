@@ -76,6 +76,13 @@ class Deployment:
             process.kill()
             process.wait()
 
+    def new_key(self) -> str:
+        """As the documentation has the first one made: ``docker compose run --rm api python -m client keys create``."""
+        command = [sys.executable, "-m", "client", "keys", "create", "tester", "--scope", "submit", "--json"]
+        environment = self.environment("api")
+        made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        return str(json.loads(made.stdout)["key"])
+
     def _words(self, text: str) -> list[str]:
         words: list[str] = json.loads(text)
         return words
@@ -110,7 +117,8 @@ def test_what_the_profile_for_cpus_starts_grades_a_submission(deployment: Deploy
             running.enter_context(deployment.running(name))
         for name in services:
             wait_until(lambda name=name: deployment.is_healthy(name), f"{name} to be healthy", 120)  # type: ignore[misc]
-        with Client(f"http://127.0.0.1:{deployment.port}") as client:
+        key = deployment.new_key()
+        with Client(f"http://127.0.0.1:{deployment.port}", api_key=key) as client:
             record: Any = client.submit("relu", code="raise ImportError('no')\nclass ModelNew: pass\n", device="cpu")
             assert client.wait(record["id"], timeout_s=120)["verdict"] == "load_error"
             (builder, evaluator) = sorted(client.workers(), key=lambda worker: str(worker["kind"]))

@@ -209,6 +209,27 @@ def test_a_complete_sandbox_is_required_in_containers_unless_told_otherwise() ->
     assert filled(text, KERNELJUDGE_REQUIRE_SANDBOX="false") == "false"
 
 
+def test_a_container_that_listens_on_every_address_asks_for_keys() -> None:
+    assert compose()["x-settings"]["KERNELJUDGE_AUTH"] == "required"
+    _, stages = dockerfile()
+    image = dict(re.findall(r"\b(KERNELJUDGE_[A-Z_]+)=(\S+)", nearest(stages, "api", "ENV")))
+    environment = {"KERNELJUDGE_HOST": image["KERNELJUDGE_HOST"]}
+    assert Settings.load(environment).exposure is not None
+    assert Settings.load({**environment, "KERNELJUDGE_AUTH": "required"}).exposure is None
+
+
+def test_keys_are_made_in_the_api_image(tmp_path: Path) -> None:
+    _, stages = dockerfile()
+    install = next(text for text in stages["api"].of("RUN") if "docker/requirements.py" in text)
+    without = shlex.split(install.partition("docker/requirements.py")[2].partition(">")[0])
+    # What the image does not have cannot be imported here either.
+    code = f"import sys; sys.modules.update(dict.fromkeys({without!r})); from client.cli import main; main()"
+    environment = {**os.environ, "KERNELJUDGE_DATA_DIR": str(tmp_path), "KERNELJUDGE_AUTH": "required"}
+    argv = [sys.executable, "-c", code, "keys", "create", "root", "--scope", "admin"]
+    result = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.stdout.startswith("kj_"), result.stderr
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 

@@ -6,11 +6,12 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from api.access import READS, KnownBatch, ViewerDep
 from api.batch_records import batch_list, batch_record
 from api.pages.curves import fast_p_curve
 from api.pages.fields import ChosenVerdict, Word
 from api.pages.rendering import render
-from api.services import KnownBatch, ReadSession
+from api.services import ReadSession
 from storage.batch_rows import batch_rows_after
 from storage.batches import Batches
 
@@ -24,30 +25,35 @@ _MOST_PROBLEMS: Final = 60
 _MOST_LINE: Final = 2**31 - 1
 
 
-@router.get("/batches")
+@router.get("/batches", dependencies=[READS])
 def batches_page(
-    request: Request, session: ReadSession, cursor: Annotated[str | None, Query(max_length=100)] = None
+    request: Request,
+    session: ReadSession,
+    viewer: ViewerDep,
+    cursor: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     """Every batch, the latest first."""
-    return render(request, "batches.html", batches=batch_list(session, Batches(session).page(cursor, _BATCHES)))
+    page = Batches(session).page(cursor, _BATCHES, viewer=viewer)
+    return render(request, "batches.html", batches=batch_list(session, page, viewer))
 
 
-@router.get("/batches/{batch_id}")
+@router.get("/batches/{batch_id}", dependencies=[READS])
 def batch_page(
     request: Request,
     known: KnownBatch,
     session: ReadSession,
+    viewer: ViewerDep,
     verdict: ChosenVerdict = None,
     problem: Word = None,
     label: Word = None,
     after: Annotated[int, Query(ge=0, le=_MOST_LINE)] = 0,
 ) -> Response:
     """One batch: progress, verdicts, fast_p, pass@k, and its lines under the filters of the address."""
-    record = batch_record(session, Batches(session).get(known.id) or known)
+    record = batch_record(session, Batches(session).get(known.id) or known, viewer)
     summary = record.summary
     assert summary is not None
     given = {"verdict": verdict or None, "problem": problem or None, "label": label or None}
-    rows = batch_rows_after(session, known.id, after, _ROWS + 1, **given)
+    rows = batch_rows_after(session, known.id, after, _ROWS + 1, **given, viewer=viewer)
     speedups = [best.speedup for best in summary.best if best.speedup is not None]
     pass_at = sorted({each.k for each in summary.pass_at_k})
     return render(

@@ -9,7 +9,9 @@ from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
 from api.context import request_id
+from api.errors import Unauthorized
 from api.pages.rendering import render
+from api.pages.signing_in import sign_in_page
 
 __all__ = ["error_page", "wants_page"]
 
@@ -21,7 +23,7 @@ _TITLES: Final = {
     413: "This is too large",
     415: "This is not of a kind that is read here",
     422: "This cannot be asked for",
-    429: "The queue is full",
+    429: "This is too much at the moment",
     503: "This is not possible at the moment",
 }
 
@@ -32,7 +34,11 @@ def wants_page(request: Request) -> bool:
 
 
 def error_page(request: Request, error: HTTPException) -> Response:
-    """``error`` as a page."""
+    """``error`` as a page; where a key is asked for, the form to sign in with one."""
+    if isinstance(error, Unauthorized):
+        typed = request.method != "GET"
+        why = "This needs a key." + (" What was typed is not lost: go back, once you have signed in." if typed else "")
+        return sign_in_page(request, "/" if typed else request.url.path, why, error)
     phrase = http.HTTPStatus(error.status_code).phrase
     return render(
         request,

@@ -9,15 +9,17 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
+from api.access import READS, ViewerDep
 from api.pages.rendering import render
 from api.queries import queue_depths
-from api.records import submission_records, worker_record
+from api.records import submission_records, worker_records
 from api.schemas import DeviceKind, Track
 from api.services import ReadSession, Services, ServicesDep
 from evaluator.config import DEVICE_KINDS
 from evaluator.problem import Problem
 from storage.leaderboard import Entry, Ranking, leaders
 from storage.submissions import Filters, Submissions
+from storage.visibility import Viewer
 from storage.workers import list_workers
 
 __all__ = ["home_page", "router"]
@@ -29,22 +31,24 @@ _KINDS: Final[tuple[DeviceKind, ...]] = ("cuda", "cpu")
 assert sorted(_KINDS) == sorted(DEVICE_KINDS)
 
 
-@router.get("/")
+@router.get("/", dependencies=[READS])
 def home(
     request: Request,
     services: ServicesDep,
     session: ReadSession,
+    viewer: ViewerDep,
     track: Track = "inference",
     size: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     """Who leads at each problem, the latest submissions, the queue, the workers."""
-    return home_page(request, services, session, track, size)
+    return home_page(request, services, session, viewer, track, size)
 
 
 def home_page(
     request: Request,
     services: Services,
     session: Session,
+    viewer: Viewer,
     track: Track = "inference",
     size: str | None = None,
     *,
@@ -56,6 +60,7 @@ def home_page(
     problems = list(services.problems.values())
     ranked = [problem for problem in problems if problem.id not in services.refusals]
     leading = _leaders(session, ranked, track, size)
+    latest = Submissions(session).page(Filters(), None, _LATEST, viewer=viewer).items
     return render(
         request,
         "home.html",
@@ -72,8 +77,8 @@ def home_page(
         track=track,
         size=size,
         sizes=list(dict.fromkeys(size for problem in problems for size in problem.sizes)),
-        submissions=submission_records(session, Submissions(session).page(Filters(), None, _LATEST).items),
-        workers=[worker_record(worker) for worker in list_workers(session) if worker.alive],
+        submissions=submission_records(session, latest, viewer),
+        workers=[worker for worker in worker_records(session, list_workers(session), viewer) if worker.alive],
         queues=queue_depths(session),
         form=form or {},
         error=error,

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from api.access import READS
 from api.pages.fields import Word
 from api.pages.rendering import render
 from api.schemas import Track
@@ -24,7 +25,7 @@ _ROWS: Final = 100
 _EVERYTHING: Final = "all"
 
 
-@router.get("/overall")
+@router.get("/overall", dependencies=[READS])
 def overall_page(
     request: Request,
     services: ServicesDep,

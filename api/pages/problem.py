@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
+from api.access import READS
 from api.pages.curves import history
 from api.pages.fields import Word
 from api.pages.intervals import bars_of, ends_of, places_of
@@ -55,7 +56,7 @@ class Filters:
         return query(**{name: value for name, value in values.items() if value})
 
 
-@router.get("/problems/{problem_id}")
+@router.get("/problems/{problem_id}", dependencies=[READS])
 def problem_page(
     request: Request,
     problem_id: str,

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
+from api.access import ANYBODY
 from api.pages.rendering import render
 
 __all__ = ["router"]
@@ -17,7 +18,7 @@ _METHODS: Final = ("get", "post", "put", "patch", "delete")
 _PREFIX: Final = "#/components/schemas/"
 
 
-@router.get("/docs")
+@router.get("/docs", dependencies=[ANYBODY])
 def api_page(request: Request) -> Response:
     """Every call of the API, from the same document that programs read."""
     document = request.app.openapi()
@@ -33,7 +34,7 @@ def api_page(request: Request) -> Response:
     return render(request, "docs.html", document=document, calls=calls, fields=fields)
 
 
-@router.get("/method")
+@router.get("/method", dependencies=[ANYBODY])
 def method_page(request: Request) -> Response:
     """How a verdict and a number come about, in short."""
     return render(request, "method.html")

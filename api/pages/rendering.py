@@ -13,10 +13,12 @@ from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api import words
+from api.access import Caller
 from api.exports import parquet_is_there
 from api.pages import drawing
 from api.services import Services
 from evaluator.vetting import MEANING
+from storage.keys import Scope
 
 __all__ = ["base_url", "query", "render"]
 
@@ -31,8 +33,16 @@ _MOST_PRETTY: Final = 4000
 
 def render(request: Request, name: str, status: int = 200, headers: Any = None, **context: Any) -> Response:
     """The template ``name`` as a page."""
+    caller: Caller | None = getattr(request.state, "caller", None)
     address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    known = {"base_url": base_url(request), "canonical": base_url(request) + address, **context}
+    known = {
+        "base_url": base_url(request),
+        "canonical": base_url(request) + address,
+        "asks_for_keys": request.app.state.services.settings.auth == "required",
+        "client": None if caller is None else caller.client,
+        "may_submit": caller is not None and Scope.SUBMIT in caller.scopes,
+        **context,
+    }
     return _TEMPLATES.TemplateResponse(request, name, known, status, headers)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from api.errors import NotFound
+from api.access import READS, KnownSubmission, ViewerDep
 from api.pages.evidence import calls_in_order, error_pattern, latencies, roofline_plot
 from api.pages.fields import ChosenVerdict, Word
 from api.pages.rendering import render
@@ -19,6 +19,7 @@ from evaluator.evaluation import Status, Verdict
 from storage.comparisons import leader_over, previous_to
 from storage.models import Submission
 from storage.submissions import Filters, Submissions
+from storage.visibility import Viewer
 
 __all__ = ["router"]
 
@@ -29,11 +30,12 @@ _MOST_MESSAGE: Final = 6000
 _NOT_SHOWN: Final = frozenset({"mismatch", "kernels", "gradient_max_abs"})
 
 
-@router.get("/submissions")
+@router.get("/submissions", dependencies=[READS])
 def submissions_page(
     request: Request,
     services: ServicesDep,
     session: ReadSession,
+    viewer: ViewerDep,
     problem: Word = None,
     author: Word = None,
     label: Word = None,
@@ -42,31 +44,30 @@ def submissions_page(
 ) -> Response:
     """Submissions, the latest first, under the filters of the address."""
     given = {"problem": problem or None, "author": author or None, "label": label or None, "verdict": verdict or None}
-    page = Submissions(session).page(Filters(**given), cursor, _ROWS)
+    page = Submissions(session).page(Filters(**given), cursor, _ROWS, viewer=viewer)
     return render(
         request,
         "submissions.html",
-        submissions=submission_records(session, page.items),
+        submissions=submission_records(session, page.items, viewer),
         next_cursor=page.next_cursor,
         given=given,
         problems=list(services.problems),
     )
 
 
-@router.get("/submissions/{submission_id}")
+@router.get("/submissions/{submission_id}", dependencies=[READS])
 def submission_page(
     request: Request,
-    submission_id: str,
+    known: KnownSubmission,
     session: ReadSession,
+    viewer: ViewerDep,
     against: Literal["previous", "leader"] | None = None,
 ) -> Response:
     """One submission: its verdict in words, figures, timeline, source and log."""
     submissions = Submissions(session)
-    submission = submissions.get(submission_id)
-    if submission is None:
-        raise NotFound(f"no submission {submission_id!r}")
-    record = current_record(session, submission)
-    source = submissions.source_of(submission_id)
+    submission = submissions.get(known.id) or known
+    record = current_record(session, submission, viewer)
+    source = submissions.source_of(known.id) if record.source_shown else ""
     line = None if record.verdict in (None, Verdict.PASSED) else line_of_error(_verdict(record), record.message, source)
     mismatch = record.details.get("mismatch")
     return render(
@@ -74,17 +75,17 @@ def submission_page(
         "submission.html",
         submission=record,
         message=bounded(record.message, _MOST_MESSAGE),
-        diagnoses=diagnosis_records(session, submission_id),
+        diagnoses=diagnosis_records(session, known.id) if record.source_shown else [],
         line=line,
         listing=listing(source, None if line is None else (line, record.message.partition("\n")[0]), record.flags),
-        log=bounded(submissions.log_of(submission_id)),
+        log=bounded(submissions.log_of(known.id) if record.source_shown else ""),
         stages=_stages(record),
         waited_s=_waited_s(record),
         charts=_charts(submission, record),
         pattern=None if mismatch is None else error_pattern(mismatch),
         gradients=record.details.get("gradient_max_abs", {}),
         details={name: value for name, value in record.details.items() if name not in _NOT_SHOWN},
-        comparison=_comparison(session, submission, source, against),
+        comparison=_comparison(session, submission, source, against, viewer) if record.source_shown else None,
         under_way=not record.status.final or any(not each.status.final for each in _diagnoses(record)),
     )
 
@@ -128,12 +129,19 @@ def _charts(submission: Submission, record: SubmissionRecord) -> list[Any]:
 
 
 def _comparison(
-    session: Session, submission: Submission, source: str, against: Literal["previous", "leader"] | None
+    session: Session,
+    submission: Submission,
+    source: str,
+    against: Literal["previous", "leader"] | None,
+    viewer: Viewer,
 ) -> dict[str, Any] | None:
     """The source held against the author's one before it, or against the leader's: whichever is asked for, or there."""
     if submission.state is Status.CANCELLED:
         return None
-    others = {"previous": previous_to(session, submission), "leader": leader_over(session, submission)}
+    others = {
+        "previous": previous_to(session, submission, viewer),
+        "leader": leader_over(session, submission, viewer),
+    }
     there = {name: other for name, other in others.items() if other is not None}
     if not there:
         return None

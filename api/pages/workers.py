@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
+from api.access import READS, ViewerDep
 from api.pages.rendering import render
 from api.queries import pending_diagnoses, queue_depths
-from api.records import worker_record
+from api.records import worker_records
 from api.services import ReadSession
-from storage.activity import FAULTS, latest_attempts
+from storage.activity import FAULTS, latest_attempts, shown_to
 from storage.models import Attempt
 from storage.workers import list_workers
 
@@ -25,18 +26,20 @@ _FAULTS_SHOWN: Final = 20
 _MINUTE_S: Final = 60.0
 
 
-@router.get("/workers")
-def workers_page(request: Request, session: ReadSession) -> Response:
+@router.get("/workers", dependencies=[READS])
+def workers_page(request: Request, session: ReadSession, viewer: ViewerDep) -> Response:
     """Workers with their devices and rates, the queue, and the latest faults of ours."""
     attempts = latest_attempts(session, _ATTEMPTS)
+    faults = [attempt for attempt in attempts if attempt.outcome in FAULTS]
+    shown = shown_to(session, viewer, [attempt.submission_id for attempt in faults])
     return render(
         request,
         "workers.html",
-        workers=[worker_record(worker) for worker in list_workers(session)],
+        workers=worker_records(session, list_workers(session), viewer),
         work={worker: _work(attempts, worker) for worker in {attempt.worker for attempt in attempts}},
         queues=queue_depths(session),
         diagnoses=pending_diagnoses(session),
-        faults=[attempt for attempt in attempts if attempt.outcome in FAULTS][:_FAULTS_SHOWN],
+        faults=[attempt for attempt in faults if attempt.submission_id in shown][:_FAULTS_SHOWN],
         attempts=len(attempts),
     )
 

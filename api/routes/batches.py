@@ -10,16 +10,18 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
+from api.access import READS, SUBMITS, CallerDep, KnownBatch, OwnBatch, ViewerDep
 from api.batch_records import batch_list, batch_record, result_lines, summary_record
 from api.batch_schemas import BatchList, BatchRecord, BatchRequest, SummaryRecord
 from api.batching import NDJSON, receive
 from api.errors import problems
 from api.exports import CSV, PARQUET, Format, csv_lines, parquet
 from api.routes.submissions import IdempotencyKey, creation_headers
-from api.services import KnownBatch, ReadSession, Services, ServicesDep, WriteSession
+from api.services import ReadSession, Services, ServicesDep, WriteSession
 from evaluator.logs import add_fields
 from storage.batch_rows import BATCH_COLUMNS, batch_rows
 from storage.batches import Batches
+from storage.visibility import Viewer
 
 __all__ = ["STREAMED", "router"]
 
@@ -41,6 +43,7 @@ _NDJSON_BODY: Final = (
 @router.post(
     "",
     status_code=202,
+    dependencies=[SUBMITS],
     response_description="Stored, and being graded.",
     openapi_extra={
         "requestBody": {
@@ -57,45 +60,50 @@ _NDJSON_BODY: Final = (
     },
 )
 async def create_batch(
-    request: Request, services: ServicesDep, response: Response, idempotency_key: IdempotencyKey = None
+    request: Request,
+    services: ServicesDep,
+    caller: CallerDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
 ) -> BatchRecord:
     """Hand in many candidates at once: as JSON in one piece, or line by line as NDJSON, of any length.
 
     A line that is no submission is an error of its own. What is the same as another line, of this batch or another,
     is graded once. A batch that does not come in whole is cancelled.
     """
-    batch = await receive(request, services, idempotency_key)
+    batch = await receive(request, services, caller, idempotency_key)
     add_fields(batch=batch.id)
-    record = await run_in_threadpool(_read, services, batch.id)
+    record = await run_in_threadpool(_read, services, batch.id, caller.viewer)
     response.headers["Location"] = record.links.self
     if not batch.created:
         response.headers["Idempotency-Replayed"] = "true"
     return record
 
 
-@router.get("", responses=problems(422))
+@router.get("", dependencies=[READS], responses=problems(422))
 def list_batches(
     session: ReadSession,
+    viewer: ViewerDep,
     cursor: Annotated[str | None, Query(max_length=100)] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> BatchList:
-    """Every batch, newest first."""
-    return batch_list(session, Batches(session).page(cursor, limit))
+    """Every batch that you may see, newest first."""
+    return batch_list(session, Batches(session).page(cursor, limit, viewer=viewer), viewer)
 
 
-@router.get("/{batch_id}", responses=problems(404, 422))
-def read_batch(known: KnownBatch, session: ReadSession) -> BatchRecord:
+@router.get("/{batch_id}", dependencies=[READS], responses=problems(404, 422))
+def read_batch(known: KnownBatch, session: ReadSession, viewer: ViewerDep) -> BatchRecord:
     """How far a batch is, and what it amounts to so far."""
-    return batch_record(session, Batches(session).get(known.id) or known)
+    return batch_record(session, Batches(session).get(known.id) or known, viewer)
 
 
-@router.delete("/{batch_id}", responses=problems(404, 422))
-def cancel_batch(known: KnownBatch, session: WriteSession) -> BatchRecord:
+@router.delete("/{batch_id}", dependencies=[SUBMITS], responses=problems(404, 422))
+def cancel_batch(own: OwnBatch, session: WriteSession, viewer: ViewerDep) -> BatchRecord:
     """Cancel what has not begun and no other batch waits for. One that is over stays as it is."""
-    return batch_record(session, Batches(session).cancel(known.id))
+    return batch_record(session, Batches(session).cancel(own.id), viewer)
 
 
-@router.get("/{batch_id}/summary", responses=problems(404, 422))
+@router.get("/{batch_id}/summary", dependencies=[READS], responses=problems(404, 422))
 def read_summary(
     known: KnownBatch,
     session: ReadSession,
@@ -120,10 +128,16 @@ _RESULTS: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-@router.get("/{batch_id}/results", response_class=StreamingResponse, responses={**_RESULTS, **problems(404, 422)})
+@router.get(
+    "/{batch_id}/results",
+    dependencies=[READS],
+    response_class=StreamingResponse,
+    responses={**_RESULTS, **problems(404, 422)},
+)
 def read_results(
     known: KnownBatch,
     services: ServicesDep,
+    viewer: ViewerDep,
     cursor: Annotated[
         int, Query(ge=0, le=_MAX_PLACE, description="The `cursor` of the last line that was read; 0: from the start.")
     ] = 0,
@@ -136,16 +150,18 @@ def read_results(
     Or a table of all lines, as CSV, or as Parquet where the service has it (extra `parquet`).
     """
     if format == "json":
-        return StreamingResponse(result_lines(services.readers, known.id, cursor), media_type=NDJSON)
+        return StreamingResponse(result_lines(services.readers, known.id, cursor, viewer), media_type=NDJSON)
     headers = {"Content-Disposition": f'inline; filename="{known.id}.{format}"'}
-    rows = batch_rows(services.readers, known.id)
+    rows = batch_rows(services.readers, known.id, viewer)
     if format == "csv":
         return StreamingResponse(csv_lines(BATCH_COLUMNS, rows), media_type=CSV, headers=headers)
     return StreamingResponse(parquet(BATCH_COLUMNS, rows), media_type=PARQUET, headers=headers)
 
 
-@router.get("/{batch_id}/events", response_class=EventSourceResponse, responses=problems(404, 422))
-async def follow_batch(known: KnownBatch, services: ServicesDep) -> AsyncIterable[ServerSentEvent]:
+@router.get(
+    "/{batch_id}/events", dependencies=[READS], response_class=EventSourceResponse, responses=problems(404, 422)
+)
+async def follow_batch(known: KnownBatch, services: ServicesDep, viewer: ViewerDep) -> AsyncIterable[ServerSentEvent]:
     """Server-sent events: `progress` with the record, without its summary, and `done` with the last one.
 
     At most two a second. A comment comes at least every 15 seconds. The stream ends with `done`; one that ends
@@ -153,14 +169,14 @@ async def follow_batch(known: KnownBatch, services: ServicesDep) -> AsyncIterabl
     """
     with services.batch_watcher.watch(known.id) as watch:
         while (glance := await watch.change()) is not None:
-            record = await run_in_threadpool(_read, services, known.id, summary=glance.final)
+            record = await run_in_threadpool(_read, services, known.id, viewer, summary=glance.final)
             yield ServerSentEvent(event="done" if glance.final else "progress", data=record, retry=_RECONNECT_MS)
             if glance.final:
                 return
 
 
-def _read(services: Services, batch_id: str, *, summary: bool = True) -> BatchRecord:
+def _read(services: Services, batch_id: str, viewer: Viewer, *, summary: bool = True) -> BatchRecord:
     with services.readers() as session:
         batch = Batches(session).get(batch_id)
         assert batch is not None
-        return batch_record(session, batch, summary=summary)
+        return batch_record(session, batch, viewer, summary=summary)

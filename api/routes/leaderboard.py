@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from api.access import READS
 from api.boards import BOARD_COLUMNS, board, board_rows
 from api.errors import InvalidRequest, problems
 from api.exports import CSV, PARQUET, Format, csv_lines, parquet
@@ -26,6 +27,7 @@ _USUAL_LIMIT = 50
 
 @router.get(
     "",
+    dependencies=[READS],
     response_model=Board,
     responses={
         200: {

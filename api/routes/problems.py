@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from api.access import READS
 from api.errors import problems
 from api.records import problem_record, problem_summary
 from api.schemas import ProblemList, ProblemRecord
@@ -14,13 +15,13 @@ __all__ = ["router"]
 router = APIRouter(prefix="/api/v1/problems", tags=["problems"])
 
 
-@router.get("", responses=problems())
+@router.get("", dependencies=[READS], responses=problems())
 def list_problems(services: ServicesDep) -> ProblemList:
     """Every problem that can be submitted to."""
     return ProblemList(items=[problem_summary(problem) for problem in services.problems.values()])
 
 
-@router.get("/{problem_id}", responses=problems(404, 422))
+@router.get("/{problem_id}", dependencies=[READS], responses=problems(404, 422))
 def read_problem(problem_id: str, services: ServicesDep) -> ProblemRecord:
     """A problem with its sizes and the source of its reference."""
     return problem_record(services.problem(problem_id))

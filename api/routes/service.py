@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from fastapi import APIRouter, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from api.access import PROBES, READS, ViewerDep
 from api.errors import FieldError, ServiceUnavailable, problems
 from api.readiness import degradations, obstacles
-from api.records import worker_record
+from api.records import worker_records
 from api.schemas import Health, WorkerList
 from api.services import ReadSession, ServicesDep
 from storage.workers import list_workers
@@ -16,14 +19,16 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["service"])
 
+_NO_KEY: Final[dict[str, Any]] = {"security": []}
 
-@router.get("/healthz")
+
+@router.get("/healthz", dependencies=[PROBES], openapi_extra=_NO_KEY)
 async def healthz() -> Health:
     """The process answers."""
     return Health(status="ok")
 
 
-@router.get("/readyz", responses=problems())
+@router.get("/readyz", dependencies=[PROBES], openapi_extra=_NO_KEY, responses=problems())
 def readyz(services: ServicesDep) -> Health:
     """All that is needed is there: the database with the schema of this version, the broker, problems, folders.
 
@@ -39,6 +44,7 @@ def readyz(services: ServicesDep) -> Health:
 
 @router.get(
     "/metrics",
+    dependencies=[READS],
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
 )
@@ -47,7 +53,7 @@ def metrics(services: ServicesDep) -> Response:
     return Response(generate_latest(services.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-@router.get("/api/v1/workers", responses=problems())
-def read_workers(session: ReadSession) -> WorkerList:
+@router.get("/api/v1/workers", dependencies=[READS], responses=problems())
+def read_workers(session: ReadSession, viewer: ViewerDep) -> WorkerList:
     """Every worker heard of within the last hour, and whether it is still alive."""
-    return WorkerList(items=[worker_record(worker) for worker in list_workers(session)])
+    return WorkerList(items=worker_records(session, list_workers(session), viewer))

@@ -5,30 +5,44 @@ from __future__ import annotations
 from collections.abc import AsyncIterable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from api.errors import Conflict, NotFound, problems
+from api.access import (
+    ADMINISTERS,
+    READS,
+    SUBMITS,
+    CallerDep,
+    KnownSubmission,
+    OwnSubmission,
+    ViewerDep,
+)
+from api.errors import Conflict, Forbidden, NotFound, problems
 from api.intake import submit
 from api.records import attempt_list, current_record, diagnosis_record, samples_record, submission_records
 from api.schemas import (
     AttemptList,
     DeviceKind,
     DiagnosisRecord,
+    PublishRequest,
     SamplesRecord,
     SubmissionPage,
     SubmissionRecord,
     SubmissionRequest,
+    WithdrawalRequest,
 )
-from api.services import KnownSubmission, ReadSession, Services, ServicesDep, WaitSeconds, WriteSession
+from api.services import ReadSession, Services, ServicesDep, WaitSeconds, WriteSession
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status, Verdict
 from evaluator.logs import add_fields
+from storage.batches import Batches
 from storage.diagnoses import Diagnoses, NobodyDiagnoses, NotDiagnosable
 from storage.models import Submission
 from storage.submissions import Filters, NotRetriable, Submissions
+from storage.takedown import NotPublishable, NotRanked, publish, reinstate, withdraw
+from storage.visibility import Viewer, Visibility
 
 __all__ = ["IdempotencyKey", "creation_headers", "router"]
 
@@ -47,6 +61,16 @@ IdempotencyKey = Annotated[
 Word = Annotated[str | None, Query(max_length=200)]
 
 
+def _seen_through(known: KnownSubmission, viewer: ViewerDep) -> Submission:
+    """A submission whose source may be seen, and what quotes it."""
+    if not viewer.sees_source(known):
+        raise Forbidden(f"the author of submission {known.id} hides its source")
+    return known
+
+
+SeenThrough = Annotated[Submission, Depends(_seen_through)]
+
+
 def creation_headers(what: str) -> dict[str, Any]:
     """What OpenAPI says of the headers of an answer to handing in."""
     return {
@@ -61,6 +85,7 @@ def creation_headers(what: str) -> dict[str, Any]:
 @router.post(
     "",
     status_code=202,
+    dependencies=[SUBMITS],
     response_description="Stored. With `wait`, and if it is over by then, with its verdict.",
     responses={
         202: {"headers": creation_headers("submission")},
@@ -70,6 +95,7 @@ def creation_headers(what: str) -> dict[str, Any]:
 async def create_submission(
     body: SubmissionRequest,
     services: ServicesDep,
+    caller: CallerDep,
     response: Response,
     wait: WaitSeconds = 0,
     idempotency_key: IdempotencyKey = None,
@@ -80,20 +106,21 @@ async def create_submission(
     worker with a CUDA device is alive, else on `cpu`; without `size`, at `full` on `cuda` and at `smoke`
     on `cpu`.
     """
-    submission = await run_in_threadpool(submit, services, body, idempotency_key)
+    submission = await run_in_threadpool(submit, services, body, caller, idempotency_key)
     add_fields(submission=submission.id)
     if not submission.state.final:
         await services.watcher.until_final(submission.id, wait)
-    record = await run_in_threadpool(_read, services, submission.id)
+    record = await run_in_threadpool(_read, services, submission.id, caller.viewer)
     response.headers["Location"] = record.links.self
     if not submission.created:
         response.headers["Idempotency-Replayed"] = "true"
     return record
 
 
-@router.get("", responses=problems(422))
+@router.get("", dependencies=[READS], responses=problems(422))
 def list_submissions(
     session: ReadSession,
+    viewer: ViewerDep,
     problem: Word = None,
     device: DeviceKind | None = None,
     status: Status | None = None,
@@ -103,52 +130,97 @@ def list_submissions(
     cursor: Annotated[str | None, Query(max_length=100)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> SubmissionPage:
-    """Submissions that meet all of the conditions, newest first."""
+    """Submissions that meet all of the conditions, and that you may see, newest first."""
     filters = Filters(problem=problem, device=device, status=status, verdict=verdict, author=author, label=label)
-    page = Submissions(session).page(filters, cursor, limit)
-    return SubmissionPage(items=submission_records(session, page.items), next_cursor=page.next_cursor)
+    page = Submissions(session).page(filters, cursor, limit, viewer=viewer)
+    return SubmissionPage(items=submission_records(session, page.items, viewer), next_cursor=page.next_cursor)
 
 
-@router.get("/{submission_id}", responses=problems(404, 422))
+@router.get("/{submission_id}", dependencies=[READS], responses=problems(404, 422))
 async def read_submission(
-    submission_id: str, known: KnownSubmission, services: ServicesDep, wait: WaitSeconds = 0
+    known: KnownSubmission, services: ServicesDep, viewer: ViewerDep, wait: WaitSeconds = 0
 ) -> SubmissionRecord:
     """A submission as it is now, or with `wait` as soon as it is over."""
     if known.state.final or not wait:
-        return await run_in_threadpool(_record, services, known)
+        return await run_in_threadpool(_record, services, known, viewer)
     await services.watcher.until_final(known.id, wait)
-    return await run_in_threadpool(_read, services, submission_id)
+    return await run_in_threadpool(_read, services, known.id, viewer)
 
 
-@router.delete("/{submission_id}", responses=problems(404, 422))
-def cancel_submission(known: KnownSubmission, session: WriteSession) -> SubmissionRecord:
-    """Cancel a submission; a running one is stopped. One that is over stays as it is."""
-    return current_record(session, Submissions(session).cancel(known.id))
+@router.patch("/{submission_id}", dependencies=[SUBMITS], responses=problems(400, 404, 409, 413, 422))
+def publish_submission(
+    body: PublishRequest, own: OwnSubmission, session: WriteSession, caller: CallerDep
+) -> SubmissionRecord:
+    """Show others more of a submission of yours: its source, or that it is there at all, from then on ranked.
+
+    409 where that would be less than they see already.
+    """
+    try:
+        published = publish(session, own.id, Visibility(body.visibility), caller.client)
+    except NotPublishable as error:
+        raise Conflict(str(error)) from error
+    return current_record(session, published, caller.viewer)
 
 
-@router.post("/{submission_id}/retry", status_code=202, responses=problems(404, 409, 422))
-def retry_submission(known: KnownSubmission, session: WriteSession) -> SubmissionRecord:
+@router.delete("/{submission_id}", dependencies=[SUBMITS], responses=problems(404, 409, 422))
+def cancel_submission(own: OwnSubmission, session: WriteSession, viewer: ViewerDep) -> SubmissionRecord:
+    """Cancel a submission; a running one is stopped. One that is over stays as it is.
+
+    409 where a batch of somebody else's waits for it.
+    """
+    if not viewer.everything and Batches(session).awaited_by_others(own.id, own.owner):
+        raise Conflict(f"a batch of somebody else's waits for submission {own.id}")
+    return current_record(session, Submissions(session).cancel(own.id), viewer)
+
+
+@router.post("/{submission_id}/retry", status_code=202, dependencies=[SUBMITS], responses=problems(404, 409, 422))
+def retry_submission(own: OwnSubmission, session: WriteSession, viewer: ViewerDep) -> SubmissionRecord:
     """Queue a submission anew that `failed`, which is our fault; 409 if it has not."""
     try:
-        return current_record(session, Submissions(session).retry(known.id))
+        return current_record(session, Submissions(session).retry(own.id), viewer)
     except NotRetriable as error:
         raise Conflict(str(error)) from error
 
 
-@router.get("/{submission_id}/source", response_class=PlainTextResponse, responses=problems(404, 422))
-def read_source(known: KnownSubmission, session: ReadSession) -> str:
-    """The source that is graded."""
+@router.put("/{submission_id}/withdrawal", dependencies=[ADMINISTERS], responses=problems(400, 404, 409, 413, 422))
+def withdraw_submission(
+    body: WithdrawalRequest, known: KnownSubmission, session: WriteSession, caller: CallerDep
+) -> SubmissionRecord:
+    """Take a submission from the leaderboards. Its evaluation stays, and its page says why; 409 if it has not
+    passed."""
+    try:
+        return current_record(session, withdraw(session, known.id, body.reason, caller.client), caller.viewer)
+    except NotRanked as error:
+        raise Conflict(str(error)) from error
+
+
+@router.delete("/{submission_id}/withdrawal", dependencies=[ADMINISTERS], responses=problems(404, 422))
+def reinstate_submission(known: KnownSubmission, session: WriteSession, caller: CallerDep) -> SubmissionRecord:
+    """Put a submission that was withdrawn back onto the leaderboards."""
+    return current_record(session, reinstate(session, known.id, caller.client), caller.viewer)
+
+
+@router.get(
+    "/{submission_id}/source",
+    dependencies=[READS],
+    response_class=PlainTextResponse,
+    responses=problems(403, 404, 422),
+)
+def read_source(known: SeenThrough, session: ReadSession) -> str:
+    """The source that is graded; 403 where its author hides it."""
     return Submissions(session).source_of(known.id)
 
 
-@router.get("/{submission_id}/log", response_class=PlainTextResponse, responses=problems(404, 422))
-def read_log(known: KnownSubmission, session: ReadSession) -> str:
+@router.get(
+    "/{submission_id}/log", dependencies=[READS], response_class=PlainTextResponse, responses=problems(403, 404, 422)
+)
+def read_log(known: SeenThrough, session: ReadSession) -> str:
     """What the compiler and the candidate printed so far, bounded."""
     return Submissions(session).log_of(known.id)
 
 
-@router.get("/{submission_id}/samples", responses=problems(404, 409, 422))
-def read_samples(known: KnownSubmission, session: ReadSession) -> SamplesRecord:
+@router.get("/{submission_id}/samples", dependencies=[READS], responses=problems(404, 409, 422))
+def read_samples(known: KnownSubmission, session: ReadSession, viewer: ViewerDep) -> SamplesRecord:
     """The raw samples that the figures are derived from: every timed call of candidate and baseline.
 
     409 while the submission is under way; 404 where it ended without being timed.
@@ -158,19 +230,20 @@ def read_samples(known: KnownSubmission, session: ReadSession) -> SamplesRecord:
         raise Conflict(f"submission {known.id} is {submission.state}: its samples are there once it is done")
     record = samples_record(submission)
     if record is None:
-        raise NotFound(f"submission {known.id} has no samples: {submission.message or submission.status}")
+        said = submission.message if viewer.sees_source(submission) else ""
+        raise NotFound(f"submission {known.id} has no samples: {said or submission.status}")
     return record
 
 
-@router.get("/{submission_id}/attempts", responses=problems(404, 422))
-def read_attempts(known: KnownSubmission, session: ReadSession) -> AttemptList:
+@router.get("/{submission_id}/attempts", dependencies=[READS], responses=problems(404, 422))
+def read_attempts(known: KnownSubmission, session: ReadSession, viewer: ViewerDep) -> AttemptList:
     """Every time that a worker took the submission up, and what came of it."""
-    return attempt_list(known.id, Submissions(session).attempts_of(known.id))
+    return attempt_list(known, Submissions(session).attempts_of(known.id), viewer)
 
 
-@router.post("/{submission_id}/diagnosis", status_code=202, responses=problems(404, 409, 422))
+@router.post("/{submission_id}/diagnosis", status_code=202, dependencies=[SUBMITS], responses=problems(404, 409, 422))
 def request_diagnosis(
-    known: KnownSubmission,
+    own: OwnSubmission,
     session: WriteSession,
     tool: Annotated[Tool, Query(description="`counters` is `ncu`, the others are of `compute-sanitizer`.")] = (
         Tool.MEMCHECK
@@ -183,14 +256,14 @@ def request_diagnosis(
     submission is not for `cuda`, and where no worker has the tool.
     """
     try:
-        return diagnosis_record(session, Diagnoses(session).request(known.id, tool))
+        return diagnosis_record(session, Diagnoses(session).request(own.id, tool))
     except (NotDiagnosable, NobodyDiagnoses) as error:
         raise Conflict(str(error)) from error
 
 
-@router.get("/{submission_id}/diagnosis", responses=problems(404, 422))
+@router.get("/{submission_id}/diagnosis", dependencies=[READS], responses=problems(403, 404, 422))
 def read_diagnosis(
-    known: KnownSubmission,
+    known: SeenThrough,
     session: ReadSession,
     tool: Annotated[Tool | None, Query(description="Left out: the one that was asked for last.")] = None,
 ) -> DiagnosisRecord:
@@ -205,8 +278,12 @@ def read_diagnosis(
     return diagnosis_record(session, found, printed=True)
 
 
-@router.get("/{submission_id}/events", response_class=EventSourceResponse, responses=problems(404, 422))
-async def follow_submission(known: KnownSubmission, services: ServicesDep) -> AsyncIterable[ServerSentEvent]:
+@router.get(
+    "/{submission_id}/events", dependencies=[READS], response_class=EventSourceResponse, responses=problems(404, 422)
+)
+async def follow_submission(
+    known: KnownSubmission, services: ServicesDep, viewer: ViewerDep
+) -> AsyncIterable[ServerSentEvent]:
     """Server-sent events: `progress` with the record at each change, `done` with the last one.
 
     A comment comes at least every 15 seconds. The stream ends with `done`; one that ends without it was
@@ -214,21 +291,21 @@ async def follow_submission(known: KnownSubmission, services: ServicesDep) -> As
     """
     with services.watcher.watch(known.id) as watch:
         while await watch.change() is not None:
-            record = await run_in_threadpool(_read, services, known.id)
+            record = await run_in_threadpool(_read, services, known.id, viewer)
             final = record.status.final
             yield ServerSentEvent(event="done" if final else "progress", data=record, retry=_RECONNECT_MS)
             if final:
                 return
 
 
-def _record(services: Services, known: Submission) -> SubmissionRecord:
+def _record(services: Services, known: Submission, viewer: Viewer) -> SubmissionRecord:
     """The record of what was read just now."""
     with services.readers() as session:
-        return current_record(session, known)
+        return current_record(session, known, viewer)
 
 
-def _read(services: Services, submission_id: str) -> SubmissionRecord:
+def _read(services: Services, submission_id: str, viewer: Viewer) -> SubmissionRecord:
     with services.readers() as session:
         submission = Submissions(session).get(submission_id)
         assert submission is not None
-        return current_record(session, submission)
+        return current_record(session, submission, viewer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import booleans
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     negative_data_rejection,
@@ -25,8 +27,11 @@ from api.batch_schemas import ResultRecord
 from evaluator.diagnosis.findings import Fault, KernelCounters, Tool
 from evaluator.flags import Flag, FlagKind
 from evaluator.problem import Problem
+from storage.keys import Scope
 from storage.settings import Settings
+from storage.visibility import Visibility
 from tests.api.conftest import PROBLEMS, LiveServer
+from tests.api.keyring import Keyring
 from tests.api.seeds import Seeds
 
 CHECKS = [
@@ -38,7 +43,44 @@ CHECKS = [
     negative_data_rejection,
 ]
 EXAMPLES = 100
+EXAMPLES_WITH_KEYS = 8
 _FAULT = Fault("Invalid write", "relu", "cuda.cu", 8, 3, "x[i] = 0;", (1, 0, 0), (2, 0, 0), ("is out of bounds",), 2)
+
+
+class Guarded(NamedTuple):
+    """An application that asks for keys: its document, an administrator's headers, and what somebody hides in it."""
+
+    document: Any
+    administrator: dict[str, str]
+    hidden: str
+    private: str
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, problems: dict[str, Problem]) -> Iterator[Guarded]:
+    """The document of a served application that asks for keys."""
+    config = Settings(
+        data_dir=tmp_path_factory.mktemp("guarded"),
+        problems_dir=PROBLEMS,
+        port=0,
+        auth="required",
+        requests_per_min=0,
+        anonymous_requests_per_min=0,
+        submissions_per_day=0,
+    )
+    live = LiveServer(create_app(config), config)
+    live.start()
+    sessions = live.app.state.services.sessions
+    seeds, keys = Seeds(sessions, problems), Keyring(sessions)
+    keys.make("root", [Scope.ADMIN])
+    passed = seeds.passed(owner="ada", visibility=Visibility.SOURCE_HIDDEN)
+    private = seeds.passed(owner="ada", visibility=Visibility.PRIVATE)
+    live.app.state.services.release_waiting()
+    # With which key, if any, is what the test is about.
+    config_without_keys = SchemathesisConfig.from_dict({"generation": {"with-security-parameters": False}})
+    document = schemathesis.openapi.from_url(f"{live.url}/openapi.json", config=config_without_keys)
+    yield Guarded(document, keys["root"], passed, private)
+    live.stop()
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +152,65 @@ def test_no_request_makes_it_fail_or_answer_outside_its_document(
     if mode is GenerationMode.POSITIVE:
         page = document["/api/v1/submissions"]["GET"].Case(query={"problem": "relu", "limit": 200}).call().json()
         assert len(page["items"]) > EXAMPLES / 10, "hardly any request was in order"
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["in order", "out of order"])
+@pytest.mark.parametrize("caller", ["an administrator", "nobody"])
+def test_with_keys_no_request_makes_it_fail_or_answer_outside_its_document(
+    guarded: Guarded, caller: str, mode: GenerationMode
+) -> None:
+    """As above; whoever has no key reads what is public, and is refused everything else."""
+    headers = guarded.administrator if caller == "an administrator" else {}
+    known = {"submission_id": guarded.hidden, "problem_id": "relu"}
+    seen: set[int] = set()
+    for result in guarded.document.get_all_operations():
+        operation = result.ok()
+
+        @settings(
+            max_examples=EXAMPLES_WITH_KEYS, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+        )
+        @given(case=operation.as_strategy(generation_mode=mode), about_known=booleans())
+        def send(case: schemathesis.Case, about_known: bool) -> None:
+            if about_known and mode is GenerationMode.POSITIVE:
+                for name, value in known.items():
+                    if name in (parameters := case.path_parameters or {}):
+                        parameters[name] = value
+            seen.add(case.call_and_validate(checks=CHECKS, timeout=30, headers=headers).status_code)
+
+        if mode is GenerationMode.POSITIVE or operation.body or operation.query or operation.headers:
+            send()
+    assert (401 in seen) == (caller == "nobody")
+    if mode is GenerationMode.POSITIVE:
+        assert {200, 404} <= seen
+
+
+def test_answers_about_keys_are_as_documented(guarded: Guarded) -> None:
+    keys, change = guarded.document["/api/v1/keys"], guarded.document["/api/v1/keys/{key_id}"]
+    common = {"checks": CHECKS, "headers": guarded.administrator}
+    made = keys["POST"].Case(body={"client": "eve", "scopes": ["read"]}, media_type="application/json")
+    key_id = made.call_and_validate(**common).json()["id"]
+    where = {"path_parameters": {"key_id": key_id}}
+    limits = change["PATCH"].Case(**where, body={"submissions_per_day": 3}, media_type="application/json")
+    assert limits.call_and_validate(**common).json()["submissions_per_day"] == 3
+    assert change["DELETE"].Case(**where).call_and_validate(**common).json()["revoked"]
+    assert len(keys["GET"].Case().call_and_validate(**common).json()["items"]) >= 2
+    events = guarded.document["/api/v1/audit"]["GET"].Case().call_and_validate(**common).json()["items"]
+    assert events[0]["action"] == "admin.request"
+
+
+def test_answers_about_withdrawals_are_as_documented(guarded: Guarded) -> None:
+    withdrawal = guarded.document["/api/v1/submissions/{submission_id}/withdrawal"]
+    where = {"path_parameters": {"submission_id": guarded.hidden}}
+    common = {"checks": CHECKS, "headers": guarded.administrator}
+    put = withdrawal["PUT"].Case(**where, body={"reason": "a test"}, media_type="application/json")
+    assert put.call_and_validate(**common).json()["withdrawal"]["reason"] == "a test"
+    assert withdrawal["DELETE"].Case(**where).call_and_validate(**common).json()["withdrawal"] is None
+    publish = guarded.document["/api/v1/submissions/{submission_id}"]["PATCH"].Case(
+        path_parameters={"submission_id": guarded.private},
+        body={"visibility": "source_hidden"},
+        media_type="application/json",
+    )
+    assert publish.call_and_validate(**common).json()["visibility"] == "source_hidden"
 
 
 @pytest.mark.parametrize("path", ["", "/source", "/log", "/samples", "/attempts", "/events"])

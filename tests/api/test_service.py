@@ -157,7 +157,7 @@ def test_what_has_no_route_is_problem_details(http: httpx.Client) -> None:
     answer = http.put("/api/v1/submissions")
     assert_problem(answer, 405)
     assert answer.headers["allow"] == "GET, POST"
-    assert http.patch("/api/v1/submissions/x").headers["allow"] == "DELETE, GET"
+    assert http.put("/api/v1/submissions/x").headers["allow"] == "DELETE, GET, PATCH"
     assert http.post("/").headers["allow"] == "GET"
 
 
@@ -205,7 +205,7 @@ def test_the_openapi_document_describes_errors_as_problem_details(http: httpx.Cl
     document = http.get("/openapi.json").json()
     assert "HTTPValidationError" not in document["components"]["schemas"]
     responses = document["paths"]["/api/v1/submissions"]["post"]["responses"]
-    assert set(responses) == {"202", "400", "404", "409", "413", "422", "429", "503"}
+    assert set(responses) == {"202", "400", "401", "403", "404", "409", "413", "422", "429", "503"}
     schema = responses["422"]["content"]["application/problem+json"]["schema"]
     assert schema == {"$ref": "#/components/schemas/ProblemDetails"}
     assert {"type", "title", "status", "detail"} <= set(

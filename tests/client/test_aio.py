@@ -70,6 +70,7 @@ def with_client(
 def test_what_is_public_stays_so() -> None:
     assert client.__all__ == [
         "AsyncClient",
+        "BadKey",
         "Client",
         "ClientError",
         "Event",

@@ -48,6 +48,11 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "max_queued": ("7", 7),
         "artifact_store": ("s3://bucket/builds", "s3://bucket/builds"),
         "artifact_key": ("k" * 32, SecretStr("k" * 32)),
+        "auth": ("required", "required"),
+        "public_read": ("false", False),
+        "requests_per_min": ("8", 8),
+        "anonymous_requests_per_min": ("0", 0),
+        "submissions_per_day": ("9", 9),
     }
     assert set(values) == set(Settings.model_fields)
     for name, (text, _) in values.items():

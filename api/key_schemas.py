@@ -1,0 +1,81 @@
+"""What goes over the wire about keys and the audit trail."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["AuditList", "AuditRecord", "KeyChange", "KeyList", "KeyRecord", "KeyRequest", "NewKeyRecord"]
+
+ScopeName = Literal["read", "submit", "admin"]
+
+_MOST = 2**31 - 1
+
+
+class KeyChange(BaseModel):
+    """What a key may do at most. What is left out stays; null is the service's own limit, 0 is none."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    requests_per_min: int | None = Field(default=None, ge=0, le=_MOST)
+    submissions_per_day: int | None = Field(default=None, ge=0, le=_MOST)
+
+
+class KeyRequest(KeyChange):
+    """A key for a client."""
+
+    client: str = Field(min_length=1, max_length=200, description="Whom it is for; what it hands in belongs to him.")
+    scopes: list[ScopeName] = Field(
+        min_length=1,
+        max_length=3,
+        description="`read`, `submit` (includes `read`), `admin` (includes both, and everybody's private things).",
+    )
+    expires_in_days: int | None = Field(default=None, ge=1, le=36500, description="Left out: never.")
+
+
+class KeyRecord(BaseModel):
+    """A key, without its text."""
+
+    id: str
+    prefix: str = Field(description="How its text begins.")
+    client: str
+    scopes: list[ScopeName]
+    created: datetime
+    created_by: str
+    expires: datetime | None
+    revoked: datetime | None
+    last_used: datetime | None = Field(description="To a minute or two.")
+    requests_per_min: int | None
+    submissions_per_day: int | None
+
+
+class NewKeyRecord(KeyRecord):
+    """A key that was made just now."""
+
+    key: str = Field(description="Its text. It is shown this once.")
+
+
+class KeyList(BaseModel):
+    """Every key, the newest first."""
+
+    items: list[KeyRecord]
+
+
+class AuditRecord(BaseModel):
+    """Something that somebody did."""
+
+    id: str
+    at: datetime
+    actor: str | None = Field(description="A client, `operator` on the server itself, or null: nobody was asked.")
+    action: str
+    subject: str
+    details: dict[str, Any]
+
+
+class AuditList(BaseModel):
+    """What was done, the latest first."""
+
+    items: list[AuditRecord]
+    next_cursor: str | None = Field(description="Pass as `cursor` for the next page; null on the last one.")

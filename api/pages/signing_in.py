@@ -1,0 +1,81 @@
+"""Signing in with a key: a browser gets a cookie that stands for it for some hours, and works without scripts.
+
+The cookie is no key, cannot be read by scripts, is sent by no other site's page, and ends with the key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
+
+from api.access import ANYBODY, COOKIE
+from api.errors import Unauthorized
+from api.pages.forms import form_of
+from api.pages.rendering import render
+from api.services import Services, ServicesDep
+from storage.keys import Keys
+
+__all__ = ["router", "sign_in_page"]
+
+router = APIRouter()
+
+_SIGNED_IN_FOR_S: Final = 12 * 3600
+_UNKNOWN: Final = "This key is not known, or was revoked, or has expired."
+
+
+@router.get("/sign-in", dependencies=[ANYBODY])
+def sign_in(request: Request, then: Annotated[str, Query(max_length=500)] = "/") -> Response:
+    """The form for a key."""
+    return sign_in_page(request, then)
+
+
+@router.post("/sign-in", dependencies=[ANYBODY])
+async def take_key(request: Request, services: ServicesDep) -> Response:
+    """Signs in, and leads to where one came from."""
+    form = await form_of(request, ("key", "then"))
+    token = await run_in_threadpool(_signed_in, services, form.get("key", "").strip())
+    then = form.get("then", "/")
+    if token is None:
+        return sign_in_page(request, then, _UNKNOWN, Unauthorized(_UNKNOWN))
+    answer = RedirectResponse(_own_address(then), 303)
+    answer.set_cookie(
+        COOKIE, token, max_age=_SIGNED_IN_FOR_S, secure=request.url.scheme == "https", httponly=True, samesite="strict"
+    )
+    return answer
+
+
+@router.post("/sign-out", dependencies=[ANYBODY])
+async def sign_out(request: Request, services: ServicesDep) -> Response:
+    """Forgets the browser."""
+    await form_of(request, ())
+    await run_in_threadpool(_signed_out, services, request.cookies.get(COOKIE, ""))
+    answer = RedirectResponse("/", 303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    return answer
+
+
+def sign_in_page(request: Request, then: str, wrong: str = "", error: Unauthorized | None = None) -> Response:
+    """The form, and what is wrong with what was typed into it, or why it is shown."""
+    status, headers = (200, None) if error is None else (error.status_code, error.headers)
+    return render(request, "sign_in.html", status, headers, then=_own_address(then), error=wrong)
+
+
+def _signed_in(services: Services, text: str) -> str | None:
+    with services.sessions.begin() as session:
+        keys = Keys(session)
+        key = keys.good(text)
+        return None if key is None else keys.sign_in(key)
+
+
+def _signed_out(services: Services, token: str) -> None:
+    with services.sessions.begin() as session:
+        Keys(session).sign_out(token)
+
+
+def _own_address(address: str) -> str:
+    """``address`` if it is a page of ours: nobody is led elsewhere by a link of somebody's."""
+    ours = address.startswith("/") and not address.startswith("//") and address.isprintable() and "\\" not in address
+    return address if ours else "/"

@@ -1,0 +1,35 @@
+"""What was done that administrators may want to know of."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.access import ADMINISTERS
+from api.errors import problems
+from api.key_schemas import AuditList, AuditRecord
+from api.services import ReadSession
+from storage import audit
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
+
+
+@router.get("", dependencies=[ADMINISTERS], responses=problems(422))
+def read_audit(
+    session: ReadSession,
+    cursor: Annotated[str | None, Query(max_length=100)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> AuditList:
+    """Keys made, changed and revoked, what only administrators may, entries published, withdrawn and reinstated."""
+    page = audit.page(session, cursor, limit)
+    items = [
+        AuditRecord(
+            id=event.id, at=event.at, actor=event.actor, action=event.action, subject=event.subject,
+            details=event.details,
+        )
+        for event in page.items
+    ]  # fmt: skip
+    return AuditList(items=items, next_cursor=page.next_cursor)

@@ -1,0 +1,87 @@
+"""Keys: make one, see them, change their limits, revoke one. For administrators; none of it in open mode, where nobody
+is asked who he is: there, `kerneljudge keys` does it on the server."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+
+from api.access import ADMINISTERS, CallerDep
+from api.errors import Forbidden, NotFound, problems
+from api.key_schemas import KeyChange, KeyList, KeyRecord, KeyRequest, NewKeyRecord
+from api.services import ReadSession, WriteSession
+from storage.keys import Keys, Scope, UnknownKey
+from storage.models import ApiKey
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1/keys", tags=["keys"])
+
+
+def _administrator(caller: CallerDep) -> str:
+    """The client that asks. Raises ``Forbidden`` where nobody knows."""
+    if caller.client is None:
+        raise Forbidden("this service asks for no keys; whoever runs it makes them with kerneljudge keys create")
+    return caller.client
+
+
+Administrator = Annotated[str, Depends(_administrator)]
+KeyId = Annotated[str, Path(max_length=100)]
+
+
+@router.post("", status_code=201, dependencies=[ADMINISTERS], responses=problems(400, 413, 422))
+def create_key(body: KeyRequest, administrator: Administrator, session: WriteSession) -> NewKeyRecord:
+    """Make a key. Its text is in this answer and nowhere else: what is kept is a hash."""
+    key, token = Keys(session).create(
+        body.client,
+        [Scope(scope) for scope in body.scopes],
+        by=administrator,
+        expires_in=None if body.expires_in_days is None else timedelta(days=body.expires_in_days),
+        requests_per_min=body.requests_per_min,
+        submissions_per_day=body.submissions_per_day,
+    )
+    return NewKeyRecord(**_record(key).model_dump(), key=token)
+
+
+@router.get("", dependencies=[ADMINISTERS], responses=problems())
+def list_keys(administrator: Administrator, session: ReadSession) -> KeyList:  # noqa: ARG001 - asked for is enough
+    """Every key, those that were revoked or have expired included."""
+    return KeyList(items=[_record(key) for key in Keys(session).all()])
+
+
+@router.patch("/{key_id}", dependencies=[ADMINISTERS], responses=problems(400, 404, 413, 422))
+def change_key(key_id: KeyId, body: KeyChange, administrator: Administrator, session: WriteSession) -> KeyRecord:
+    """Change the limits of a key; they hold from the next request on."""
+    try:
+        return _record(Keys(session).limit(key_id, body.model_dump(exclude_unset=True), by=administrator))
+    except UnknownKey as error:
+        raise NotFound(str(error)) from error
+
+
+@router.delete("/{key_id}", dependencies=[ADMINISTERS], responses=problems(404, 422))
+def revoke_key(key_id: KeyId, administrator: Administrator, session: WriteSession) -> KeyRecord:
+    """Revoke a key, from the next request on. One that was revoked before stays as it is."""
+    try:
+        return _record(Keys(session).revoke(key_id, by=administrator))
+    except UnknownKey as error:
+        raise NotFound(str(error)) from error
+
+
+def _record(key: ApiKey) -> KeyRecord:
+    return KeyRecord.model_validate(
+        {
+            "id": key.id,
+            "prefix": key.prefix,
+            "client": key.client,
+            "scopes": key.scopes,
+            "created": key.created_at,
+            "created_by": key.created_by,
+            "expires": key.expires_at,
+            "revoked": key.revoked_at,
+            "last_used": key.last_used_at,
+            "requests_per_min": key.requests_per_min,
+            "submissions_per_day": key.submissions_per_day,
+        }
+    )

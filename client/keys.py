@@ -1,0 +1,156 @@
+"""``kerneljudge keys``: keys of the API, made and revoked on the server itself, in the database of its settings.
+
+So the first one can be made, and nobody who has lost all of them is locked out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from client import render
+from client.options import AsJson
+from client.outcomes import BadUsage, emit, say, turned_into_exits
+
+if TYPE_CHECKING:
+    from storage.keys import Keys
+    from storage.models import ApiKey
+
+__all__ = ["keys_app"]
+
+_SCOPES = ("read", "submit", "admin")
+
+keys_app = typer.Typer(
+    no_args_is_help=True,
+    help="Keys of the API, in the database of this server's settings.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@keys_app.command("create")
+def create_key(
+    client: Annotated[str, typer.Argument(help="Whom it is for. What it hands in belongs to this name.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="read; submit, which includes it; admin, which includes both and everybody's private things. May be "
+            "repeated. Default: submit."
+        ),
+    ] = None,
+    expires_in_days: Annotated[int | None, typer.Option(min=1, help="Default: never.")] = None,
+    requests_per_min: Annotated[int | None, typer.Option(min=0, help="0: no limit. Default: that of the API.")] = None,
+    submissions_per_day: Annotated[
+        int | None, typer.Option(min=0, help="0: no limit. Default: that of the API.")
+    ] = None,
+    json_: AsJson = False,
+) -> None:
+    """Make a key and print it, this once: it is stored as a hash."""
+    with turned_into_exits(_as_error(json_)):
+        wanted = scope or ["submit"]
+        for name in wanted:
+            if name not in _SCOPES:
+                raise BadUsage(f"a scope is {', '.join(_SCOPES)}, not {name!r}")
+        if not client.strip() or len(client) > 200:
+            raise BadUsage("a client is named by 1 to 200 characters")
+        with _keys() as keys:
+            from storage.audit import OPERATOR  # noqa: PLC0415 - a client needs no server package
+            from storage.keys import Scope  # noqa: PLC0415
+
+            key, token = keys.create(
+                client,
+                [Scope(name) for name in wanted],
+                by=OPERATOR,
+                expires_in=None if expires_in_days is None else timedelta(days=expires_in_days),
+                requests_per_min=requests_per_min,
+                submissions_per_day=submissions_per_day,
+            )
+            record = _record(key)
+        if json_:
+            emit({**record, "key": token})
+        else:
+            typer.echo(token)
+            say(f"{key.id} for {client}: {', '.join(key.scopes)}")
+            say("it is shown this once; programs take it from KERNELJUDGE_API_KEY")
+
+
+@keys_app.command("list")
+def list_keys(json_: AsJson = False) -> None:
+    """Every key, the newest first, without its text."""
+    with turned_into_exits(_as_error(json_)):
+        with _keys() as keys:
+            records = [_record(key) for key in keys.all()]
+        if json_:
+            emit({"items": records})
+        else:
+            for record in records:
+                state = "revoked" if record["revoked"] else f"expires {record['expires']}" if record["expires"] else ""
+                used = f"last used {record['last_used']}" if record["last_used"] else "never used"
+                scopes = ",".join(record["scopes"])
+                shown = (record["id"], record["prefix"] + "…", record["client"], scopes, used, state)
+                render.write("  ".join(part for part in shown if part))
+
+
+@keys_app.command("revoke")
+def revoke_key(
+    key: Annotated[str, typer.Argument(help="Its id, or how it begins: see kerneljudge keys list.")],
+    json_: AsJson = False,
+) -> None:
+    """Revoke a key, from the next request on."""
+    with turned_into_exits(_as_error(json_)):
+        with _keys() as keys:
+            from storage.audit import OPERATOR  # noqa: PLC0415 - a client needs no server package
+
+            found = [each for each in keys.all() if key in (each.id, each.prefix) or key.startswith(each.prefix)]
+            if len(found) != 1:
+                raise BadUsage(f"{'several keys begin' if found else 'no key begins'} like this; name one by its id")
+            record = _record(keys.revoke(found[0].id, by=OPERATOR))
+        if json_:
+            emit(record)
+        else:
+            say(f"revoked: {record['id']} of {record['client']}")
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Keys]:
+    """The keys in the database of the settings, in one transaction. Raises ``BadUsage``."""
+    from sqlalchemy.exc import OperationalError  # noqa: PLC0415 - a client needs no server package
+
+    from storage.database import create_engine_for, migrate, session_factory  # noqa: PLC0415
+    from storage.keys import Keys  # noqa: PLC0415
+    from storage.settings import InvalidSettings, Settings  # noqa: PLC0415
+
+    try:
+        settings = Settings.load()
+        migrate(settings)
+        engine = create_engine_for(settings)
+    except InvalidSettings as error:
+        raise BadUsage(str(error)) from error
+    except OperationalError as error:
+        raise BadUsage(f"the database cannot be reached: {error.orig}") from error
+    try:
+        with session_factory(engine).begin() as session:
+            yield Keys(session)
+    finally:
+        engine.dispose()
+
+
+def _record(key: ApiKey) -> dict[str, Any]:
+    moments = {name: getattr(key, f"{name}_at") for name in ("created", "expires", "revoked", "last_used")}
+    return {
+        "id": key.id,
+        "prefix": key.prefix,
+        "client": key.client,
+        "scopes": key.scopes,
+        "created_by": key.created_by,
+        **{name: None if moment is None else moment.isoformat() for name, moment in moments.items()},
+        "requests_per_min": key.requests_per_min,
+        "submissions_per_day": key.submissions_per_day,
+    }
+
+
+def _as_error(as_json: bool) -> Any:
+    return (lambda message: emit({"error": message})) if as_json else None

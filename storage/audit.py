@@ -1,0 +1,51 @@
+"""Who did what that an administrator may want to know of: written in the transaction that does it, and never changed.
+
+Actions: ``key.created``, ``key.revoked``, ``key.limited``, ``admin.request`` (a key was used for what only
+administrators may), ``submission.published``, ``submission.withdrawn``, ``submission.reinstated``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from storage.clock import database_now
+from storage.ids import new_id
+from storage.models import AuditEvent
+
+__all__ = ["OPERATOR", "VERIFICATION", "AuditPage", "page", "record"]
+
+OPERATOR: Final = "operator"
+"""Whoever works on the server itself."""
+VERIFICATION: Final = "verification"
+"""The service, where a record does not hold when it is evaluated again."""
+
+
+@dataclass(frozen=True)
+class AuditPage:
+    """Events, the latest first; ``next_cursor`` is ``None`` on the last page."""
+
+    items: Sequence[AuditEvent]
+    next_cursor: str | None
+
+
+def record(session: Session, action: str, *, by: str | None, subject: str, **details: Any) -> None:
+    """``by`` is a client, ``operator``, ``verification``, or ``None`` where nobody was asked who he is."""
+    event = AuditEvent(
+        id=new_id("aud"), at=database_now(session), actor=by, action=action, subject=subject, details=details
+    )
+    session.add(event)
+    session.flush()
+
+
+def page(session: Session, cursor: str | None = None, limit: int = 50) -> AuditPage:
+    """Up to ``limit`` events before those that ``cursor`` has seen."""
+    query = select(AuditEvent).order_by(AuditEvent.id.desc()).limit(limit + 1)
+    if cursor is not None:
+        query = query.where(AuditEvent.id < cursor)
+    rows = session.scalars(query).all()
+    return AuditPage(items=rows[:limit], next_cursor=rows[limit - 1].id if len(rows) > limit else None)
