@@ -67,7 +67,7 @@ class InputSource:
         """Values for the tensor inputs, in order: contiguous, and in memory that nobody else sees.
 
         ``seed`` (secret, 63 bits) decides them: with it, they can be made once more.
-        ``avoid_zero`` replaces exact zeros by the smallest normal number: where a derivative jumps at
+        ``avoid_zero`` puts the smallest normal number in the place of exact zeros: where a derivative jumps at
         zero (ReLU), both one-sided derivatives are right, and no candidate should fail for its choice.
         """
         stream = random.Random(seed)  # noqa: S311 - it only spreads a secret seed
@@ -86,7 +86,7 @@ class InputSource:
                 elif variant is not Variant.AS_WRITTEN:
                     _fill_variant(tensor, variant, scale, stream)
                 if avoid_zero:
-                    _avoid_zero(tensor)
+                    _avoid_zero(tensor, planted=variant is Variant.SPECIAL)
         return made
 
 
@@ -120,13 +120,14 @@ def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:
             piece.normal_(0.0, scale, generator=generator)
 
 
-def _avoid_zero(target: torch.Tensor) -> None:
+def _avoid_zero(target: torch.Tensor, *, planted: bool) -> None:
+    """``planted``: there may be the smallest normal number in it, with either sign."""
     tiny = torch.finfo(target.dtype).tiny
     for piece in _pieces(target):
-        if target.dtype is torch.float16:  # of its values many are as small as that
+        if planted or target.dtype is torch.float16:  # of whose values many are as small as that
             piece.masked_fill_(piece == 0, tiny)
         else:
-            piece.add_(tiny)  # changes nothing but zeros, and half as much memory is gone over
+            piece.add_(tiny)  # changes nothing of usual size but zeros, and goes over half as much memory
 
 
 def _fill_variant(target: torch.Tensor, variant: Variant, scale: float, stream: random.Random) -> None:

@@ -8,6 +8,7 @@ results.
 from __future__ import annotations
 
 import struct
+import sys
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -46,9 +47,13 @@ extern "C" __global__ void squares(const double* values, const long long* sizes,
 """
 
 _COMPARE: Final = r"""
-// Of doubles that are not negative, and of NaN, the order is that of their bits.
+// Of magnitudes, NaN among them as the largest, the order is that of their bits without the sign.
+__device__ unsigned long long magnitude_of(double value) {
+  return (unsigned long long)__double_as_longlong(value) & 0x7fffffffffffffffULL;
+}
+
 __device__ void keep_largest(unsigned long long* place, double value) {
-  unsigned long long bits = (unsigned long long)__double_as_longlong(fabs(value));
+  unsigned long long bits = magnitude_of(value);
   for (int offset = 16; offset; offset /= 2) {
     const unsigned long long other = __shfl_down_sync(0xffffffffu, bits, offset);
     bits = other > bits ? other : bits;
@@ -57,7 +62,7 @@ __device__ void keep_largest(unsigned long long* place, double value) {
 }
 
 __device__ double larger(double one, double other) {  // NaN, where either is
-  return __double_as_longlong(one) > __double_as_longlong(other) ? one : other;
+  return magnitude_of(one) > magnitude_of(other) ? one : other;
 }
 
 extern "C" __global__ void compare(
@@ -74,8 +79,8 @@ extern "C" __global__ void compare(
     wrong += !(error <= least + rtol * magnitude);
     own_largest = larger(own_largest, own);
     largest = larger(largest, error);
-    own_relative = larger(own_relative, fabs(own / floor_));
-    relative = larger(relative, fabs(error / floor_));
+    own_relative = larger(own_relative, own / floor_);
+    relative = larger(relative, error / floor_);
   }
   keep_largest(&found[0], own_largest);
   keep_largest(&found[1], largest);
@@ -155,10 +160,14 @@ class Kernels:
 
 @cache
 def kernels() -> Kernels | None:
-    """The kernels, compiled on first use; ``None`` where there is no NVRTC, or a torch that does not offer it."""
+    """The kernels, compiled on first use; ``None`` where there is no NVRTC, no toolkit that torch finds, or a torch
+    that does not offer it."""
     try:
         return Kernels()
-    except Exception:  # noqa: BLE001 - private to torch, and what it raises differs by version
+    except Exception as error:  # noqa: BLE001 - private to torch, and what it raises differs by version
+        print(
+            f"the judge does without kernels of its own: {type(error).__name__}: {error}", file=sys.stderr, flush=True
+        )
         return None
 
 

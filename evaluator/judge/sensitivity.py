@@ -47,9 +47,12 @@ class Sensitivity:
         self._near_weights: dict[int, list[torch.Tensor | None]] = {}
 
     def near_weight(self, index: int) -> torch.Tensor | None:
-        """Of weight ``index``, by the rows that were in doubt in the inputs' gradients; ``None`` where none were."""
-        found = [moved for weights in self._near_weights.values() if (moved := weights[index]) is not None]
-        return torch.stack(found).sum(0) if found else None
+        """Of weight ``index``, by the rows that were in doubt in the inputs' gradients; ``None`` where there were none,
+        or some in several slices: what is largest in each of them is more than what is largest of their sum."""
+        if len(self._near_weights) != 1:
+            return None
+        (weights,) = self._near_weights.values()
+        return weights[index]
 
     def of_input(
         self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor

@@ -61,6 +61,11 @@ def test_a_reference_that_is_not_finite_is_told() -> None:
     expected = torch.ones(1000, device="cuda", dtype=torch.float64)
     expected[17] = math.nan
     assert not compare.compare_slice(expected.float(), expected, expected.float(), _TOLERANCE).finite
+    expected[17] = math.inf  # of both, and a candidate that is finite there: no limit is above an infinite one
+    infinite = expected.float()
+    actual = infinite.clone()
+    actual[17] = 1.0
+    assert not compare.compare_slice(actual, expected, infinite, _TOLERANCE).finite
     expected[17] = 1.0
     own = expected.float()
     own[3] = 1.1  # far off in its own precision: the limit has to be widened, which is not this kernel's to do

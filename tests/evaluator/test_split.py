@@ -886,7 +886,8 @@ def test_what_no_library_has_is_told_by_the_linker(linker: str, tmp_path: Path) 
     program = shutil.which(linker)
     assert program is not None
     (tmp_path / "ld").symlink_to(program)
-    source = 'extern "C" void* PyList_New(long);\nvoid nowhere(int);\nvoid* f() { nowhere(3); return PyList_New(1); }\n'
+    source = 'extern "C" void *PyList_New(long), *cublasCreate_v2(void*);\nvoid nowhere(int);\n'
+    source += "void* f() { nowhere(3); return cublasCreate_v2(PyList_New(1)); }\n"
     (tmp_path / "made.cpp").write_text(source)
     command = ["g++", "-shared", "-fPIC", "made.cpp", f"-B{tmp_path}", REPORTING, "-o", "made.so"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)

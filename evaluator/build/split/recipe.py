@@ -36,7 +36,6 @@ REPORTING: Final = "-Wl,--no-undefined,--warn-unresolved-symbols,--no-demangle"
 """Has a linker say what no library has. What comes out is not to be used: some linkers put nothing in such a place,
 where Python's functions would be found later."""
 _UNRESOLVED: Final = re.compile(r"undefined (?:symbol|reference)(?: to|:) [`']?([^\s`']+)")
-_PYTHON_SYMBOLS: Final = ("Py", "_Py")
 _STREAMS: Final = "ATen/cuda/CUDAContext.h"
 _EXTENSION_HEADERS: Final = ("torch/extension.h", "torch/all.h", "torch/torch.h")
 _PYTHON_WORDS: Final = ("PYBIND11_", "py::", "pybind11::", "PyObject")
@@ -296,8 +295,9 @@ class _Workshop:
 
 
 def unresolved(said: str) -> list[str]:
-    """Of what a linker says with ``REPORTING`` the symbols that are nowhere; Python's are in its interpreter."""
-    return sorted({name for name in _UNRESOLVED.findall(said) if not name.startswith(_PYTHON_SYMBOLS)})
+    """Of what a linker says with ``REPORTING`` the C++ symbols that are nowhere: those are what two compilers may
+    disagree about. Python's are in its interpreter, and those of CUDA's libraries come with torch's."""
+    return sorted({name for name in _UNRESOLVED.findall(said) if name.startswith("_Z")})
 
 
 def instances(kernels: Iterable[str]) -> str:

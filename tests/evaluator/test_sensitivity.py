@@ -1,0 +1,101 @@
+"""How far gradients move next to a kink, in the rows in doubt alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from evaluator.judge.device import CpuDevice
+from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.reference import GradientSlice, Reference
+from evaluator.judge.sensitivity import Sensitivity
+from evaluator.memory import TensorSpec
+from evaluator.problem import Problem, Tolerance
+
+_KINK = 5
+
+
+@pytest.fixture
+def reference(problems: dict[str, Problem], tmp_path: Path) -> Reference:
+    made = Reference(problems["linear_relu_divide"], "smoke", "float32", CpuDevice(tmp_path))
+    made.construct(7)
+    return made
+
+
+def _near_a_kink(reference: Reference) -> tuple[list[Any], list[torch.Tensor]]:
+    """Inputs of which row ``_KINK`` has an output at exactly zero, and upstream gradients."""
+    torch.manual_seed(3)
+    values = [value.clone() for value in reference.get_inputs()]
+    weight, bias = (value.double() for value in reference.weight_values())
+    row = values[0][_KINK].double()
+    row -= (row @ weight[0] + bias[0]) / weight[0].square().sum() * weight[0]
+    values[0][_KINK] = row.float()
+    (output,) = reference.signature.outputs
+    return values, [torch.randn(output.shape)]
+
+
+def _sensitivity(reference: Reference, values: list[Any], upstream: list[torch.Tensor], *, alone: bool) -> Sensitivity:
+    return Sensitivity(
+        reference,
+        Tolerance(atol=1e-4, rtol=1e-4),
+        lambda: torch.Generator().manual_seed(1),
+        range(1),
+        lambda _number: (values, upstream),
+        rows_alone=alone,
+    )
+
+
+def _on_the_other_side(
+    reference: Reference, values: list[Any], upstream: list[torch.Tensor], exact: GradientSlice
+) -> torch.Tensor:
+    """The gradient of the input as somebody has it for whom that output was on the other side of zero."""
+    right = exact.inputs[0]
+    assert right is not None
+    other = right.clone()
+    other[_KINK] += upstream[0][_KINK, 0].double() * reference.weight_values()[0][0].double() / 2.0
+    return other
+
+
+def test_rows_that_are_not_in_doubt_have_no_room(reference: Reference) -> None:
+    values, upstream = _near_a_kink(reference)
+    exact, own = reference.gradients(values, upstream)
+    assert own.inputs[0] is not None
+    actual = _on_the_other_side(reference, values, upstream, exact)
+    sensitivity = _sensitivity(reference, values, upstream, alone=True)
+    moved = sensitivity.of_input(0, 0, exact, actual.float(), own.inputs[0])
+    assert moved is not None
+    rows = moved.abs().sum(1).nonzero().view(-1).tolist()
+    assert rows == [_KINK]
+    by_rows = sensitivity.near_weight(0)
+    assert by_rows is not None
+    assert float(by_rows[0].abs().max()) > 0
+    term = upstream[0][_KINK, 0].abs() * values[0][_KINK].abs() / 2.0
+    assert torch.allclose(by_rows[0].float(), term, rtol=0.05, atol=1e-3)
+
+
+def test_where_rows_do_not_stand_alone_everything_moves(reference: Reference) -> None:
+    values, upstream = _near_a_kink(reference)
+    exact, own = reference.gradients(values, upstream)
+    assert own.inputs[0] is not None
+    actual = _on_the_other_side(reference, values, upstream, exact)
+    sensitivity = _sensitivity(reference, values, upstream, alone=False)
+    moved = sensitivity.of_input(0, 0, exact, actual.float(), own.inputs[0])
+    assert moved is not None
+    assert moved.shape == actual.shape
+    assert sensitivity.near_weight(0) is None
+    assert sensitivity.of_weight(0, exact.weights) is not None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("variant", list(Variant))
+def test_inputs_of_gradient_calls_have_no_zeros(variant: Variant, dtype: str) -> None:
+    spec = TensorSpec((300, 70), dtype)
+    source = InputSource(
+        lambda: [torch.relu(torch.randn(300, 70)).to(spec.torch_dtype)], torch.device("cpu"), variants=True
+    )
+    for seed in range(3):
+        (made,) = source.make([spec], variant, seed, avoid_zero=True)
+        assert int((made == 0).sum()) == 0
