@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -262,14 +262,15 @@ async def _take_all(intake: _Intake, chunk: list[Line], lines: AsyncIterator[Lin
         await run_in_threadpool(intake.take, chunk)
 
 
-def _submission_of(content: Any) -> Mapping[str, Any]:
-    """The object on a line. Raises ``ApiError``, and ``ValueError`` for what is no JSON."""
+def _submission_of(content: Any) -> dict[str, Any]:
+    """The object on a line; a visibility of null is none, and what the batch says counts. Raises ``ApiError``, and
+    ``ValueError`` for what is no JSON."""
     if content is None:
         raise InvalidRequest("the line is too long")
     given = json.loads(content) if isinstance(content, bytes) else content
     if not isinstance(given, dict):
         raise InvalidRequest("a submission is an object")
-    return given
+    return {name: value for name, value in given.items() if name != "visibility" or value is not None}
 
 
 def _earlier(services: Services, caller: Caller, idempotency_key: str) -> Batch | None:

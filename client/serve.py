@@ -18,7 +18,7 @@ import httpx
 
 from evaluator.devices import available_devices
 from evaluator.errors import EvaluatorError
-from storage.supervisor import ChildSpec, Supervisor
+from storage.supervisor import STOPPING_S, ChildSpec, Supervisor
 
 if TYPE_CHECKING:
     from storage.settings import Settings
@@ -89,7 +89,8 @@ def _serve(
     _check_sandbox(settings, stopped)
     _migrate(environment)
     logs = data / "logs"
-    with Supervisor(_children(devices, logs), environment, say, keep=lock) as supervisor:
+    grace_s = STOPPING_S + settings.drain_s
+    with Supervisor(_children(devices, logs), environment, say, keep=lock, grace_s=grace_s) as supervisor:
         url = f"http://{_reachable(host)}:{port}"
         if _wait_until_ready(url, supervisor, logs / "api.log", stopped):
             say(f"kerneljudge is ready at {url}")

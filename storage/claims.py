@@ -26,14 +26,13 @@ from storage.completion import completed
 from storage.diagnoses import Diagnoses
 from storage.models import Attempt, Stage, Submission
 from storage.order import QUEUE_ORDER
-from storage.queue import queue_name
 from storage.records import store_evaluation
 from storage.rests import rest_after, rested
-from storage.routing import ANYTHING, Offer, others_that_run, runs_on
+from storage.routing import ANYTHING, Offer, runs_on, takers
 from storage.standings import enter
 from storage.submissions import problem_and_candidate
 from storage.verification import check_failed, conclude, request_verification
-from storage.workers import serving_ids
+from storage.workers import Worker
 
 __all__ = ["Claim", "Claims"]
 
@@ -374,33 +373,35 @@ class Claims:
         row = self._session.execute(select(*known, *needs).where(waiting)).one_or_none()
         if row is None:
             return False
-        if not self._has_failed(row, stage, worker, now) and not self._was_measured_here(row, stage, offer):
+        unfit = self._unfit(row)
+        others = [other for other in takers(self._session, stage, row) if other.id not in {*unfit, worker}]
+        if not others or (worker not in unfit and not self._was_measured_here(row, stage, offer, others)):
             return False
         # The bell that was heard here has to be rung for the others.
         self._update(waiting, {"bell_due_at": now + _LEFT_FOR})
         return True
 
-    def _has_failed(self, row: Any, stage: Stage, worker: str, now: datetime) -> bool:
-        """Whether ``worker`` had a fault with it, and somebody is there who has not."""
+    def _unfit(self, row: Any) -> set[str]:
+        """The workers that have had a fault with it."""
         if row.faults == 0:
-            return False
+            return set()
         # Counted from the end: what was before somebody asked to retry is forgiven.
         failed = select(Attempt.worker, Attempt.outcome).where(
             Attempt.submission_id == row.id, Attempt.outcome.in_(FAULTS)
         )
         latest = self._session.execute(failed.order_by(Attempt.id.desc()).limit(row.faults))
-        unfit = {attempt.worker for attempt in latest if attempt.outcome == "fault"}
-        return worker in unfit and not serving_ids(self._session, queue_name(stage, row.device), now) <= unfit
+        return {attempt.worker for attempt in latest if attempt.outcome == "fault"}
 
-    def _was_measured_here(self, row: Any, stage: Stage, offer: Offer | None) -> bool:
-        """Whether this device has made the record that is to be verified, and there is another one for it."""
+    def _was_measured_here(self, row: Any, stage: Stage, offer: Offer | None, others: Sequence[Worker]) -> bool:
+        """Whether this device has made the record that is to be verified, and one of ``others`` has another one."""
         if row.verifies is None or stage != "evaluate" or offer is None:
             return False
         devices = select(Attempt.device).where(
             Attempt.submission_id == row.verifies, Attempt.stage == "evaluate", Attempt.outcome == "done"
         )
         measured_on = self._session.scalars(devices.order_by(Attempt.id.desc()).limit(1)).first()
-        return measured_on == offer.device_id and others_that_run(self._session, row, offer)
+        elsewhere = any(Offer.of(other.capabilities).device_id != offer.device_id for other in others)
+        return measured_on == offer.device_id and elsewhere
 
     def _claim_of(self, row: Submission, stage: Stage, token: str, worker: str, now: datetime) -> Claim:
         problem, candidate = problem_and_candidate(self._session, row)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import CursorResult, and_, select, update
+from sqlalchemy import CursorResult, and_, or_, select, true, update
 from sqlalchemy.orm import Session
 
 from evaluator.candidate import Candidate
@@ -25,6 +25,7 @@ from storage.inserts import insert_into
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
 from storage.queue import diagnosis_queue
 from storage.rests import rest_after, rested
+from storage.routing import offers_of, runs_on
 from storage.submissions import UnknownSubmission, problem_and_candidate
 from storage.workers import serving_ids
 
@@ -67,13 +68,16 @@ class DiagnosisClaim:
 
 
 def evaluation_waits(session: Session) -> bool:
-    """Whether a submission waits to be evaluated on a device of the kind that diagnoses are made on."""
+    """Whether a submission waits to be evaluated on a device of the kind that diagnoses are made on, and by somebody
+    who could take it: what waits for a device that is not there stands in no diagnosis's way."""
     now = database_now(session)
+    offers = offers_of(session, _DEVICE)
     waiting = select(Submission.id).where(
         Submission.status == Status.QUEUED,
         Submission.stage == "evaluate",
         Submission.device == _DEVICE,
         rested(Submission.not_before, now),
+        or_(*map(runs_on, offers)) if offers else true(),
     )
     return session.scalar(waiting.limit(1)) is not None
 

@@ -442,8 +442,8 @@ class StoredRanking(Base):
     one version of torch and CUDA.
 
     ``device_name`` and ``software`` are empty where they are not known. ``entries`` counts the standings, ``best`` is
-    the highest speedup. The figures of the reference (``*_ms``, ``limited_by``) are those of the evaluation that came
-    last.
+    the highest speedup; ``since``: when the first that was ranked was handed in. The figures of the reference
+    (``*_ms``, ``limited_by``) are those of the evaluation that came last.
     """
 
     __tablename__ = "rankings"
@@ -474,6 +474,7 @@ class StoredRanking(Base):
     software: Mapped[str]
     entries: Mapped[int] = mapped_column(default=0)
     best: Mapped[float] = mapped_column(default=0.0)
+    since: Mapped[datetime | None]
     baseline_ms: Mapped[float | None]
     compiled_ms: Mapped[float | None]
     bound_ms: Mapped[float | None]

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, exists, func, select
+from sqlalchemy import ColumnElement, Select, and_, case, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import Verdict
@@ -59,8 +59,11 @@ def newest_software() -> ColumnElement[bool]:
         getattr(other, name) == getattr(StoredRanking, name)
         for name in ("problem", "problem_version", "device", "size", "precision", "baseline", "track", "device_name")
     ]
-    # What was measured first under a version was measured after the version before came.
-    return ~exists().where(*same, other.id > StoredRanking.id, other.entries > 0).correlate(StoredRanking)
+    # Not by when the row was made: what is published late was measured under an older version.
+    newer = or_(
+        other.since > StoredRanking.since, and_(other.since == StoredRanking.since, other.id > StoredRanking.id)
+    )
+    return ~exists().where(*same, newer, other.entries > 0).correlate(StoredRanking)
 
 
 def rankings_of(session: Session, problem: str | None = None, *, newest: bool = False) -> Sequence[StoredRanking]:

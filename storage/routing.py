@@ -18,7 +18,7 @@ from storage.models import Stage, Submission
 from storage.queue import queue_name
 from storage.workers import Worker, list_workers
 
-__all__ = ["ANYTHING", "Offer", "Requirements", "capability_number", "others_that_run", "runs_on", "waiting_for"]
+__all__ = ["ANYTHING", "Offer", "Requirements", "capability_number", "offers_of", "runs_on", "waiting_for"]
 
 _GIB: Final = 2**30
 _NATIVE: Final = {"float32": 0, "float16": 53, "bfloat16": 80}
@@ -126,13 +126,17 @@ def runs_on(offer: Offer | None) -> Any:
     return and_(*conditions)
 
 
-def others_that_run(session: Session, submission: Any, besides: Offer) -> bool:
-    """Whether a worker that takes what waits could evaluate ``submission`` on another device than ``besides``."""
-    return any(
-        Offer.of(worker.capabilities).device_id != besides.device_id
-        for worker in _able(list_workers(session), "evaluate", submission)
-        if worker.state.takes
-    )
+def takers(session: Session, stage: Stage, submission: Any) -> list[Worker]:
+    """The workers that take what waits, and could take ``submission`` through its ``stage``."""
+    workers = list_workers(session)
+    able = _serving(workers, "build", submission.device) if stage == "build" else _able(workers, stage, submission)
+    return [worker for worker in able if worker.state.takes]
+
+
+def offers_of(session: Session, device: str) -> set[Offer]:
+    """What the workers have that take what waits to be evaluated on a kind of device."""
+    serving = _serving(list_workers(session), "evaluate", device)
+    return {Offer.of(worker.capabilities) for worker in serving if worker.state.takes}
 
 
 def waiting_for(stage: Stage, submission: Submission, workers: Sequence[Worker]) -> str | None:

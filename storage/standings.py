@@ -135,7 +135,7 @@ def locked_ranking(
         "device_name": str(evaluation.environment.get("device_name") or ""),
         "software": software_of(evaluation.environment),
     }
-    new = insert_into(session, StoredRanking).values(**key, entries=0, best=0.0)
+    new = insert_into(session, StoredRanking).values(**key, entries=0, best=0.0, since=submission.submitted_at)
     session.execute(new.on_conflict_do_nothing())
     # Written even where nothing changes: the lock is what counts.
     locked = update(StoredRanking).filter_by(**key).values(**figures or {"best": StoredRanking.best})

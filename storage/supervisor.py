@@ -20,12 +20,13 @@ from typing import Any, Final, Self
 
 from storage.lifeline import LIFELINE_VARIABLE
 
-__all__ = ["ChildSpec", "Supervisor"]
+__all__ = ["STOPPING_S", "ChildSpec", "Supervisor"]
 
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 10.0
 _STEADY_AFTER_S: Final = 30.0
-_STOP_GRACE_S: Final = 20.0
+STOPPING_S: Final = 20.0
+"""So long may a child take to stop, besides what it is given to finish."""
 _POLL_S: Final = 0.05
 _LOG_BYTES: Final = 10 * 2**20
 _TAIL_BYTES: Final = 4096
@@ -58,7 +59,9 @@ class Supervisor:
         say: Callable[[str], None],
         *,
         keep: int | None = None,
+        grace_s: float = STOPPING_S,
     ) -> None:
+        self._grace_s = grace_s
         self._lifeline, self._lifeline_end = os.pipe()
         environment = {**environment, LIFELINE_VARIABLE: str(self._lifeline)}
         descriptors = (self._lifeline,) if keep is None else (self._lifeline, keep)
@@ -103,7 +106,7 @@ class Supervisor:
         """Ask every child to stop; end by force what has not after a while."""
         for child in self._children:
             child.signal(signal.SIGTERM)
-        deadline = time.monotonic() + _STOP_GRACE_S
+        deadline = time.monotonic() + self._grace_s
         while any(child.running for child in self._children) and time.monotonic() < deadline:
             for child in self._children:
                 child.ended()

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from evaluator.evaluation import Evaluation, Status
+from evaluator.evaluation import Evaluation, Status, Verdict
 from storage.audit import VERIFICATION
 from storage.bells import Bell, announce, repeat_after
 from storage.ids import new_id
@@ -23,11 +23,20 @@ from storage.models import Standing, StoredRanking, StoredVerification, Submissi
 from storage.standings import results_of, software_of
 from storage.takedown import withdraw
 
-__all__ = ["check_failed", "checks_of", "conclude", "disagreement", "request_verification", "verification_of"]
+__all__ = [
+    "check_failed",
+    "checks_of",
+    "conclude",
+    "disagreement",
+    "request_verification",
+    "verification_of",
+    "verify_leaders",
+]
 
 _LAST_TURN: Final = 2**31 - 1
 _CHECKS: Final = 2
 _TRIED_AGAIN: Final = timedelta(hours=1)
+_MOST_FAILED: Final = 5
 _LEAST_SHARE: Final = {"cpu": 0.8, "cuda": 0.95}
 """Of its first speedup, what a record must reach again where the intervals do not meet: a CPU is never alone."""
 
@@ -71,7 +80,7 @@ def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datet
     assert original.evaluation is not None
     first = original.evaluation.to_evaluation()
     then, since = software_of(first.environment), software_of(evaluation.environment)
-    if then != since:
+    if then != since and evaluation.verdict is not Verdict.COMPILE_ERROR:  # which the builder's own versions are with
         verification.message = f"it was measured under {then}, and can only be evaluated under {since} now"
         return
     doubt = disagreement(first, evaluation)
@@ -81,18 +90,32 @@ def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datet
         verification.message = f"to be evaluated once more: {doubt}"
         _queue_check(session, original, now)
     else:
-        _finish(session, verification, VerificationStatus.FAILED, f"withdrawn: {doubt}", now)
+        # First what is locked first everywhere else.
         withdraw(session, original.id, doubt, VERIFICATION)
-        for leader in _leaders_unverified(session, original):
-            request_verification(session, leader, now)
+        _finish(session, verification, VerificationStatus.FAILED, f"withdrawn: {doubt}", now)
+        verify_leaders(session, original, now)
 
 
 def check_failed(session: Session, check_id: str, detail: str, now: datetime) -> None:
-    """An evaluation again has failed through our fault: that says nothing of the record, and is tried later."""
+    """An evaluation again has failed through our fault: that says nothing of the record, and is tried later, each time
+    after twice as long."""
     verification = _pending(session, check_id)
-    if verification is not None:
-        verification.message = f"to be tried again later: {detail}"
-        _queue_check(session, session.get_one(Submission, verification.submission_id), now, after=_TRIED_AGAIN)
+    if verification is None:
+        return
+    failed = sum(check.state is Status.FAILED for check in checks_of(session, verification.submission_id))
+    if failed >= _MOST_FAILED:
+        verification.message = f"not evaluated again, after {failed} tries: {detail}"
+        return
+    verification.message = f"to be tried again later: {detail}"
+    original = session.get_one(Submission, verification.submission_id)
+    _queue_check(session, original, now, after=_TRIED_AGAIN * 2 ** max(0, failed - 1))
+
+
+def verify_leaders(session: Session, submission: Submission, now: datetime) -> None:
+    """Have who leads where ``submission`` is ranked, or was, evaluated again if that was never done: after something
+    was published or withdrawn."""
+    for leader in _leaders_unverified(session, submission):
+        request_verification(session, leader, now)
 
 
 def disagreement(first: Evaluation, again: Evaluation) -> str:
@@ -164,7 +187,7 @@ def _mark(session: Session, verification: StoredVerification) -> None:
 
 
 def _leaders_unverified(session: Session, withdrawn: Submission) -> list[str]:
-    """Who leads now where ``withdrawn`` was, and was never evaluated again."""
+    """Who leads now where ``withdrawn`` was or is, and was never evaluated again."""
     same = {name: getattr(withdrawn, name) for name in ("problem", "problem_version", "device", "size", "precision")}
     rankings = session.scalars(select(StoredRanking.id).filter_by(**same, baseline=withdrawn.baseline))
     found = []

@@ -58,7 +58,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _crew(settings: Settings, queue: str) -> int:
     try:
-        return run_crew(devices_for(settings, queue), queue, require_sandbox=settings.require_sandbox)
+        devices, drain_s = devices_for(settings, queue), settings.drain_s
+        return run_crew(devices, queue, require_sandbox=settings.require_sandbox, drain_s=drain_s)
     except EvaluatorError as error:
         print(f"python -m worker: {error}", file=sys.stderr)
         return _FAULT_STATUS

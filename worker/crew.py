@@ -14,7 +14,7 @@ from typing import Final
 from evaluator.devices import available_devices
 from evaluator.errors import DeviceUnavailable
 from storage.settings import Settings
-from storage.supervisor import ChildSpec, Supervisor
+from storage.supervisor import STOPPING_S, ChildSpec, Supervisor
 
 __all__ = ["ALL_DEVICES", "devices_for", "run_crew"]
 
@@ -34,15 +34,17 @@ def devices_for(settings: Settings, queue: str) -> list[str]:
     return devices
 
 
-def run_crew(devices: Sequence[str], queue: str, *, require_sandbox: bool) -> int:
+def run_crew(devices: Sequence[str], queue: str, *, require_sandbox: bool, drain_s: float) -> int:
     """Keep a worker running on each of ``devices`` until SIGTERM or SIGINT; returns the exit status.
 
-    A worker that ends is started again, and leaves the others alone.
+    A worker that ends is started again, and leaves the others alone. ``drain_s``: how long each is given to finish what
+    it is at.
     """
     command = [sys.executable, "-m", "storage.lifeline", "worker", "--queue", queue]
     options = ["--require-sandbox"] if require_sandbox else []
     specs = [ChildSpec(f"worker {device}", [*command, "--device", device, *options], None) for device in devices]
-    with _told_to_stop() as stopping, Supervisor(specs, os.environ, _log.warning) as supervisor:
+    grace_s = STOPPING_S + drain_s
+    with _told_to_stop() as stopping, Supervisor(specs, os.environ, _log.warning, grace_s=grace_s) as supervisor:
         _log.info("one worker each for %s", ", ".join(devices))
         while not stopping.wait(_LOOK_S):
             supervisor.check()

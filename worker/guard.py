@@ -121,6 +121,7 @@ class DeviceGuard(Periodic):
     def _passes(self) -> bool:
         """Whether the self-test does; what is to be done without one has rested, and that is all."""
         if self._test is None:
+            self._failures = 0
             return True
         try:
             result = self._test()

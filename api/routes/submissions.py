@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from api.access import (
@@ -38,10 +39,12 @@ from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status, Verdict
 from evaluator.logs import add_fields
 from storage.batches import Batches
+from storage.clock import database_now
 from storage.diagnoses import Diagnoses, NobodyDiagnoses, NotDiagnosable
 from storage.models import Submission
 from storage.submissions import Filters, NotRetriable, Submissions
 from storage.takedown import NotPublishable, NotRanked, publish, reinstate, withdraw
+from storage.verification import verify_leaders
 from storage.visibility import Viewer, Visibility
 
 __all__ = ["IdempotencyKey", "creation_headers", "router"]
@@ -149,7 +152,7 @@ async def read_submission(
 
 @router.patch("/{submission_id}", dependencies=[SUBMITS], responses=problems(400, 404, 409, 413, 422))
 def publish_submission(
-    body: PublishRequest, own: OwnSubmission, session: WriteSession, caller: CallerDep
+    body: PublishRequest, own: OwnSubmission, services: ServicesDep, session: WriteSession, caller: CallerDep
 ) -> SubmissionRecord:
     """Show others more of a submission of yours: its source, or that it is there at all, from then on ranked.
 
@@ -159,6 +162,7 @@ def publish_submission(
         published = publish(session, own.id, Visibility(body.visibility), caller.client)
     except NotPublishable as error:
         raise Conflict(str(error)) from error
+    _verify_leaders(services, session, published)
     return current_record(session, published, caller.viewer)
 
 
@@ -184,14 +188,16 @@ def retry_submission(own: OwnSubmission, session: WriteSession, viewer: ViewerDe
 
 @router.put("/{submission_id}/withdrawal", dependencies=[ADMINISTERS], responses=problems(400, 404, 409, 413, 422))
 def withdraw_submission(
-    body: WithdrawalRequest, known: KnownSubmission, session: WriteSession, caller: CallerDep
+    body: WithdrawalRequest, known: KnownSubmission, services: ServicesDep, session: WriteSession, caller: CallerDep
 ) -> SubmissionRecord:
     """Take a submission from the leaderboards. Its evaluation stays, and its page says why; 409 if it has not
     passed."""
     try:
-        return current_record(session, withdraw(session, known.id, body.reason, caller.client), caller.viewer)
+        withdrawn = withdraw(session, known.id, body.reason, caller.client)
     except NotRanked as error:
         raise Conflict(str(error)) from error
+    _verify_leaders(services, session, withdrawn)
+    return current_record(session, withdrawn, caller.viewer)
 
 
 @router.delete("/{submission_id}/withdrawal", dependencies=[ADMINISTERS], responses=problems(404, 422))
@@ -296,6 +302,12 @@ async def follow_submission(
             yield ServerSentEvent(event="done" if final else "progress", data=record, retry=_RECONNECT_MS)
             if final:
                 return
+
+
+def _verify_leaders(services: Services, session: Session, submission: Submission) -> None:
+    """Whoever leads by this has made a record without having been seen to: it is evaluated again as any other."""
+    if services.settings.verify_records == "auto":
+        verify_leaders(session, submission, database_now(session))
 
 
 def _record(services: Services, known: Submission, viewer: Viewer) -> SubmissionRecord:

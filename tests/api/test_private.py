@@ -334,6 +334,15 @@ def test_the_same_source_or_key_tells_nothing_of_anothers(http: httpx.Client, ke
 
 
 @pytest.mark.parametrize("hidden", ["private", "source_hidden"])
+def test_a_line_that_says_nothing_of_it_is_what_its_batch_is(http: httpx.Client, keys: Keyring, hidden: str) -> None:
+    lines = [{"problem": "relu", "code": SOURCE, "visibility": None, "label": None}]
+    batch = http.post("/api/v1/batches", json={"visibility": hidden, "submissions": lines}, headers=keys["ada"]).json()
+    assert batch["errors"] == []
+    (own,) = http.get("/api/v1/submissions", headers=keys["ada"]).json()["items"]
+    assert own["visibility"] == hidden
+
+
+@pytest.mark.parametrize("hidden", ["private", "source_hidden"])
 def test_lines_of_batches_share_nothing_that_is_not_public(http: httpx.Client, keys: Keyring, hidden: str) -> None:
     def batch(client: str, visibility: str) -> int:
         body = {"visibility": visibility, "submissions": [{"problem": "relu", "code": SOURCE}]}

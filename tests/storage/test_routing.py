@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from storage import workers
 from storage.bells import take_announced
 from storage.claims import Claims
-from storage.models import WorkerState
+from storage.diagnoses import evaluation_waits
+from storage.models import Submission, WorkerState
 from storage.routing import Offer, Requirements, waiting_for
 from storage.submissions import Submissions
 from storage.workers import Condition, list_workers
@@ -176,3 +178,40 @@ def test_a_submission_that_loses_every_worker_is_set_aside_with_the_reason(
     assert submission.message == (
         "set aside, for 2 of 2 attempts lost their worker: worker w2 was lost: it stopped renewing its lease"
     )
+
+
+def fault(sessions: sessionmaker[Session], submission_id: str, worker: str, offer: Offer) -> None:
+    with sessions.begin() as session:
+        claims = Claims(session)
+        claim = claims.claim(submission_id, "evaluate", worker, LEASE_S, offer)
+        assert claim is not None
+        assert claims.record_fault(claim, "the judge died", retriable=True, max_attempts=9)
+        session.execute(update(Submission).values(not_before=None))
+
+
+def test_after_a_fault_it_is_left_to_others_only_where_they_can_run_it(
+    sessions: sessionmaker[Session], submit: Submit
+) -> None:
+    with sessions.begin() as session:
+        serve(session, "large", H200)
+        serve(session, "small", T4)
+    picky = built(sessions, submit, requirements=Requirements(device_name="NVIDIA H200"))
+    fault(sessions, picky, "large", H200)
+    with sessions.begin() as session:
+        assert Claims(session).claim(picky, "evaluate", "large", LEASE_S, H200) is not None
+    modest = built(sessions, submit)
+    fault(sessions, modest, "large", H200)
+    with sessions.begin() as session:
+        assert Claims(session).claim(modest, "evaluate", "large", LEASE_S, H200) is None
+        assert Claims(session).claim(modest, "evaluate", "small", LEASE_S, T4) is not None
+
+
+def test_what_nobody_can_run_holds_up_no_diagnosis(sessions: sessionmaker[Session], submit: Submit) -> None:
+    with sessions.begin() as session:
+        serve(session, "small", T4)
+    built(sessions, submit, requirements=Requirements(device_name="NVIDIA H200"))
+    with sessions() as session:
+        assert not evaluation_waits(session)
+    built(sessions, submit)
+    with sessions() as session:
+        assert evaluation_waits(session)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.supervisor import ChildSpec, Supervisor
+from storage.supervisor import STOPPING_S, ChildSpec, Supervisor
 from tests.processes import Process, descendants, look, wait_until, wait_until_gone
 
 _ROOT = Path(__file__).parent.parent.parent
@@ -23,14 +23,16 @@ _PARENT = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {_SL
 
 
 @contextmanager
-def supervised(tmp_path: Path, **programs: str) -> Iterator[tuple[Supervisor, list[str]]]:
+def supervised(
+    tmp_path: Path, *, grace_s: float = STOPPING_S, **programs: str
+) -> Iterator[tuple[Supervisor, list[str]]]:
     said: list[str] = []
     specs = [
         ChildSpec(name, [sys.executable, "-c", program], tmp_path / f"{name}.log") for name, program in programs.items()
     ]
     with (
         (tmp_path / "lock").open("w") as lock,
-        Supervisor(specs, os.environ, said.append, keep=lock.fileno()) as supervisor,
+        Supervisor(specs, os.environ, said.append, keep=lock.fileno(), grace_s=grace_s) as supervisor,
     ):
         yield supervisor, said
 
@@ -78,9 +80,8 @@ def test_what_a_dead_child_leaves_behind_is_ended(tmp_path: Path) -> None:
     assert children() == []
 
 
-def test_a_child_that_will_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.supervisor._STOP_GRACE_S", 0.5)
-    with supervised(tmp_path, deaf=_DEAF) as (_, said):
+def test_a_child_that_will_not_stop_is_killed(tmp_path: Path) -> None:
+    with supervised(tmp_path, grace_s=0.5, deaf=_DEAF) as (_, said):
         wait_until(lambda: (tmp_path / "deaf.log").read_text() == "deaf\n", "the child to be deaf")
     assert said == [f"deaf did not stop by itself and was killed (log: {tmp_path / 'deaf.log'})"]
     assert children() == []

@@ -6,19 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import Gradients, Interval, Verdict
 from evaluator.problem import Problem
 from storage import workers
 from storage.claims import Claims
+from storage.clock import database_now
 from storage.leaderboard import BoardKey, leaderboard
 from storage.models import Submission, VerificationStatus
 from storage.order import lowest_turn
 from storage.rankings import author_figures, rankings_of, records
 from storage.routing import Offer
 from storage.submissions import Submissions
-from storage.verification import checks_of, disagreement, verification_of
+from storage.takedown import publish, withdraw
+from storage.verification import checks_of, disagreement, verification_of, verify_leaders
+from storage.visibility import Visibility
 from tests.storage.conftest import LEASE_S, Submit, passed
 
 HERE, THERE = (Offer(device, "a processor") for device in ("here/cpu", "there/cpu"))
@@ -34,7 +38,8 @@ class Graded:
 
     def new(self, source: str, speedup: float, author: str = "ada", **changes: Any) -> str:
         """A submission that was evaluated here; a record is to be verified."""
-        submission_id = self._submit(source, author=author)
+        owned = {name: changes.pop(name) for name in ("owner", "visibility") if name in changes}
+        submission_id = self._submit(source, author=author, **owned)
         self.grade(submission_id, speedup=speedup, speedup_interval=Interval(speedup - 0.1, speedup + 0.1), **changes)
         return submission_id
 
@@ -178,6 +183,66 @@ def test_a_fault_of_ours_says_nothing_of_the_record_and_it_is_tried_later(graded
         assert again.id != check
         assert again.not_before is not None
         assert again.not_before > again.submitted_at
+
+
+def test_a_check_is_not_left_to_a_device_that_had_a_fault_with_it(graded: Graded) -> None:
+    first = graded.new("# 1", 2.0)
+    check = graded.check(first)
+    with graded.sessions.begin() as session:
+        for name, offer in (("here/cpu", HERE), ("there/cpu", THERE)):
+            capabilities = {"device_id": offer.device_id, "device_name": offer.device_name}
+            workers.register(
+                session, name, kind="evaluate", queues=["evaluate.cpu"], device="cpu", capabilities=capabilities
+            )
+        claims = Claims(session)
+        build = claims.claim(check, "build", "builder", LEASE_S)
+        assert build is not None
+        claims.record_built(build, seconds=0.1, log="")
+        assert claims.claim(check, "evaluate", "here/cpu", LEASE_S, HERE) is None
+        claim = claims.claim(check, "evaluate", "there/cpu", LEASE_S, THERE)
+        assert claim is not None
+        assert claims.record_fault(claim, "the judge died", retriable=True, max_attempts=9)
+        session.execute(update(Submission).values(not_before=None))
+        assert claims.claim(check, "evaluate", "there/cpu", LEASE_S, THERE) is None
+        assert claims.claim(check, "evaluate", "here/cpu", LEASE_S, HERE) is not None
+
+
+def test_what_cannot_be_evaluated_again_is_not_tried_for_ever(graded: Graded) -> None:
+    first = graded.new("# 1", 2.0)
+    rests = []
+    for _ in range(5):
+        check = graded.check(first)
+        with graded.sessions.begin() as session:
+            session.execute(update(Submission).values(not_before=None))
+            claims = Claims(session)
+            claim = claims.claim(check, "build", "builder", LEASE_S)
+            assert claim is not None
+            assert claims.record_fault(claim, "the builder died", retriable=False, max_attempts=3)
+        with graded.sessions() as session:
+            latest = checks_of(session, first)[-1]
+            rests.append(latest.not_before and round((latest.not_before - latest.submitted_at).total_seconds() / 3600))
+    assert rests == [1, 2, 4, 8, None]
+    status = graded.status(first)
+    assert status == (VerificationStatus.PENDING, "not evaluated again, after 5 tries: the builder died")
+
+
+def test_who_leads_after_a_withdrawal_is_evaluated_again(graded: Graded) -> None:
+    first = graded.new("# 1", 2.0)
+    second = graded.new("# 2", 1.5)
+    with graded.sessions.begin() as session:
+        withdrawn = withdraw(session, first, "copied", "root")
+        verify_leaders(session, withdrawn, database_now(session))
+    assert graded.board() == [(second, "pending")]
+
+
+def test_what_is_published_late_does_not_bring_older_software_back(graded: Graded) -> None:
+    old = {"environment": {"device_name": "a processor", "torch": "2.10.0"}}
+    new = {"environment": {"device_name": "a processor", "torch": "2.11.0"}}
+    late = graded.new("# late", 3.0, visibility=Visibility.PRIVATE, owner="ada", **old)
+    now = graded.new("# now", 1.5, **new)
+    with graded.sessions.begin() as session:
+        publish(session, late, Visibility.PUBLIC, "ada")
+    assert [submission_id for submission_id, _ in graded.board()] == [now]
 
 
 def test_what_other_software_measures_is_not_held_against_a_record(graded: Graded) -> None:

@@ -45,9 +45,12 @@ def upgrade() -> None:
     )
     with _rankings_alone(), op.batch_alter_table("rankings") as rankings:
         rankings.add_column(sa.Column("software", CleanText(), nullable=False, server_default=""))
+        rankings.add_column(sa.Column("since", UtcDateTime(), nullable=True))
         rankings.drop_constraint("uq_rankings_key", type_="unique")
         rankings.create_unique_constraint("uq_rankings_key", [*_KEY, "software"])
     _split_by_software()
+    first = "SELECT min(submitted_at) FROM standings WHERE ranking_id = rankings.id"
+    op.execute(f"UPDATE rankings SET since = ({first})")  # noqa: S608 - a text from above
 
 
 def downgrade() -> None:
@@ -55,6 +58,7 @@ def downgrade() -> None:
     with _rankings_alone(), op.batch_alter_table("rankings") as rankings:
         rankings.drop_constraint("uq_rankings_key", type_="unique")
         rankings.create_unique_constraint("uq_rankings_key", list(_KEY))
+        rankings.drop_column("since")
         rankings.drop_column("software")
     op.drop_table("verifications")
     op.drop_column("standings", "verification")
