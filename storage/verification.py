@@ -68,7 +68,7 @@ def verification_of(session: Session, submission_id: str) -> StoredVerification 
 def checks_of(session: Session, submission_id: str) -> Sequence[Submission]:
     """The evaluations again of what this submission has made, the first one first."""
     query = select(Submission).where(Submission.verifies == submission_id).order_by(Submission.id)
-    return session.scalars(query).all()
+    return session.scalars(query.execution_options(populate_existing=True)).all()
 
 
 def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datetime) -> None:
