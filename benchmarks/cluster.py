@@ -99,6 +99,7 @@ def running_cluster(
             "PYTHONPATH": str(_ROOT),
             "KERNELJUDGE_DATA_DIR": str(folder / "data"),
             "KERNELJUDGE_PROBLEMS_DIR": str(_ROOT / "reference_models"),
+            "KERNELJUDGE_VERIFY_RECORDS": "off",  # what is graded is what was handed in, and counted
             "KERNELJUDGE_DATABASE_URL": url,
             "KERNELJUDGE_BROKER_URL": broker.url,
             **shape.settings,

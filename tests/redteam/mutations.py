@@ -83,7 +83,7 @@ MUTATIONS = (
         (
             ("judge/sampling.py", "if excess > overhead_ms:", "if False:"),
             ("judge/sampling.py", "if excess > most_overhead_ms:", "if False:"),
-            ("judge/sampling.py", "if little and doubt <=", "if True or doubt <="),
+            ("judge/sampling.py", "if missing <= unnoticed and doubt <=", "if True or doubt <="),
         ),
     ),
     Mutation(
