@@ -111,10 +111,11 @@ def main(argv: list[str] | None = None) -> int:
     """Grade everything, once more with what was built; returns the exit status."""
     options = _options(argv)
     made = make_candidates(options.device, options.count, options.seed)
+    devices = options.serve_devices or _usual(options.device)
     size = options.size or ("full" if options.device == "cuda" else "smoke")
     with (
         tempfile.TemporaryDirectory(prefix="kerneljudge-throughput-") as folder,
-        running_service(Path(folder), devices=options.serve_devices or _usual(options.device)) as (url, _process),
+        running_service(Path(folder), devices=devices, verify_records=False) as (url, _process),
         Client(url) as client,
     ):
         passes: dict[str, Pass] = {}

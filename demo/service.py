@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -27,10 +28,13 @@ class DemoFailed(Exception):
 
 
 @contextlib.contextmanager
-def running_service(folder: Path, *, devices: str) -> Iterator[tuple[str, subprocess.Popen[Any]]]:
+def running_service(
+    folder: Path, *, devices: str, verify_records: bool = True
+) -> Iterator[tuple[str, subprocess.Popen[Any]]]:
     """``kerneljudge serve`` on a free port, with a data folder of its own; stopped at the end.
 
-    ``devices`` as ``kerneljudge serve --devices`` takes them. Gives the service's URL and its process.
+    ``devices`` as ``kerneljudge serve --devices`` takes them; without ``verify_records`` nothing is evaluated but what
+    is handed in. Gives the service's URL and its process.
     Raises ``DemoFailed`` where it does not start, or does not stop cleanly.
     """
     port = _free_port()
@@ -38,7 +42,8 @@ def running_service(folder: Path, *, devices: str) -> Iterator[tuple[str, subpro
     command = [sys.executable, "-c", "from client.cli import main; main()", "serve", "--devices", devices]
     options = ["--port", str(port), "--data-dir", str(folder / "data")]
     print(f"$ kerneljudge serve --devices {devices} {' '.join(options)}", flush=True)
-    process = subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL)
+    environment = os.environ if verify_records else {**os.environ, "KERNELJUDGE_VERIFY_RECORDS": "off"}
+    process = subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL, env=environment)
     try:
         _await_ready(url, process)
         yield url, process
