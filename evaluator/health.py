@@ -22,7 +22,7 @@ __all__ = ["CpuHealth", "CudaHealth", "DeviceHealth", "Health", "Unwatched", "de
 
 _GIB: Final = 2**30
 _CPU_LEAST_BYTES: Final = 256 * 2**20
-_CPU_LOAD_PER_PROCESSOR: Final = 32.0
+_CPU_RUNNABLE_PER_PROCESSOR: Final = 32
 _HARDWARE_XIDS: Final = {
     48: "an ECC error that could not be corrected",
     61: "a fault of an internal microcontroller",
@@ -95,10 +95,11 @@ class CpuHealth(DeviceHealth):
         except (OSError, ValueError, KeyError, IndexError):
             unchecked.append("memory: /proc/meminfo cannot be read")
         try:
-            load = float((self._proc / "loadavg").read_text().split()[0])
-            most = _CPU_LOAD_PER_PROCESSOR * len(os.sched_getaffinity(0))
-            if load > most:
-                reasons.append(f"the machine's load is {load:.0f}, more than {most:.0f}")
+            # Now, and no average: what the last candidate has started and is ended would be in that for minutes.
+            runnable = int((self._proc / "loadavg").read_text().split()[3].partition("/")[0])
+            most = _CPU_RUNNABLE_PER_PROCESSOR * len(os.sched_getaffinity(0))
+            if runnable > most:
+                reasons.append(f"{runnable} threads want to run, more than {most}")
         except (OSError, ValueError, IndexError):
             unchecked.append("load: /proc/loadavg cannot be read")
         return Health(tuple(reasons), unchecked=tuple(unchecked))

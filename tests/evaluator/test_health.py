@@ -187,15 +187,15 @@ def test_a_device_that_nvml_does_not_know_is_used_and_said_not_to_be_checked() -
 
 
 @pytest.mark.parametrize(
-    ("available_kib", "load", "reason"),
-    [(4_000_000, "1.5", None), (100_000, "1.5", "0.10 GiB of memory left"), (4_000_000, "1e6", "load is 1000000")],
+    ("available_kib", "runnable", "reason"),
+    [(4_000_000, 2, None), (100_000, 2, "0.10 GiB of memory left"), (4_000_000, 10**6, "1000000 threads want to run")],
 )
 def test_a_cpu_is_unfit_only_where_no_figure_would_be_worth_anything(
-    tmp_path: Path, available_kib: int, load: str, reason: str | None
+    tmp_path: Path, available_kib: int, runnable: int, reason: str | None
 ) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text(f"MemTotal: 8000000 kB\nMemAvailable:  {available_kib} kB\n")
-    (tmp_path / "proc/loadavg").write_text(f"{load} 1.0 1.0 1/100 4711\n")
+    (tmp_path / "proc/loadavg").write_text(f"338.1 200.0 100.0 {runnable}/{10**6} 4711\n")
     health = CpuHealth(tmp_path).look()
     assert health.sound == (reason is None)
     assert reason is None or reason in health.reasons[0]
