@@ -262,7 +262,8 @@ class Submissions:
         viewer: Viewer = EVERYTHING,
     ) -> Page:
         """Up to ``limit`` submissions that ``viewer`` sees, newest first, after those that ``cursor`` has seen."""
-        handed_in = select(Submission.id).where(viewer.seen(Submission), Submission.verifies.is_(None))
+        # Not "is null": SQLite would go by the index for that, which is nearly all there is, and sort it.
+        handed_in = select(Submission.id).where(viewer.seen(Submission), func.coalesce(Submission.verifies, "") == "")
         query, identity = handed_in, Submission.id
         for name, wanted in vars(filters or Filters()).items():
             if wanted is None:
