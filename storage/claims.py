@@ -374,6 +374,8 @@ class Claims:
         if row is None:
             return False
         unfit = self._unfit(row)
+        if worker not in unfit and row.verifies is None:
+            return False
         others = [other for other in takers(self._session, stage, row) if other.id not in {*unfit, worker}]
         if not others or (worker not in unfit and not self._was_measured_here(row, stage, offer, others)):
             return False
