@@ -19,6 +19,7 @@ import torch
 from evaluator.config import Limits
 from evaluator.errors import InfrastructureFault
 from evaluator.gate import open_gate
+from evaluator.judge.calmness import Calmness
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant, fill_random
 from evaluator.judge.link import RunnerLink, TimedCall
@@ -35,11 +36,6 @@ _FIRST_CALLS: Final = 2
 _CALM_CALLS: Final = 3
 _KEPT_BYTES: Final = 2**30
 _MOST_DECOYS: Final = 2
-_MOST_DISTURBED: Final = 10
-_MOST_DISTURBED_SHARE: Final = 0.3
-_DISTURBED_SHARE: Final = 1.05
-_DISTURBED_MS: Final = 0.08
-"""Half of what a device takes at the least to do something for another process in between."""
 _RAN_S: Final = 0.1
 _SHOWN_LAST_BYTES: Final = 2**20
 """So little could be copied away and worked on by a processor while the caches are overwritten."""
@@ -119,8 +115,7 @@ class Caller:
     calm: dict[CallMode, Calm] = field(default_factory=dict)
     latest_ms: dict[tuple[str, CallMode], float] = field(default_factory=dict)
     """What the latest call of a side said that it took."""
-    preludes: int = 0
-    disturbed: int = 0
+    calmness: Calmness = field(default_factory=Calmness)
     _kept_bytes: float = _KEPT_BYTES
 
     def calibrate(self, mode: CallMode) -> None:
@@ -310,17 +305,9 @@ class Caller:
                 self.device.flush_cache()
                 self.device.probe()
                 prelude_ms = 1000 * (time.perf_counter() - begin)
-                disturbed = calm_ms is not None and prelude_ms > _DISTURBED_SHARE * calm_ms + _DISTURBED_MS
-                self.preludes += 1
-                self.disturbed += disturbed
-            if not disturbed:
+                is_calm = calm_ms is None or self.calmness.note(prelude_ms, calm_ms)
+            if is_calm:
                 return prelude_ms
-            if self.disturbed > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes:
-                raise Violation(
-                    f"the device was busy while every process was stopped: {self.disturbed} of {self.preludes} times "
-                    f"the judge's own steps took longer than before the candidate had the shared memory, at last "
-                    f"{prelude_ms:.3f} instead of {calm_ms:.3f} ms"
-                )
 
     def _restore_inputs(self, commitment: Commitment, inputs: _Inputs) -> None:
         """Write what the runner was given once more, for the comparison."""

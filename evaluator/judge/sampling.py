@@ -283,8 +283,9 @@ class Sampler:
             "prelude_ms": median_ms([call.prelude_ms for call in (*candidate, *baseline)]),
             "prelude_before_ms": calm.prelude_ms,
             "baseline_before_ms": calm.baseline_ms,
-            "disturbed": self.caller.disturbed,
-            "preludes": self.caller.preludes,
+            "disturbed": self.caller.calmness.disturbed,
+            "preludes": self.caller.calmness.preludes,
+            "shift_ms": self.caller.calmness.shift_ms,
         }
         if not self.caller.device.outlives_processes:
             return

@@ -13,6 +13,7 @@ import pytest
 from evaluator.config import SamplingPlan
 from evaluator.errors import InfrastructureFault
 from evaluator.judge.calls import Caller, Calm
+from evaluator.judge.calmness import Calmness
 from evaluator.judge.link import TimedCall
 from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, Sampler, Track
 from evaluator.judge.telemetry import NoSensors
@@ -49,7 +50,7 @@ class Bench:
             torch_device=SimpleNamespace(type=kind), outlives_processes=kind == "cuda", sensors=NoSensors("made up")
         )
         calm = {CallMode.FORWARD: Calm(_OVERHEAD_MS, 1.0, 0.1)}
-        caller = SimpleNamespace(device=device, calm=calm, latest_ms={}, disturbed=0, preludes=0)
+        caller = SimpleNamespace(device=device, calm=calm, latest_ms={}, calmness=Calmness())
         self.sampler = Sampler(
             cast(Caller, caller),
             plan or SamplingPlan(min_samples=20, max_samples=40, half_width=0.005),
