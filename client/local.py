@@ -171,7 +171,7 @@ def evaluate(
     if not present:
         _refuse_without_compiler(config.device)
     device = config.device if present else None
-    with Engine(device=device, cache_dir=cache_dir(), require_sandbox=require_sandbox) as engine:
+    with Engine(device=device, cache_dir=cache_dir(), require_sandbox=require_sandbox, prepares_next=False) as engine:
         return _judge(engine, problem, candidate, config, pass_on, present=present)
 
 

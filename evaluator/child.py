@@ -121,7 +121,7 @@ class ChildProcess:
         """What the process was asked for by ``number``, or last."""
         return self._asked_last if number is None else self._asked.get(number, {})
 
-    def _asking(self, number: int) -> None:
+    def concern(self, number: int) -> None:
         """What is asked for now is what its reports with this number are about."""
         self._asked[number] = logs.current_fields()
         if len(self._asked) > _REMEMBERED:

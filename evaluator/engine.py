@@ -14,7 +14,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -57,7 +56,7 @@ from evaluator.judge.client import JudgeProcess
 from evaluator.problem import Problem
 from evaluator.sandbox.client import ForkServer
 from evaluator.sandbox.layers import MEANING, OPTIONAL, Layer, SandboxLayer
-from evaluator.supervision import Discovery, SupervisedRunner, supervised_runner
+from evaluator.supervision import Discovery, SupervisedRunner, start_runner
 from evaluator.surroundings import Surroundings
 
 __all__ = ["BuildReport", "Engine", "Progress", "SandboxLayer", "available_devices", "has_nvcc"]
@@ -109,7 +108,8 @@ class Engine:
 
     ``device``: ``cpu``, ``cuda`` or ``cuda:N``; ``None`` for an engine that only builds. ``cache_dir`` holds built
     extensions, about ``cache_bytes`` of them at the most, and may be shared by several engines; those of other
-    machines are had from the ``artifact_store``, where there is one. With ``require_sandbox`` it does not start where
+    machines are had from the ``artifact_store``, where there is one. With ``prepares_next`` the processes of the next
+    evaluation are started ahead, which shortens all but the first. With ``require_sandbox`` it does not start where
     the kernel refuses a layer of the sandbox.
     """
 
@@ -123,17 +123,20 @@ class Engine:
         build_slots: int | None = None,
         require_sandbox: bool = False,
         artifact_store: StoreAddress | None = None,
+        prepares_next: bool = True,
     ) -> None:
         self._device = device
         self._require_sandbox = require_sandbox
         self._cache_dir = cache_dir.absolute()
         self._cache_bytes = cache_bytes
         self._artifact_store = artifact_store
+        self._prepares_next = prepares_next
         self._scratch_base = scratch_dir
         self._build_slots = build_slots or default_build_slots()
         self._judge: JudgeProcess | None = None
         self._builder: BuilderProcess | None = None
         self._forkserver: ForkServer | None = None
+        self._waiting: _Pair | None = None
         self._scratch: Path | None = None
         self._surroundings: Surroundings | None = None
         self._evaluating = threading.Lock()
@@ -167,13 +170,18 @@ class Engine:
 
     @property
     def process_ids(self) -> dict[str, int]:
-        """The engine's own long-lived processes that are alive, by role."""
+        """The engine's own processes that are alive, by role. Those that wait for an evaluation hold nothing but a
+        context on the device."""
         roles = {"judge": self._judge, "builder": self._builder, "forkserver": self._forkserver}
-        return {
+        found = {
             role: process.pid
             for role, process in roles.items()
             if process is not None and process.alive and process.pid is not None
         }
+        waiting = self._waiting
+        if waiting is not None:
+            found |= {"candidate": waiting.candidate.process.pid, "baseline": waiting.baseline.process.pid}
+        return found
 
     def start(self) -> None:
         """Start every process and wait until it is ready.
@@ -204,6 +212,9 @@ class Engine:
 
     def close(self) -> None:
         """End every process and remove the scratch directory. Idempotent."""
+        if self._waiting is not None:
+            self._waiting.close()
+            self._waiting = None
         for process in (self._forkserver, self._judge, self._builder):
             if process is not None:
                 process.close()
@@ -232,7 +243,9 @@ class Engine:
         begin = time.monotonic()
         self._ensure_alive(judge=False)
         progress(Progress("building", "looking for extensions"))
-        with self._runner(problem, candidate.source, config, discover=True) as runner:
+        runner = self._start_runner(config, discover=True)
+        try:
+            _assign(runner, problem, config, candidate.source)
             discovery = runner.await_discovery(
                 config.limits.load_s,
                 lambda passed_s: progress(Progress("building", f"{passed_s:.0f} s")),
@@ -240,6 +253,8 @@ class Engine:
             )
             runner.learn_builds()
             builds, log = runner.builds, runner.log(config.limits.log_bytes)
+        finally:
+            runner.close()
         seconds = time.monotonic() - begin
         failed = failed_build(builds)
         ending: tuple[Verdict, str] | None = None
@@ -319,20 +334,27 @@ class Engine:
         assert judge is not None
         begin = time.monotonic()
         kills_before = out_of_memory_kills()
-        judge.begin()
-        with (
-            self._runner(problem, candidate.source, config) as runner,
-            self._runner(problem, None, config) as baseline,
-        ):
+        pair = self._take_pair(config)
+        runner, baseline = pair.candidate, pair.baseline
+        try:
+            judge.begin()
+            _assign(runner, problem, config, candidate.source)
+            _assign(baseline, problem, config, None)
             processes = {"candidate": runner.process, "baseline": baseline.process}
             try:
-                outcome = judge.evaluate(
+                judge.begin_evaluation(
                     problem,
                     config,
                     [runner.control.fileno(), baseline.control.fileno()],
                     {role: {"pid": process.pid, "group": process.group} for role, process in processes.items()},
+                )
+                # Those of the next evaluation get ready while the candidate of this one is loaded and constructed.
+                self._waiting = next_pair = self._start_pair(config) if self._prepares_next else None
+                outcome = judge.await_outcome(
+                    config,
                     lambda stage, message, share: progress(Progress(stage, message, share)),
                     cancelled,
+                    (lambda: None) if next_pair is None else next_pair.settle,
                 )
                 status = runner.forkserver.poll(runner.process, _EXIT_S if outcome["verdict"] is None else 0)
             finally:
@@ -352,6 +374,36 @@ class Engine:
             runner.learn_builds()
             outcome["stage_s"]["total"] = time.monotonic() - begin
             return conclude(problem, candidate, config, runner, outcome, status=status, environment=self.environment)
+        finally:
+            pair.close()
+
+    def _take_pair(self, config: EvalConfig) -> _Pair:
+        """Two runners that are ready for an evaluation: those that wait, or new ones where these cannot be used.
+
+        Raises ``InfrastructureFault`` where there are none to be had.
+        """
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            if waiting.made_for == (config.limits, self._judge, self._forkserver, self._builder) and waiting.is_ready():
+                return waiting
+            waiting.close()
+        pair = self._start_pair(config)
+        try:
+            pair.await_warm()
+        except BaseException:
+            pair.close()
+            raise
+        return pair
+
+    def _start_pair(self, config: EvalConfig) -> _Pair:
+        candidate = self._start_runner(config)
+        try:
+            baseline = self._start_runner(config, watched=False)
+        except BaseException:
+            candidate.close()
+            raise
+        made_for = (config.limits, self._judge, self._forkserver, self._builder)
+        return _Pair(candidate, baseline, made_for)
 
     def diagnose(
         self,
@@ -468,29 +520,64 @@ class Engine:
         builder.start()
         return builder
 
-    def _runner(
-        self, problem: Problem, source: str | None, config: EvalConfig, *, discover: bool = False
-    ) -> AbstractContextManager[SupervisedRunner]:
-        """A runner of the candidate's ``source``, or of the reference where there is none."""
+    def _start_runner(self, config: EvalConfig, *, discover: bool = False, watched: bool = True) -> SupervisedRunner:
+        """A runner that waits for its task. ``discover``: without a device. ``watched``: it will be a candidate's."""
         # As they are now: a build that runs beside may replace them meanwhile.
         builder, forkserver, surroundings = self._builder, self._forkserver, self._surroundings
         if builder is None or forkserver is None or surroundings is None:
             raise InfrastructureFault("the engine was closed")
-        files = {"model.py": problem.sized_source(config.size)}
-        if source is not None:
-            files["candidate.py"] = source
         spec = {
             "confinement": surroundings.runner_confinement(config.limits, with_device=not discover).to_json(),
             "scratch": str(surroundings.scratch_dir),
-            "files": files,
-            "module": "model" if source is None else "candidate",
-            "class_name": "Model" if source is None else "ModelNew",
             "discover": discover,
-            "watched": source is not None,
+            "watched": watched,
             "cuda": config.device_kind == "cuda" and not discover,
             "environment": surroundings.runner_environment(with_device=not discover),
         }
-        return supervised_runner(forkserver, builder, spec, config.limits)
+        return start_runner(forkserver, builder, spec, config.limits)
+
+
+@dataclass
+class _Pair:
+    """The two runners of one evaluation, used once. ``made_for``: the limits, and the processes of the engine's, that
+    they go with."""
+
+    candidate: SupervisedRunner
+    baseline: SupervisedRunner
+    made_for: tuple[Limits, JudgeProcess | None, ForkServer | None, BuilderProcess | None]
+
+    def await_warm(self) -> None:
+        for runner in (self.candidate, self.baseline):
+            runner.await_warm()
+
+    def is_ready(self) -> bool:
+        """Whether both can be given something to do; waits until they can."""
+        try:
+            self.await_warm()
+        except InfrastructureFault:
+            return False
+        return self.candidate.alive and self.baseline.alive
+
+    def settle(self) -> None:
+        """Wait until they do nothing but wait. Where one has failed there is nothing to wait for either."""
+        with contextlib.suppress(InfrastructureFault):
+            self.await_warm()
+
+    def close(self) -> None:
+        """End both. Idempotent."""
+        for runner in (self.candidate, self.baseline):
+            runner.begin_kill()  # a context takes a while to go
+        for runner in (self.candidate, self.baseline):
+            runner.close()
+
+
+def _assign(runner: SupervisedRunner, problem: Problem, config: EvalConfig, source: str | None) -> None:
+    """Have a runner import the candidate's ``source``, or the reference where there is none."""
+    files = {"model.py": problem.sized_source(config.size)}
+    if source is None:
+        runner.assign(files, "model", "Model")
+    else:
+        runner.assign(files | {"candidate.py": source}, "candidate", "ModelNew")
 
 
 def _covers(known: str, wanted: str) -> bool:

@@ -138,8 +138,9 @@ class Evaluation:
     ``speedup_compiled`` is that over the reference as ``torch.compile`` makes it, from a ratio that was measured for
     it once (see ``evaluator.baselines``).
     ``flags``: advice about the source; no verdict depends on it.
-    ``peak_memory_bytes``: the most that judge, candidate and baseline together had taken of the device
-    between calls (allocators keep what they took); on a CPU, the growth of what the machine had in use.
+    ``peak_memory_bytes``: the most that judge, candidate and baseline, and the processes that wait for the next
+    evaluation, together had taken of the device between calls (allocators keep what they took); on a CPU, the growth
+    of what the machine had in use.
     ``roofline``: by track, for what passed. ``roofline_share``: the inference track's share.
     """
 

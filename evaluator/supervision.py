@@ -9,11 +9,12 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
+from evaluator import wire
 from evaluator.build.client import BuilderProcess
 from evaluator.config import Limits
 from evaluator.errors import EvaluationCancelled, InfrastructureFault
@@ -21,9 +22,10 @@ from evaluator.protocol import FRAME_BYTES, Frame, FrameKind
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.client import ForkServer, RunnerProcess
 
-__all__ = ["Discovery", "SupervisedRunner", "supervised_runner"]
+__all__ = ["Discovery", "SupervisedRunner", "start_runner"]
 
 _DRAIN_S: Final = 1.0
+_WARM_S: Final = 60.0
 _POLL_S: Final = 0.2
 
 _log = logging.getLogger(__name__)
@@ -48,6 +50,56 @@ class SupervisedRunner:
     build_session: int
     printed: Capture
     builds: list[dict[str, Any]] = field(default_factory=list)
+    _warm: bool = field(default=False, repr=False)
+    _closed: bool = field(default=False, repr=False)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self.forkserver.alive and self.forkserver.poll(self.process) is None
+
+    def await_warm(self) -> None:
+        """Wait until it is ready for its task. Idempotent. Raises ``InfrastructureFault``."""
+        if self._warm:
+            return
+        self.control.settimeout(_WARM_S)
+        data = b""
+        try:
+            while len(data) < FRAME_BYTES and (part := self.control.recv(FRAME_BYTES - len(data))):
+                data += part
+        except OSError:
+            data = b""
+        finally:
+            self.control.settimeout(None)
+        frame = Frame.decode(data) if len(data) == FRAME_BYTES else None
+        if frame is None or frame.kind is not FrameKind.READY:
+            why = "" if frame is None else f": {frame.text}"
+            raise InfrastructureFault(f"a runner did not get ready to import anything{why}")
+        self._warm = True
+
+    def assign(self, files: Mapping[str, str], module: str, class_name: str) -> None:
+        """Have it import ``module``, one of ``files`` without its ``.py``, for ``class_name`` in it.
+
+        From now on it is what the caller is about, for the logs. Raises ``InfrastructureFault``.
+        """
+        self.await_warm()
+        self.forkserver.concern(self.process.number)
+        self.builder.concern(self.build_session)
+        try:
+            wire.send(self.control, {"files": dict(files), "module": module, "class_name": class_name})
+        except wire.ConnectionClosed as error:
+            raise InfrastructureFault("a runner ended before it was given anything to do") from error
+
+    def close(self) -> None:
+        """End it, with everything that it started and that belongs to it. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self.kill()
+        _log.debug("a runner ended, pid %d, wait status %s", self.process.pid, self.process.status)
+        self.control.close()
+        with contextlib.suppress(InfrastructureFault):
+            self.builder.close_session(self.build_session)
 
     def begin_kill(self) -> None:
         """Have it ended without waiting for it; ``kill`` waits."""
@@ -109,30 +161,26 @@ class SupervisedRunner:
         return "\n".join(parts).replace(f"{self.process.directory}/", "")
 
 
-@contextlib.contextmanager
-def supervised_runner(
+def start_runner(
     forkserver: ForkServer, builder: BuilderProcess, spec: Mapping[str, Any], limits: Limits
-) -> Iterator[SupervisedRunner]:
-    """A runner over its private directory. Whatever happens, it is gone at the end, and its files."""
+) -> SupervisedRunner:
+    """A runner over its private directory, warming up. ``close`` is to be called, whatever happens.
+
+    Raises ``InfrastructureFault``.
+    """
     ours, theirs = socket.socketpair()
     session, build_end = builder.open_session(limits.build_s)
     printed = Capture(limits.log_bytes)
-    runner: SupervisedRunner | None = None
     try:
         process = forkserver.spawn(spec, [theirs.fileno(), build_end.fileno(), printed.descriptor])
+    except BaseException:
+        ours.close()
+        with contextlib.suppress(InfrastructureFault):
+            builder.close_session(session)
+        raise
+    finally:
         # The runner alone holds these ends now, so that its death is the end of all of them.
         theirs.close()
         build_end.close()
         printed.close_writer()
-        runner = SupervisedRunner(process, forkserver, builder, ours, session, printed)
-        yield runner
-    finally:
-        theirs.close()
-        build_end.close()
-        printed.close_writer()
-        if runner is not None:
-            runner.kill()
-            _log.debug("a runner ended, pid %d, wait status %s", runner.process.pid, runner.process.status)
-        ours.close()
-        with contextlib.suppress(InfrastructureFault):
-            builder.close_session(session)
+    return SupervisedRunner(process, forkserver, builder, ours, session, printed)

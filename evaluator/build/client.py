@@ -65,7 +65,7 @@ class BuilderProcess(ChildProcess):
         ours, theirs = socket.socketpair()
         number = next(_numbers)
         with self._lock:
-            self._asking(number)
+            self.concern(number)
             self._send({"op": "session", "id": number, "timeout_s": timeout_s}, [ours.fileno()])
         ours.close()
         return number, theirs

@@ -1,8 +1,9 @@
 """The judge's process, one per device: ``python -m evaluator.judge KIND FOLDER FD``.
 
-It lives as long as its supervisor. Over the socket ``FD`` it takes ``{"op": "begin"}`` before runners are started,
-then ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and the baseline's, reports progress,
-answers with an outcome, and frees the shared memory on ``{"op": "clean_up"}``. In ``FOLDER`` it keeps what it has
+It lives as long as its supervisor. Over the socket ``FD`` it takes ``{"op": "begin"}`` before runners are given
+anything to do, then ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and the baseline's, reports
+progress, says ``settle`` before it measures anything and waits for ``{"op": "settled"}``, answers with an outcome, and
+frees the shared memory on ``{"op": "clean_up"}``, which may come at any time. In ``FOLDER`` it keeps what it has
 measured of its device. No byte of a candidate ever comes here.
 """
 
@@ -56,6 +57,10 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
             _evaluate(supervisor, device, message, descriptors)
 
 
+class _Withdrawn(Exception):
+    """The supervisor wants no outcome any more."""
+
+
 def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any], descriptors: list[int]) -> None:
     candidate, baseline = (
         Side(name, RunnerLink(socket.socket(fileno=descriptor), device.spin_s), Enclosure(**message[name]))
@@ -65,20 +70,29 @@ def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any]
     def progress(stage: str, text: str, share: float | None) -> None:
         wire.send(supervisor, {"event": "progress", "stage": stage, "message": text, "share": share})
 
+    def settle() -> None:
+        wire.send(supervisor, {"event": "settle"})
+        if wire.receive(supervisor)[0]["op"] != "settled":
+            raise _Withdrawn
+
     session = Session(
-        Problem.from_dict(message["problem"]), _config(message["config"]), device, candidate, baseline, progress
+        Problem.from_dict(message["problem"]), _config(message["config"]), device, candidate, baseline, progress, settle
     )
+    withdrawn = False
     try:
         outcome = session.run()
         wire.send(supervisor, {"event": "outcome", "outcome": asdict(outcome)})
     except (DoesNotFit, ProblemError) as error:
         wire.send(supervisor, {"event": "refused", "error": type(error).__name__, "message": str(error)})
+    except _Withdrawn:
+        withdrawn = True
     except wire.ConnectionClosed:
         raise
     except Exception:  # noqa: BLE001 - reported as our fault, with all that is known
         wire.send(supervisor, {"event": "fault", "message": traceback.format_exc()})
     # Runners map the shared memory: it is freed when the supervisor says that they are gone.
-    wire.receive(supervisor)
+    if not withdrawn:
+        wire.receive(supervisor)
     wire.send(supervisor, {"event": "clean", "left": session.close()})
 
 

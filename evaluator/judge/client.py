@@ -55,7 +55,7 @@ class JudgeProcess(ChildProcess):
         self.description = message["environment"]
 
     def begin(self) -> None:
-        """Before runners are started: have the judge note what is in use on the device without them, and
+        """Before runners are given anything to do: have the judge note what is in use on the device already, and
         measure its highest rates where they are not known.
 
         Raises ``InfrastructureFault``.
@@ -67,22 +67,33 @@ class JudgeProcess(ChildProcess):
             self.close()  # a late answer would be taken for another one
             raise
 
-    def evaluate(
+    def begin_evaluation(
         self,
         problem: Problem,
         config: EvalConfig,
         controls: Sequence[int],
         enclosures: Mapping[str, Mapping[str, Any]],
-        on_progress: Callable[[str, str, float | None], None],
-        cancelled: Callable[[], bool],
-    ) -> dict[str, Any]:
-        """Have one candidate judged; returns the judge's ``Outcome`` as plain data.
+    ) -> None:
+        """Have one candidate judged, without waiting for it; ``await_outcome`` waits.
 
         ``controls``: control sockets of the candidate's and the baseline's runner; ``enclosures``: ``pid``
-        and ``group`` of each. ``clean_up`` must follow once both runners are gone. Raises ``DoesNotFit``,
-        ``ProblemError``, ``EvaluationCancelled`` and ``InfrastructureFault``.
+        and ``group`` of each. ``clean_up`` must follow once both runners are gone, whatever happens. Raises
+        ``InfrastructureFault``.
         """
         self._send({"op": "evaluate", "problem": problem.to_dict(), "config": asdict(config), **enclosures}, controls)
+
+    def await_outcome(
+        self,
+        config: EvalConfig,
+        on_progress: Callable[[str, str, float | None], None],
+        cancelled: Callable[[], bool],
+        settle: Callable[[], None],
+    ) -> dict[str, Any]:
+        """The judge's ``Outcome`` as plain data.
+
+        ``settle`` is called before anything is measured, and is to end what could disturb that. Raises ``DoesNotFit``,
+        ``ProblemError``, ``EvaluationCancelled`` and ``InfrastructureFault``.
+        """
         # The judge ends an evaluation at ``total_s`` by itself; one that does not is broken.
         deadline = time.monotonic() + config.limits.total_s + config.limits.build_s + _GRACE_S
         while True:
@@ -96,6 +107,9 @@ class JudgeProcess(ChildProcess):
             message = self._receive_by(deadline)
             if message["event"] == "progress":
                 on_progress(message["stage"], message["message"], message["share"])
+            elif message["event"] == "settle":
+                settle()
+                self._send({"op": "settled"})
             elif message["event"] == "outcome":
                 outcome: dict[str, Any] = message["outcome"]
                 return outcome

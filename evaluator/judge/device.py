@@ -43,7 +43,7 @@ _QUIET_SLACK_MS: Final = 0.05
 
 @dataclass(frozen=True)
 class Idle:
-    """Memory in use while no runner exists: in all, and without what the judge's allocator keeps."""
+    """Memory in use while no runner has anything to do: in all, and without what the judge's allocator keeps."""
 
     used_bytes: int
     foreign_bytes: int
@@ -53,7 +53,7 @@ class Device(ABC):
     """One device that evaluations run on. The judge holds one for its whole life."""
 
     idle = Idle(0, 0)
-    """What was in use before the runners of this evaluation were started (see ``note_idle``)."""
+    """What was in use before the runners of this evaluation were given anything to do (see ``note_idle``)."""
     torch_device: torch.device
     spin_s: float
     """How long to spin on a doorbell before blocking."""
@@ -142,7 +142,11 @@ class Device(ABC):
         """What a result has to say about the device, its driver and its library versions."""
 
     def note_idle(self) -> None:
-        """Remember what is in use now, while there is no runner."""
+        """Remember what is in use now, while no runner has anything to do.
+
+        There are always two that wait: those that are about to be given something, and at the end of that evaluation
+        those of the next. So what is in use at its end can be compared with this.
+        """
         self.idle = Idle(self.total_bytes() - self.free_bytes(), self.foreign_bytes())
 
     def generator(self) -> torch.Generator:

@@ -75,7 +75,7 @@ def plan_memory(
         shared_bytes=sum(layout.size_bytes for layout in layouts.values()),
         judge_bytes=judge,
         runner_bytes=runner,
-        # The judge has its context already; the two runners have not.
+        # The judge and its two runners have their contexts already; the two that will wait meanwhile have not.
         context_bytes=2 * device.context_bytes,
         lean=False,
     )

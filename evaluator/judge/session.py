@@ -107,6 +107,7 @@ class Session:
         candidate: Side,
         baseline: Side,
         progress: Callable[[str, str, float | None], None],
+        settle: Callable[[], None],
     ) -> None:
         self._problem = problem
         self._config = config
@@ -114,6 +115,7 @@ class Session:
         self._candidate = candidate
         self._baseline = baseline
         self._progress = progress
+        self._settle = settle
         self._blocks: dict[str, Block] = {}
         self._warming: dict[tuple[Variant, bool], list[torch.Tensor]] = {}
         self._deadline = time.monotonic() + config.limits.total_s
@@ -290,6 +292,7 @@ class Session:
         self._candidate.link.await_ready(limits.construct_s + limits.late_build_s, "constructing ModelNew")
         for side in (self._candidate, self._baseline):
             side.enclosure.freeze()
+        self._settle()
         if not _comes_true(self._device.is_quiet):
             raise Violation("the device was busy while every process was stopped, before any call was made")
         self._weight_names = [name for name, _ in signature.weights]

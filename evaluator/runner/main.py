@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from evaluator import wire
 from evaluator.protocol import Failure, Frame, FrameKind
 from evaluator.runner.calls import CallLoop, CandidateError
 from evaluator.runner.extensions import ExtensionClient
@@ -24,11 +25,11 @@ __all__ = ["run"]
 
 
 def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -> None:
-    """Serve one evaluation.
+    """Serve one evaluation: warm up, say so, wait for the task, and do it.
 
-    ``directory`` holds ``candidate.py`` and ``model.py``. ``spec``: ``class_name`` (what to construct),
-    ``module`` (the file that defines it, without ``.py``), ``discover`` (only import, to find the extensions),
-    ``cuda`` (whether there is a CUDA device to use).
+    ``spec``: ``discover`` (only import, to find the extensions), ``cuda`` (whether there is a CUDA device to use). The
+    task: ``files`` (written to ``directory``: ``model.py``, ``candidate.py``), ``module`` (the one of them to import,
+    without ``.py``), ``class_name`` (what to construct).
     """
     control = socket.socket(fileno=control_fd)
     extensions = ExtensionClient(socket.socket(fileno=build_fd), directory, placeholders=bool(spec["discover"]))
@@ -38,18 +39,33 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
     torch.backends.cudnn.allow_tf32 = False
     try:
         if spec["cuda"]:
-            # Context, kernels and autograd's threads take half a second, which passes while the other runner and
-            # the judge are at the same. What is wrong with the device shows when the model is constructed.
-            with contextlib.suppress(Exception):
-                torch.ones(1, device="cuda", requires_grad=True).square().sum().backward()  # type: ignore[no-untyped-call]
+            # Context, kernels and autograd's threads take a third of a second.
+            torch.ones(1, device="cuda", requires_grad=True).square().sum().backward()  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+    except Exception as error:  # noqa: BLE001 - nothing of a candidate's was executed yet: the device's fault
+        control.sendall(Frame(FrameKind.FAILED, classify(error), describe(error, directory)).encode())
+        return
+    try:
+        control.sendall(Frame(FrameKind.READY, Failure.NONE, "").encode())
+        task, _ = wire.receive(control)
+    except (wire.ConnectionClosed, ConnectionError):
+        return
+    _serve(task, directory, control, discover=bool(spec["discover"]))
+
+
+def _serve(task: dict[str, Any], directory: Path, control: socket.socket, *, discover: bool) -> None:
+    """Import what the task names, and answer the judge's calls."""
+    try:
+        for name, text in task["files"].items():
+            (directory / name).write_text(text)
         reference = import_file("model", directory)
         init_inputs = reference.get_init_inputs()
-        module = reference if spec["module"] == "model" else import_file(spec["module"], directory)
-        model_class = getattr(module, spec["class_name"], None)
+        module = reference if task["module"] == "model" else import_file(task["module"], directory)
+        model_class = getattr(module, task["class_name"], None)
         if not isinstance(model_class, type):
-            raise CandidateError(Failure.LOAD, f"{spec['class_name']} is not a class after the module was imported")
+            raise CandidateError(Failure.LOAD, f"{task['class_name']} is not a class after the module was imported")
         control.sendall(Frame(FrameKind.READY, Failure.NONE, "").encode())
-        if not spec["discover"]:
+        if not discover:
             with contextlib.suppress(ConnectionError):
                 CallLoop(control, model_class, init_inputs).serve()
     except CandidateError as error:

@@ -80,7 +80,7 @@ class ForkServer(ChildProcess):
         with self._lock:
             runner = RunnerProcess(next(_numbers))
             self._runners[runner.number] = runner
-            self._asking(runner.number)
+            self.concern(runner.number)
             self._send({"op": "spawn", "id": runner.number, "spec": spec}, descriptors)
             try:
                 self._listen_until(lambda: runner.started or runner.status is not None, _SPAWN_S)

@@ -21,6 +21,7 @@ from evaluator.evaluation import Evaluation, Verdict
 from evaluator.flags import FlagKind
 from evaluator.problem import Problem
 from tests.corpus import load_case
+from tests.processes import wait_until
 
 _QUICK = SamplingPlan(min_samples=5, max_samples=5, warm_samples=0)
 _CONFIG = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
@@ -47,6 +48,11 @@ def _evaluate_plain(engine: Engine, problems: dict[str, Problem]) -> Evaluation:
 
 
 def _descendants(pid: int) -> set[int]:
+    children = _children(pid)
+    return children.union(*map(_descendants, children))
+
+
+def _children(pid: int) -> set[int]:
     found: set[int] = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -54,9 +60,23 @@ def _descendants(pid: int) -> set[int]:
         except OSError:
             continue
         if int(fields[1]) == pid and fields[0] not in "ZX":
-            child = int(path.parent.name)
-            found |= {child, *_descendants(child)}
+            found.add(int(path.parent.name))
     return found
+
+
+def _but_for_those_that_wait(engine: Engine) -> set[int]:
+    """This process's descendants, without the runners that wait for the next evaluation, and their keepers."""
+    waiting = set(_waiting(engine).values())
+    keepers = {pid for pid in _descendants(os.getpid()) if waiting & _descendants(pid)} - _ours(engine)
+    return _descendants(os.getpid()) - waiting - keepers
+
+
+def _waiting(engine: Engine) -> dict[str, int]:
+    return {role: pid for role, pid in engine.process_ids.items() if role in ("candidate", "baseline")}
+
+
+def _ours(engine: Engine) -> set[int]:
+    return set(engine.process_ids.values()) - set(_waiting(engine).values())
 
 
 @pytest.mark.parametrize("role", ["judge", "forkserver", "builder"])
@@ -156,11 +176,11 @@ def test_a_runner_that_is_killed_is_the_candidates_fault_and_the_next_is_unharme
 def test_a_candidate_that_hangs_times_out_and_leaves_nothing(engine: Engine, problems: dict[str, Problem]) -> None:
     limits = Limits(call_s=0.5, late_build_s=0.5, construct_s=5, load_s=5)
     config = EvalConfig(device="cpu", size="smoke", sampling=_QUICK, limits=limits)
-    before = _descendants(os.getpid())
+    before = _but_for_those_that_wait(engine)
     evaluation = engine.evaluate(problems["relu"], _candidate(_SLOW), config)
     assert evaluation.verdict is Verdict.TIMEOUT
     assert "forward took longer" in evaluation.message
-    assert _descendants(os.getpid()) <= before
+    assert _but_for_those_that_wait(engine) <= before
 
 
 def test_processes_that_a_candidate_leaves_behind_are_ended(engine: Engine, problems: dict[str, Problem]) -> None:
@@ -169,10 +189,10 @@ def test_processes_that_a_candidate_leaves_behind_are_ended(engine: Engine, prob
         "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(600)\n    os._exit(0)\n"
         + _PLAIN
     )
-    before = _descendants(os.getpid())
+    before = _but_for_those_that_wait(engine)
     evaluation = engine.evaluate(problems["relu"], _candidate(daemon), _CONFIG)
     assert evaluation.verdict is Verdict.PASSED
-    assert _descendants(os.getpid()) <= before
+    assert _but_for_those_that_wait(engine) <= before
 
 
 def test_cancelling_ends_a_running_evaluation_soon(engine: Engine, problems: dict[str, Problem]) -> None:
@@ -260,3 +280,74 @@ def test_required_gradients_that_are_missing_fail(engine: Engine, problems: dict
     config = EvalConfig(device="cpu", size="smoke", require_gradients=True, sampling=_QUICK)
     evaluation = engine.evaluate(problems["relu"], _candidate(load_case("relu_no_gradient").source), config)
     assert evaluation.verdict is Verdict.WRONG_GRADIENT
+
+
+def test_those_that_wait_are_taken_for_the_next_evaluation_and_for_no_other(
+    engine: Engine, problems: dict[str, Problem]
+) -> None:
+    seen: list[dict[str, int]] = []
+    for _ in range(2):
+        _evaluate_plain(engine, problems)
+        seen.append(_waiting(engine))
+    assert all(set(pair) == {"candidate", "baseline"} for pair in seen)
+    assert not set(seen[0].values()) & set(seen[1].values())
+    assert not any(Path(f"/proc/{pid}").exists() for pid in seen[0].values())
+    # A candidate finds nothing of the one before, in a process that was forked before that had ended.
+    leaves_a_mark = _PLAIN + "import builtins, os\nassert not hasattr(builtins, 'mark')\nbuiltins.mark = 1\n"
+    leaves_a_mark += "assert not os.path.exists('mark')\nopen('mark', 'w').close()\n"
+    for _ in range(2):
+        evaluation = engine.evaluate(problems["relu"], _candidate(leaves_a_mark), _CONFIG)
+        assert evaluation.verdict is Verdict.PASSED, evaluation.message
+
+
+@pytest.mark.parametrize("role", ["candidate", "baseline"])
+def test_one_that_was_killed_while_it_waited_is_replaced(
+    role: str, engine: Engine, problems: dict[str, Problem]
+) -> None:
+    _evaluate_plain(engine, problems)
+    victim = _waiting(engine)[role]
+    keeper = next(pid for pid in _descendants(os.getpid()) if _children(pid) == {victim})
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{keeper}").exists(), "the keeper's end, which tells of the runner's")
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+
+
+def test_other_limits_are_not_those_of_processes_that_wait(engine: Engine, problems: dict[str, Problem]) -> None:
+    _evaluate_plain(engine, problems)
+    tight = replace(_CONFIG, limits=Limits(memory_bytes=2 * 2**30, log_bytes=100))
+    chatty = "print('x' * 5000)\nimport resource\nprint(resource.getrlimit(resource.RLIMIT_AS))\n" + _PLAIN
+    evaluation = engine.evaluate(problems["relu"], _candidate(chatty), tight)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert evaluation.log.count("x") <= 100
+
+
+def test_whatever_waits_ends_with_the_engine(tmp_path: Path, problems: dict[str, Problem]) -> None:
+    before = _descendants(os.getpid())
+    with Engine(device="cpu", cache_dir=tmp_path) as engine:
+        _evaluate_plain(engine, problems)
+        assert len(_waiting(engine)) == 2
+    assert _descendants(os.getpid()) <= before
+
+
+def test_nothing_waits_where_no_other_evaluation_follows(tmp_path: Path, problems: dict[str, Problem]) -> None:
+    with Engine(device="cpu", cache_dir=tmp_path, prepares_next=False) as engine:
+        assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+        assert _waiting(engine) == {}
+
+
+def test_one_that_is_cancelled_while_the_next_get_ready_leaves_a_judge_that_goes_on(
+    engine: Engine, problems: dict[str, Problem]
+) -> None:
+    judge = engine.process_ids["judge"]
+    stop = threading.Event()
+
+    def cancel_when_constructing(progress: Progress) -> None:
+        if progress.stage == "constructing":
+            stop.set()
+
+    with pytest.raises(EvaluationCancelled):
+        engine.evaluate(
+            problems["relu"], _candidate(_PLAIN), _CONFIG, progress=cancel_when_constructing, cancelled=stop.is_set
+        )
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+    assert engine.process_ids["judge"] == judge
