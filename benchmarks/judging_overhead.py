@@ -2,8 +2,8 @@
 
 An evaluation by the engine (sandbox, fresh inputs, fingerprints, stopping, verification) side by side with a
 bare loop in one warm process, which makes as many calls of candidate and reference on fresh inputs, compares
-each against float64 and flushes the cache, and trusts everything. Prints both times, their difference and
-their ratio, round by round.
+each against float64 and flushes the cache, and trusts everything. The candidate is the reference under another
+name. Prints both times, their difference and their ratio, by problem, and the median over the problems.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import time
 from pathlib import Path
 from statistics import median
 
-from evaluator.candidate import Candidate
+from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.problem import load_problems
-from tests.corpus import load_case
 
 _PROBLEMS = Path(__file__).parent.parent / "reference_models"
+_SAME = "from model import Model\n\nclass ModelNew(Model):\n    pass\n"
+_USUAL = ("relu", "linear_relu_divide", "softmax", "rms_norm", "gelu", "smooth_l1_loss", "gemm_bias_gelu", "swiglu_mlp")
+"""Those of ``benchmarks.throughput``."""
 _BARE = """
 import sys, time, torch
 folder, device, trials, gradient_trials, samples, warm_ups = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
@@ -69,39 +71,46 @@ print(time.perf_counter() - begin)
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.judging_overhead", description=__doc__)
     parser.add_argument("--device", default="cpu", help="cpu, cuda:0 …")
-    parser.add_argument("--size", default="smoke", help="one of the problem's sizes")
-    parser.add_argument("--case", default="linear_honest_plain", help="an honest case of the corpus without a build")
+    parser.add_argument("--size", default="smoke", help="one of the problems' sizes")
+    parser.add_argument("--problem", action="append", help="may be repeated; default: eight")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    case = load_case(options.case)
-    problem, candidate = load_problems(_PROBLEMS)[case.problem], case.candidate()
+    problems = load_problems(_PROBLEMS)
+    candidate = parse_candidate(code=_SAME)
     assert isinstance(candidate, Candidate)
     plan = SamplingPlan(min_samples=10, max_samples=10)
     config = EvalConfig(device=options.device, size=options.size, sampling=plan)
-    print(f"{'round':<7}{'engine':>9}{'bare':>9}{'difference':>12}{'ratio':>8}")
-    rows: list[tuple[float, float]] = []
+    counts = [plan.trials, plan.gradient_trials, plan.min_samples, 3]
+    print(f"{'problem':<20}{'engine':>9}{'bare':>9}{'difference':>12}{'least':>8}{'most':>8}{'ratio':>8}")
+    differences: list[float] = []
     with (
         tempfile.TemporaryDirectory() as folder,
         Engine(device=options.device, cache_dir=Path(folder) / "cache") as engine,
     ):
-        (Path(folder) / "model.py").write_text(problem.sized_source(options.size))
-        (Path(folder) / "candidate.py").write_text(candidate.source)
-        command = [sys.executable, "-c", _BARE, folder, options.device]
-        counts = [plan.trials, plan.gradient_trials, plan.min_samples, 3]
-        for number in range(options.rounds + 1):
-            begin = time.monotonic()
-            evaluation = engine.evaluate(problem, candidate, config)
-            judged_s = time.monotonic() - begin
-            assert evaluation.verdict == "passed", evaluation.message
-            done = subprocess.run([*command, *map(str, counts)], capture_output=True, text=True, check=True)
-            bare_s = float(done.stdout)
-            # The first evaluation of an engine also loads the judge's libraries.
-            name = "first" if number == 0 else str(number)
-            print(f"{name:<7}{judged_s:>7.2f} s{bare_s:>7.2f} s{judged_s - bare_s:>10.2f} s{judged_s / bare_s:>8.1f}")
-            if number:
-                rows.append((judged_s, bare_s))
-    judged, bare = (median(times) for times in zip(*rows, strict=True))
-    print(f"{'median':<7}{judged:>7.2f} s{bare:>7.2f} s{judged - bare:>10.2f} s{judged / bare:>8.1f}")
+        # The first evaluation of an engine also loads the judge's libraries.
+        engine.evaluate(problems["relu"], candidate, config)
+        for name in options.problem or _USUAL:
+            problem = problems[name]
+            (Path(folder) / "model.py").write_text(problem.sized_source(options.size))
+            (Path(folder) / "candidate.py").write_text(candidate.source)
+            command = [sys.executable, "-c", _BARE, folder, options.device, *map(str, counts)]
+            rows: list[tuple[float, float]] = []
+            for _ in range(options.rounds):
+                begin = time.monotonic()
+                evaluation = engine.evaluate(problem, candidate, config)
+                judged_s = time.monotonic() - begin
+                assert evaluation.verdict == "passed", evaluation.message
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                rows.append((judged_s, float(done.stdout)))
+            found = [judged_s - bare_s for judged_s, bare_s in rows]
+            judged_s, bare_s = (median(times) for times in zip(*rows, strict=True))
+            print(
+                f"{name:<20}{judged_s:>7.2f} s{bare_s:>7.2f} s{median(found):>10.2f} s"
+                f"{min(found):>6.2f} s{max(found):>6.2f} s{judged_s / bare_s:>8.1f}",
+                flush=True,
+            )
+            differences.append(median(found))
+    print(f"median over the problems: {median(differences):.2f} s")
     return 0
 
 

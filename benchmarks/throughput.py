@@ -27,7 +27,7 @@ from client.http import Client
 from client.records import Attempt, SubmissionRecord
 from demo.service import running_service
 
-__all__ = ["main"]
+__all__ = ["Graded", "Pass", "grade", "main"]
 
 _POLL_S: Final = 0.25
 _ENDED_S: Final = 7200.0
@@ -120,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     ):
         passes: dict[str, Pass] = {}
         for title in ("building", "cached")[: options.passes]:
-            passes[title] = _grade(client, made, options.device, size, title)
+            passes[title] = grade(client, made, options.device, size, title)
             print(_told(title, passes[title]), flush=True)
     if options.json:
         options.json.write_text(json.dumps(_report(passes, size), indent=2))
@@ -147,7 +147,8 @@ def _usual(device: str) -> str:
     return "cuda:0" if device == "cuda" else device
 
 
-def _grade(client: Client, made: Sequence[Made], device: str, size: str, title: str) -> Pass:
+def grade(client: Client, made: Sequence[Made], device: str, size: str, title: str) -> Pass:
+    """Hand everything in as a batch, with ``title`` in the names of the extensions, and follow it to its end."""
     header = {"batch": {"name": title, "defaults": {"device": device, "size": size}}}
     lines = [
         {"problem": each.problem, "label": each.label, "code": each.source_with_name(f"made_{title}_{number}")}

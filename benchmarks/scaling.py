@@ -1,0 +1,85 @@
+"""Evaluations a minute with one device and with more: ``python -m benchmarks.scaling --devices 8,4,2,1``.
+
+For each number of devices the service is started on as many, with one data folder for all, and grades as many distinct
+honest candidates as there are devices times ``--each``. Before that everything is built, by a batch that does not
+count. Prints for each number the rate, the rate for each device, its share of that of the smallest number, and how
+much of the time the devices were evaluating. Exit status 1 where a candidate does not pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from benchmarks.candidates import make_candidates
+from benchmarks.throughput import Pass, grade
+from client.http import Client
+from demo.service import running_service
+
+__all__ = ["main"]
+
+_WORKERS_S: Final = 120.0
+_POLL_S: Final = 0.2
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Grade with each number of devices; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scaling",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--devices", default="4,2,1", help="how many, one after the other; on a CPU 1 alone")
+    parser.add_argument("--size", choices=("full", "smoke"), help="default: full on cuda, smoke on cpu")
+    parser.add_argument("--each", type=int, default=16, help="candidates for each device")
+    parser.add_argument("--seed", type=int, default=1, help="which variants are made")
+    options = parser.parse_args(argv)
+    numbers = sorted({int(number) for number in options.devices.split(",")}, reverse=True)
+    size = options.size or ("full" if options.device == "cuda" else "smoke")
+    made = make_candidates(options.device, options.each * numbers[0], options.seed)
+    found: dict[int, Pass] = {}
+    with tempfile.TemporaryDirectory(prefix="kerneljudge-scaling-") as folder:
+        for number in numbers:
+            devices = ",".join(f"cuda:{index}" for index in range(number)) if options.device == "cuda" else "cpu"
+            with (
+                running_service(Path(folder), devices=devices, verify_records=False) as (url, _process),
+                Client(url) as client,
+            ):
+                _await_workers(client, number)
+                if number == numbers[0]:
+                    first = grade(client, made, options.device, size, "first")
+                    print(f"built, {number} devices: {first.per_minute:.1f} a minute", flush=True)
+                found[number] = grade(client, made[: options.each * number], options.device, size, f"on_{number}")
+                print(f"{number} devices: {found[number].per_minute:.1f} a minute", flush=True)
+    least = numbers[-1]
+    print(f"\n{'devices':>8}{'candidates':>12}{'seconds':>10}{'a minute':>10}{'each':>8}{'of linear':>11}{'busy':>8}")
+    for number in reversed(numbers):
+        one = found[number]
+        each = one.per_minute / number
+        share = each / (found[least].per_minute / least)
+        print(
+            f"{number:>8}{len(one.graded):>12}{one.seconds:>10.1f}{one.per_minute:>10.1f}{each:>8.1f}"
+            f"{share:>11.2f}{100 * one.busy_share:>7.1f}%"
+        )
+    failed = [each for one in (first, *found.values()) for each in one.graded if not each.passed]
+    for each_failed in failed:
+        record = each_failed.record
+        print(f"NOT PASSED: {record['label']}: {record['verdict'] or record['status']}\n    {record['message']}")
+    return 1 if failed else 0
+
+
+def _await_workers(client: Client, number: int) -> None:
+    deadline = time.monotonic() + _WORKERS_S
+    while sum(worker["kind"] == "evaluate" for worker in client.workers()) < number:
+        if time.monotonic() > deadline:
+            sys.exit(f"there are not {number} workers after {_WORKERS_S:.0f} s")
+        time.sleep(_POLL_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
