@@ -10,6 +10,7 @@ measured of its device. No byte of a candidate ever comes here.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import signal
 import socket
 import sys
@@ -47,6 +48,9 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
             wire.send(supervisor, {"event": "refused", "error": DeviceUnavailable.__name__, "message": str(error)})
             return
         wire.send(supervisor, {"event": "ready", "environment": device.describe()})
+        # Torch imports it with the first operator on the meta device, which takes a second; the supervisor has other
+        # things to start now.
+        importlib.import_module("torch._dynamo")
         while True:
             message, descriptors = wire.receive(supervisor)
             if message["op"] == "begin":
