@@ -117,7 +117,7 @@ class _Child(ChildProcess):
 
     def ask(self, op: str, text: str, number: int = 0) -> None:
         if number:
-            self._asking(number)
+            self.concern(number)
         self._send({"op": op, "text": text, "number": number})
         self._receive()
 
