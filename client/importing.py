@@ -66,6 +66,7 @@ class Imported:
             known = [
                 *filter(None, [admission.reason]),
                 *admission.notes,
+                *_slices(admission),
                 *([] if unvetted is None else [f"not vetted: {unvetted}"]),
                 *_refusal(admission),
             ]
@@ -154,6 +155,11 @@ def _vetted(imported: Imported, show: Show) -> Imported:
         ),
         unvetted,
     )
+
+
+def _slices(admission: Admission) -> list[str]:
+    problem = admission.problem
+    return ["judged in slices of rows"] if problem is not None and problem.row_independent else []
 
 
 def _refusal(admission: Admission) -> list[str]:

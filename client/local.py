@@ -17,7 +17,7 @@ from evaluator.candidate import Candidate, InvalidSource
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.devices import available_devices, has_nvcc
 from evaluator.diagnosis.findings import Diagnosis, Tool
-from evaluator.errors import DeviceUnavailable, InfrastructureFault
+from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFault
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.feedback import feedback
 from evaluator.problem import Problem
@@ -73,20 +73,30 @@ class Bench:
         self._stop()
 
     def grade(self, problem: Problem, candidate: Candidate | InvalidSource, config: EvalConfig) -> Outcome:
-        """Compile, judge and measure ``candidate``. What is our fault is a record that failed, and no error."""
+        """Compile, judge and measure ``candidate``. What is our fault is a record that failed, and no error.
+
+        Raises ``SandboxIncomplete`` and ``ToolchainMissing`` where nothing can be graded on this machine at all.
+        """
         started = _now()
         if isinstance(candidate, InvalidSource):
             invalid = _invalid(problem, candidate, config)
             return Outcome(
                 _record(problem, config, invalid, candidate.source, {"submitted": started, "finished": _now()}), ""
             )
+        engine: Engine | None = None
         try:
-            return _judge(self._running(), problem, candidate, config, _unseen)
-        except (InfrastructureFault, DeviceUnavailable) as error:
-            # Nothing more is judged by what is left of the old processes.
-            self._stop()
-            known = {"device": config.device_kind, "size": config.size, "precision": config.precision}
-            return Outcome(fault(problem.id, str(error), **known), "")
+            engine = self._running()
+            return _judge(engine, problem, candidate, config, _unseen)
+        except EvaluatorError as error:
+            if isinstance(error, InfrastructureFault | DeviceUnavailable):
+                # Nothing more is judged by what is left of the old processes.
+                self._stop()
+            elif engine is None:
+                raise  # what this machine lacks, it lacks for every other candidate
+            known = {name: getattr(config, name) for name in ("size", "precision", "baseline", "require_gradients")}
+            failed = fault(problem.id, str(error), device=config.device_kind, **known)
+            failed["timeline"] |= {"submitted": started, "finished": _now()}
+            return Outcome(failed, "")
 
     def _running(self) -> Engine:
         from evaluator import engine as machinery  # noqa: PLC0415 - see evaluate

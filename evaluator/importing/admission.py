@@ -72,6 +72,7 @@ class Admission:
             "version": None if problem is None else problem.version,
             "sizes": None if problem is None else {name: dict(size) for name, size in problem.sizes.items()},
             "bytes": None if self.bytes is None else dict(self.bytes),
+            "row_independent": None if problem is None else problem.row_independent,
             "ranked": problem is not None and problem.refusal is None,
         }
 
@@ -156,6 +157,7 @@ def _manifest(
         sizes={size: {name: values[name] for name in changed} for size, values in sizes.items()},
         gradient_policy="none" if found.backward else "check",
         input_domain="real" if published.drawn else "as_written",
+        row_independent=found.row_independent,
     )
 
 

@@ -15,6 +15,7 @@ import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
@@ -32,6 +33,15 @@ _STEPS_BACK: Final = 4
 _NORMALISED: Final = 16
 """So many values a normalisation should have in common: of two, it makes plus and minus one, whatever they are."""
 _UNBOUNDED: Final = 2**62
+_ROW_TOLERANCE: Final = 1e-9
+_ROW_FLOOR: Final = 1e-12
+"""By how much of the largest number in it a row may differ in float64, where products are summed in another order for
+fewer rows; and by how much at all, where there is nothing but what rounding leaves."""
+_ROW_DRAWS: Final = 2
+_ROW_BITS: Final = 10
+_ROWS_LARGE: Final = 8.0
+_ROWS_S: Final = 10.0
+"""Rows are not looked at where a call takes so many times what it should at ``smoke``, or looking takes so long."""
 _MESSAGE_CHARACTERS: Final = 300
 
 Values = dict[str, int]
@@ -74,7 +84,8 @@ def report(request: Mapping[str, Any]) -> None:
 def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     """What is found. ``request``: the ``source``, with constants that are looked up in ``_SIZES``; their published
     ``values``; the names of those that ``shrink`` and their ``floors``; ``groups``, which are halved along with what
-    they divide; the ``smoke`` limits; ``scale``, which may be null. Raises ``_Refused``."""
+    they divide; the ``smoke`` limits; ``scale``, which may be null; ``drawn``: any inputs are as fair as those of
+    ``get_inputs``. Raises ``_Refused``."""
     reference = _Reference(request["source"])
     values: Values = dict(request["values"])
     reference.load(values)
@@ -83,7 +94,10 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     shrinking = _Shrinking(reference, values, request["shrink"], request["floors"], request["groups"])
     limit = _Cost(request["smoke"]["bytes"], request["smoke"]["operations"])
     steps = list(shrinking.steps(full, limit))
-    found["smoke"] = _try_on_cpu(reference, steps)
+    smoke = found["smoke"] = _try_on_cpu(reference, steps)
+    backward = found["differentiable"] and not smoke["backward"]
+    small = _Cost(smoke["bytes"], smoke["operations"]).share(limit) <= _ROWS_LARGE
+    smoke["row_independent"] = small and _rows_are_independent(reference, drawn=request["drawn"], backward=backward)
     if request["scale"] is not None:
         wanted = _Cost(max(1, int(full.bytes * request["scale"])), max(1, full.operations))
         values, cost = list(shrinking.steps(full, wanted))[-1]
@@ -361,6 +375,103 @@ def _gradients(model: torch.nn.Module, inputs: Sequence[Any]) -> list[torch.Tens
         torch.autograd.backward(outputs, [torch.randn_like(output) for output in outputs])
     graded = [leaf for leaf in (*leaves, *model.parameters()) if isinstance(leaf, torch.Tensor)]
     return [leaf.grad for leaf in graded if leaf.grad is not None]
+
+
+def _rows_are_independent(reference: _Reference, *, drawn: bool, backward: bool) -> bool:
+    """Whether slices along the first dimension of every tensor that goes in or comes out do not influence each other.
+
+    They are tried, in float64: what comes of some rows has to be what comes of them among the others, and so has, with
+    ``backward``, what flows back to them. No, wherever that cannot be tried.
+    """
+    until = time.perf_counter() + _ROWS_S
+    stream = random.Random(4)  # noqa: S311 - so that the same is found again
+    try:
+        model = reference.model(0).double()
+        draws = list(_row_draws(reference, stream, drawn=drawn))
+        torch.set_default_dtype(torch.float64)
+        return all(_same_in_parts(model, inputs, stream, until, backward=backward) for inputs in draws)
+    except Exception:  # noqa: BLE001 - foreign code, which may well not bear other numbers of rows
+        return False
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _row_draws(reference: _Reference, stream: random.Random, *, drawn: bool) -> Iterator[list[Any]]:
+    """Inputs in float64: as ``get_inputs`` makes them, and where any are as fair, with signs, and with rows of which
+    some are a million times as large as others."""
+    for seed in range(_ROW_DRAWS):
+        torch.manual_seed(stream.getrandbits(63))
+        values = reference.inputs()
+        yield [value.double() if _is_float(value) else value for value in values]
+        if drawn:
+            yield [_spread(value.double(), seed * _ROW_BITS) if _is_float(value) else value for value in values]
+
+
+def _spread(value: torch.Tensor, bits: int) -> torch.Tensor:
+    """Normal numbers of the scale of ``value``, with every row up to ``bits`` bits larger or smaller."""
+    scale = value.square().mean().sqrt()
+    exponents = torch.rand(value.shape[:1], dtype=value.dtype) * 2 - 1
+    return torch.randn_like(value) * scale * (exponents * bits).exp2().view(-1, *[1] * (value.dim() - 1))
+
+
+def _same_in_parts(
+    model: torch.nn.Module, inputs: Sequence[Any], stream: random.Random, until: float, *, backward: bool
+) -> bool:
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    extents = {value.shape[:1] for value in tensors}
+    rows = len(tensors[0]) if len(extents) == 1 else 0
+    if rows < 2:
+        return False
+    outputs = _call(model, _copied(inputs), seed=5)
+    if any(output.shape[:1] != (rows,) for output in outputs):
+        return False
+    upstream = [torch.randn(output.shape) for output in outputs] if backward else []
+    whole = _outputs_and_gradients(model, inputs, upstream)
+    # Single rows at both ends and between them, and parts of two lengths.
+    middle = stream.randrange(1, rows)
+    cuts = sorted({0, 1, middle, min(middle + 1, rows - 1), rows - 1, rows})
+    for start, end in pairwise(cuts):
+        if time.perf_counter() > until:
+            return False
+        part = [value[start:end] if isinstance(value, torch.Tensor) else value for value in inputs]
+        found = _outputs_and_gradients(model, part, [gradient[start:end] for gradient in upstream])
+        if not all(_same_rows(one, other, start, end) for one, other in zip(found, whole, strict=True)):
+            return False
+    return True
+
+
+def _outputs_and_gradients(
+    model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """What comes out, and what flows back to the inputs, if there is an ``upstream``."""
+    if not upstream:
+        return [*_call(model, _copied(inputs), seed=5)]
+    torch.manual_seed(5)
+    leaves = [_leaf(value) for value in _copied(inputs)]
+    outputs = _outputs(model(*leaves))
+    pairs = [(output, given) for output, given in zip(outputs, upstream, strict=True) if output.requires_grad]
+    wanted = [leaf for leaf in leaves if _is_float(leaf)]
+    if not pairs or not wanted:
+        return outputs
+    gradients = torch.autograd.grad(
+        [output for output, _ in pairs], wanted, [given for _, given in pairs], allow_unused=True
+    )
+    return [*outputs, *gradients]
+
+
+def _same_rows(part: torch.Tensor | None, whole: torch.Tensor | None, start: int, end: int) -> bool:
+    """Whether ``part`` is what is in those rows of ``whole``. NaN and infinities are equal to themselves."""
+    if part is None or whole is None:
+        return part is whole
+    expected = whole[start:end]
+    if torch.equal(part, expected):
+        return True
+    if part.shape != expected.shape or not part.is_floating_point():
+        return False
+    part, expected = (tensor.detach().reshape(end - start, -1) for tensor in (part, expected))
+    largest = expected.nan_to_num(0.0, 0.0, 0.0).abs().amax(1, keepdim=True)
+    near = (part - expected).abs() <= _ROW_TOLERANCE * largest + _ROW_FLOOR
+    return bool((near | (part == expected) | (part.isnan() & expected.isnan())).all())
 
 
 def _call(model: Callable[..., Any], inputs: Sequence[Any], *, seed: int) -> list[torch.Tensor]:

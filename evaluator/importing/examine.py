@@ -73,6 +73,7 @@ def examine(published: Published, sandbox: Sandbox, scale: Fraction | None) -> F
         "values": values,
         "smoke": {"bytes": SMOKE_BYTES, "operations": SMOKE_OPERATIONS},
         "scale": None if scale is None else float(scale),
+        "drawn": published.drawn,
         **_shrinkable(values),
     }
     script = _SCRIPT.read_text(encoding="utf-8") + f"\n\nreport(json.loads({json.dumps(request)!r}))\n"

@@ -48,7 +48,8 @@ class Scaled:
 @dataclass(frozen=True)
 class Findings:
     """What a reference is like. ``full``: as published. ``backward``: what its backward pass fails with, if it does.
-    ``state``: buffers and parameters that a call changes. ``without_gradient``: parameters that get none."""
+    ``state``: buffers and parameters that a call changes. ``without_gradient``: parameters that get none.
+    ``row_independent``: as ``Problem`` has it."""
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
@@ -62,6 +63,7 @@ class Findings:
     backward: str
     state: tuple[str, ...]
     without_gradient: tuple[str, ...]
+    row_independent: bool
 
 
 def read_findings(report: Any, published: Mapping[str, int]) -> Findings:
@@ -82,6 +84,7 @@ def read_findings(report: Any, published: Mapping[str, int]) -> Findings:
             backward=_text(smoke["backward"]),
             state=_names(smoke["state"]),
             without_gradient=_names(smoke["without_gradient"]),
+            row_independent=smoke["row_independent"] is True,
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error

@@ -33,6 +33,7 @@ def manifest(
     sizes: Mapping[str, Mapping[str, int]],
     gradient_policy: str,
     input_domain: str,
+    row_independent: bool,
 ) -> str:
     """The text of ``problem.toml``. An imported problem is ranked once it was vetted."""
     tags = ["kernelbench", f"level{identity.level}", str(identity.problem_id)]
@@ -42,6 +43,8 @@ def manifest(
         lines += [f"{_key(name)} = {value}" for name, value in values.items()]
     lines += ["", "[gradients]", f"policy = {_text(gradient_policy)}"]
     lines += ["", "[inputs]", f"domain = {_text(input_domain)}"]
+    if row_independent:
+        lines += ["", "[reference]", "row_independent = true"]
     lines += ["", "[ranking]", "needs_vetting = true"]
     lines += ["", "[kernelbench]", f"level = {identity.level}", f"problem_id = {identity.problem_id}"]
     return "\n".join([*lines, f"name = {_text(identity.name)}", ""])

@@ -37,6 +37,8 @@ class Fingerprinter:
         if tensor.numel() == 0:
             return 0
         octets = tensor.detach().view(-1).view(torch.uint8)
+        if octets.storage_offset() % 4:
+            octets = octets.clone()  # rows of bytes or half words may begin within a word
         whole = octets.numel() // 4 * 4
         sums = [self._of_words(octets[:whole].view(torch.int32))] if whole else []
         if whole < octets.numel():

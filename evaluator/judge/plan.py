@@ -66,7 +66,9 @@ def plan_memory(
     if gradients:
         runner = weight_bytes * 2 + output_bytes + max(input_bytes, output_bytes)
     elements = max((_elements(spec) for spec in (*signature.input_tensors, *signature.outputs)), default=1)
-    slice_elements = min(elements, device.slice_elements) if sliced else elements
+    # A slice is of whole rows, and of one at the least.
+    least = elements // (signature.rows or 1) if sliced else elements
+    slice_elements = max(least, min(elements, device.slice_elements))
     # ``get_inputs`` makes a second copy of the inputs, and a short call has a third for the one before it; what they
     # leave behind is used again for the comparison.
     judge = max(2 * input_bytes, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (28 if gradients else 0))

@@ -41,6 +41,14 @@ class Signature:
     def float_inputs(self) -> tuple[TensorSpec, ...]:
         return tuple(spec for spec in self.input_tensors if spec.torch_dtype.is_floating_point)
 
+    @property
+    def rows(self) -> int | None:
+        """How many every tensor that goes in or comes out has along its first dimension; ``None`` where they differ."""
+        extents = {spec.shape[:1] for spec in (*self.input_tensors, *self.outputs)}
+        if not self.input_tensors or len(extents) != 1 or () in extents:
+            return None
+        return extents.pop()[0]
+
 
 @dataclass
 class GradientSlice:

@@ -15,7 +15,7 @@ from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.compare import Departure, Tally, compare_slice, departure
 from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.inputs import Variant
-from evaluator.judge.reference import Reference
+from evaluator.judge.reference import Reference, Signature
 from evaluator.judge.sensitivity import Sensitivity, accumulate, take_largest
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
@@ -112,10 +112,9 @@ class Verifier:
         self._tolerance = tolerance
         self._generator = new_generator
         self._fingerprints = Fingerprinter(new_generator())
-        self._slices = list(_slices(reference.signature.outputs, reference.signature.input_tensors, slice_elements))
-        tensors = (*reference.signature.outputs, *reference.signature.input_tensors)
-        self._glanced_rows = _rows_of_a_slice(self._slices, tensors)
-        self._rows_alone = slice_elements is not None and len({spec.shape[:1] for spec in tensors}) == 1
+        self._slices = list(_slices(reference.signature, slice_elements))
+        self._glanced_rows = _rows_of_a_slice(self._slices)
+        self._rows_alone = slice_elements is not None and reference.signature.rows is not None
         self._order = random.SystemRandom()
         self._secret = new_generator()
         self._excused: dict[tuple[str, Variant], Departure] = {}
@@ -170,9 +169,7 @@ class Verifier:
                         chosen = commitment.places[name, index]
                         commitment.given[name, index] = tensor.view(-1).index_select(0, chosen)
             return
-        places = [
-            (index, number) for index, tensor in enumerate(tensors) for number in range(len(self._cuts(name, tensor)))
-        ]
+        places = [(index, number) for index in range(len(tensors)) for number in range(len(self._cuts(name)))]
         self._order.shuffle(places)
         for index, number in places:
             part = self._slice(name, tensors[index], number)
@@ -386,14 +383,11 @@ class Verifier:
             for index, spec in enumerate(specs)
         ]
 
-    def _cuts(self, name: str, tensor: torch.Tensor) -> list[tuple[int, int] | None]:
-        if name == "weight_gradients" or tensor.dim() == 0:
-            return [None]
-        return list(self._slices)
+    def _cuts(self, name: str) -> list[tuple[int, int] | None]:
+        return [None] if name == "weight_gradients" else self._slices
 
     def _slice(self, name: str, tensor: torch.Tensor, number: int) -> torch.Tensor:
-        cuts = self._cuts(name, tensor)
-        cut = cuts[number] if number < len(cuts) else cuts[0]
+        cut = self._cuts(name)[number]
         return tensor if cut is None else tensor[cut[0] : cut[1]]
 
     def _compared(self, commitment: Commitment) -> range:
@@ -415,10 +409,8 @@ class Verifier:
             return kept
         tensor = self._blocks[name].tensors[index]
         copy = self._slice(name, tensor, number).clone()
-        cuts = self._cuts(name, tensor)
-        number = number if number < len(cuts) else 0
         unchanged = self._fingerprints.of(copy) == commitment.fingerprints[name, index, number]
-        if not unchanged or not _agrees(copy, commitment, (name, index), cuts[number]):
+        if not unchanged or not _agrees(copy, commitment, (name, index), self._cuts(name)[number]):
             raise Violation(_CHANGED[name].format(index=index))
         return copy
 
@@ -469,21 +461,18 @@ def _tally(name: str, spec: TensorSpec, rows: torch.Tensor | None) -> Tally:
     return Tally(name, (len(rows), *spec.shape[1:]), rows.tolist())
 
 
-def _rows_of_a_slice(slices: Sequence[tuple[int, int] | None], tensors: Sequence[TensorSpec]) -> int:
-    """How many rows a slice has; 0 where nothing is sliced, or a tensor has other rows than the others."""
-    if slices[0] is None or len({spec.shape[:1] for spec in tensors}) != 1:
-        return 0
-    return slices[0][1] - slices[0][0]
+def _rows_of_a_slice(slices: Sequence[tuple[int, int] | None]) -> int:
+    """How many rows a slice has; 0 where nothing is sliced."""
+    return 0 if slices[0] is None else slices[0][1] - slices[0][0]
 
 
-def _slices(
-    outputs: Sequence[TensorSpec], inputs: Sequence[TensorSpec], slice_elements: int | None
-) -> Iterator[tuple[int, int] | None]:
-    """Ranges of rows to treat at a time; one ``None`` (everything) where slicing is not allowed or not needed."""
-    tensors = [*outputs, *inputs]
-    rows = tensors[0].shape[0] if tensors and tensors[0].shape else 0
+def _slices(signature: Signature, slice_elements: int | None) -> Iterator[tuple[int, int] | None]:
+    """Ranges of rows to treat at a time; one ``None`` (everything) where slicing is not allowed, not possible or not
+    needed."""
+    rows = signature.rows
+    tensors = (*signature.outputs, *signature.input_tensors)
     elements = max((spec.size_bytes // spec.torch_dtype.itemsize for spec in tensors), default=0)
-    if slice_elements is None or elements <= slice_elements or rows < 2:
+    if slice_elements is None or elements <= slice_elements or rows is None or rows < 2:
         yield None
         return
     step = max(1, slice_elements * rows // elements)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,12 +21,22 @@ import pytest
 
 import client.cli
 import client.grade
+import evaluator.engine
 from client.http import Client
 from client.inputs import Fields, Input, KnownProblems, Refused, Survey, Work
 from client.outcomes import BadUsage
 from client.records import ProblemRecord, blank_record
 from client.results import ResultFile
 from client.sources import UnusableFile
+from evaluator.candidate import Candidate
+from evaluator.errors import (
+    DeviceUnavailable,
+    DoesNotFit,
+    InfrastructureFault,
+    ProblemError,
+    SandboxIncomplete,
+    ToolchainMissing,
+)
 from evaluator.evaluation import Verdict
 from storage.submissions import Submissions
 from tests.api.inmemory import AppTransport
@@ -551,6 +563,116 @@ def test_without_a_service_it_is_graded_here(cli: Cli, tmp_path: Path, monkeypat
     stats = entries[0]["runtime_stats"]
     assert stats["min"] <= stats["mean"] == entries[0]["runtime"] <= stats["max"]
     assert "4 of 4 are in" in cli(*argv).stderr
+
+
+VAST = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        {forward}
+
+
+def get_inputs():
+    return [torch.rand(2**23, 2**23)]
+
+
+def get_init_inputs():
+    return []
+"""
+MANIFEST = 'title = "T"\ndescription = "D"\n[sizes.full]\n'
+
+
+def test_a_problem_that_cannot_be_judged_here_is_its_lines_outcome_alone(cli: Cli, tmp_path: Path) -> None:
+    problems = tmp_path / "mine"
+    shutil.copytree(PROBLEMS / "relu", problems / "relu")
+    for name, forward in {"vast": "return torch.relu(x)", "broken": "raise ValueError('not today')"}.items():
+        (problems / name).mkdir()
+        (problems / name / "reference.py").write_text(VAST.format(forward=forward))
+        (problems / name / "problem.toml").write_text(MANIFEST)
+    names = ("vast", "relu", "vast", "broken", "relu")
+    sources = (HONEST, HONEST, HONEST, HONEST, WRONG)
+    given = write_lines(
+        tmp_path / "in.jsonl",
+        *[{"problem": name, "code": source} for name, source in zip(names, sources, strict=True)],
+    )
+    out = tmp_path / "out.jsonl"
+    argv = ["grade", given, "--out", out, "--device", "cpu", "--problems-dir", problems, "--local", "--author", "me"]
+    result = cli(*argv)
+    assert result.exit_code == 3, result.output
+    assert "1 of 2 passed" in result.stdout
+    assert "3 were not graded" in result.stdout
+    lines = {line["key"]: line for line in read_lines(out)}
+    assert [lines[key]["verdict"] or lines[key]["status"] for key in "12345"] == [
+        "failed", "passed", "failed", "failed", "wrong_output",
+    ]  # fmt: skip
+    assert re.search(r"this size needs .* GiB .* and the device has .* GiB free", lines["1"]["message"])
+    assert lines["1"]["message"] == lines["3"]["message"]
+    assert "not today" in lines["4"]["message"]
+    assert {(line["author"], line["device"], line["size"]) for key, line in lines.items() if key in "134"} == {
+        ("me", "cpu", "full")
+    }
+    # What was graded stays; what was not is tried again.
+    again = cli(*argv)
+    assert (again.exit_code, "2 of 5 are in" in again.stderr) == (3, True)
+    assert [line["key"] for line in read_lines(out)[5:]] == ["1", "3", "4"]
+
+
+class Refusing:
+    """An engine on which each candidate meets what its source names, and that starts only if ``start`` is none."""
+
+    starting: Exception | None = None
+
+    def __init__(self, **_given: object) -> None:
+        self.environment: dict[str, object] = {}
+
+    def start(self) -> None:
+        if self.starting is not None:
+            raise self.starting
+
+    def close(self) -> None:
+        """Nothing is there to be closed."""
+
+    def build(self, _problem: object, candidate: Candidate, _config: object, **_options: object) -> None:
+        raise next(fault for fault in FAULTS if type(fault).__name__ in candidate.source)
+
+
+FAULTS = (
+    DeviceUnavailable("the device is gone"),
+    DoesNotFit("needs 3 GiB, has 2 GiB"),
+    InfrastructureFault("the judge died"),
+    ProblemError("the reference fails"),
+    ToolchainMissing("no nvcc"),
+)
+
+
+def test_whatever_is_not_the_candidates_fault_is_its_lines_outcome(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator.engine, "Engine", Refusing)
+    source = "class ModelNew: ...\n# {}\n"
+    given = write_lines(
+        tmp_path / "in.jsonl", *[{"problem": "relu", "code": source.format(type(fault).__name__)} for fault in FAULTS]
+    )
+    out = tmp_path / "out.jsonl"
+    result = cli("grade", given, "--out", out, "--device", "cpu", "--problems-dir", PROBLEMS, "--local")
+    assert result.exit_code == 3, result.output
+    assert [line["message"] for line in read_lines(out)] == [str(fault) for fault in FAULTS]
+    assert "5 were not graded" in result.stdout
+
+
+@pytest.mark.parametrize("missing", [SandboxIncomplete("no namespaces"), ToolchainMissing("no C++ compiler")])
+def test_a_machine_that_can_grade_nothing_ends_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: Exception
+) -> None:
+    monkeypatch.setattr(evaluator.engine, "Engine", Refusing)
+    monkeypatch.setattr(Refusing, "starting", missing)
+    out = tmp_path / "out.jsonl"
+    argv = ["--problems-dir", PROBLEMS, "--local", "--device", "cpu"]
+    result = cli("grade", given_lines(tmp_path), "--out", out, *argv)
+    assert (result.exit_code, str(missing) in result.stderr) == (3, True)
+    assert read_lines(out) == []
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def test_a_checkout_becomes_problems_that_every_command_sees(cli: Cli, checkout:
     for words in (
         RELU, "new", "batch_size 4096\N{RIGHTWARDS ARROW}", "scale_1_64: ",
         "kernelbench_1_020_broken", "refused", "it does not parse", "its output is random", "level 4 loads",
+        "judged in slices of rows",
         "as published", "it returns int64, which has to be equal exactly", "5 problems: 2 new, 3 refused; 0 ranked.",
     ):  # fmt: skip
         assert words in result.stdout, words
@@ -69,6 +70,7 @@ def test_importing_again_changes_what_has_changed(cli: Cli, checkout: Path) -> N
         RELU: "unchanged", "kernelbench_1_020_broken": "refused", ORDER: "changed",
     }  # fmt: skip
     assert items[RELU]["version"] == versions[RELU]
+    assert [item["row_independent"] for item in items.values()] == [True, None, False]
     assert items[ORDER]["version"] != versions[ORDER]
     assert "it does not parse" in items["kernelbench_1_020_broken"]["reason"]
 

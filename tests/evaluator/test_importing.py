@@ -119,6 +119,83 @@ REFUSED: dict[str, tuple[str, str]] = {
                              "Model is no torch.nn.Module"),
 }  # fmt: skip
 
+BATCHES = "batch_size = 6\nchannels = 4\nlength = 16"
+SEQUENCE = "batch_size = 6\nlength = 8\nfeatures = 16"
+BATCHED = "torch.rand(batch_size, channels, length, length)"
+TWO = "torch.rand(batch_size, features), torch.rand(batch_size, features)"
+
+# Whether rows influence each other, and what they go through.
+ROWS: dict[str, tuple[bool, str]] = {
+    "an activation": (True, reference("return torch.sigmoid(x)")),
+    "a softmax of each row": (True, reference("return torch.softmax(x, dim=1)")),
+    "a softmax over rows": (False, reference("return torch.softmax(x, dim=0)")),
+    "a sum in each row": (True, reference("return torch.cumsum(x, dim=1)")),
+    "a sum over rows": (False, reference("return torch.cumsum(x, dim=0)")),
+    "what is largest in each row": (True, reference("return x.argmax(dim=1)")),
+    "rows in their order": (False, reference("return x.sort(dim=0).values")),
+    "the largest rows": (False, reference("return x.topk(kept, dim=0).values",
+                                          sizes="batch_size = 64\nfeatures = 2048\nkept = 64")),
+    "the largest of all": (False, reference("return x / x.max()")),
+    "a norm of all": (False, reference("return x / torch.norm(x, p='fro')")),
+    "a deviation from other rows": (False, reference("return x - x.mean(0)")),
+    "the number of rows": (False, reference("return x / x.shape[0]")),
+    "the number of a row": (False, reference("return x * torch.ones_like(x).cumsum(0)")),
+    "gradients of the mean row": (False, reference("m = x.mean(0)\n        return x + (m - m.detach())")),
+    "rows in pairs": (False, reference("return x.view(len(x) // 2, 2, -1).flip(1).reshape(x.shape)")),
+    "half of the rows": (False, reference("return x[::2]")),
+    "columns first": (False, reference("return x.T", sizes="batch_size = 64",
+                                       inputs="torch.rand(batch_size, batch_size)")),
+    "a scalar": (False, reference("return x.square().mean()")),
+    "a loss": (False, reference("return nn.functional.mse_loss(x, y)", arguments="x, y", inputs=TWO)),
+    "a loss of each row": (True, reference(
+        "return nn.functional.cross_entropy(x, at, reduction='none')", arguments="x, at",
+        inputs="torch.rand(batch_size, features), torch.randint(0, features, (batch_size,))")),
+    "several outputs": (True, reference("return x * 2, x.argmax(dim=1), x > 0")),
+    "one output of several": (False, reference("return x * 2, x.mean(0)")),
+    "arguments of other types": (True, reference(
+        "return torch.where(mask, x * s, -x)", arguments="x, mask, s",
+        inputs="torch.rand(batch_size, features), torch.rand(batch_size, features) > 0.5, 3.14")),
+    "a scalar input": (False, reference("return x * s", arguments="x, s",
+                                        inputs="torch.rand(batch_size, features), torch.rand(())")),
+    "a weight that is given": (False, reference("return x * w", arguments="x, w",
+                                                sizes="batch_size = 64",
+                                                inputs="torch.rand(batch_size, batch_size), torch.rand(batch_size)")),
+    "one matrix and another": (False, reference("return x @ y", arguments="x, y", sizes="batch_size = 64",
+                                                inputs=", ".join(["torch.rand(batch_size, batch_size)"] * 2))),
+    "matrices and others": (True, reference("return torch.bmm(x, y)", arguments="x, y", sizes=BATCHES,
+                                            inputs=", ".join(["torch.rand(batch_size, length, length)"] * 2))),
+    "inputs as they were made": (True, reference("return x * 2", draw="x = torch.rand(batch_size, features)\n"
+                                                 "    x = x.softmax(dim=1)", inputs="x")),
+    "a linear layer": (True, reference("return torch.relu(self.fc(x))", init=LINEAR)),
+    "a normalisation of each row": (True, reference("return self.norm(x)", init="self.norm = nn.LayerNorm(2048)")),
+    "a group norm": (True, reference("return self.norm(x)", init="self.norm = nn.GroupNorm(2, 4)", sizes=BATCHES,
+                                     inputs=BATCHED)),
+    "an instance norm": (True, reference("return self.norm(x)", init="self.norm = nn.InstanceNorm2d(4)",
+                                         sizes=BATCHES, inputs=BATCHED)),
+    "a batch norm in training": (False, reference("return self.norm(x)", init="self.norm = nn.BatchNorm2d(4)",
+                                                  sizes=BATCHES, inputs=BATCHED)),
+    "a batch norm in use": (True, reference("return self.norm(x)", init="self.norm = nn.BatchNorm2d(4).eval()",
+                                            sizes=BATCHES, inputs=BATCHED)),
+    "a network of convolutions": (True, reference(
+        "return self.fc(nn.functional.max_pool2d(torch.relu(self.conv(x)), 2).flatten(1))", sizes=BATCHES,
+        init="self.conv = nn.Conv2d(4, 8, 3)\n        self.fc = nn.Linear(392, 10)", inputs=BATCHED)),
+    "attention within a row": (True, reference(
+        "return self.attention(x, x, x, need_weights=False)[0]", sizes=SEQUENCE,
+        init="self.attention = nn.MultiheadAttention(16, 2, batch_first=True)",
+        inputs="torch.rand(batch_size, length, features)")),
+    "attention between rows": (False, reference(
+        "return self.attention(x, x, x, need_weights=False)[0]", sizes=SEQUENCE,
+        init="self.attention = nn.MultiheadAttention(16, 2)", inputs="torch.rand(length, batch_size, features)")),
+    "a sequence in each row": (True, reference("return self.rnn(x)[0]", sizes=SEQUENCE,
+                                               init="self.rnn = nn.GRU(16, 8, batch_first=True)",
+                                               inputs="torch.rand(batch_size, length, features)")),
+    "a sequence of rows": (False, reference("return self.rnn(x)[0]", sizes=SEQUENCE, init="self.rnn = nn.GRU(16, 8)",
+                                            inputs="torch.rand(length, batch_size, features)")),
+    "a single row": (False, reference("return torch.relu(x)", inputs="torch.rand(1, features)")),
+    "no tensor": (False, reference("return self.w * s", init="self.w = nn.Parameter(torch.rand(8))", arguments="s",
+                                   inputs="2.0")),
+}  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def sandbox(artifact_cache: Path) -> Iterator[Engine]:
@@ -190,7 +267,7 @@ REPORT: dict[str, Any] = {
     "full": {"bytes": 9, "operations": 9},
     "smoke": {
         "values": {"rows": 4}, "bytes": 9, "operations": 9, "forward_s": 0.1, "backward": "", "state": [],
-        "without_gradient": [],
+        "without_gradient": [], "row_independent": True,
     },
 }  # fmt: skip
 
@@ -200,6 +277,7 @@ def test_a_report_is_read() -> None:
     assert found.smoke.values == {"rows": 4}
     assert found.full.values == {"rows": 8}
     assert found.inputs[0].bytes == 128
+    assert found.row_independent
 
 
 @pytest.mark.parametrize(
@@ -213,6 +291,7 @@ def test_a_report_is_read() -> None:
         ("smoke", {**REPORT["smoke"], "values": {}}),
         ("smoke", {**REPORT["smoke"], "bytes": -1}),
         ("smoke", {**REPORT["smoke"], "backward": 7}),
+        ("smoke", {name: value for name, value in REPORT["smoke"].items() if name != "row_independent"}),
         ("smoke", {**REPORT["smoke"], "state": ["a"] * 10_000}),
         ("smoke", {**REPORT["smoke"], "state": "all"}),
         ("smoke", None),
@@ -259,6 +338,22 @@ def test_a_fault_of_ours_is_no_refusal(tmp_path: Path) -> None:
     assert (admission.status, admission.reason) == (Status.FAILED, "the fork server died; import it again")
 
 
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_rows_are_independent_where_a_few_of_them_come_out_as_among_the_others(
+    what: str, tmp_path: Path, sandbox: Engine
+) -> None:
+    independent, source = ROWS[what]
+    assert admitted(tmp_path, sandbox, source).row_independent is independent
+
+
+def test_rows_are_not_looked_at_where_a_call_is_long(tmp_path: Path, sandbox: Engine) -> None:
+    source = reference("return x @ x", sizes="batch_size = 2", inputs="torch.rand(batch_size, 800, 800)")
+    assert not admitted(tmp_path, sandbox, source).row_independent
+
+
 # --- what is written -------------------------------------------------------------------------------------------------
 
 
@@ -273,6 +368,7 @@ def test_a_problem_is_written_in_our_form(tmp_path: Path, sandbox: Engine) -> No
     assert problem.source == source == problem.sized_source("full")
     assert problem.sizes["full"] == {"batch_size": 4096, "features": 8192}
     assert (problem.gradient_policy, problem.input_domain) == ("check", "real")
+    assert problem.row_independent
     assert problem.needs_vetting
     assert problem.refusal == "It waits for its vetting: kerneljudge problems check kernelbench_1_007_odd_one --write."
 
@@ -315,6 +411,17 @@ def test_importing_again_keeps_what_has_not_changed(tmp_path: Path, sandbox: Eng
     assert changed.problem is not None
     assert changed.problem.version != first.version
     assert admit(tmp_path, sandbox, reference("return x * 3"), Fraction(1, 4)).status is Status.CHANGED
+
+
+def test_rows_that_nobody_has_looked_at_are_not_looked_at_again(tmp_path: Path, sandbox: Engine) -> None:
+    source = reference("return x * 2")
+    first = admitted(tmp_path, sandbox, source)
+    manifest = tmp_path / "into" / first.id / "problem.toml"
+    manifest.write_text(manifest.read_text().replace("[reference]\nrow_independent = true\n", ""))
+    again = admit(tmp_path, sandbox, source)
+    assert (again.status, again.to_record()["row_independent"]) == (Status.UNCHANGED, False)
+    assert again.problem is not None
+    assert again.problem.version != first.version
 
 
 def test_a_problem_that_was_left_half_written_is_written_again(tmp_path: Path, sandbox: Engine) -> None:

@@ -158,7 +158,9 @@ def test_what_does_not_fit_fails_at_once_with_the_figures(install: Install) -> N
     worker.build(submission_id)
     worker.evaluate(submission_id)
     failed = installation.read(submission_id)
-    assert (failed.status, failed.message) == (Status.FAILED, "needs 3 GiB, has 2 GiB")
+    assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, "needs 3 GiB, has 2 GiB", 1)
+    # Nothing is wrong with the device or the processes.
+    assert "close" not in installation.journal
 
 
 def test_a_bug_of_ours_is_never_a_verdict(install: Install) -> None:

@@ -1,0 +1,142 @@
+"""Large tensors whose rows do not influence each other: what the judge computes slice by slice, and what not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from evaluator.candidate import Candidate, parse_candidate
+from evaluator.config import EvalConfig, SamplingPlan
+from evaluator.engine import Engine
+from evaluator.errors import DoesNotFit
+from evaluator.evaluation import Gradients, Verdict
+from evaluator.judge.device import CpuDevice
+from evaluator.judge.fingerprint import Fingerprinter
+from evaluator.judge.plan import MemoryPlan, plan_memory
+from evaluator.judge.reference import Signature
+from evaluator.memory import TensorSpec
+from evaluator.problem import Problem, load_problem
+
+# Two slices on a CPU, of 511 rows and of 2. A row of bytes is no whole number of words, so neither is where they meet.
+REFERENCE = """\
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(columns))
+
+    def forward(self, x, mask, factor):
+        y = torch.where(mask, x * factor, x) * self.weight
+        return y, x.argmax(dim=1), y > 0
+
+
+rows, columns = 513, 16411
+
+
+def get_inputs():
+    return [torch.randn(rows, columns), torch.rand(rows, columns) < 0.5, 3.0]
+
+
+def get_init_inputs():
+    return []
+"""
+MANIFEST = 'title = "T"\ndescription = "D"\n[sizes.full]\n[reference]\nrow_independent = true\n'
+CANDIDATE = """\
+import torch
+from model import Model
+
+
+class ModelNew(Model):
+    def forward(self, x, mask, factor):
+        y, at, positive = super().forward(x, mask, factor)
+        {change}
+        return y, at, positive
+"""
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Problem:
+    folder = tmp_path / "large"
+    folder.mkdir()
+    (folder / "reference.py").write_text(REFERENCE)
+    (folder / "problem.toml").write_text(MANIFEST)
+    return load_problem(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "gradients", "said"),
+    [
+        ("pass", Verdict.PASSED, Gradients.MATCH, ""),
+        ("at[-1] += 1", Verdict.WRONG_OUTPUT, None, "output 1 differs from the reference: at [512]"),
+        ("positive[-1, 3] ^= True", Verdict.WRONG_OUTPUT, None, "output 2 differs from the reference: at [512, 3]"),
+        ("y = torch.cat([y[:-1], y[-1:].detach()])", Verdict.WRONG_GRADIENT, Gradients.MISMATCH, "at [512, "),
+    ],
+)
+def test_every_kind_of_argument_and_output_is_judged_in_slices(
+    change: str, verdict: Verdict, gradients: Gradients | None, said: str, cpu_engine: Engine, problem: Problem
+) -> None:
+    candidate = parse_candidate(code=CANDIDATE.format(change=change))
+    assert isinstance(candidate, Candidate)
+    plan = SamplingPlan(trials=1, gradient_trials=1, max_samples=0)
+    evaluation = cpu_engine.evaluate(problem, candidate, EvalConfig(sampling=plan))
+    assert evaluation.verdict is verdict, evaluation.message
+    assert gradients in (None, evaluation.gradients)
+    assert said in evaluation.message
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.float32])
+def test_a_fingerprint_is_the_same_wherever_rows_begin(dtype: torch.dtype) -> None:
+    fingerprints = Fingerprinter(torch.Generator().manual_seed(1))
+    tensor = torch.arange(7 * 33).remainder(5).view(7, 33).to(dtype)
+    for row in range(7):
+        assert fingerprints.of(tensor[row:]) == fingerprints.of(tensor[row:].clone())
+
+
+def signature(*shapes: tuple[int, ...], output: tuple[int, ...]) -> Signature:
+    inputs = tuple(TensorSpec(shape, "float32") for shape in shapes)
+    return Signature((*inputs, {"value": 3}), (TensorSpec(output, "float32"),), (), differentiable=False)
+
+
+def test_rows_are_what_all_tensors_have_as_many_of() -> None:
+    assert signature((8, 3), (8,), output=(8, 1, 2)).rows == 8
+    for shapes, output in (([(8, 3)], (3, 8)), ([(8, 3), (3,)], (8, 3)), ([(8, 3), ()], (8, 3)), ([], (8, 3))):
+        assert signature(*shapes, output=output).rows is None
+
+
+class Roomy(CpuDevice):
+    """A machine on which anything fits."""
+
+    def total_bytes(self) -> int:
+        return 2**40
+
+    def free_bytes(self) -> int:
+        return 2**40
+
+
+@pytest.fixture(scope="module")
+def device() -> CpuDevice:
+    found = Roomy()
+    found.note_idle()
+    return found
+
+
+def planned(wanted: Signature, device: CpuDevice, limit: int | None = None) -> MemoryPlan:
+    return plan_memory(wanted, device, sliced=True, gradients=False, limit=limit)
+
+
+def test_the_reference_takes_what_a_slice_takes(device: CpuDevice) -> None:
+    many = signature((4096, 2**15), output=(4096, 2**15))
+    in_slices = planned(many, device).judge_bytes
+    assert in_slices == device.slice_elements * 8 * 24
+    # A row is the least that a slice can be, and what has no rows in common cannot be sliced.
+    few = signature((8, 2**24), output=(8, 2**24))
+    assert planned(few, device).judge_bytes == 2 * in_slices
+    other = replace(many, outputs=(TensorSpec((2**15, 4096), "float32"),))
+    with pytest.raises(DoesNotFit, match=r"24\.0 for the reference"):
+        planned(other, device, limit=2**33)
