@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import platform
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +39,10 @@ less than the time slice after which a device turns to another process (2 ms).""
 _OCCUPIED_CYCLES_BACKWARD: Final = 1_800_000
 """About 0.9 ms: a backward is asked for by another thread, which takes some hundred microseconds for it."""
 _PROBE_ROUNDS: Final = 3
+_LOOK_MS: Final = 3.0
+"""Longer than the time slice after which a device turns to another process that has something for it to do."""
+_ASKED_AHEAD_CYCLES: Final = 2_000_000
+"""About a millisecond: longer than the judge takes to ask for a look, also on a slow processor."""
 _QUIET_SLACK_MS: Final = 0.05
 
 
@@ -93,6 +98,11 @@ class Device(ABC):
     @abstractmethod
     def probe(self) -> None:
         """Keep the device busy for a moment in a way that takes longer when somebody else works on it."""
+
+    @abstractmethod
+    def look_ms(self, begin: Callable[[], None]) -> float:
+        """How long it takes for what ``begin`` asks for and some milliseconds of work, by the device's own clock and
+        all asked for ahead: longer only where it does something for somebody else in between."""
 
     @abstractmethod
     def is_quiet(self) -> bool:
@@ -177,6 +187,10 @@ class CpuDevice(Device):
     def probe(self) -> None:
         pass
 
+    def look_ms(self, begin: Callable[[], None]) -> float:
+        begin()
+        return 0.0
+
     def is_quiet(self) -> bool:
         # Nothing outlives the stopping of processes on a CPU, and the machine may be somebody else's as well.
         return True
@@ -245,6 +259,7 @@ class CudaDevice(Device):
         self._mark = torch.zeros(1, dtype=torch.int32, device=self.torch_device)
         self._bytes_per_ms = copy_rate(self.torch_device, _COPY_BYTES) / 1000
         torch.cuda.empty_cache()
+        self._look_flushes = math.ceil(_LOOK_MS * self._bytes_per_ms / (2 * self._flush.nbytes))
         calm = sorted(self._probe_ms() for _ in range(_CALM_PROBES))
         # Another context's kernel makes the judge's wait for its time slice, which is some hundred microseconds
         # or more; the slowest of many probes on an idle device is an interrupt of the processor's.
@@ -270,6 +285,17 @@ class CudaDevice(Device):
         # Each waits for the one before: a context that has the device in between is noticed.
         for _ in range(_PROBES):
             self._probe_ms()
+
+    def look_ms(self, begin: Callable[[], None]) -> float:
+        torch.cuda._sleep(_ASKED_AHEAD_CYCLES)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        first.record()
+        begin()
+        for _ in range(self._look_flushes):
+            self._flush.add_(1)
+        last.record()
+        last.synchronize()
+        return float(first.elapsed_time(last))
 
     def is_quiet(self) -> bool:
         return min(max(self._probe_ms() for _ in range(_PROBES)) for _ in range(_PROBE_ROUNDS)) <= self._quiet_ms

@@ -285,7 +285,7 @@ class Sampler:
             "baseline_before_ms": calm.baseline_ms,
             "disturbed": self.caller.calmness.disturbed,
             "preludes": self.caller.calmness.preludes,
-            "shift_ms": self.caller.calmness.shift_ms,
+            "late": self.caller.calmness.late,
         }
         if not self.caller.device.outlives_processes:
             return
