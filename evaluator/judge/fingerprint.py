@@ -16,8 +16,9 @@ from evaluator.judge.kernels import kernels
 
 __all__ = ["Fingerprinter"]
 
-_PIECE_WORDS: Final = {"cpu": 2**18, "cuda": 2**22}
-"""So few that what is computed on the way stays in a GPU's last-level cache."""
+_PIECE_WORDS: Final = {"cpu": 2**17, "cuda": 2**22}
+"""So few that what is computed on the way stays in the last-level cache: twice as many took two and a half times as
+long for a tensor of 4 MiB on a CPU."""
 _MIX: Final = 0x9E3779B97F4A7C15
 _MASK: Final = 2**64 - 1
 

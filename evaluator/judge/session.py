@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from evaluator.config import EvalConfig
+from evaluator.config import EvalConfig, Limits
 from evaluator.errors import DoesNotFit, InfrastructureFault, ProblemError
 from evaluator.evaluation import (
     ErrorFigures,
@@ -49,6 +49,8 @@ _GRADIENT_TRIALS: Final = (Variant.SIGNED, Variant.AS_WRITTEN, Variant.WIDE)
 _WHOLE_TRIALS: Final = 2
 _WHOLE_GRADIENT_TRIALS: Final = 1
 """After so many trials in which every element of large tensors was compared, secret rows of theirs are enough."""
+_REFERENCE_S: Final = Limits.construct_s
+"""The reference is not held to less, however little time a candidate has."""
 _CLEAN_S: Final = 10.0
 _CLEAN_POLL_S: Final = 0.02
 _LEFT_BYTES: Final = 2**30
@@ -288,7 +290,7 @@ class Session:
             target.copy_(value)
         self._device.synchronize()
         with self._ours("the reference does not construct"):
-            self._baseline.link.await_ready(limits.construct_s, "constructing the reference")
+            self._baseline.link.await_ready(max(limits.construct_s, _REFERENCE_S), "constructing the reference")
         self._candidate.link.await_ready(limits.construct_s + limits.late_build_s, "constructing ModelNew")
         for side in (self._candidate, self._baseline):
             side.enclosure.freeze()
@@ -303,7 +305,9 @@ class Session:
         }
         with self._ours("the reference does not construct"), self._running(self._baseline):
             self._baseline.link.share(
-                shared | {"baseline": self._config.baseline}, self._blocks_of(self._baseline), limits.construct_s
+                shared | {"baseline": self._config.baseline},
+                self._blocks_of(self._baseline),
+                max(limits.construct_s, _REFERENCE_S),
             )
         if self._config.sampling.max_samples:
             with self._blamed(self._baseline):
