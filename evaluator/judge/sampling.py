@@ -95,7 +95,7 @@ TRAINING: Final = Track("training", CallMode.BACKWARD)
 @dataclass(frozen=True)
 class Measured:
     """The figures of one track. ``put_back``: time was added that the candidate's process had left out, and so much
-    that it shows."""
+    that it shows, in the figures or in their interval."""
 
     put_back: bool
     speedup: float
@@ -215,7 +215,9 @@ class Sampler:
         details |= _distributions(series, credited)
         notes = self._notes(track, series, credited, half_width(sampled, value))
         added = median_ms(credited) - median_ms(series.candidate_device_ms)
-        put_back = added > _MATTERS * self.plan.half_width * median_ms(credited)
+        enough = self._enough(series.baseline_device_ms, credited)
+        spoiled = half_width(sampled, value) > enough >= _raw_half_width(series)
+        put_back = added > _MATTERS * self.plan.half_width * median_ms(credited) or spoiled
         return Measured(put_back, value, interval, latency, series, tuple(notes), details)
 
     def _notes(self, track: Track, series: SampleSeries, credited: Sequence[float], share: float) -> list[str]:
@@ -408,6 +410,12 @@ class Sampler:
                 f"a call in {fastest:.4f} ms is faster than this device can move the bytes of its inputs and outputs, "
                 f"which takes {floor_ms:.4f} ms at the least"
             )
+
+
+def _raw_half_width(series: SampleSeries) -> float:
+    """That of the interval of what the processes measured themselves."""
+    sides = series.baseline_device_ms, series.candidate_device_ms
+    return half_width(speedup_interval(*sides), speedup(*sides))
 
 
 def _calm_slack_ms(series: SampleSeries) -> float:
