@@ -46,6 +46,7 @@ class ChildProcess:
         self._printed: threading.Thread | None = None
         self._asked_last: Mapping[str, str] = {}
         self._asked: dict[int, Mapping[str, str]] = {}
+        self._remembering = threading.Lock()
 
     @property
     def alive(self) -> bool:
@@ -123,6 +124,8 @@ class ChildProcess:
 
     def concern(self, number: int) -> None:
         """What is asked for now is what its reports with this number are about."""
-        self._asked[number] = logs.current_fields()
-        if len(self._asked) > _REMEMBERED:
-            del self._asked[next(iter(self._asked))]
+        with self._remembering:
+            self._asked.pop(number, None)  # the latest are remembered, and this is one of them again
+            self._asked[number] = logs.current_fields()
+            if len(self._asked) > _REMEMBERED:
+                del self._asked[next(iter(self._asked))]

@@ -7,6 +7,7 @@ the *builder* (one, trusted) and the process that *runners* are forked from. It 
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 import signal
 import sys
@@ -63,6 +64,8 @@ __all__ = ["BuildReport", "Engine", "Progress", "SandboxLayer", "available_devic
 
 _EXIT_S: Final = 5.0
 _CACHE_BYTES: Final = 20 * 2**30
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,8 @@ class Engine:
         }
         waiting = self._waiting
         if waiting is not None:
-            found |= {"candidate": waiting.candidate.process.pid, "baseline": waiting.baseline.process.pid}
+            runners = {"candidate": waiting.candidate.process, "baseline": waiting.baseline.process}
+            found |= {role: process.pid for role, process in runners.items() if process.status is None}
         return found
 
     def start(self) -> None:
@@ -212,9 +216,7 @@ class Engine:
 
     def close(self) -> None:
         """End every process and remove the scratch directory. Idempotent."""
-        if self._waiting is not None:
-            self._waiting.close()
-            self._waiting = None
+        self._end_waiting()
         for process in (self._forkserver, self._judge, self._builder):
             if process is not None:
                 process.close()
@@ -223,6 +225,11 @@ class Engine:
         if self._scratch is not None:
             _remove(self._scratch)
             self._scratch = None
+
+    def _end_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.close()
 
     def build(
         self,
@@ -338,23 +345,28 @@ class Engine:
         runner, baseline = pair.candidate, pair.baseline
         try:
             judge.begin()
-            _assign(runner, problem, config, candidate.source)
-            _assign(baseline, problem, config, None)
             processes = {"candidate": runner.process, "baseline": baseline.process}
+
+            def assign() -> None:
+                _assign(runner, problem, config, candidate.source)
+                _assign(baseline, problem, config, None)
+                # Those of the next evaluation get ready while the candidate of this one is loaded and constructed.
+                self._waiting = self._start_next_pair(config)
+
             try:
                 judge.begin_evaluation(
                     problem,
                     config,
                     [runner.control.fileno(), baseline.control.fileno()],
                     {role: {"pid": process.pid, "group": process.group} for role, process in processes.items()},
+                    contexts=2 if self._prepares_next else 0,
                 )
-                # Those of the next evaluation get ready while the candidate of this one is loaded and constructed.
-                self._waiting = next_pair = self._start_pair(config) if self._prepares_next else None
                 outcome = judge.await_outcome(
                     config,
                     lambda stage, message, share: progress(Progress(stage, message, share)),
                     cancelled,
-                    (lambda: None) if next_pair is None else next_pair.settle,
+                    assign,
+                    lambda: self._settle(cancelled),
                 )
                 status = runner.forkserver.poll(runner.process, _EXIT_S if outcome["verdict"] is None else 0)
             finally:
@@ -363,7 +375,7 @@ class Engine:
                     ended.begin_kill()  # a context takes a while to go
                 for ended in (runner, baseline):
                     ended.kill()
-                judge.clean_up()
+                judge.clean_up(contexts=0 if self._waiting is None else 2)
             if runner.process.left:
                 raise InfrastructureFault("something of the candidate survived its end")
             killed_by_kernel = runner.process.out_of_memory or out_of_memory_kills() != kills_before
@@ -395,6 +407,28 @@ class Engine:
             raise
         return pair
 
+    def _start_next_pair(self, config: EvalConfig) -> _Pair | None:
+        """Two runners for the next evaluation, if they can be had: this one can do without."""
+        if not self._prepares_next:
+            return None
+        try:
+            return self._start_pair(config)
+        except (InfrastructureFault, OSError, RuntimeError) as error:
+            _log.warning("the processes of the next evaluation cannot be started ahead: %s", error)
+            return None
+
+    def _settle(self, cancelled: Callable[[], bool]) -> None:
+        """Wait until those of the next evaluation do nothing but wait, or are gone. Raises ``EvaluationCancelled``."""
+        waiting = self._waiting
+        if waiting is None:
+            return
+        try:
+            waiting.await_warm(cancelled)
+        except InfrastructureFault as error:
+            _log.warning("the processes of the next evaluation are started again: %s", error)
+            self._waiting = None
+            waiting.close()
+
     def _start_pair(self, config: EvalConfig) -> _Pair:
         candidate = self._start_runner(config)
         try:
@@ -423,6 +457,7 @@ class Engine:
         if self._device is None:
             raise DeviceUnavailable("this engine only builds: it has no device")
         with self._evaluating:
+            self._end_waiting()  # the tool needs more memory of the device than an evaluation does
             self._ensure_alive(judge=False)
             forkserver, surroundings = self._forkserver, self._surroundings
             assert forkserver is not None
@@ -546,22 +581,17 @@ class _Pair:
     baseline: SupervisedRunner
     made_for: tuple[Limits, JudgeProcess | None, ForkServer | None, BuilderProcess | None]
 
-    def await_warm(self) -> None:
+    def await_warm(self, cancelled: Callable[[], bool] = never_cancelled) -> None:
         for runner in (self.candidate, self.baseline):
-            runner.await_warm()
+            runner.await_warm(cancelled)
 
     def is_ready(self) -> bool:
         """Whether both can be given something to do; waits until they can."""
         try:
             self.await_warm()
+            return self.candidate.alive and self.baseline.alive
         except InfrastructureFault:
             return False
-        return self.candidate.alive and self.baseline.alive
-
-    def settle(self) -> None:
-        """Wait until they do nothing but wait. Where one has failed there is nothing to wait for either."""
-        with contextlib.suppress(InfrastructureFault):
-            self.await_warm()
 
     def close(self) -> None:
         """End both. Idempotent."""

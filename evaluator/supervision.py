@@ -55,18 +55,26 @@ class SupervisedRunner:
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
+        """Whether its process runs, as far as is known. Raises ``InfrastructureFault`` where nobody can tell."""
         return self.forkserver.alive and self.forkserver.poll(self.process) is None
 
-    def await_warm(self) -> None:
-        """Wait until it is ready for its task. Idempotent. Raises ``InfrastructureFault``."""
+    def await_warm(self, cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Wait until it is ready for its task. Idempotent. Raises ``InfrastructureFault`` and
+        ``EvaluationCancelled``."""
         if self._warm:
             return
-        self.control.settimeout(_WARM_S)
+        deadline = time.monotonic() + _WARM_S
+        self.control.settimeout(_POLL_S)
         data = b""
         try:
-            while len(data) < FRAME_BYTES and (part := self.control.recv(FRAME_BYTES - len(data))):
-                data += part
+            while len(data) < FRAME_BYTES and time.monotonic() < deadline:
+                if cancelled():
+                    raise EvaluationCancelled
+                with contextlib.suppress(TimeoutError):
+                    part = self.control.recv(FRAME_BYTES - len(data))
+                    if not part:
+                        break
+                    data += part
         except OSError:
             data = b""
         finally:

@@ -1,10 +1,11 @@
 """The judge's process, one per device: ``python -m evaluator.judge KIND FOLDER FD``.
 
 It lives as long as its supervisor. Over the socket ``FD`` it takes ``{"op": "begin"}`` before runners are given
-anything to do, then ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and the baseline's, reports
-progress, says ``settle`` before it measures anything and waits for ``{"op": "settled"}``, answers with an outcome, and
-frees the shared memory on ``{"op": "clean_up"}``, which may come at any time. In ``FOLDER`` it keeps what it has
-measured of its device. No byte of a candidate ever comes here.
+anything to do, then ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and the baseline's. It
+says ``prepared`` when they may be given their tasks, reports progress, says ``settle`` before it measures anything and
+waits for ``{"op": "settled"}``, answers with an outcome, and frees the shared memory on ``{"op": "clean_up"}``, which
+may come at any time after ``evaluate``. In ``FOLDER`` it keeps what it has measured of its device. No byte of a
+candidate ever comes here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from evaluator.errors import DeviceUnavailable, DoesNotFit, ProblemError
 from evaluator.judge.calls import Side
 from evaluator.judge.device import Device, open_device
 from evaluator.judge.link import RunnerLink
-from evaluator.judge.session import Session
+from evaluator.judge.session import Session, Supervisor
 from evaluator.problem import Problem
 from evaluator.sandbox.enclosure import Enclosure
 
@@ -62,7 +63,11 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
 
 
 class _Withdrawn(Exception):
-    """The supervisor wants no outcome any more."""
+    """The supervisor wants no outcome any more; ``message`` is its last."""
+
+    def __init__(self, message: dict[str, Any]) -> None:
+        super().__init__()
+        self.message = message
 
 
 def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any], descriptors: list[int]) -> None:
@@ -74,30 +79,40 @@ def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any]
     def progress(stage: str, text: str, share: float | None) -> None:
         wire.send(supervisor, {"event": "progress", "stage": stage, "message": text, "share": share})
 
+    def prepared() -> None:
+        wire.send(supervisor, {"event": "prepared"})
+
     def settle() -> None:
         wire.send(supervisor, {"event": "settle"})
-        if wire.receive(supervisor)[0]["op"] != "settled":
-            raise _Withdrawn
+        answer = wire.receive(supervisor)[0]
+        if answer["op"] != "settled":
+            raise _Withdrawn(answer)
 
     session = Session(
-        Problem.from_dict(message["problem"]), _config(message["config"]), device, candidate, baseline, progress, settle
+        Problem.from_dict(message["problem"]),
+        _config(message["config"]),
+        device,
+        candidate,
+        baseline,
+        Supervisor(progress, prepared, settle),
+        contexts=message["contexts"],
     )
-    withdrawn = False
+    last: dict[str, Any] | None = None
     try:
         outcome = session.run()
         wire.send(supervisor, {"event": "outcome", "outcome": asdict(outcome)})
     except (DoesNotFit, ProblemError) as error:
         wire.send(supervisor, {"event": "refused", "error": type(error).__name__, "message": str(error)})
-    except _Withdrawn:
-        withdrawn = True
+    except _Withdrawn as error:
+        last = error.message
     except wire.ConnectionClosed:
         raise
     except Exception:  # noqa: BLE001 - reported as our fault, with all that is known
         wire.send(supervisor, {"event": "fault", "message": traceback.format_exc()})
     # Runners map the shared memory: it is freed when the supervisor says that they are gone.
-    if not withdrawn:
-        wire.receive(supervisor)
-    wire.send(supervisor, {"event": "clean", "left": session.close()})
+    if last is None:
+        last, _ = wire.receive(supervisor)
+    wire.send(supervisor, {"event": "clean", "left": session.close(contexts=last["contexts"])})
 
 
 def _config(data: dict[str, Any]) -> EvalConfig:

@@ -19,7 +19,7 @@ import torch
 from evaluator.config import Limits
 from evaluator.errors import InfrastructureFault
 from evaluator.gate import open_gate
-from evaluator.judge.calmness import Calmness
+from evaluator.judge.calmness import Calmness, Look
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant, fill_random
 from evaluator.judge.link import RunnerLink, TimedCall
@@ -116,8 +116,8 @@ class Caller:
     latest_ms: dict[tuple[str, CallMode], float] = field(default_factory=dict)
     """What the latest call of a side said that it took."""
     calmness: Calmness = field(default_factory=Calmness)
-    calm_look_ms: float | None = None
-    """What a look at the device took while only the baseline had the shared memory (see ``Calmness``)."""
+    calm_look: Look | None = None
+    """What the device was like while only the baseline had the shared memory."""
     _kept_bytes: float = _KEPT_BYTES
 
     def calibrate(self, mode: CallMode) -> None:
@@ -125,8 +125,8 @@ class Caller:
         # A baseline that compiles itself does so in its first call, and may record graphs in the second.
         for _ in range(_FIRST_CALLS):
             self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s + self.limits.build_s, glance=True)
-        if self.device.outlives_processes and self.calm_look_ms is None:
-            self.calm_look_ms = median_ms([self._look_ms() for _ in range(_CALM_CALLS)])
+        if self.device.outlives_processes and self.calm_look is None:
+            self.calm_look = Look.typical([self._look() for _ in range(_CALM_CALLS)])
         self._learn(mode)
         if self._is_soon(mode):
             # From now on calls are released as such a one is, and the shorter have another one before them: calm is
@@ -311,16 +311,16 @@ class Caller:
                 prelude_ms = 1000 * (time.perf_counter() - begin)
                 is_calm = (
                     calm_ms is None
-                    or self.calm_look_ms is None
+                    or self.calm_look is None
                     or self.calmness.in_time(prelude_ms, calm_ms)
-                    or self.calmness.undisturbed(self._look_ms(), self.calm_look_ms)
+                    or self.calmness.undisturbed(self._look(), self.calm_look)
                 )
             if is_calm:
                 return prelude_ms
 
-    def _look_ms(self) -> float:
-        """What a prelude does and some milliseconds of work more, by the device's own clock."""
-        return self.device.look_ms(lambda: self._poison("inputs"))
+    def _look(self) -> Look:
+        """How the device is: the write is the prelude's."""
+        return Look(self.device.look_ms(lambda: self._poison("inputs")), self.device.look_ms(lambda: None))
 
     def _restore_inputs(self, commitment: Commitment, inputs: _Inputs) -> None:
         """Write what the runner was given once more, for the comparison."""

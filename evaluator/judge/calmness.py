@@ -3,9 +3,10 @@
 The judge times its own last steps before a call (the *prelude*) while every process is stopped. Work that a candidate
 has left on the device delays them, and so does a processor that has become slower: it is the judge's processor that
 asks for each step and waits for it. On a machine where four GPUs were at work, preludes of 0.14 ms took up to 0.43 ms,
-for whole evaluations. So a prelude that took longer is followed by a *look*: the same steps and some milliseconds of
-work more, asked for ahead, by the device's own clock. That knows nothing of the processor, and takes longer only where
-the device did something else in between.
+for whole evaluations. So a prelude that took longer is followed by a *look*: some milliseconds of work, asked for
+ahead, by the device's own clock, once behind a write to what the runners share and once without. That knows nothing of
+the processor. Whatever begins with a write makes the first longer than the second; who is at it all the time takes
+every other time slice of both; a device whose clocks are held down takes longer for both alike.
 """
 
 from __future__ import annotations
@@ -14,14 +15,38 @@ from dataclasses import dataclass
 from typing import Final
 
 from evaluator.judge.verify import Violation
+from evaluator.statistics import median_ms
 
-__all__ = ["Calmness"]
+__all__ = ["Calmness", "Look"]
 
 _LONGER_SHARE: Final = 0.05
-_LONGER_MS: Final = 0.08
+_LATE_MS: Final = 0.08
 """Half of what a device takes at the least to do something for another process in between."""
+_BEGUN_MS: Final = 0.1
+"""Less than that, and more than two looks differ by."""
+_SHARED: Final = 1.25
+"""By so much longer work takes on a device that does something else in every other time slice, and less."""
 _MOST_DISTURBED: Final = 10
 _MOST_DISTURBED_SHARE: Final = 0.3
+
+
+@dataclass(frozen=True)
+class Look:
+    """How long some work took on the device, in milliseconds by its own clock, behind a write and without one."""
+
+    behind_write_ms: float
+    alone_ms: float
+
+    @property
+    def write_ms(self) -> float:
+        """What the write took, with all that it began."""
+        return self.behind_write_ms - self.alone_ms
+
+    @classmethod
+    def typical(cls, looks: list[Look]) -> Look:
+        """The medians of a few."""
+        alone_ms = median_ms([look.alone_ms for look in looks])
+        return cls(alone_ms + median_ms([look.write_ms for look in looks]), alone_ms)
 
 
 @dataclass
@@ -37,27 +62,24 @@ class Calmness:
         """Whether a prelude took no longer than ``calm_ms``, what it took at first; else the device is to be looked
         at."""
         self.preludes += 1
-        late = _took_longer(prelude_ms, calm_ms)
+        late = prelude_ms > (1 + _LONGER_SHARE) * calm_ms + _LATE_MS
         self.late += late
         return not late
 
-    def undisturbed(self, look_ms: float, calm_ms: float) -> bool:
-        """Whether a look at the device took no longer than ``calm_ms``, what it took at first; else the prelude is to
-        be repeated.
+    def undisturbed(self, look: Look, calm: Look) -> bool:
+        """Whether a look at the device found it as ``calm`` as at first; else the prelude is to be repeated.
 
         Raises ``Violation`` where it has been otherwise too often.
         """
-        if not _took_longer(look_ms, calm_ms):
+        begun = look.write_ms > (1 + _LONGER_SHARE) * calm.write_ms + _BEGUN_MS
+        if not begun and look.alone_ms <= _SHARED * calm.alone_ms:
             return True
         self.disturbed += 1
         if self.disturbed > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes:
             raise Violation(
                 f"the device was busy while every process was stopped: {self.disturbed} of {self.preludes} times it "
-                f"took longer for the judge's own steps than before the candidate had the shared memory, at last "
-                f"{look_ms:.3f} instead of {calm_ms:.3f} ms"
+                f"took longer for the judge's own work than before the candidate had the shared memory, at last "
+                f"{look.behind_write_ms:.3f} instead of {calm.behind_write_ms:.3f} ms behind a write and "
+                f"{look.alone_ms:.3f} instead of {calm.alone_ms:.3f} ms without"
             )
         return False
-
-
-def _took_longer(milliseconds: float, calm_ms: float) -> bool:
-    return milliseconds > (1 + _LONGER_SHARE) * calm_ms + _LONGER_MS

@@ -73,25 +73,30 @@ class JudgeProcess(ChildProcess):
         config: EvalConfig,
         controls: Sequence[int],
         enclosures: Mapping[str, Mapping[str, Any]],
+        *,
+        contexts: int,
     ) -> None:
         """Have one candidate judged, without waiting for it; ``await_outcome`` waits.
 
         ``controls``: control sockets of the candidate's and the baseline's runner; ``enclosures``: ``pid``
-        and ``group`` of each. ``clean_up`` must follow once both runners are gone, whatever happens. Raises
-        ``InfrastructureFault``.
+        and ``group`` of each. ``contexts``: how many processes will come to the device meanwhile, and wait there.
+        ``clean_up`` must follow once both runners are gone, whatever happens. Raises ``InfrastructureFault``.
         """
-        self._send({"op": "evaluate", "problem": problem.to_dict(), "config": asdict(config), **enclosures}, controls)
+        message = {"op": "evaluate", "problem": problem.to_dict(), "config": asdict(config), "contexts": contexts}
+        self._send({**message, **enclosures}, controls)
 
     def await_outcome(
         self,
         config: EvalConfig,
         on_progress: Callable[[str, str, float | None], None],
         cancelled: Callable[[], bool],
+        assign: Callable[[], None],
         settle: Callable[[], None],
     ) -> dict[str, Any]:
         """The judge's ``Outcome`` as plain data.
 
-        ``settle`` is called before anything is measured, and is to end what could disturb that. Raises ``DoesNotFit``,
+        ``assign`` is called once all memory is allocated, and is to give the runners their tasks; ``settle`` before
+        anything is measured, and is to end what could disturb that. Raises ``DoesNotFit``,
         ``ProblemError``, ``EvaluationCancelled`` and ``InfrastructureFault``.
         """
         # The judge ends an evaluation at ``total_s`` by itself; one that does not is broken.
@@ -107,6 +112,8 @@ class JudgeProcess(ChildProcess):
             message = self._receive_by(deadline)
             if message["event"] == "progress":
                 on_progress(message["stage"], message["message"], message["share"])
+            elif message["event"] == "prepared":
+                assign()
             elif message["event"] == "settle":
                 settle()
                 self._send({"op": "settled"})
@@ -118,15 +125,16 @@ class JudgeProcess(ChildProcess):
             else:
                 raise InfrastructureFault(f"the judge failed: {message['message']}")
 
-    def clean_up(self) -> None:
-        """Have the shared memory freed. A judge that cannot is ended; the next evaluation starts a new one.
+    def clean_up(self, *, contexts: int) -> None:
+        """Have the shared memory freed, while ``contexts`` processes wait on the device. A judge that cannot is ended;
+        the next evaluation starts a new one.
 
         Raises ``InfrastructureFault`` where something of the evaluation is still on the device.
         """
         if not self.alive:
             return
         try:
-            self._send({"op": "clean_up"})
+            self._send({"op": "clean_up", "contexts": contexts})
             deadline = time.monotonic() + _CLEAN_S
             while (message := self._receive_by(deadline))["event"] != "clean":
                 pass

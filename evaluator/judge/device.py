@@ -152,11 +152,8 @@ class Device(ABC):
         """What a result has to say about the device, its driver and its library versions."""
 
     def note_idle(self) -> None:
-        """Remember what is in use now, while no runner has anything to do.
-
-        There are always two that wait: those that are about to be given something, and at the end of that evaluation
-        those of the next. So what is in use at its end can be compared with this.
-        """
+        """Remember what is in use now: by the judge, by others, and by two runners that are about to be given something
+        to do."""
         self.idle = Idle(self.total_bytes() - self.free_bytes(), self.foreign_bytes())
 
     def generator(self) -> torch.Generator:

@@ -45,9 +45,12 @@ class MemoryPlan:
 
 
 def plan_memory(
-    signature: Signature, device: Device, *, sliced: bool, gradients: bool, limit: int | None
+    signature: Signature, device: Device, *, sliced: bool, gradients: bool, limit: int | None, contexts: int
 ) -> MemoryPlan:
-    """The plan for one evaluation. Raises ``DoesNotFit`` with the figures where the device is too small."""
+    """The plan for one evaluation; ``contexts``: how many processes come to the device meanwhile.
+
+    Raises ``DoesNotFit`` with the figures where the device is too small.
+    """
     weights = tuple(spec for _, spec in signature.weights)
     layouts = {
         "inputs": BlockLayout(signature.input_tensors),
@@ -77,8 +80,8 @@ def plan_memory(
         shared_bytes=sum(layout.size_bytes for layout in layouts.values()),
         judge_bytes=judge,
         runner_bytes=runner,
-        # The judge and its two runners have their contexts already; the two that will wait meanwhile have not.
-        context_bytes=2 * device.context_bytes,
+        # The judge and its two runners have their contexts already.
+        context_bytes=contexts * device.context_bytes,
         lean=False,
     )
     if plan.peak_bytes + runner > room:

@@ -36,7 +36,7 @@ from evaluator.problem import Problem
 from evaluator.protocol import MAX_GRADIENTS, CallMode, Failure
 from evaluator.roofline import Roofline, Work, share_of_roofline
 
-__all__ = ["Outcome", "Session"]
+__all__ = ["Outcome", "Session", "Supervisor"]
 
 _TRIALS: Final = (
     Variant.AS_WRITTEN,
@@ -54,6 +54,7 @@ _REFERENCE_S: Final = Limits.construct_s
 _CLEAN_S: Final = 10.0
 _CLEAN_POLL_S: Final = 0.02
 _LEFT_BYTES: Final = 2**30
+_RUNNERS: Final = 2
 _WARM_CACHES: Final = 4
 """Warm and cold differ while the tensors of a call are at most so many times as large as the last-level cache."""
 
@@ -98,8 +99,19 @@ class _Concluded(Exception):
     """The verdict stands; ``Session.outcome`` has it."""
 
 
+@dataclass(frozen=True)
+class Supervisor:
+    """What a session has its supervisor do: show how far it is; give the runners their tasks; see to it that nothing
+    of its own is at work on the device."""
+
+    progress: Callable[[str, str, float | None], None]
+    assign: Callable[[], None]
+    settle: Callable[[], None]
+
+
 class Session:
-    """One evaluation. ``run`` never raises for what a candidate does; ``close`` gives the memory back."""
+    """One evaluation. ``contexts``: how many processes will come to the device meanwhile, and wait there. ``run``
+    never raises for what a candidate does; ``close`` gives the memory back."""
 
     def __init__(
         self,
@@ -108,16 +120,17 @@ class Session:
         device: Device,
         candidate: Side,
         baseline: Side,
-        progress: Callable[[str, str, float | None], None],
-        settle: Callable[[], None],
+        supervisor: Supervisor,
+        *,
+        contexts: int,
     ) -> None:
         self._problem = problem
         self._config = config
         self._device = device
         self._candidate = candidate
         self._baseline = baseline
-        self._progress = progress
-        self._settle = settle
+        self._supervisor = supervisor
+        self._contexts = contexts
         self._blocks: dict[str, Block] = {}
         self._warming: dict[tuple[Variant, bool], list[torch.Tensor]] = {}
         self._deadline = time.monotonic() + config.limits.total_s
@@ -138,11 +151,9 @@ class Session:
     def run(self) -> Outcome:
         """Carry the evaluation out. Raises ``DoesNotFit`` and ``ProblemError``; both are not the candidate's."""
         try:
-            # Until everything is allocated, the candidate must not take what it needs, or be in the figures.
-            self._candidate.enclosure.freeze()
             with self._stage("preparing"):
                 self._prepare()
-            self._candidate.enclosure.thaw()
+            self._supervisor.assign()
             self._run_stages()
         except _Concluded:
             pass
@@ -159,9 +170,9 @@ class Session:
         self._finish()
         return self.outcome
 
-    def close(self) -> str:
-        """Free everything, and say what is left behind all the same. Call it when the runners are gone: they map
-        the same memory."""
+    def close(self, *, contexts: int) -> str:
+        """Free everything, and say what is left behind all the same; ``contexts`` processes wait on the device. Call
+        it when the runners are gone: they map the same memory."""
         gates = (side.gate for side in (self._candidate, self._baseline))
         for block in (*self._blocks.values(), *(gate for gate in gates if gate is not None)):
             block.close()
@@ -171,17 +182,19 @@ class Session:
         self._candidate.link.close()
         self._baseline.link.close()
         self._device.release_cache()
-        return self._left_behind()
+        return self._left_behind(contexts)
 
-    def _left_behind(self) -> str:
+    def _left_behind(self, contexts: int) -> str:
         """What is not as it was before, although the runners are gone; empty where nothing is."""
         if not self._device.outlives_processes:
             return ""
         left = 0
+        # The two runners had their contexts at the beginning; those that wait now have theirs.
+        before = self._device.idle.foreign_bytes + (contexts - _RUNNERS) * self._device.context_bytes
 
         def clean() -> bool:
             nonlocal left
-            left = self._device.foreign_bytes() - self._device.idle.foreign_bytes
+            left = self._device.foreign_bytes() - before
             return left <= _LEFT_BYTES and self._device.is_quiet()
 
         if _comes_true(clean):
@@ -201,9 +214,10 @@ class Session:
         plan = plan_memory(
             signature,
             device,
-            sliced=problem.row_independent,
+            sliced=problem.row_independent and signature.rows is not None,
             gradients=self._training,
             limit=config.limits.device_memory_bytes,
+            contexts=self._contexts,
         )
         self._plan: MemoryPlan = plan
         for name, layout in plan.layouts.items():
@@ -294,7 +308,7 @@ class Session:
         self._candidate.link.await_ready(limits.construct_s + limits.late_build_s, "constructing ModelNew")
         for side in (self._candidate, self._baseline):
             side.enclosure.freeze()
-        self._settle()
+        self._supervisor.settle()
         if not _comes_true(self._device.is_quiet):
             raise Violation("the device was busy while every process was stopped, before any call was made")
         self._weight_names = [name for name, _ in signature.weights]
@@ -577,7 +591,7 @@ class Session:
         return (usable[number % len(usable)] for number in range(count))
 
     def _report(self, stage: str, message: str, share: float | None = None) -> None:
-        self._progress(stage, message, share)
+        self._supervisor.progress(stage, message, share)
 
     @contextlib.contextmanager
     def _stage(self, name: str) -> Iterator[None]:

@@ -45,7 +45,8 @@ __all__ = ["main"]
 _MESSAGE_BYTES: Final = 4096
 _WATCH_S: Final = 0.1
 _LEAST_SHARE: Final = 4
-"""A runner without a group of its own may use so much of the machine's memory that a fourth of it is left."""
+"""A runner without a group of its own may use so much of the machine's memory that a fourth is left of what there was
+when this process began. (Another runner may be at work when this one is forked.)"""
 
 
 @dataclass
@@ -72,6 +73,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     compile_filter()  # once, here, for all runners
     groups = GroupParent.open()
+    least_bytes = _available_bytes() // _LEAST_SHARE
     children: dict[int, _Child] = {}
     wire.send(connection, {"event": "ready", "torch": torch.__version__, "cuda": torch.version.cuda})
     with contextlib.suppress(wire.ConnectionClosed):
@@ -83,7 +85,7 @@ def main(descriptor: int) -> None:
                     _hear_keeper(connection, children, keepers[keeper])
             if connection.fileno() in readable:
                 message, descriptors = wire.receive(connection)
-                _obey(children, message, descriptors, groups)
+                _obey(children, message, descriptors, groups, least_bytes)
     for child in children.values():
         _kill(child)
         with contextlib.suppress(ChildProcessError):
@@ -93,14 +95,18 @@ def main(descriptor: int) -> None:
 
 
 def _obey(
-    children: dict[int, _Child], message: dict[str, Any], descriptors: list[int], groups: GroupParent | None
+    children: dict[int, _Child],
+    message: dict[str, Any],
+    descriptors: list[int],
+    groups: GroupParent | None,
+    least_bytes: int,
 ) -> None:
     number = int(message["id"])
     if message["op"] == "spawn":
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         keeper = os.fork()
         if keeper == 0:
-            _keep(message["spec"], descriptors, theirs, groups, number)
+            _keep(message["spec"], descriptors, theirs, groups, number, least_bytes)
         theirs.close()
         for descriptor in descriptors:
             os.close(descriptor)
@@ -135,7 +141,12 @@ def _kill(child: _Child) -> None:
 
 
 def _keep(
-    spec: dict[str, Any], descriptors: list[int], connection: socket.socket, groups: GroupParent | None, number: int
+    spec: dict[str, Any],
+    descriptors: list[int],
+    connection: socket.socket,
+    groups: GroupParent | None,
+    number: int,
+    least_bytes: int,
 ) -> None:
     """The keeper's whole life. Never returns."""
     confinement = Confinement.from_json(spec["confinement"])
@@ -165,7 +176,7 @@ def _keep(
         namespaces.close_descriptors({connection.fileno()})
         # Without a group to limit it, a runner must not be the end of the machine.
         watched = bool(spec.get("watched")) and Layer.CGROUP in started["refused"]
-        status, out_of_memory = _await_end(runner, watched=watched)
+        status, out_of_memory = _await_end(runner, least_bytes if watched else None)
         namespaces.kill_descendants()
         out_of_memory = out_of_memory or (group is not None and group.ran_out_of_memory())
         left = group is not None and not group.remove()
@@ -178,18 +189,17 @@ def _keep(
         os._exit(0)
 
 
-def _await_end(runner: int, *, watched: bool) -> tuple[int, bool]:
-    """The runner's wait status, and whether it was ended here because the machine was running out of memory."""
-    if not watched:
+def _await_end(runner: int, least_bytes: int | None) -> tuple[int, bool]:
+    """The runner's wait status, and whether it was ended here because the machine had less memory than that left."""
+    if least_bytes is None:
         return os.waitpid(runner, 0)[1], False
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    least = _available_bytes() // _LEAST_SHARE
     out_of_memory = False
     while True:
         pid, status = os.waitpid(runner, os.WNOHANG)
         if pid:
             return status, out_of_memory
-        if _available_bytes() < least:
+        if _available_bytes() < least_bytes:
             os.kill(runner, signal.SIGKILL)
             out_of_memory = True
         signal.sigtimedwait({signal.SIGCHLD}, _WATCH_S)

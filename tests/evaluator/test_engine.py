@@ -314,11 +314,63 @@ def test_one_that_was_killed_while_it_waited_is_replaced(
 
 def test_other_limits_are_not_those_of_processes_that_wait(engine: Engine, problems: dict[str, Problem]) -> None:
     _evaluate_plain(engine, problems)
-    tight = replace(_CONFIG, limits=Limits(memory_bytes=2 * 2**30, log_bytes=100))
-    chatty = "print('x' * 5000)\nimport resource\nprint(resource.getrlimit(resource.RLIMIT_AS))\n" + _PLAIN
-    evaluation = engine.evaluate(problems["relu"], _candidate(chatty), tight)
+    waited = set(_waiting(engine).values())
+    tight = replace(_CONFIG, limits=Limits(log_bytes=100))
+    evaluation = engine.evaluate(problems["relu"], _candidate("print('x' * 5000)\n" + _PLAIN), tight)
     assert evaluation.verdict is Verdict.PASSED, evaluation.message
-    assert evaluation.log.count("x") <= 100
+    assert 0 < evaluation.log.count("x") <= 100
+    assert not waited & set(_waiting(engine).values())
+
+
+def test_the_next_pair_that_does_not_get_ready_is_ended_before_anything_is_measured(
+    engine: Engine, problems: dict[str, Problem]
+) -> None:
+    killed: list[int] = []
+
+    def kill_one_that_waits(progress: Progress) -> None:
+        if progress.stage == "loading" and not killed:
+            wait_until(lambda: _waiting(engine), "the next pair")
+            killed.append(_waiting(engine)["candidate"])
+            os.kill(killed[0], signal.SIGKILL)
+
+    evaluation = engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, progress=kill_one_that_waits)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert killed
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+    assert killed[0] not in _waiting(engine).values()
+
+
+def test_an_evaluation_does_without_the_next_pair_where_none_can_be_started(
+    engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _evaluate_plain(engine, problems)
+    start, started = Engine._start_runner, [0]
+
+    def refuse_the_next(self: Engine, *arguments: object, **keywords: object) -> object:
+        started[0] += 1
+        if started[0] == 1:
+            raise InfrastructureFault("a runner could not be forked")
+        return start(self, *arguments, **keywords)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Engine, "_start_runner", refuse_the_next)
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+    assert _waiting(engine) == {}
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+    assert set(_waiting(engine)) == {"candidate", "baseline"}
+
+
+def test_nothing_of_a_candidate_is_executed_before_the_judge_has_allocated_everything(
+    engine: Engine, problems: dict[str, Problem]
+) -> None:
+    seen: dict[str, float] = {}
+
+    def note(progress: Progress) -> None:
+        seen.setdefault(progress.stage, time.time())
+
+    tells = "import time\nprint('imported at', time.time())\n" + _PLAIN
+    evaluation = engine.evaluate(problems["relu"], _candidate(tells), _CONFIG, progress=note)
+    imported = float(evaluation.log.partition("imported at ")[2].split()[0])
+    assert imported > seen["preparing"] + evaluation.stage_s["preparing"]
 
 
 def test_whatever_waits_ends_with_the_engine(tmp_path: Path, problems: dict[str, Problem]) -> None:

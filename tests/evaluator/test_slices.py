@@ -127,7 +127,7 @@ def device() -> CpuDevice:
 
 
 def planned(wanted: Signature, device: CpuDevice, limit: int | None = None) -> MemoryPlan:
-    return plan_memory(wanted, device, sliced=True, gradients=False, limit=limit)
+    return plan_memory(wanted, device, sliced=True, gradients=False, limit=limit, contexts=2)
 
 
 def test_the_reference_takes_what_a_slice_takes(device: CpuDevice) -> None:
