@@ -6,12 +6,15 @@ Every route names one of ``PROBES``, ``ANYBODY``, ``READS``, ``SUBMITS``, ``ADMI
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.interfaces import ORMOption
 from starlette.concurrency import run_in_threadpool
 
 from api.errors import Forbidden, NotFound, Unauthorized
@@ -39,6 +42,8 @@ __all__ = [
     "OwnSubmission",
     "ViewerDep",
     "address_of",
+    "identify",
+    "seen_submission",
 ]
 
 COOKIE: Final = "kerneljudge"
@@ -71,8 +76,11 @@ class Caller:
 _NOBODY_IS_ASKED: Final = Caller(frozenset(Scope))
 
 
-async def _caller(request: Request, services: ServicesDep) -> Caller:
-    """Who sends this request, which is counted. Raises ``Unauthorized``, ``TooManyRequests``."""
+async def identify(request: Request, services: ServicesDep) -> Caller:
+    """Who sends this request, which is counted once. Raises ``Unauthorized``, ``TooManyRequests``."""
+    known: Caller | None = getattr(request.state, "caller", None)
+    if known is not None:
+        return known
     if services.settings.auth == "open":
         caller = _NOBODY_IS_ASKED
     else:
@@ -81,10 +89,10 @@ async def _caller(request: Request, services: ServicesDep) -> Caller:
     return caller
 
 
-CallerDep = Annotated[Caller, Depends(_caller)]
+CallerDep = Annotated[Caller, Depends(identify)]
 
 
-def _viewer(caller: CallerDep) -> Viewer:
+async def _viewer(caller: CallerDep) -> Viewer:
     return caller.viewer
 
 
@@ -141,7 +149,12 @@ ADMINISTERS: Final[Any] = Depends(_NeedsKey(Scope.ADMIN))
 def _known_submission(submission_id: str, services: ServicesDep, viewer: ViewerDep) -> Submission:
     # In a session of its own, closed at once: whoever waits must not hold a connection meanwhile.
     with services.readers() as session:
-        submission = Submissions(session).get(submission_id)
+        return seen_submission(session, submission_id, viewer)
+
+
+def seen_submission(session: Session, submission_id: str, viewer: Viewer, also: Sequence[ORMOption] = ()) -> Submission:
+    """The submission as ``Submissions.get`` has it. Raises ``NotFound`` also where ``viewer`` does not see it."""
+    submission = Submissions(session).get(submission_id, also)
     if submission is None or not viewer.sees(submission):
         raise NotFound(f"no submission {submission_id!r}")
     return submission

@@ -31,11 +31,11 @@ from api.schemas import (
 )
 from api.words import undiagnosed
 from evaluator.diagnosis.findings import Tool
-from evaluator.evaluation import ErrorFigures, Evaluation, Interval, Status
+from evaluator.evaluation import ErrorFigures, Evaluation, Interval, Status, Verdict
 from evaluator.feedback import feedback
 from evaluator.problem import Problem
 from storage.activity import shown_to
-from storage.diagnoses import Diagnoses
+from storage.diagnoses import Diagnoses, undiagnosable
 from storage.leaderboard import Entry
 from storage.models import Attempt, DiagnosisStatus, Stage, StoredDiagnosis, Submission, VerificationStatus
 from storage.routing import ANYTHING, Requirements, waiting_for
@@ -76,19 +76,24 @@ _FROM_EVALUATION = (
 )
 
 
-def current_record(session: Session, submission: Submission, viewer: Viewer) -> SubmissionRecord:
+def current_record(
+    session: Session, submission: Submission, viewer: Viewer, *, source: str | None = None
+) -> SubmissionRecord:
     """The record of ``submission`` with its place in the queue, if it waits in one, its feedback, and its latest
-    diagnosis."""
+    diagnosis. ``source`` is what it was handed in with, where that was read already."""
     submissions = Submissions(session)
     workers = list_workers(session) if submission.state is Status.QUEUED else ()
     record = _submission_record(submission, workers, submissions.queue_position(submission), viewer)
-    if not record.source_shown:
+    # What was not evaluated has no diagnosis, and only what passed is ever evaluated again.
+    if submission.evaluation is None or not record.source_shown:
         return record
-    if submission.evaluation is not None:
+    if source is None:
         source = submissions.sources_of([submission])[submission.source_digest]
-        record.feedback = feedback(submission.evaluation.to_evaluation(), source)
-    record.diagnosis = next(iter(diagnosis_records(session, submission.id)), None)
-    record.verification = _verification_record(session, submission.id, viewer)
+    record.feedback = feedback(submission.evaluation.to_evaluation(), source)
+    if undiagnosable(submission) is None:
+        record.diagnosis = next(iter(diagnosis_records(session, submission.id)), None)
+    if record.verdict is Verdict.PASSED:
+        record.verification = _verification_record(session, submission.id, viewer)
     return record
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
@@ -13,6 +13,7 @@ from api.errors import NotFound
 from api.limits import Meter
 from api.metrics import HttpMetrics, StateCollector
 from api.queries import BatchGlance, Glance, batch_glances, glances
+from api.shared_answers import SharedAnswers
 from api.watching import Watcher
 from evaluator.problem import Problem, load_problems
 from storage.database import create_engine_for, migrate, session_factory
@@ -34,7 +35,7 @@ _BATCH_INTERVAL_S = 0.5
 
 
 class Services:
-    """Database, queue, problems, metrics, the watchers and the meter of one application.
+    """Database, queue, problems, metrics, shared answers, the watchers and the meter of one application.
 
     ``sessions`` ring the workers after their commit; ``readers`` refuse to write. ``problems``, and ``refusals`` of
     those that are not ranked, are empty until ``start``.
@@ -44,7 +45,8 @@ class Services:
         self.settings = settings
         self.engine = create_engine_for(settings)
         self.sessions = session_factory(self.engine)
-        self.readers = session_factory(self.engine, read_only=True)
+        self.read_engine = create_engine_for(settings, read_only=True)
+        self.readers = session_factory(self.read_engine, read_only=True)
         self.celery = make_celery(settings)
         ring_after_commit(self.sessions, self.celery)
         self.problems: Mapping[str, Problem] = {}
@@ -53,6 +55,7 @@ class Services:
         self.http_metrics = HttpMetrics(self.registry)
         self.registry.register(StateCollector(self.readers))
         self.meter = Meter(self.sessions)
+        self.shared_answers = SharedAnswers(settings.answer_age_s)
         self.watcher = Watcher(self._look)
         self.batch_watcher = Watcher(self._look_at_batches, interval_s=_BATCH_INTERVAL_S)
 
@@ -71,6 +74,7 @@ class Services:
         self.release_waiting()
         self.celery.close()
         self.engine.dispose()
+        self.read_engine.dispose()
 
     def release_waiting(self) -> None:
         """Let everybody go who waits for something, now and from now on."""
@@ -93,7 +97,8 @@ class Services:
             return batch_glances(session, batch_ids)
 
 
-def _services(request: Request) -> Services:
+# What waits for nothing is asynchronous: it needs no thread to be handed to.
+async def _services(request: Request) -> Services:
     services = request.app.state.services
     assert isinstance(services, Services)
     return services
@@ -102,7 +107,7 @@ def _services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(_services)]
 
 
-def _read_session(services: ServicesDep) -> Iterator[Session]:
+async def _read_session(services: ServicesDep) -> AsyncIterator[Session]:
     with services.readers() as session:
         yield session
 

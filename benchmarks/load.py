@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import secrets
@@ -20,22 +21,22 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
-
-import httpx
+from typing import Final
 
 from benchmarks.cluster import Cluster, Shape, running_cluster
+from benchmarks.kept_connections import KeptConnections, Request
 from benchmarks.page_data import POPULAR, fill
 from storage.settings import Settings
 
 __all__ = ["Plan", "Report", "run"]
 
 _PROBLEMS: Final = Path(__file__).parent.parent / "reference_models"
-_TIMEOUT_S: Final = 30.0
-_CONNECTIONS: Final = 100
+_CONNECTIONS: Final = 50
+"""To each of the servers."""
 _WRONG: Final = "def forward(x):\n    return x  # {number}\n"
 """No candidate: its verdict stands when it comes in, so that no worker's work is measured here."""
 _QUEUED: Final = "raise ImportError('{number}')\n\n\nclass ModelNew:\n    pass\n"
@@ -58,7 +59,7 @@ class Kind:
 
     name: str
     share: int
-    make: Callable[[random.Random, Plan], dict[str, Any]]
+    make: Callable[[random.Random, Plan], Request]
 
 
 @dataclass
@@ -86,14 +87,14 @@ def _known(chance: random.Random, plan: Plan) -> str:
     return f"sub_{int(plan.submissions * chance.random() ** 0.3):022d}"
 
 
-def _get(path: str) -> dict[str, Any]:
-    return {"method": "GET", "url": path}
+def _get(path: str) -> Request:
+    return Request("GET", path)
 
 
-def _post(code: str) -> dict[str, Any]:
+def _post(code: str) -> Request:
     body = {"problem": "gelu", "device": "cpu", "size": "smoke", "code": code.format(number=secrets.token_hex(8))}
-    key = {"Idempotency-Key": secrets.token_hex(16)}
-    return {"method": "POST", "url": "/api/v1/submissions", "json": body, "headers": key}
+    headers = {"Content-Type": "application/json", "Idempotency-Key": secrets.token_hex(16)}
+    return Request("POST", "/api/v1/submissions", headers, json.dumps(body).encode())
 
 
 KINDS: Final = (
@@ -132,10 +133,10 @@ def run(plan: Plan, folder: Path) -> Report:
 async def _warm_up(cluster: Cluster) -> None:
     """Every kind once from every API: templates are compiled, connections made."""
     chance = random.Random(0)  # noqa: S311 - what is looked at, no secret
-    async with _client() as client:
-        for url in cluster.urls:
+    for url in cluster.urls:
+        with closing(KeptConnections(url, _CONNECTIONS)) as connections:
             for kind in KINDS:
-                await client.request(**_at(url, kind.make(chance, Plan(submissions=1000))))
+                await connections.ask(kind.make(chance, Plan(submissions=1000)))
 
 
 async def _send_all(cluster: Cluster, report: Report) -> None:
@@ -143,33 +144,26 @@ async def _send_all(cluster: Cluster, report: Report) -> None:
     chance = random.Random(plan.seed)  # noqa: S311 - what is looked at, no secret
     kinds = chance.choices(KINDS, [kind.share for kind in KINDS], k=int(plan.rate * plan.seconds))
     begun = asyncio.get_running_loop().time()
-    async with _client() as client, asyncio.TaskGroup() as group:
-        for number, kind in enumerate(kinds):
-            due = begun + number / plan.rate
-            await asyncio.sleep(due - asyncio.get_running_loop().time())
-            request = _at(cluster.urls[number % len(cluster.urls)], kind.make(chance, plan))
-            group.create_task(_send(client, kind.name, request, due, report))
+    with ExitStack() as opened:
+        servers = [opened.enter_context(closing(KeptConnections(url, _CONNECTIONS))) for url in cluster.urls]
+        async with asyncio.TaskGroup() as group:
+            for number, kind in enumerate(kinds):
+                due = begun + number / plan.rate
+                await asyncio.sleep(due - asyncio.get_running_loop().time())
+                request = kind.make(chance, plan)
+                group.create_task(_send(servers[number % len(servers)], kind.name, request, due, report))
 
 
-async def _send(client: httpx.AsyncClient, name: str, request: Mapping[str, Any], due: float, report: Report) -> None:
+async def _send(server: KeptConnections, name: str, request: Request, due: float, report: Report) -> None:
     try:
-        answer = await client.request(**request)
-    except httpx.TransportError as error:
+        status = await server.ask(request)
+    except (OSError, EOFError) as error:
         report.errors[name][type(error).__name__] += 1
         return
-    if answer.is_success:
+    if 200 <= status < 300:
         report.latencies_ms[name].append(1000 * (asyncio.get_running_loop().time() - due))
     else:
-        report.errors[name][str(answer.status_code)] += 1
-
-
-def _client() -> httpx.AsyncClient:
-    limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
-    return httpx.AsyncClient(timeout=_TIMEOUT_S, limits=limits, trust_env=False)
-
-
-def _at(url: str, request: dict[str, Any]) -> dict[str, Any]:
-    return {**request, "url": url + request["url"]}
+        report.errors[name][str(status)] += 1
 
 
 def _cpu_s(cluster: Cluster) -> float:

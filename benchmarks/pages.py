@@ -125,7 +125,7 @@ def _counter(settings: Settings) -> Iterator[Callable[[str], int]]:
     """Counts the statements that a page sends, in an application of its own."""
     app = create_app(settings)
     statements: list[str] = []
-    event.listen(app.state.services.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    event.listen(app.state.services.read_engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     with TestClient(app) as client:
 
         def count(path: str) -> int:
@@ -149,6 +149,8 @@ def _server(settings: Settings, port: int) -> Iterator[None]:
         "KERNELJUDGE_DATA_DIR": str(settings.data_dir),
         "KERNELJUDGE_DATABASE_URL": settings.database_url,
         "KERNELJUDGE_PORT": str(port),
+        # What is measured is making a page, not giving it again.
+        "KERNELJUDGE_ANSWER_AGE_S": "0",
     }
     process = subprocess.Popen([sys.executable, "-m", "api"], cwd=_ROOT, env=environment, stderr=subprocess.DEVNULL)
     try:
@@ -167,7 +169,7 @@ def _server(settings: Settings, port: int) -> Iterator[None]:
 
 
 def _settings(folder: Path, url: str | None) -> Settings:
-    plain = Settings(data_dir=folder / "data", problems_dir=_PROBLEMS)
+    plain = Settings(data_dir=folder / "data", problems_dir=_PROBLEMS, answer_age_s=0)
     return plain if url is None else plain.model_copy(update={"database_url": url})
 
 

@@ -2,12 +2,14 @@
 
 SQLite runs in WAL mode. A session that writes takes the write lock when it begins (``BEGIN
 IMMEDIATE``), so that it waits its turn instead of failing half-way; a session made with ``read_only``
-never waits for a writer and refuses to write.
+never waits for a writer and refuses to write. On PostgreSQL, an engine that is made with ``read_only`` spares whoever
+reads the two round trips around each transaction.
 """
 
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,9 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from storage.counts import forget_noted, write_noted
 from storage.settings import Settings
@@ -26,18 +30,29 @@ from storage.settings import Settings
 __all__ = ["alembic_config", "create_engine_for", "migrate", "schema_fault", "session_factory"]
 
 BUSY_TIMEOUT_S: Final = 30.0
+_RESTED_S: Final = 1.0
 _MIGRATION_LOCK: Final = 0x6B6A_6D69  # any number that nothing else locks
 
 
-def create_engine_for(settings: Settings) -> Engine:
-    """An engine for ``settings.database_url``. Makes the folder of an SQLite file, not its schema."""
+def create_engine_for(settings: Settings, *, read_only: bool = False) -> Engine:
+    """An engine for ``settings.database_url``. Makes the folder of an SQLite file, not its schema.
+
+    With ``read_only``, what refuses to write, and on PostgreSQL commits each statement by itself: for whoever reads, a
+    transaction there makes no difference, since each statement sees what is committed when it begins.
+    """
     url = make_url(settings.database_url)
+    options = {"read_only": True} if read_only else {}
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
+        isolation: Any = {"isolation_level": "AUTOCOMMIT"} if read_only else {}
+        engine = create_engine(url, execution_options=options, **isolation)
+        _ping_after_a_rest(engine)
+        if read_only:
+            event.listen(engine, "connect", _refuse_writes)
+        return engine
     if url.database in (None, "", ":memory:"):
         raise ValueError("an SQLite database must be a file: several processes share it")
     Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, execution_options=options)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -45,7 +60,7 @@ def create_engine_for(settings: Settings) -> Engine:
 
 def session_factory(engine: Engine, *, read_only: bool = False) -> sessionmaker[Session]:
     """Makes sessions whose objects stay readable after the commit; what is counted in one is written with it."""
-    if read_only:
+    if read_only and not engine.get_execution_options().get("read_only"):
         engine = engine.execution_options(read_only=True, postgresql_readonly=True)
     sessions = sessionmaker(engine, expire_on_commit=False)
     if not read_only:
@@ -93,6 +108,35 @@ def _one_at_a_time(engine: Engine) -> Iterator[None]:
             yield
         finally:
             connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _MIGRATION_LOCK})
+
+
+def _ping_after_a_rest(engine: Engine) -> None:
+    """Try a connection before its use, if a moment has gone by since the last one.
+
+    A server that was restarted meanwhile is noticed before anybody sees an error; what is in constant use is spared
+    the round trip each time, at the cost of an error or two at that moment.
+    """
+    dialect = engine.dialect
+
+    def used(_connection: object, record: ConnectionPoolEntry) -> None:
+        record.info["used_at"] = time.monotonic()
+
+    def wanted(connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+        if time.monotonic() - record.info["used_at"] < _RESTED_S:
+            return
+        try:
+            dialect.do_ping(connection)
+        except dialect.loaded_dbapi.Error as error:
+            raise InvalidatePoolError("the server has ended this connection") from error
+
+    event.listen(engine, "connect", used)
+    event.listen(engine, "checkin", used)
+    event.listen(engine, "checkout", wanted)
+
+
+def _refuse_writes(connection: Any, _record: object) -> None:
+    connection.execute("SET default_transaction_read_only = on")
+    connection.commit()
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -29,7 +29,7 @@ from storage.routing import offers_of, runs_on
 from storage.submissions import UnknownSubmission, problem_and_candidate
 from storage.workers import serving_ids
 
-__all__ = ["Diagnoses", "DiagnosisClaim", "NobodyDiagnoses", "NotDiagnosable", "evaluation_waits"]
+__all__ = ["Diagnoses", "DiagnosisClaim", "NobodyDiagnoses", "NotDiagnosable", "evaluation_waits", "undiagnosable"]
 
 _DEVICE: Final = "cuda"
 _NOTHING_TO_RUN: Final = (Verdict.INVALID_SOURCE, Verdict.COMPILE_ERROR)
@@ -82,6 +82,17 @@ def evaluation_waits(session: Session) -> bool:
     return session.scalar(waiting.limit(1)) is not None
 
 
+def undiagnosable(submission: Submission) -> str | None:
+    """Why there is no diagnosis of ``submission``, and can be none as long as it is as it is."""
+    if submission.device != _DEVICE:
+        return f"is for device {submission.device}, and these tools know of CUDA alone"
+    if submission.state is not Status.DONE or submission.evaluation is None:
+        return f"is {submission.status}: only what was evaluated can be diagnosed"
+    if submission.evaluation.verdict in _NOTHING_TO_RUN:
+        return f"has nothing that could be run: its verdict is {submission.evaluation.verdict}"
+    return None
+
+
 class Diagnoses:
     """Queries and changes within one session."""
 
@@ -97,7 +108,9 @@ class Diagnoses:
         submission = self._session.get(Submission, submission_id, populate_existing=True)
         if submission is None:
             raise UnknownSubmission(f"no submission {submission_id}")
-        _refuse_undiagnosable(submission)
+        reason = undiagnosable(submission)
+        if reason is not None:
+            raise NotDiagnosable(f"submission {submission.id} {reason}")
         earlier = self.of_tool(submission_id, tool)
         if earlier is not None and not earlier.state.final:
             return earlier
@@ -321,16 +334,3 @@ def _waiting() -> dict[str, Any]:
 def _soon(now: datetime) -> dict[str, Any]:
     """To be rung for soon after nothing goes first any more."""
     return {"bells": 1, "bell_due_at": now + FIRST_REPEAT}
-
-
-def _refuse_undiagnosable(submission: Submission) -> None:
-    """Raises ``NotDiagnosable``."""
-    if submission.device != _DEVICE:
-        reason = f"is for device {submission.device}, and these tools know of CUDA alone"
-    elif submission.state is not Status.DONE or submission.evaluation is None:
-        reason = f"is {submission.status}: only what was evaluated can be diagnosed"
-    elif submission.evaluation.verdict in _NOTHING_TO_RUN:
-        reason = f"has nothing that could be run: its verdict is {submission.evaluation.verdict}"
-    else:
-        return
-    raise NotDiagnosable(f"submission {submission.id} {reason}")

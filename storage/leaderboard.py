@@ -102,19 +102,20 @@ def leaderboard(session: Session, board: BoardKey, *, limit: int = 50, cursor: i
     The training track admits only gradients that match. Equal speedups rank by who was first.
     """
     places: list[tuple[StoredRanking, int]] = []
-    parts = []
+    parts: list[Select[Any]] = []
     before = 0
     for ranking in _rankings(session, board):
         first, last = max(cursor - before, 0), min(cursor + limit - before, ranking.entries)
         before += ranking.entries
         if first < last:
-            part = _ranked(ranking.id).offset(first).limit(last - first)
-            parts.append(select(part.subquery()))
+            parts.append(_ranked(ranking.id).offset(first).limit(last - first))
             places.append((ranking, first))
     if not parts:
         return []
     found: dict[int, list[Any]] = {}
-    for row in session.execute(union_all(*parts)):
+    # Nearly always there is one, which needs no union to be put together, nor read through it.
+    query = parts[0] if len(parts) == 1 else union_all(*(select(part.subquery()) for part in parts))
+    for row in session.execute(query):
         found.setdefault(row.ranking_id, []).append(row)
     return [
         _entry(rank, row, ranking)

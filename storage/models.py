@@ -232,6 +232,8 @@ class Submission(Base):
     finished_at: Mapped[datetime | None]
 
     evaluation: Mapped[StoredEvaluation | None] = relationship(back_populates="submission", lazy="joined")
+    # Only where it was asked for: a list does not need it.
+    source: Mapped[StoredSource] = relationship(lazy="raise", viewonly=True)
 
     # Not a column: False where an idempotency key led to a submission that was there already.
     created = True

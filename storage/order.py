@@ -8,9 +8,10 @@ whenever they came. What evaluates a record again has the last turn of all (see 
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import Integer, Select, and_, bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Status
@@ -51,11 +52,17 @@ def refuse_if_full(session: Session, most: int, *, batched: bool) -> None:
     For whoever has just put something in, and takes it back then. The two are counted apart, so that a flood of
     batches does not keep single submissions out.
     """
+    if (session.scalar(_waiting_up_to(batched), {"most": most + 1}) or 0) > most:
+        kind = "submissions of batches" if batched else "submissions"
+        raise QueueFull(f"the queue is full: it takes {most} {kind}")
+
+
+@functools.cache
+def _waiting_up_to(batched: bool) -> Select[int]:
+    """How many wait, counted up to ``most``."""
     waiting = select(Submission.id).where(
         Submission.status == Status.QUEUED,
         Submission.stage.in_(_STAGES),
         Submission.turn > 0 if batched else Submission.turn == 0,
     )
-    if (session.scalar(select(func.count()).select_from(waiting.limit(most + 1).subquery())) or 0) > most:
-        kind = "submissions of batches" if batched else "submissions"
-        raise QueueFull(f"the queue is full: it takes {most} {kind}")
+    return select(func.count()).select_from(waiting.limit(bindparam("most", type_=Integer)).subquery())

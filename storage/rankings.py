@@ -5,6 +5,7 @@ Read from what ``storage.standings`` keeps; ``storage.leaderboard`` has their en
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,7 @@ def current_rankings() -> Select[StoredRanking]:
     )
 
 
+@functools.cache
 def newest_software() -> ColumnElement[bool]:
     """The condition that no other ranking differs in its software alone and is newer."""
     other = aliased(StoredRanking)

@@ -13,8 +13,9 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from sqlalchemy import func, select, update
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload, undefer
+from sqlalchemy.orm.attributes import set_committed_value
+from sqlalchemy.orm.interfaces import ORMOption
 
 from evaluator.candidate import Candidate, InvalidSource
 from evaluator.config import EvalConfig
@@ -32,12 +33,14 @@ from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, Stor
 from storage.order import ahead_of
 from storage.records import store_evaluation
 from storage.routing import ANYTHING, Requirements
-from storage.standings import enter
+from storage.standings import count_verdicts, outcome_of
 from storage.tracing import traceparent
 from storage.visibility import EVERYTHING, Viewer, Visibility, owned_key
 
 __all__ = [
     "CANCELLED",
+    "COMPLETE",
+    "WITH_SOURCE",
     "Filters",
     "IdempotencyConflict",
     "NewSubmission",
@@ -50,6 +53,7 @@ __all__ = [
     "problem_and_candidate",
     "source_values",
     "submission_values",
+    "whole_log",
 ]
 
 CANCELLED: Final[dict[str, Any]] = {
@@ -63,6 +67,16 @@ CANCELLED: Final[dict[str, Any]] = {
     "not_before": None,
 }
 """What a submission is that was cancelled, but for the moment."""
+
+WITH_SOURCE: Final[tuple[ORMOption, ...]] = (joinedload(Submission.source, innerjoin=True),)
+"""To ``get`` the source as well."""
+
+COMPLETE: Final[tuple[ORMOption, ...]] = (
+    *WITH_SOURCE,
+    undefer(Submission.build_log),
+    joinedload(Submission.evaluation).options(undefer(StoredEvaluation.log), undefer(StoredEvaluation.samples)),
+)
+"""To ``get`` source, logs and raw samples as well."""
 
 
 class UnknownSubmission(LookupError):
@@ -165,6 +179,13 @@ def problem_and_candidate(session: Session, submission: Submission) -> tuple[Pro
     return Problem.from_dict(problem.definition), Candidate(source=source.text, digest=source.digest, origin=origin)
 
 
+def whole_log(submission: Submission) -> str:
+    """What the compiler and the candidate printed so far."""
+    build_log = submission.build_log
+    log = submission.evaluation.log if submission.evaluation is not None else ""
+    return log if log.startswith(build_log) else build_log + log
+
+
 def source_values(candidate: Candidate | InvalidSource, now: datetime) -> dict[str, Any]:
     """The row that keeps the source of ``candidate``."""
     text = clean_text(candidate.source)
@@ -230,28 +251,23 @@ class Submissions:
         earlier = self._earlier(new)
         if earlier is not None:
             return earlier
-        if self._session.get(StoredProblem, (new.problem.id, new.problem.version)) is None:
+        known = select(StoredProblem.id).filter_by(id=new.problem.id, version=new.problem.version)
+        if self._session.scalar(known) is None:
             raise UnknownProblem(f"problem {new.problem.id} version {new.problem.version} is not in the database")
-        submission = self._row(new)
-        try:
-            with self._session.begin_nested():
-                self._session.add(submission)
-        except IntegrityError:
+        submission = self._insert(new)
+        if submission is None:
             # Somebody else committed the same idempotency key since we looked.
             earlier = self._earlier(new)
-            if earlier is None:
-                raise
+            assert earlier is not None
             return earlier
-        if isinstance(new.candidate, InvalidSource):
-            self._finish_invalid(submission, invalid_evaluation(new, new.candidate))
-        else:
+        if not submission.state.final:
             announce(self._session, Bell(submission.id, "build", submission.device))
         count(self._session, ACCEPTED, submission.device, "single")
         return submission
 
-    def get(self, submission_id: str) -> Submission | None:
-        """The submission, as it is in the database now."""
-        return self._session.get(Submission, submission_id, populate_existing=True)
+    def get(self, submission_id: str, also: Sequence[ORMOption] = ()) -> Submission | None:
+        """The submission, as it is in the database now. ``also``: ``WITH_SOURCE`` or ``COMPLETE``."""
+        return self._session.get(Submission, submission_id, populate_existing=True, options=also)
 
     def page(
         self,
@@ -363,9 +379,7 @@ class Submissions:
 
     def source_of(self, submission_id: str) -> str:
         """The source that is graded. Raises ``UnknownSubmission``."""
-        source = self._session.get(StoredSource, self._known(submission_id).source_digest)
-        assert source is not None
-        return source.text
+        return self._known(submission_id, WITH_SOURCE).source.text
 
     def sources_of(self, submissions: Iterable[Submission]) -> dict[str, str]:
         """The sources of ``submissions``, by their digests, in one query."""
@@ -375,10 +389,7 @@ class Submissions:
 
     def log_of(self, submission_id: str) -> str:
         """What the compiler and the candidate printed so far. Raises ``UnknownSubmission``."""
-        submission = self._known(submission_id)
-        build_log = submission.build_log
-        log = submission.evaluation.log if submission.evaluation is not None else ""
-        return log if log.startswith(build_log) else build_log + log
+        return whole_log(self._known(submission_id, COMPLETE))
 
     def attempts_of(self, submission_id: str) -> Sequence[Attempt]:
         """Every attempt on it, the first one first."""
@@ -386,8 +397,8 @@ class Submissions:
             select(Attempt).where(Attempt.submission_id == submission_id).order_by(Attempt.id)
         ).all()
 
-    def _known(self, submission_id: str) -> Submission:
-        submission = self.get(submission_id)
+    def _known(self, submission_id: str, also: Sequence[ORMOption] = ()) -> Submission:
+        submission = self.get(submission_id, also)
         if submission is None:
             raise UnknownSubmission(f"no submission {submission_id}")
         return submission
@@ -396,26 +407,37 @@ class Submissions:
         if new.idempotency_key is None:
             return None
         stored = owned_key(new.owner, new.idempotency_key)
-        query = select(Submission).where(Submission.idempotency_key == stored)
-        earlier = self._session.scalars(query).one_or_none()
-        if earlier is None:
+        # First whether: nearly always there is none.
+        found = self._session.scalar(select(Submission.id).where(Submission.idempotency_key == stored))
+        if found is None:
             return None
+        earlier = self._known(found)
         if earlier.content_digest != new.content_digest:
             raise IdempotencyConflict("this idempotency key was used before, for another submission")
         earlier.created = False
         return earlier
 
-    def _row(self, new: NewSubmission) -> Submission:
+    def _insert(self, new: NewSubmission) -> Submission | None:
+        """The row of ``new``, and its evaluation where it is no candidate; ``None`` where its idempotency key is
+        another's."""
         now = database_now(self._session)
         source = source_values(new.candidate, now)
-        self._session.execute(insert_into(self._session, StoredSource).values(source).on_conflict_do_nothing())
-        return Submission(**submission_values(new, source["digest"], now))
-
-    def _finish_invalid(self, submission: Submission, evaluation: Evaluation) -> None:
-        submission.status = Status.DONE
-        submission.message = evaluation.message
-        submission.finished_at = submission.submitted_at
-        submission.bell_due_at = None
-        submission.evaluation = store_evaluation(evaluation, submission.id, submission.submitted_at)
-        self._session.flush()
-        enter(self._session, submission.id, evaluation, submission.submitted_at)
+        self._session.execute(insert_into(self._session, StoredSource).on_conflict_do_nothing(), source)
+        values = submission_values(new, source["digest"], now)
+        evaluation = None
+        if isinstance(new.candidate, InvalidSource):
+            evaluation = invalid_evaluation(new, new.candidate)
+            values |= {"status": Status.DONE, "message": evaluation.message, "finished_at": now, "bell_due_at": None}
+        row = insert_into(self._session, Submission).on_conflict_do_nothing(index_elements=["idempotency_key"])
+        submission: Submission | None = self._session.scalars(row.returning(Submission), values).one_or_none()
+        if submission is None:
+            return None
+        stored = None if evaluation is None else store_evaluation(evaluation, submission.id, now)
+        # What is new has no evaluation but this one: nobody has to look for another.
+        set_committed_value(submission, "evaluation", stored)
+        if stored is not None and evaluation is not None:
+            self._session.add(stored)
+            self._session.flush()
+            if new.visibility is not Visibility.PRIVATE:
+                count_verdicts(self._session, {outcome_of(submission, evaluation): 1})
+        return submission

@@ -22,6 +22,10 @@ from tests.services import postgresql_server, redis_server
 
 _ROOT = Path(__file__).parent.parent
 
+# Tests look at once at what was just written.
+_ANSWER_AGE = "KERNELJUDGE_ANSWER_AGE_S"
+os.environ[_ANSWER_AGE] = "0"
+
 # How fast a machine is, is not what is tested.
 hypothesis_settings.register_profile("kerneljudge", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("kerneljudge")
@@ -97,6 +101,6 @@ def problems() -> dict[str, Problem]:
 
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever this shell has configured, tests start from the defaults."""
-    for name in [name for name in os.environ if name.startswith("KERNELJUDGE_")]:
+    """Whatever this shell has configured, tests start from the defaults (but for the one above)."""
+    for name in [name for name in os.environ if name.startswith("KERNELJUDGE_") and name != _ANSWER_AGE]:
         monkeypatch.delenv(name)

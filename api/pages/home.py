@@ -15,6 +15,7 @@ from api.queries import queue_depths
 from api.records import submission_records, worker_records
 from api.schemas import DeviceKind, Track
 from api.services import ReadSession, Services, ServicesDep
+from api.shared_route import SharedRoute
 from evaluator.config import DEVICE_KINDS
 from evaluator.problem import Problem
 from storage.leaderboard import Entry, Ranking, leaders
@@ -24,7 +25,7 @@ from storage.workers import list_workers
 
 __all__ = ["home_page", "router"]
 
-router = APIRouter()
+router = APIRouter(route_class=SharedRoute)
 
 _LATEST: Final = 10
 _KINDS: Final[tuple[DeviceKind, ...]] = ("cuda", "cpu")

@@ -13,13 +13,14 @@ from api.pages.fields import Word
 from api.pages.rendering import render
 from api.schemas import Track
 from api.services import ReadSession, ServicesDep
+from api.shared_route import SharedRoute
 from evaluator.problem import Problem
 from storage.models import StoredRanking
 from storage.rankings import author_figures, rankings_of
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = APIRouter(route_class=SharedRoute)
 
 _ROWS: Final = 100
 _EVERYTHING: Final = "all"

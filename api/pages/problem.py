@@ -19,6 +19,7 @@ from api.pages.source import listing
 from api.records import problem_record
 from api.schemas import Track
 from api.services import ReadSession, ServicesDep
+from api.shared_route import SharedRoute
 from evaluator.problem import Problem
 from storage.leaderboard import Entry, ends_above, standings
 from storage.models import StoredRanking
@@ -26,7 +27,7 @@ from storage.rankings import rankings_of, records, sample, verdicts_of
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = APIRouter(route_class=SharedRoute)
 
 _ROWS: Final = 50
 _LAST_PLACE: Final = 1_000

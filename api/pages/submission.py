@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from api.access import READS, KnownSubmission, ViewerDep
+from api.access import READS, ViewerDep, seen_submission
 from api.pages.evidence import calls_in_order, error_pattern, latencies, roofline_plot
 from api.pages.fields import ChosenVerdict, Word
 from api.pages.rendering import render
@@ -18,7 +18,7 @@ from api.services import ReadSession, ServicesDep
 from evaluator.evaluation import Status, Verdict
 from storage.comparisons import leader_over, previous_to
 from storage.models import Submission
-from storage.submissions import Filters, Submissions
+from storage.submissions import COMPLETE, Filters, Submissions, whole_log
 from storage.visibility import Viewer
 
 __all__ = ["router"]
@@ -58,16 +58,15 @@ def submissions_page(
 @router.get("/submissions/{submission_id}", dependencies=[READS])
 def submission_page(
     request: Request,
-    known: KnownSubmission,
+    submission_id: str,
     session: ReadSession,
     viewer: ViewerDep,
     against: Literal["previous", "leader"] | None = None,
 ) -> Response:
     """One submission: its verdict in words, figures, timeline, source and log."""
-    submissions = Submissions(session)
-    submission = submissions.get(known.id) or known
-    record = current_record(session, submission, viewer)
-    source = submissions.source_of(known.id) if record.source_shown else ""
+    submission = seen_submission(session, submission_id, viewer, COMPLETE)
+    record = current_record(session, submission, viewer, source=submission.source.text)
+    source = submission.source.text if record.source_shown else ""
     line = None if record.verdict in (None, Verdict.PASSED) else line_of_error(_verdict(record), record.message, source)
     mismatch = record.details.get("mismatch")
     return render(
@@ -75,10 +74,10 @@ def submission_page(
         "submission.html",
         submission=record,
         message=bounded(record.message, _MOST_MESSAGE),
-        diagnoses=diagnosis_records(session, known.id) if record.source_shown else [],
+        diagnoses=[] if record.diagnosis is None else diagnosis_records(session, submission.id),
         line=line,
         listing=listing(source, None if line is None else (line, record.message.partition("\n")[0]), record.flags),
-        log=bounded(submissions.log_of(known.id) if record.source_shown else ""),
+        log=bounded(whole_log(submission) if record.source_shown else ""),
         stages=_stages(record),
         waited_s=_waited_s(record),
         charts=_charts(submission, record),

@@ -15,11 +15,12 @@ from api.exports import CSV, PARQUET, Format, csv_lines, parquet
 from api.intake import default_device
 from api.schemas import Baseline, Board, DeviceKind, Precision, Track
 from api.services import ReadSession, ServicesDep
+from api.shared_route import SharedRoute
 from storage.leaderboard import BoardKey
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/api/v1/leaderboard", tags=["leaderboard"])
+router = APIRouter(prefix="/api/v1/leaderboard", tags=["leaderboard"], route_class=SharedRoute)
 
 _MAX_RANK = 1_000_000
 _USUAL_LIMIT = 50

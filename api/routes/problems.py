@@ -22,6 +22,6 @@ def list_problems(services: ServicesDep) -> ProblemList:
 
 
 @router.get("/{problem_id}", dependencies=[READS], responses=problems(404, 422))
-def read_problem(problem_id: str, services: ServicesDep) -> ProblemRecord:
+async def read_problem(problem_id: str, services: ServicesDep) -> ProblemRecord:
     """A problem with its sizes and the source of its reference."""
     return problem_record(services.problem(problem_id))

@@ -19,6 +19,7 @@ from api.access import (
     KnownSubmission,
     OwnSubmission,
     ViewerDep,
+    seen_submission,
 )
 from api.errors import Conflict, Forbidden, NotFound, problems
 from api.intake import submit
@@ -42,7 +43,7 @@ from storage.batches import Batches
 from storage.clock import database_now
 from storage.diagnoses import Diagnoses, NobodyDiagnoses, NotDiagnosable
 from storage.models import Submission
-from storage.submissions import Filters, NotRetriable, Submissions
+from storage.submissions import WITH_SOURCE, Filters, NotRetriable, Submissions
 from storage.takedown import NotPublishable, NotRanked, publish, reinstate, withdraw
 from storage.verification import verify_leaders
 from storage.visibility import Viewer, Visibility
@@ -111,9 +112,11 @@ async def create_submission(
     """
     submission = await run_in_threadpool(submit, services, body, caller, idempotency_key)
     add_fields(submission=submission.id)
-    if not submission.state.final:
+    if wait and not submission.state.final:
         await services.watcher.until_final(submission.id, wait)
-    record = await run_in_threadpool(_read, services, submission.id, caller.viewer)
+        record = await run_in_threadpool(_read, services, submission.id, caller.viewer)
+    else:
+        record = await run_in_threadpool(_record, services, submission, caller.viewer)
     response.headers["Location"] = record.links.self
     if not submission.created:
         response.headers["Idempotency-Replayed"] = "true"
@@ -141,13 +144,14 @@ def list_submissions(
 
 @router.get("/{submission_id}", dependencies=[READS], responses=problems(404, 422))
 async def read_submission(
-    known: KnownSubmission, services: ServicesDep, viewer: ViewerDep, wait: WaitSeconds = 0
+    submission_id: str, services: ServicesDep, viewer: ViewerDep, wait: WaitSeconds = 0
 ) -> SubmissionRecord:
     """A submission as it is now, or with `wait` as soon as it is over."""
-    if known.state.final or not wait:
-        return await run_in_threadpool(_record, services, known, viewer)
-    await services.watcher.until_final(known.id, wait)
-    return await run_in_threadpool(_read, services, known.id, viewer)
+    record = await run_in_threadpool(_seen, services, submission_id, viewer)
+    if record.status.final or not wait:
+        return record
+    await services.watcher.until_final(submission_id, wait)
+    return await run_in_threadpool(_read, services, submission_id, viewer)
 
 
 @router.patch("/{submission_id}", dependencies=[SUBMITS], responses=problems(400, 404, 409, 413, 422))
@@ -310,8 +314,15 @@ def _verify_leaders(services: Services, session: Session, submission: Submission
         verify_leaders(session, submission, database_now(session))
 
 
+def _seen(services: Services, submission_id: str, viewer: Viewer) -> SubmissionRecord:
+    """The record of what the request's path names. Raises ``NotFound``."""
+    with services.readers() as session:
+        submission = seen_submission(session, submission_id, viewer, WITH_SOURCE)
+        return current_record(session, submission, viewer, source=submission.source.text)
+
+
 def _record(services: Services, known: Submission, viewer: Viewer) -> SubmissionRecord:
-    """The record of what was read just now."""
+    """The record of what was read or stored just now."""
     with services.readers() as session:
         return current_record(session, known, viewer)
 

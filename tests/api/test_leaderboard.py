@@ -74,7 +74,7 @@ def test_devices_of_different_names_are_ranked_apart(http: httpx.Client, seeds: 
 
 def test_a_board_costs_as_many_queries_however_long_it_is(http: httpx.Client, seeds: Seeds, services: Services) -> None:
     statements: list[str] = []
-    event.listen(services.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    event.listen(services.read_engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     counts = []
     for number in range(4):
         seeds.passed(source=f"class ModelNew: a = {number}")

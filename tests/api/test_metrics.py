@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event, update
 
 from api.app import create_app
+from api.services import Services
 from evaluator.evaluation import Verdict
 from evaluator.problem import Problem
 from storage.batches import Batches
@@ -28,9 +29,10 @@ HOST_WORKER = "gpu-host-cuda:1-17-ab12"
 class Scraped:
     """An application with a database, and its metrics by name and labels."""
 
-    def __init__(self, http: httpx.Client, seeds: Seeds) -> None:
+    def __init__(self, http: httpx.Client, seeds: Seeds, services: Services) -> None:
         self.http = http
         self.seeds = seeds
+        self.services = services
 
     def samples(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         answer = self.http.get("/metrics")
@@ -48,7 +50,8 @@ class Scraped:
 def scraped(settings: Settings, problems: dict[str, Problem]) -> Iterator[Scraped]:
     app = create_app(settings)
     with running(app) as transport, httpx.Client(transport=transport, base_url="http://testserver") as http:
-        yield Scraped(http, Seeds(app.state.services.sessions, problems))
+        services: Services = app.state.services
+        yield Scraped(http, Seeds(services.sessions, problems), services)
 
 
 def test_an_empty_service_has_every_queue_and_nothing_in_it(scraped: Scraped) -> None:
@@ -191,8 +194,7 @@ def test_batches_under_way_and_webhooks_that_are_due(scraped: Scraped) -> None:
 def test_a_scrape_costs_the_same_whatever_is_over(scraped: Scraped) -> None:
     scraped.seeds.passed()
     executed: list[str] = []
-    with scraped.seeds.sessions() as session:
-        engine = session.get_bind()
+    engine = scraped.services.read_engine
     event.listen(engine, "before_cursor_execute", lambda _c, _cursor, statement, *_: executed.append(statement))
     scraped.samples()
     assert executed

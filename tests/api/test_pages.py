@@ -78,7 +78,7 @@ def test_the_front_page_costs_as_many_queries_however_many_lead(
 ) -> None:
     seeds.passed()
     statements: list[str] = []
-    event.listen(services.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    event.listen(services.read_engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     page(http, "/")
     few = len(statements)
     for problem in ("gelu", "softmax", "gemm"):

@@ -24,7 +24,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 def queries(http: httpx.Client, services: Services) -> Callable[[str], int]:
     """How many statements a page sends."""
     statements: list[str] = []
-    event.listen(services.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    event.listen(services.read_engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
 
     def count(path: str) -> int:
         statements.clear()

@@ -83,6 +83,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(
 
 def test_everything_that_fails_is_named_at_once(http: httpx.Client, services: Services, api_settings: Settings) -> None:
     services.engine.dispose()
+    services.read_engine.dispose()
     services.problems = {}
     shutil.rmtree(api_settings.data_dir)
     api_settings.data_dir.write_text("in the way")

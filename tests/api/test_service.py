@@ -33,6 +33,7 @@ def test_without_its_database_it_is_alive_but_not_ready(
     http: httpx.Client, services: Services, api_settings: Settings
 ) -> None:
     services.engine.dispose()
+    services.read_engine.dispose()
     api_settings.data_dir.rename(api_settings.data_dir.with_name("elsewhere"))
     assert http.get("/healthz").status_code == 200
     for path in ("/readyz", "/api/v1/submissions", "/api/v1/workers", "/metrics"):

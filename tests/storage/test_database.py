@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+from collections.abc import Callable
 
 import pytest
 from alembic import command
@@ -59,6 +60,39 @@ def test_a_read_only_session_refuses_to_write(engine: Engine, sessions: sessionm
         register(session, "w", kind="build", queues=["build"], device=None, capabilities={})
     with readers() as session:
         assert [worker.id for worker in list_workers(session)] == ["w"]
+
+
+def test_an_engine_for_reading_refuses_to_write_and_sees_what_was_committed(
+    settings: Settings, sessions: sessionmaker[Session]
+) -> None:
+    engine = create_engine_for(settings, read_only=True)
+    readers = session_factory(engine, read_only=True)
+    with pytest.raises(DBAPIError), readers.begin() as session:
+        register(session, "w", kind="build", queues=["build"], device=None, capabilities={})
+    with readers() as session:
+        assert list_workers(session) == []
+    with sessions.begin() as session:
+        register(session, "w", kind="build", queues=["build"], device=None, capabilities={})
+    with readers() as session:
+        assert [worker.id for worker in list_workers(session)] == ["w"]
+    engine.dispose()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_connection_that_ended_while_nobody_used_it_is_replaced(
+    new_postgresql_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    monkeypatch.setattr("storage.database._RESTED_S", 0.0)
+    settings = Settings(database_url=new_postgresql_database())
+    engine, other = create_engine_for(settings, read_only=read_only), create_engine_for(settings)
+    with engine.connect() as connection:
+        ended = connection.scalar(text("SELECT pg_backend_pid()"))
+    with other.connect() as connection:
+        connection.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": ended})
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT pg_backend_pid()")) != ended
+    engine.dispose()
+    other.dispose()
 
 
 def test_a_reader_does_not_wait_for_a_writer(engine: Engine, sessions: sessionmaker[Session]) -> None:

@@ -1,0 +1,34 @@
+"""Routes whose answers are shared by all who have no key (see ``api.shared_answers``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from api.access import identify
+from api.services import Services
+
+__all__ = ["SharedRoute"]
+
+
+class SharedRoute(APIRoute):
+    """A route whose answers depend on the address, on ``Accept``, and on who asks; on nothing else of a request."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler, which is asked only for what is not there."""
+        make = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            services: Services = request.app.state.services
+            caller = await identify(request, services)
+            if caller.key_id is not None:
+                return await make(request)
+            scope = request.scope
+            # The host as well: pages name their own address.
+            key = (str(request.base_url), scope["path"], scope["query_string"], request.headers.get("accept"))
+            return await services.shared_answers.get(key, lambda: make(request))
+
+        return handle
