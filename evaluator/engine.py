@@ -375,7 +375,7 @@ class Engine:
                     ended.begin_kill()  # a context takes a while to go
                 for ended in (runner, baseline):
                     ended.kill()
-                judge.clean_up(contexts=0 if self._waiting is None else 2)
+                judge.clean_up()
             if runner.process.left:
                 raise InfrastructureFault("something of the candidate survived its end")
             killed_by_kernel = runner.process.out_of_memory or out_of_memory_kills() != kills_before

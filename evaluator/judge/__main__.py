@@ -63,11 +63,7 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
 
 
 class _Withdrawn(Exception):
-    """The supervisor wants no outcome any more; ``message`` is its last."""
-
-    def __init__(self, message: dict[str, Any]) -> None:
-        super().__init__()
-        self.message = message
+    """The supervisor wants no outcome any more."""
 
 
 def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any], descriptors: list[int]) -> None:
@@ -84,9 +80,8 @@ def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any]
 
     def settle() -> None:
         wire.send(supervisor, {"event": "settle"})
-        answer = wire.receive(supervisor)[0]
-        if answer["op"] != "settled":
-            raise _Withdrawn(answer)
+        if wire.receive(supervisor)[0]["op"] != "settled":
+            raise _Withdrawn
 
     session = Session(
         Problem.from_dict(message["problem"]),
@@ -97,22 +92,22 @@ def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any]
         Supervisor(progress, prepared, settle),
         contexts=message["contexts"],
     )
-    last: dict[str, Any] | None = None
+    withdrawn = False
     try:
         outcome = session.run()
         wire.send(supervisor, {"event": "outcome", "outcome": asdict(outcome)})
     except (DoesNotFit, ProblemError) as error:
         wire.send(supervisor, {"event": "refused", "error": type(error).__name__, "message": str(error)})
-    except _Withdrawn as error:
-        last = error.message
+    except _Withdrawn:
+        withdrawn = True
     except wire.ConnectionClosed:
         raise
     except Exception:  # noqa: BLE001 - reported as our fault, with all that is known
         wire.send(supervisor, {"event": "fault", "message": traceback.format_exc()})
     # Runners map the shared memory: it is freed when the supervisor says that they are gone.
-    if last is None:
-        last, _ = wire.receive(supervisor)
-    wire.send(supervisor, {"event": "clean", "left": session.close(contexts=last["contexts"])})
+    if not withdrawn:
+        wire.receive(supervisor)
+    wire.send(supervisor, {"event": "clean", "left": session.close()})
 
 
 def _config(data: dict[str, Any]) -> EvalConfig:

@@ -125,16 +125,15 @@ class JudgeProcess(ChildProcess):
             else:
                 raise InfrastructureFault(f"the judge failed: {message['message']}")
 
-    def clean_up(self, *, contexts: int) -> None:
-        """Have the shared memory freed, while ``contexts`` processes wait on the device. A judge that cannot is ended;
-        the next evaluation starts a new one.
+    def clean_up(self) -> None:
+        """Have the shared memory freed. A judge that cannot is ended; the next evaluation starts a new one.
 
         Raises ``InfrastructureFault`` where something of the evaluation is still on the device.
         """
         if not self.alive:
             return
         try:
-            self._send({"op": "clean_up", "contexts": contexts})
+            self._send({"op": "clean_up"})
             deadline = time.monotonic() + _CLEAN_S
             while (message := self._receive_by(deadline))["event"] != "clean":
                 pass

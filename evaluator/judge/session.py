@@ -54,7 +54,6 @@ _REFERENCE_S: Final = Limits.construct_s
 _CLEAN_S: Final = 10.0
 _CLEAN_POLL_S: Final = 0.02
 _LEFT_BYTES: Final = 2**30
-_RUNNERS: Final = 2
 _WARM_CACHES: Final = 4
 """Warm and cold differ while the tensors of a call are at most so many times as large as the last-level cache."""
 
@@ -170,9 +169,9 @@ class Session:
         self._finish()
         return self.outcome
 
-    def close(self, *, contexts: int) -> str:
-        """Free everything, and say what is left behind all the same; ``contexts`` processes wait on the device. Call
-        it when the runners are gone: they map the same memory."""
+    def close(self) -> str:
+        """Free everything, and say what is left behind all the same. Call it when the runners are gone: they map
+        the same memory."""
         gates = (side.gate for side in (self._candidate, self._baseline))
         for block in (*self._blocks.values(), *(gate for gate in gates if gate is not None)):
             block.close()
@@ -182,19 +181,19 @@ class Session:
         self._candidate.link.close()
         self._baseline.link.close()
         self._device.release_cache()
-        return self._left_behind(contexts)
+        return self._left_behind()
 
-    def _left_behind(self, contexts: int) -> str:
+    def _left_behind(self) -> str:
         """What is not as it was before, although the runners are gone; empty where nothing is."""
         if not self._device.outlives_processes:
             return ""
         left = 0
-        # The two runners had their contexts at the beginning; those that wait now have theirs.
-        before = self._device.idle.foreign_bytes + (contexts - _RUNNERS) * self._device.context_bytes
 
         def clean() -> bool:
             nonlocal left
-            left = self._device.foreign_bytes() - before
+            # Two runners had their contexts then, and two that wait have theirs now; where none do, two contexts more
+            # could be left unnoticed.
+            left = self._device.foreign_bytes() - self._device.idle.foreign_bytes
             return left <= _LEFT_BYTES and self._device.is_quiet()
 
         if _comes_true(clean):
