@@ -7,43 +7,16 @@ from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.app import create_app
 from api.services import Services
 from storage.settings import InvalidSettings, Settings
 
-__all__ = ["BoundedHead", "Server", "make_server"]
+__all__ = ["Server", "make_server"]
 
 _GRACE_S: Final = 5
 _KEEP_ALIVE_S: Final = 75
 """Longer than clients and proxies keep a connection that they do not use: else one is closed as a request goes out."""
-_MOST_HEAD_BYTES: Final = 2**16
-
-
-class BoundedHead(HttpToolsProtocol):
-    """HTTP/1.1 by httptools, which would take a request's head, or the trailers of its body, however long they are."""
-
-    _pending_bytes = 0
-
-    def data_received(self, data: bytes) -> None:
-        """Of what comes in, count what neither ends a head nor belongs to a body."""
-        self._pending_bytes += len(data)
-        super().data_received(data)
-        if self._pending_bytes > _MOST_HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The head of this request is too long.")
-
-    def on_headers_complete(self) -> None:
-        self._pending_bytes = 0
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        self._pending_bytes = 0
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._pending_bytes = 0
-        super().on_message_complete()
 
 
 class Server(uvicorn.Server):
@@ -71,8 +44,10 @@ def make_server(settings: Settings, *, app: FastAPI | None = None) -> Server:
         app,
         host=settings.host,
         port=settings.port,
-        http=BoundedHead,
-        loop="uvloop",
+        # The strict one: the faster httptools takes trailers for headers, and a body for a request where a client
+        # asks for an upgrade.
+        http="h11",
+        loop="auto",  # uvloop where there is one
         log_config=None,
         access_log=False,
         server_header=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -12,6 +12,9 @@ from api.access import identify
 from api.services import Services
 
 __all__ = ["SharedRoute"]
+
+_MOST_KEY: Final = 2048
+"""Keys take memory as well; no address of ours is as long."""
 
 
 class SharedRoute(APIRoute):
@@ -26,9 +29,10 @@ class SharedRoute(APIRoute):
             caller = await identify(request, services)
             if caller.key_id is not None:
                 return await make(request)
-            scope = request.scope
             # The host as well: pages name their own address.
-            key = (str(request.base_url), scope["path"], scope["query_string"], request.headers.get("accept"))
+            key = (str(request.base_url), request.url.path, request.url.query, request.headers.get("accept", ""))
+            if sum(map(len, key)) > _MOST_KEY:
+                return await make(request)
             return await services.shared_answers.get(key, lambda: make(request))
 
         return handle

@@ -78,6 +78,11 @@ COMPLETE: Final[tuple[ORMOption, ...]] = (
 )
 """To ``get`` source, logs and raw samples as well."""
 
+_WITH_LOGS: Final[tuple[ORMOption, ...]] = (
+    undefer(Submission.build_log),
+    joinedload(Submission.evaluation).options(undefer(StoredEvaluation.log)),
+)
+
 
 class UnknownSubmission(LookupError):
     """There is no submission with this id."""
@@ -389,7 +394,7 @@ class Submissions:
 
     def log_of(self, submission_id: str) -> str:
         """What the compiler and the candidate printed so far. Raises ``UnknownSubmission``."""
-        return whole_log(self._known(submission_id, COMPLETE))
+        return whole_log(self._known(submission_id, _WITH_LOGS))
 
     def attempts_of(self, submission_id: str) -> Sequence[Attempt]:
         """Every attempt on it, the first one first."""

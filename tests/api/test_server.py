@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import time
 from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import BinaryIO
@@ -82,3 +83,29 @@ def test_a_long_body_and_many_requests_are_no_head(live: LiveServer) -> None:
         for _ in range(30):
             connection.sendall(_GET + 7 * _PIECE + b"\r\n")
             assert status_of_next(answers) == 200
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["in one piece", "in two pieces"])
+def test_a_body_is_no_request_where_an_upgrade_is_asked_for(live: LiveServer, *, at_once: bool) -> None:
+    """Java's client asks for one each time."""
+    smuggled = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    asked = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAAA\r\n"
+    head = _POST + asked + f"Content-Length: {len(smuggled)}\r\n\r\n".encode()
+    with connected(live) as connection, connection.makefile("rb") as answers:
+        for piece in [head + smuggled] if at_once else [head, smuggled]:
+            connection.sendall(piece)
+            time.sleep(0.1)
+        assert status_of_next(answers) == 422, "it was read, and is no JSON"
+        connection.sendall(_GET + b"Connection: close\r\n\r\n")
+        assert answers.read().count(b"HTTP/1.1 ") == 1, "the one that was asked for last"
+
+
+def test_trailers_are_no_headers(live: LiveServer) -> None:
+    identity = b"a-trailer-of-ours"
+    chunked = _POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-Request-ID: " + identity + b"\r\n\r\n"
+    with connected(live) as connection:
+        connection.sendall(chunked)
+        answer = connection.recv(10_000)
+    assert answer.startswith(b"HTTP/1.1 422")
+    assert b"x-request-id: " in answer.lower()
+    assert identity not in answer
