@@ -18,7 +18,9 @@ from evaluator.problem import Problem
 
 __all__ = ["GradientSlice", "Reference", "Signature"]
 
-_PERTURBATIONS: Final = 6
+_PERTURBATIONS: Final = 12
+"""What depends on two numbers' difference does not move where both move alike, which is so in every one of six random
+moves in 1.6 % of the cases: as often an honest candidate was turned down for one element of a softmax's gradient."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ def _differentiate(model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequ
 
 
 def _moved(inputs: Sequence[Any], relative: float, generator: torch.Generator) -> Iterator[list[Any]]:
-    """The inputs in float64, moved by ± ``relative`` times their magnitude, with random signs: a dozen times."""
+    """The inputs in float64, moved by ± ``relative`` times their magnitude, with random signs: two dozen times."""
     exact = [_to_double(value) for value in inputs]
     for _ in range(_PERTURBATIONS):
         moves = [_random_move(value, relative, generator) for value in exact]

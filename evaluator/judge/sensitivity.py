@@ -20,7 +20,7 @@ _NEAR: Final = 0.125
 class Sensitivity:
     """How far the gradients of one call move, at most, when the inputs move by the relative tolerance.
 
-    Found when first asked for, in a dozen evaluations of the reference. Where rows stand alone, those in doubt can be
+    Found when first asked for, in two dozen evaluations of the reference. Where rows stand alone, those in doubt can be
     looked at by themselves: next to a kink it is a few rows of an input's gradient that are wrong, and in a weight's
     gradient, a sum over all rows, the terms of the same rows. ``slices``: the numbers of those that the call is
     compared in; ``slice_of``: inputs and upstream gradients of one.

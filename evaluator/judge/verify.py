@@ -294,7 +294,7 @@ class Verifier:
         """Compare a slice of a gradient, and look closely at one that is wrong. ``moves`` say how far it moves when
         the inputs do, one after the other until nothing looks wrong any more.
 
-        That costs a dozen evaluations of the reference, so it is asked for only where something looks wrong. Where
+        That costs two dozen evaluations of the reference, so it is asked for only where something looks wrong. Where
         it has excused a few elements of this gradient before (those next to a kink), as many and as far again are
         expected: only more than that is looked into once more.
         """
