@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+from benchmarks.candidates import cuda
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
@@ -23,8 +24,6 @@ from evaluator.problem import load_problems
 
 _PROBLEMS = Path(__file__).parent.parent / "reference_models"
 _SAME = "from model import Model\n\nclass ModelNew(Model):\n    pass\n"
-_USUAL = ("relu", "linear_relu_divide", "softmax", "rms_norm", "gelu", "smooth_l1_loss", "gemm_bias_gelu", "swiglu_mlp")
-"""Those of ``benchmarks.throughput``."""
 _BARE = """
 import sys, time, torch
 folder, device, trials, gradient_trials, samples, warm_ups = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
@@ -72,7 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.judging_overhead", description=__doc__)
     parser.add_argument("--device", default="cpu", help="cpu, cuda:0 …")
     parser.add_argument("--size", default="smoke", help="one of the problems' sizes")
-    parser.add_argument("--problem", action="append", help="may be repeated; default: eight")
+    parser.add_argument("--problem", action="append", help="may be repeated; default: those of benchmarks.throughput")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     problems = load_problems(_PROBLEMS)
@@ -89,7 +88,7 @@ def main() -> int:
     ):
         # The first evaluation of an engine also loads the judge's libraries.
         engine.evaluate(problems["relu"], candidate, config)
-        for name in options.problem or _USUAL:
+        for name in options.problem or cuda.PROBLEMS:
             problem = problems[name]
             (Path(folder) / "model.py").write_text(problem.sized_source(options.size))
             (Path(folder) / "candidate.py").write_text(candidate.source)
