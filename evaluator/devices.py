@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import socket
@@ -29,6 +30,8 @@ __all__ = [
     "processor_shares",
 ]
 
+_log = logging.getLogger(__name__)
+
 DEFAULT_CUDA_ARCHITECTURE = "9.0"
 _BUILD_BYTES = 3 * 2**30
 """What nvcc and its host compiler take for a source that includes torch's headers."""
@@ -37,7 +40,7 @@ _MOST_BUILD_SLOTS = 8
 
 def available_devices() -> list[str]:
     """``cpu`` and every CUDA device that can be used from here, as ``cuda:0``, ``cuda:1`` …"""
-    return ["cpu", *(f"cuda:{index}" for index in range(len(_capabilities())))]
+    return ["cpu", *(f"cuda:{index}" for index in range(len(_cuda_devices())))]
 
 
 def cuda_architectures() -> str:
@@ -45,24 +48,25 @@ def cuda_architectures() -> str:
 
     Those of this machine's devices, as torch itself would choose; without a device, the default.
     """
-    versions = sorted({f"{major}.{minor}" for major, minor in _capabilities()}) or [DEFAULT_CUDA_ARCHITECTURE]
+    found = {each.capability for each in _cuda_devices()}
+    versions = sorted(f"{major}.{minor}" for major, minor in found) or [DEFAULT_CUDA_ARCHITECTURE]
     return ";".join([*versions[:-1], versions[-1] + "+PTX"])
 
 
 def cuda_uuid(device: str) -> str:
-    """The name that CUDA knows ``cuda`` or ``cuda:N`` by, wherever it is visible from. Raises ``pynvml.NVMLError``."""
-    return _identities()[_index(device)][0]
+    """The name that CUDA knows ``cuda`` or ``cuda:N`` by, wherever it is visible from. Raises ``IndexError``."""
+    return _cuda_device(device).uuid
 
 
 def cuda_nodes(device: str) -> tuple[str, ...]:
     """The device nodes that a process needs to use this device and no other."""
-    own = f"/dev/nvidia{_identities()[_index(device)][1]}"
+    own = f"/dev/nvidia{_cuda_device(device).minor_number}"
     return (own, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 
 def device_id(device: str) -> str:
     """What tells this device from all others, on other machines as well, as far as that is known."""
-    with contextlib.suppress(pynvml.NVMLError, IndexError):
+    with contextlib.suppress(IndexError):
         if device != "cpu":
             return cuda_uuid(device)
     return f"{socket.gethostname()}/{device}"
@@ -87,10 +91,11 @@ def processor_shares(device: str, root: Path = Path("/sys/devices/system/cpu")) 
         return None
     allowed = os.sched_getaffinity(0)
     cores = sorted({_siblings(number, root) & allowed for number in allowed}, key=min, reverse=True)
-    count = len(_capabilities())
+    # Of all devices, also of those that this process is not to use: others may judge on them.
+    count = len(_all_cuda_devices())
     if len(cores) < 3 * count:
         return None
-    return ProcessorShares(cores[_index(device)], frozenset(allowed).difference(*cores[:count]))
+    return ProcessorShares(cores[_cuda_device(device).number], frozenset(allowed).difference(*cores[:count]))
 
 
 def _siblings(number: int, root: Path) -> frozenset[int]:
@@ -147,31 +152,62 @@ def _version_line(command: list[str]) -> str | None:
     return None
 
 
-def _index(device: str) -> int:
-    return int(device.partition(":")[2] or 0)
+@dataclass(frozen=True)
+class _CudaDevice:
+    """``number`` is its place among all of the machine's, ``minor_number`` that of its node in ``/dev``."""
+
+    number: int
+    uuid: str
+    minor_number: int
+    capability: tuple[int, int]
+
+
+def _cuda_device(device: str) -> _CudaDevice:
+    return _cuda_devices()[int(device.partition(":")[2] or 0)]
+
+
+def _cuda_devices() -> tuple[_CudaDevice, ...]:
+    """Those that ``CUDA_VISIBLE_DEVICES`` leaves, in its order. As with CUDA it ends at the first name that is
+    nobody's, and one that comes twice leaves nothing."""
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if setting is None:
+        return _all_cuda_devices()
+    chosen: list[_CudaDevice] = []
+    for name in map(str.strip, setting.split(",")):
+        named = [
+            each
+            for each in _all_cuda_devices()
+            if name == str(each.number) or (name.startswith("GPU-") and each.uuid.startswith(name))
+        ]
+        if len(named) != 1:
+            break
+        if named[0] in chosen:
+            return ()
+        chosen += named
+    return tuple(chosen)
 
 
 @cache
-def _identities() -> tuple[tuple[str, int], ...]:
-    """UUID and minor number of every device."""
-    pynvml.nvmlInit()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(
-            (str(pynvml.nvmlDeviceGetUUID(handle)), int(pynvml.nvmlDeviceGetMinorNumber(handle))) for handle in handles
-        )
-    finally:
-        pynvml.nvmlShutdown()
-
-
-@cache
-def _capabilities() -> tuple[tuple[int, int], ...]:
+def _all_cuda_devices() -> tuple[_CudaDevice, ...]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return ()
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle) for handle in handles)
+        found = [_examined(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(each for each in found if each is not None)
     finally:
         pynvml.nvmlShutdown()
+
+
+def _examined(number: int) -> _CudaDevice | None:
+    """What NVML says of a device; ``None`` where it does not say what is needed to use it alone, as of one that has
+    fallen off its bus."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+        capability = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+        uuid, minor_number = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetMinorNumber(handle)
+    except pynvml.NVMLError as error:
+        _log.warning("CUDA device %d is left out: %s", number, error)
+        return None
+    return _CudaDevice(number, str(uuid), int(minor_number), (int(capability[0]), int(capability[1])))

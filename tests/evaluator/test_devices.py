@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
+import pynvml
 import pytest
 
 from evaluator import devices
-from evaluator.devices import processor_shares
+from evaluator.devices import (
+    available_devices,
+    cuda_architectures,
+    cuda_nodes,
+    cuda_uuid,
+    device_id,
+    processor_shares,
+)
 
 
 @pytest.fixture
@@ -19,7 +28,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{number % 8},{number % 8 + 8}\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)))
-    monkeypatch.setattr(devices, "_capabilities", lambda: ((9, 0), (9, 0)))
+    found = (devices._CudaDevice(0, "GPU-0a1b", 1, (9, 0)), devices._CudaDevice(1, "GPU-0a2c", 0, (8, 6)))
+    monkeypatch.setattr(devices, "_all_cuda_devices", lambda: found)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return tmp_path
 
 
@@ -44,3 +55,78 @@ def test_processors_without_known_siblings_are_cores(machine: Path, tmp_path: Pa
     shares = processor_shares("cuda:0", tmp_path / "nothing")
     assert shares is not None
     assert shares.judge == {15}
+
+
+@pytest.mark.parametrize(
+    ("setting", "uuids"),
+    [
+        ("0,1", ["GPU-0a1b", "GPU-0a2c"]),
+        ("1", ["GPU-0a2c"]),
+        (" 1 , 0", ["GPU-0a2c", "GPU-0a1b"]),
+        ("GPU-0a2,GPU-0a1b", ["GPU-0a2c", "GPU-0a1b"]),
+        ("0,-1,1", ["GPU-0a1b"]),  # CUDA stops at the first that is none
+        ("2,0", []),
+        ("GPU-0a", []),  # both begin like this
+        ("0,0,1", []),
+        ("", []),
+    ],
+)
+def test_only_what_cuda_may_see_is_used(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, setting: str, uuids: list[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    assert available_devices() == ["cpu", *(f"cuda:{index}" for index in range(len(uuids)))]
+    assert [cuda_uuid(f"cuda:{index}") for index in range(len(uuids))] == uuids
+
+
+def test_what_is_known_of_a_device_is_its_own(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cuda_architectures() == "8.6;9.0+PTX"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert cuda_architectures() == "8.6+PTX"
+    assert cuda_nodes("cuda")[0] == "/dev/nvidia0"
+    # Whoever judges on the other device has the last core.
+    shares = processor_shares("cuda:0", machine)
+    assert shares is not None
+    assert shares.judge == {6, 14}
+    assert device_id("cuda:1").endswith("/cuda:1")
+
+
+def test_without_a_driver_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_all_cuda_devices", tuple)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert available_devices() == ["cpu"]
+    with pytest.raises(IndexError):
+        cuda_uuid("cuda:0")
+
+
+def _minor_number(handle: int) -> int:
+    if handle == 1:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+    return handle
+
+
+NVML = SimpleNamespace(
+    NVMLError=pynvml.NVMLError,
+    nvmlInit=lambda: None,
+    nvmlShutdown=lambda: None,
+    nvmlDeviceGetCount=lambda: 3,
+    nvmlDeviceGetHandleByIndex=lambda number: number,
+    nvmlDeviceGetCudaComputeCapability=lambda _handle: (9, 0),
+    nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
+    nvmlDeviceGetMinorNumber=_minor_number,
+)
+"""As much of NVML as is asked, over three devices of which the second does not answer."""
+
+
+def test_a_device_that_does_not_answer_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "pynvml", NVML)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    devices._all_cuda_devices.cache_clear()
+    try:
+        assert available_devices() == ["cpu", "cuda:0", "cuda:1"]
+        assert cuda_uuid("cuda:1") == "GPU-2"
+        assert cuda_nodes("cuda:1")[0] == "/dev/nvidia2"
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+        assert cuda_uuid("cuda:0") == "GPU-2"
+    finally:
+        devices._all_cuda_devices.cache_clear()
