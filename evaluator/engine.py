@@ -426,8 +426,7 @@ class Engine:
             waiting.await_warm(cancelled)
         except InfrastructureFault as error:
             _log.warning("the processes of the next evaluation are started again: %s", error)
-            self._waiting = None
-            waiting.close()
+            self._end_waiting()
 
     def _start_pair(self, config: EvalConfig) -> _Pair:
         candidate = self._start_runner(config)

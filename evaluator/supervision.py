@@ -64,22 +64,13 @@ class SupervisedRunner:
         if self._warm:
             return
         deadline = time.monotonic() + _WARM_S
-        self.control.settimeout(_POLL_S)
-        data = b""
-        try:
-            while len(data) < FRAME_BYTES and time.monotonic() < deadline:
-                if cancelled():
-                    raise EvaluationCancelled
-                with contextlib.suppress(TimeoutError):
-                    part = self.control.recv(FRAME_BYTES - len(data))
-                    if not part:
-                        break
-                    data += part
-        except OSError:
-            data = b""
-        finally:
-            self.control.settimeout(None)
-        frame = Frame.decode(data) if len(data) == FRAME_BYTES else None
+
+        def wait_on() -> bool:
+            if cancelled():
+                raise EvaluationCancelled
+            return time.monotonic() < deadline
+
+        frame = self._receive_frame(wait_on)
         if frame is None or frame.kind is not FrameKind.READY:
             why = "" if frame is None else f": {frame.text}"
             raise InfrastructureFault(f"a runner did not get ready to import anything{why}")
@@ -127,27 +118,46 @@ class SupervisedRunner:
 
         ``on_wait`` is told from time to time how many seconds have passed. Raises ``EvaluationCancelled``.
         """
-        self.control.settimeout(_POLL_S)
-        data, waited_s, begin = b"", 0.0, time.monotonic()
-        while len(data) < FRAME_BYTES:
+        waited_s = 0.0
+        begin = latest = time.monotonic()
+
+        def wait_on() -> bool:
+            nonlocal waited_s, latest
+            now = time.monotonic()
+            if not self.builder.busy(self.build_session):
+                waited_s += now - latest
             if cancelled():
                 raise EvaluationCancelled
-            try:
-                part = self.control.recv(FRAME_BYTES - len(data))
-            except TimeoutError:
-                on_wait(time.monotonic() - begin)
-                if not self.builder.busy(self.build_session):
-                    waited_s += _POLL_S
-                if waited_s > load_s:
-                    return Discovery.TIMED_OUT
-                continue
-            except ConnectionError:
-                return Discovery.FAILED
-            if not part:
-                return Discovery.FAILED
-            data += part
-        frame = Frame.decode(data)
+            on_wait(now - begin)
+            latest = time.monotonic()  # what took us time is not the runner's
+            return waited_s <= load_s
+
+        frame = self._receive_frame(wait_on)
+        if waited_s > load_s:
+            return Discovery.TIMED_OUT
         return Discovery.IMPORTED if frame is not None and frame.kind is FrameKind.READY else Discovery.FAILED
+
+    def _receive_frame(self, wait_on: Callable[[], bool]) -> Frame | None:
+        """The next frame that it sends; ``None`` where it ends first, sends something else, or ``wait_on``, asked
+        every moment, says that nobody waits any longer."""
+        self.control.settimeout(_POLL_S)
+        data = b""
+        try:
+            while len(data) < FRAME_BYTES:
+                if not wait_on():
+                    return None
+                try:
+                    part = self.control.recv(FRAME_BYTES - len(data))
+                except TimeoutError:
+                    continue
+                except OSError:
+                    return None
+                if not part:
+                    return None
+                data += part
+        finally:
+            self.control.settimeout(None)
+        return Frame.decode(data)
 
     def learn_builds(self) -> None:
         """Ask the builder what the runner had built. Raises ``InfrastructureFault``."""

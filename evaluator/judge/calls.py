@@ -10,7 +10,7 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -34,6 +34,8 @@ __all__ = ["Caller", "Calm", "Side"]
 _COMMAND_S: Final = 60.0
 _FIRST_CALLS: Final = 2
 _CALM_CALLS: Final = 3
+_MOST_LEARNED: Final = 3
+"""Who takes about as long as decides how a call is released is now on the one side of it, now on the other."""
 _KEPT_BYTES: Final = 2**30
 _MOST_DECOYS: Final = 2
 _RAN_S: Final = 0.1
@@ -79,6 +81,15 @@ class Calm:
     prelude_ms: float | None
 
 
+@dataclass(frozen=True)
+class Release:
+    """How a call is released: ``soon``, while the device is still busy for the judge, which shows in short calls of
+    small inputs; and after another one where it is ``short``."""
+
+    soon: bool
+    short: bool
+
+
 @dataclass
 class _Inputs:
     """What decides the inputs of one call; ``kept`` are the values themselves, where they are small enough."""
@@ -113,6 +124,8 @@ class Caller:
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     warming: dict[tuple[Variant, bool], list[torch.Tensor]]
     calm: dict[CallMode, Calm] = field(default_factory=dict)
+    releases: dict[CallMode, Release] = field(default_factory=dict)
+    """Decided once for all calls: what is learnt of calm ones is not true of calls that are released otherwise."""
     latest_ms: dict[tuple[str, CallMode], float] = field(default_factory=dict)
     """What the latest call of a side said that it took."""
     calmness: Calmness = field(default_factory=Calmness)
@@ -123,22 +136,28 @@ class Caller:
     def calibrate(self, mode: CallMode) -> None:
         """Learn what lies between the two clocks while only the baseline has the shared memory."""
         # A baseline that compiles itself does so in its first call, and may record graphs in the second.
-        for _ in range(_FIRST_CALLS):
-            self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s + self.limits.build_s, glance=True)
+        first = [self._calm_call(mode, self.limits.build_s) for _ in range(_FIRST_CALLS)]
         if self.device.outlives_processes and self.calm_look is None:
             self.calm_look = Look.typical([self._look() for _ in range(_CALM_CALLS)])
-        self._learn(mode)
-        if self._is_soon(mode):
-            # From now on calls are released as such a one is, and the shorter have another one before them: calm is
-            # what it is like then.
-            self._learn(mode)
+        # How a call is released depends on how long the baseline takes, and calm is what it is like then.
+        self.calm[mode] = self._calm_of(first[-1:])
+        for _ in range(_MOST_LEARNED):
+            release = self._release_of(self.calm[mode].baseline_ms)
+            if release == self.releases.get(mode):
+                break
+            self.releases[mode] = release
+            self.calm[mode] = self._calm_of([self._calm_call(mode) for _ in range(_CALM_CALLS)])
 
-    def _learn(self, mode: CallMode) -> None:
-        calls = [
-            self.call(self.baseline, mode, Variant.AS_WRITTEN, self.limits.call_s, glance=True)[0]
-            for _ in range(_CALM_CALLS)
-        ]
-        self.calm[mode] = Calm(
+    def _release_of(self, baseline_ms: float) -> Release:
+        soon = baseline_ms < _SOON_MS and self.blocks["inputs"].layout.size_bytes <= _SOON_BYTES
+        return Release(soon, short=baseline_ms < _SHORT_MS)
+
+    def _calm_call(self, mode: CallMode, more_s: float = 0.0) -> TimedCall:
+        timeout_s = self.limits.call_s + more_s
+        return self.call(self.baseline, mode, Variant.AS_WRITTEN, timeout_s, glance=True)[0]
+
+    def _calm_of(self, calls: Sequence[TimedCall]) -> Calm:
+        return Calm(
             overhead_ms=max(call.outer_ms - call.report.device_ms for call in calls),
             baseline_ms=median_ms([call.report.device_ms for call in calls]),
             prelude_ms=median_ms([call.prelude_ms for call in calls]) if self.device.outlives_processes else None,
@@ -146,12 +165,11 @@ class Caller:
 
     def is_short(self, mode: CallMode) -> bool:
         """Whether it shows in a call what the processor was at before."""
-        return mode in self.calm and self.calm[mode].baseline_ms < _SHORT_MS
+        return mode in self.releases and self.releases[mode].short
 
     def _is_soon(self, mode: CallMode) -> bool:
         """Whether a call is released while the device is still busy for the judge."""
-        small = self.blocks["inputs"].layout.size_bytes <= _SOON_BYTES
-        return small and mode in self.calm and self.calm[mode].baseline_ms < _SOON_MS
+        return mode in self.releases and self.releases[mode].soon
 
     def call(
         self,
@@ -192,7 +210,7 @@ class Caller:
     def _call_once(
         self, side: Side, mode: CallMode, variant: Variant, timeout_s: float, *, glance: bool, cold: bool
     ) -> tuple[TimedCall, Commitment]:
-        """One call of either side, and fingerprints of what it was given and of what it delivered.
+        """One call of either side, and what proves later what it was given and what it delivered.
 
         Everything here is the same for both sides, needed or not. Leaving the fingerprints out for the
         baseline alone made it 8 % slower on an H200: what a device did last decides how the next call finds it.
@@ -331,7 +349,7 @@ class Caller:
         self._write_inputs(again)
         made = Commitment()
         self.verifier.commit(made, "inputs", again)
-        if any(commitment.fingerprints[place] != value for place, value in made.fingerprints.items()):
+        if not commitment.has_content(made):
             raise _NotRepeatable
 
     def _make_inputs(self, inputs: _Inputs) -> list[torch.Tensor]:

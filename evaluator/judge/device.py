@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import os
@@ -9,7 +10,7 @@ import platform
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,7 @@ from evaluator.judge.ceilings import CeilingFile, copy_rate, glance_at_ceilings,
 from evaluator.judge.telemetry import CpuSensors, Sensors, cuda_sensors
 from evaluator.roofline import Ceilings
 
-__all__ = ["CpuDevice", "CudaDevice", "Device", "open_device"]
+__all__ = ["CpuDevice", "CudaDevice", "Device", "open_device", "threads"]
 
 _CPU_FLUSH_BYTES: Final = 64 * 2**20
 _CONTEXT_BYTES: Final = 600 * 2**20
@@ -52,6 +53,17 @@ class Idle:
 
     used_bytes: int
     foreign_bytes: int
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let torch compute with so many threads on the CPU."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Device(ABC):

@@ -12,7 +12,8 @@ from typing import Any, Final
 import torch
 
 from evaluator.errors import ProblemError
-from evaluator.judge.device import Device
+from evaluator.judge.device import Device, threads
+from evaluator.judge.inputs import seed_generators
 from evaluator.memory import TensorSpec
 from evaluator.problem import Problem
 
@@ -76,12 +77,14 @@ class Reference:
         self.get_inputs: Callable[[], Sequence[Any]] = self._module.get_inputs
         self.signature = self._find_signature()
 
-    def construct(self, seed: int) -> None:
-        """Build the model as the runners do: on the CPU, under ``seed``, then moved."""
-        self._model = self._build(seed)
-        # A function that a module keeps goes on calling the modules that it was made with, in a copy as well.
-        twin = self._build(seed) if _keeps_functions(self._model) else copy.deepcopy(self._model)
-        self._model64 = twin.double()
+    def construct(self, seed: int, thread_count: int) -> None:
+        """Build the model as the runners do: on the CPU, under ``seed``, then moved. With as many threads as theirs:
+        of orthogonal weights and the like the last bits depend on it."""
+        with threads(thread_count):
+            self._model = self._build(seed)
+            # A function that a module keeps goes on calling the modules that it was made with, in a copy as well.
+            twin = self._build(seed) if _keeps_functions(self._model) else copy.deepcopy(self._model)
+            self._model64 = twin.double()
 
     def weight_values(self) -> list[torch.Tensor]:
         """The weights' values, in the order of ``signature.weights``."""
@@ -172,7 +175,7 @@ class Reference:
         return self._model, [_as_argument(value, self._dtype) for value in values]
 
     def _build(self, seed: int) -> torch.nn.Module:
-        torch.manual_seed(seed)
+        seed_generators(seed)
         model: torch.nn.Module = self._module.Model(*self._module.get_init_inputs())
         return model.to(self._device) if self._dtype is torch.float32 else model.to(self._device, self._dtype)
 

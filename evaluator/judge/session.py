@@ -298,7 +298,7 @@ class Session:
         with self._ours("the reference does not construct"):
             self._baseline.link.begin_construct(message)
         self._candidate.link.begin_construct(message)
-        self._reference.construct(seed)
+        self._reference.construct(seed, self._baseline.enclosure.processor_count)
         for target, value in zip(self._blocks["weights"].tensors, self._reference.weight_values(), strict=True):
             target.copy_(value)
         self._device.synchronize()

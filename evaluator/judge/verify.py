@@ -27,6 +27,10 @@ _PICKS: Final = 1024
 """Elements of each delivered tensor that are read before the judge's clock is. Work of which a share s is still
 to be done by then is found with a chance of 1 - (1 - s)**1024 in each call."""
 
+_COPIED_BYTES: Final = {"cpu": 2**23, "cuda": 0}
+"""So small a tensor is copied and not fingerprinted: on a CPU a fingerprint takes ten times as long as a copy. On a GPU
+it takes no longer than reading, and copies would be memory that nobody has planned for."""
+_WORD: Final = 8
 _LEAST_ROWS: Final = 32
 """With fewer rows looked at, too much could be left out of the others in each call."""
 _FEW: Final = 1e-3
@@ -65,8 +69,8 @@ class ClocksDisagree(Violation):
 class Commitment:
     """What the judge keeps of one call, so that nothing can change unnoticed afterwards.
 
-    ``fingerprints`` by block, tensor and slice; ``picks`` by block and tensor: secret places (sorted) of
-    the flat tensor, and the values that were there at "done".
+    ``fingerprints``, or ``copies`` of what is small, by block, tensor and slice; ``picks`` by block and tensor: secret
+    places (sorted) of the flat tensor, and the values that were there at "done".
 
     With ``rows``, a *glance*: the call is compared in these secret rows alone. ``kept`` are those of what was given,
     ``picks`` of what is delivered are those that were there at "done", by block and tensor; ``given`` is what was at
@@ -74,11 +78,18 @@ class Commitment:
     """
 
     fingerprints: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    copies: dict[tuple[str, int, int], torch.Tensor] = field(default_factory=dict)
     places: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
     picks: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
     rows: torch.Tensor | None = None
     kept: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
     given: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
+
+    def has_content(self, other: Commitment) -> bool:
+        """Whether all that ``other`` is about was the same here."""
+        return all(self.fingerprints[place] == value for place, value in other.fingerprints.items()) and all(
+            _same_bits(self.copies[place], copy) for place, copy in other.copies.items()
+        )
 
 
 @dataclass
@@ -155,7 +166,7 @@ class Verifier:
                 commitment.picks[name, index] = self._blocks[name].tensors[index].view(-1).index_select(0, places)
 
     def commit(self, commitment: Commitment, name: str, tensors: Sequence[torch.Tensor]) -> None:
-        """Add fingerprints of ``tensors``, which are or will be the content of the block ``name``.
+        """Add fingerprints or copies of ``tensors``, which are or will be the content of the block ``name``.
 
         Slice by slice in random order. Taken of what is given (inputs, upstream gradients) before it is
         shown, and of what is delivered when it is done; whatever is used later agrees with it. At a glance, what is
@@ -173,7 +184,10 @@ class Verifier:
         self._order.shuffle(places)
         for index, number in places:
             part = self._slice(name, tensors[index], number)
-            commitment.fingerprints[name, index, number] = self._fingerprints.of(part)
+            if tensors[index].nbytes <= _COPIED_BYTES[part.device.type]:
+                commitment.copies[name, index, number] = part.clone()
+            else:
+                commitment.fingerprints[name, index, number] = self._fingerprints.of(part)
 
     def verify_outputs(self, commitment: Commitment, variant: Variant) -> CallFindings:
         """Compare the outputs of a forward call. Raises ``Violation``."""
@@ -408,8 +422,14 @@ class Verifier:
                 raise Violation(_CHANGED[name].format(index=index))
             return kept
         tensor = self._blocks[name].tensors[index]
-        copy = self._slice(name, tensor, number).clone()
-        unchanged = self._fingerprints.of(copy) == commitment.fingerprints[name, index, number]
+        part, place = self._slice(name, tensor, number), (name, index, number)
+        if place in commitment.copies:
+            # Another copy all the same: a reference may write to its inputs, and they are asked for again.
+            copy = commitment.copies[place].clone()
+            unchanged = _same_bits(copy, part)
+        else:
+            copy = part.clone()
+            unchanged = self._fingerprints.of(copy) == commitment.fingerprints[place]
         if not unchanged or not _agrees(copy, commitment, (name, index), self._cuts(name)[number]):
             raise Violation(_CHANGED[name].format(index=index))
         return copy
@@ -451,7 +471,10 @@ def _agrees(copy: torch.Tensor, commitment: Commitment, place: tuple[str, int], 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two contiguous tensors of one shape are the same, NaN included."""
-    return torch.equal(one.view(-1).view(torch.uint8), other.view(-1).view(torch.uint8))
+    octets = [tensor.view(-1).view(torch.uint8) for tensor in (one, other)]
+    if any(flat.numel() % _WORD or flat.storage_offset() % _WORD for flat in octets):
+        return torch.equal(*octets)
+    return torch.equal(*(flat.view(torch.int64) for flat in octets))
 
 
 def _tally(name: str, spec: TensorSpec, rows: torch.Tensor | None) -> Tally:

@@ -33,6 +33,13 @@ class Enclosure:
         self.ran_while_stopped_s = 0.0
         """Processor time that was used between a ``freeze`` and the ``thaw`` after it."""
 
+    @property
+    def processor_count(self) -> int:
+        """How many processors the runner may use; if it is gone, its link will say so."""
+        with contextlib.suppress(ProcessLookupError):
+            return len(os.sched_getaffinity(self._pid))
+        return 1
+
     def freeze(self) -> None:
         """Stop everything. Raises ``InfrastructureFault`` where the kernel does not come to an end with it."""
         if self._group is not None:

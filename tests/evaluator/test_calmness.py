@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from evaluator.config import Limits
+from evaluator.judge.calls import Caller
 from evaluator.judge.calmness import Calmness, Look
+from evaluator.judge.link import TimedCall
 from evaluator.judge.verify import Violation
+from evaluator.protocol import CallMode, CallReport
 
 _CALM_MS = 0.14
 _LATE_MS = 0.43
@@ -71,3 +78,51 @@ def test_a_disturbance_now_and_then_is_not() -> None:
 
 def test_what_is_calm_is_not_spoiled_by_one_look() -> None:
     assert Look.typical([Look(3.22, 3.2), Look(9.0, 3.3), Look(3.12, 3.1)]) == Look(pytest.approx(3.22), 3.2)
+
+
+class Learner(Caller):
+    """A caller whose calls of the baseline take what a test says, and which notes how each was released."""
+
+    def __init__(self, latencies_ms: list[float]) -> None:
+        layout = SimpleNamespace(size_bytes=2**20)
+        device: Any = SimpleNamespace(outlives_processes=True, look_ms=lambda _begin: 3.2)
+        blocks: Any = {"inputs": SimpleNamespace(layout=layout)}
+        unused: Any = None
+        super().__init__(
+            device, Limits(), unused, unused, blocks, (), unused, unused, False, lambda _side: nullcontext(), {}
+        )
+        self.latencies_ms = latencies_ms
+        self.released: list[tuple[bool, bool]] = []
+
+    def call(self, *_arguments: Any, **_options: Any) -> Any:
+        mode = CallMode.FORWARD
+        self.released.append((self._is_soon(mode), self.is_short(mode)))
+        latency_ms = self.latencies_ms.pop(0)
+        # A call that is released while the device is busy has that within the judge's clock.
+        outer_ms = latency_ms + (0.8 if self._is_soon(mode) else 0.1)
+        return TimedCall(outer_ms, CallReport(latency_ms, 0, 0, 0.0), delivery_ms=0.05, prelude_ms=_CALM_MS), None
+
+
+@pytest.mark.parametrize(
+    ("latencies_ms", "calls"),
+    [
+        ([0.05] * 5, 5),  # as the second call, so are those after it
+        ([900.0, 30.0] + [0.05] * 6, 8),  # the second one recorded a graph
+        ([8.0] * 5, 5),
+        ([900.0, 0.05] + [8.0] * 6, 8),
+        ([900.0, 1.2, *[0.9] * 3, *[1.1] * 3, *[0.9] * 3], 11),  # around a bound: not for ever
+        ([900.0, 5.1, *[4.99] * 3, *[5.01] * 3, *[4.99] * 3], 11),
+    ],
+)
+def test_calm_is_what_calls_are_like_that_are_released_as_all_later_ones_are(
+    latencies_ms: list[float], calls: int
+) -> None:
+    learner = Learner(latencies_ms)
+    learner.calibrate(CallMode.FORWARD)
+    assert not learner.latencies_ms
+    assert len(learner.released) == calls
+    calm = learner.calm[CallMode.FORWARD]
+    learner.latencies_ms = [calm.baseline_ms]
+    call, _ = learner.call()
+    assert set(learner.released[-4:]) == {learner.released[-1]}
+    assert calm.overhead_ms == pytest.approx(call.outer_ms - calm.baseline_ms)

@@ -17,9 +17,9 @@ from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine, Progress
 from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault
-from evaluator.evaluation import Evaluation, Verdict
+from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.flags import FlagKind
-from evaluator.problem import Problem
+from evaluator.problem import Problem, load_problem
 from tests.corpus import load_case
 from tests.processes import wait_until
 
@@ -403,3 +403,30 @@ def test_one_that_is_cancelled_while_the_next_get_ready_leaves_a_judge_that_goes
         )
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
     assert engine.process_ids["judge"] == judge
+
+
+def test_weights_that_depend_on_the_number_of_threads_are_the_reference_s_own(engine: Engine, tmp_path: Path) -> None:
+    """Orthogonal weights come from LAPACK, whose last bits are others with another number of threads."""
+    folder = tmp_path / "orthogonal"
+    folder.mkdir()
+    (folder / "problem.toml").write_text(
+        'title = "T"\ndescription = "D"\n[sizes.full]\nwidth = 512\n[sizes.smoke]\nwidth = 512\n'
+    )
+    (folder / "reference.py").write_text(
+        "import torch\n\n\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.linear = torch.nn.Linear(width, width)\n"
+        "        torch.nn.init.orthogonal_(self.linear.weight)\n\n"
+        "    def forward(self, x):\n"
+        "        return self.linear(x)\n\n\n"
+        "width = 512\n\n\n"
+        "def get_inputs():\n"
+        "    return [torch.randn(64, width)]\n\n\n"
+        "def get_init_inputs():\n"
+        "    return []\n"
+    )
+    config = replace(_CONFIG, require_gradients=True, sampling=SamplingPlan(max_samples=0))
+    evaluation = engine.evaluate(load_problem(folder), _candidate(_LINEAR), config)
+    assert (evaluation.verdict, evaluation.gradients) == (Verdict.PASSED, Gradients.MATCH), evaluation.message

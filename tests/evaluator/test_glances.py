@@ -11,13 +11,11 @@ from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.device import CpuDevice
 from evaluator.judge.inputs import Variant
-from evaluator.judge.reference import Reference
-from evaluator.judge.verify import CallFindings, Commitment, Verifier, Violation
-from evaluator.memory import Block, BlockLayout, create_block
+from evaluator.judge.verify import CallFindings, Commitment, Violation
 from evaluator.problem import Problem, load_problem
 from evaluator.protocol import CallReport
+from tests.evaluator.verifying import verifier_over_blocks
 
 REFERENCE = """\
 import torch
@@ -106,21 +104,8 @@ class Glance:
     """One forward and backward call, right in every element until a test changes something."""
 
     def __init__(self, problem: Problem, size: str = "smoke") -> None:
-        device = CpuDevice()
-        reference = Reference(problem, size, "float32", device)
-        reference.construct(1)
-        signature = reference.signature
-        tensors = {
-            "inputs": signature.input_tensors,
-            "outputs": signature.outputs,
-            "upstream": signature.outputs,
-            "input_gradients": signature.float_inputs,
-        }
-        self.blocks: dict[str, Block] = {
-            name: create_block(BlockLayout(specs), device.torch_device) for name, specs in tensors.items()
-        }
-        self.x, self.y, self.upstream, self.gradient = (block.tensors[0] for block in self.blocks.values())
-        self.verifier = Verifier(reference, self.blocks, problem.tolerance("float32"), device.generator, SLICE_ELEMENTS)
+        self.verifier, blocks = verifier_over_blocks(problem, size, SLICE_ELEMENTS)
+        self.x, self.y, self.upstream, self.gradient = (block.tensors[0] for block in blocks.values())
 
     def begin(self) -> Commitment:
         """Up to "done": inputs are given, and outputs there."""

@@ -21,7 +21,7 @@ _KINK = 5
 @pytest.fixture
 def reference(problems: dict[str, Problem], tmp_path: Path) -> Reference:
     made = Reference(problems["linear_relu_divide"], "smoke", "float32", CpuDevice(tmp_path))
-    made.construct(7)
+    made.construct(7, 1)
     return made
 
 

@@ -38,8 +38,6 @@ from evaluator.build.split.recipe import REPORTING, instances, unresolved
 from evaluator.build.split.sources import sources_of
 from evaluator.build.split.units import Units, headers_for, split
 from evaluator.devices import cuda_architectures, nvcc_path
-from evaluator.sandbox.confinement import Confinement
-from evaluator.sandbox.filesystem import Root, visible_paths
 from evaluator.surroundings import Surroundings
 from tests.build_sources import BuildSource, load_build_source, load_build_sources
 
@@ -864,7 +862,7 @@ def test_the_builder_asks_it_first_and_torch_where_it_refuses(prepared: Path, tm
         {"nvcc": "here"},
         {**surroundings.environment, "TORCH_CUDA_ARCH_LIST": cuda_architectures()},
         tmp_path,
-        Confinement(Root(visible_paths([str(prepared)]), (), (), 2**32), 2**33, 256, 2**32),
+        surroundings.compiler_confinement(),
         slots=1,
         prepared={"split": str(prepared)},
         # What comes after it takes minutes here.

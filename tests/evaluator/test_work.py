@@ -165,7 +165,7 @@ def test_an_operator_that_the_meta_device_lacks_is_counted_on_the_device(
 ) -> None:
     reference = Reference(problems["linear_relu_divide"], "smoke", "float32", device)
     expected = count_work(reference, list, training=True)
-    reference.construct(7)
+    reference.construct(7, 1)
 
     def fails() -> Any:
         raise NotImplementedError("no such operator on meta")
