@@ -35,6 +35,7 @@ class Settings(BaseSettings):
     against the reference as ``torch.compile`` makes it, which they measure once for each problem. ``diagnose``:
     whether a device fault is diagnosed without anybody asking for it. ``max_batch_bytes`` is for batches that come in
     line by line, ``max_queued`` the most submissions that wait, single ones and those of batches counted apart.
+    ``send_webhooks``: whether workers tell of the ends of batches; else ``python -m worker.courier`` is to be run.
     ``answer_age_s``: how old a board may be that is shown to whoever has no key; 0: each is made anew.
     ``public_url`` is where visitors find the API; empty: where each request says that it was sent to.
     ``log_format`` is ``text`` or ``json``, a line each.
@@ -60,6 +61,7 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=2_000_000, gt=0)
     max_batch_bytes: int = Field(default=2_000_000_000, gt=0)
     max_queued: int = Field(default=100_000, ge=1)
+    send_webhooks: bool = True
     answer_age_s: float = Field(default=1.0, ge=0, le=60)
     lease_s: float = Field(default=15.0, gt=0)
     reconcile_s: float = Field(default=2.0, gt=0)

@@ -284,9 +284,20 @@ PROFILES = {
 def test_a_profile_is_all_that_has_to_be_named(profile: str) -> None:
     services = compose()["services"]
     started = {name for name, service in services.items() if profile in service.get("profiles", [profile])}
-    assert started == {"postgres", "redis", "migrate", "api"} | PROFILES[profile]
+    assert started == {"postgres", "redis", "migrate", "api", "courier"} | PROFILES[profile]
     for name in started:
         assert set(services[name].get("depends_on", {})) <= started
+
+
+def test_whoever_uses_the_database_is_stopped_for_an_upgrade_and_a_restore() -> None:
+    using = {
+        name
+        for name, service in compose()["services"].items()
+        if "KERNELJUDGE_DATABASE_URL" in service.get("environment", {}) and "gpu" in service.get("profiles", ["gpu"])
+    }
+    stops = re.findall(r"docker compose --profile gpu stop (.*)", (ROOT / "docs" / "deploying.md").read_text())
+    assert len(stops) == 2
+    assert all(set(each.split()) == using - {"migrate"} for each in stops)
 
 
 def test_an_example_starts_what_a_machine_with_gpus_has() -> None:
@@ -358,14 +369,14 @@ def test_every_setting_reaches_the_containers() -> None:
     by_image = {name: set(re.findall(r"\b(KERNELJUDGE_[A-Z_]+)=", nearest(stages, name, "ENV"))) for name in TARGETS}
     by_image["api"] |= set(re.findall(r"\b(KERNELJUDGE_[A-Z_]+)=", nearest(stages, "slim", "ENV")))
     api_alone = {"KERNELJUDGE_HOST", "KERNELJUDGE_PORT"}
-    workers_alone = {"KERNELJUDGE_ARTIFACT_STORE", "KERNELJUDGE_ARTIFACT_KEY"}
+    workers_alone = {"KERNELJUDGE_ARTIFACT_STORE", "KERNELJUDGE_ARTIFACT_KEY", "KERNELJUDGE_SEND_WEBHOOKS"}
     known = {f"KERNELJUDGE_{name.upper()}" for name in Settings.model_fields}
     for name, service in compose()["services"].items():
         if "build" in service:
             given = by_image[service["build"]["target"]] | set(service["environment"])
             ours = {variable for variable in given if variable.startswith("KERNELJUDGE_")}
             # Only where there may be several, devices are chosen.
-            expected = known - (workers_alone if name in ("api", "migrate") else api_alone)
+            expected = known - (workers_alone if name in ("api", "courier", "migrate") else api_alone)
             assert ours == expected - (set() if name == "gpu-worker" else {"KERNELJUDGE_DEVICES"}), name
 
 

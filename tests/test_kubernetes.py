@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -182,12 +183,15 @@ def test_settings_are_known_and_secrets_come_by_reference() -> None:
 
 
 def reached_by(labels: Mapping[str, str]) -> set[tuple[str, int]]:
-    """The pods, by name, and ports that a pod with ``labels`` may open a connection to."""
+    """The pods, by name, addresses, and ports that a pod with ``labels`` may open a connection to."""
     reached = set()
     for policy in of_kind("NetworkPolicy").values():
         if selects(policy["spec"]["podSelector"], labels):
             for rule in policy["spec"].get("egress", []):
                 for peer in rule["to"]:
+                    if "ipBlock" in peer:
+                        reached |= {(peer["ipBlock"]["cidr"], port["port"]) for port in rule["ports"]}
+                        continue
                     named = peer["podSelector"]["matchLabels"]
                     name = named.get("app.kubernetes.io/name") or named["k8s-app"]
                     reached |= {(name, port["port"]) for port in rule["ports"]}
@@ -197,9 +201,11 @@ def reached_by(labels: Mapping[str, str]) -> set[tuple[str, int]]:
 def test_ours_reach_database_broker_store_collector_and_names_and_nothing_else() -> None:
     servers = {*SERVERS.items(), ("kube-dns", 53)}
     for name, pod in pods().items():
-        expected = {("kube-dns", 53)} if name in SERVERS else servers
+        expected = {("kube-dns", 53)} if name in SERVERS else set(servers)
         expected |= {("artifact-store", 9000)} if name in WORKERS else set()
         expected |= {("collector", 4318)} if name in ("api", *WORKERS) else set()
+        if name == "courier":
+            expected |= {(everywhere, port) for everywhere in ("0.0.0.0/0", "::/0") for port in (80, 443)}
         assert reached_by(pod["metadata"]["labels"]) == expected, name
 
 
@@ -221,3 +227,19 @@ def test_nobody_reaches_a_worker_and_only_ours_the_servers() -> None:
             }
             assert admitted == set(pods()) - set(SERVERS)
             assert [port["port"] for port in rule["ports"]] == [SERVERS[name]]
+
+
+def test_only_the_courier_reaches_out_and_not_into_private_networks() -> None:
+    assert of_kind("ConfigMap")["kerneljudge"]["data"]["KERNELJUDGE_SEND_WEBHOOKS"] == "false"
+    blocks = [
+        peer["ipBlock"]
+        for policy in of_kind("NetworkPolicy").values()
+        for rule in policy["spec"].get("egress", [])
+        for peer in rule["to"]
+        if "ipBlock" in peer
+    ]
+    for address in ("10.1.2.3", "172.31.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "127.0.0.1", "fd00::1"):
+        inside = ipaddress.ip_address(address)
+        for block in blocks:
+            whole, kept = ipaddress.ip_network(block["cidr"]), map(ipaddress.ip_network, block["except"])
+            assert inside not in whole or any(inside in network for network in kept), address

@@ -1,27 +1,48 @@
-"""Tells whoever wants to know that a batch is over."""
+"""Tells whoever wants to know that a batch is over.
+
+Workers do it, or, where candidates' machines are to reach nothing (``KERNELJUDGE_SEND_WEBHOOKS=false``), a process of
+its own: ``python -m worker.courier``.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+import signal
+import sys
+import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import httpx
 from sqlalchemy.orm import Session, sessionmaker
 
+from evaluator import logs
+from storage.database import create_engine_for, migrate, session_factory
+from storage.settings import Settings
 from storage.webhooks import Delivery, Webhooks, signature
 from worker.periodic import Periodic
 
-__all__ = ["Courier"]
+__all__ = ["HEARTBEAT", "Courier", "main"]
 
-_TIMEOUT_S: Final = 10.0
+HEARTBEAT: Final = Path(tempfile.gettempdir()) / "kerneljudge-courier"
+"""Touched by a courier that is a process of its own, whenever it has looked for what is due."""
+
+_ATTEMPT_S: Final = 10.0
+"""For all of an attempt, however slowly an answer comes in."""
+_AT_ONCE: Final = 16
 _DETAIL_CHARACTERS: Final = 300
 
 _log = logging.getLogger(__name__)
 
 
 class Courier(Periodic):
-    """A thread of every worker that makes the deliveries that are due. A context manager.
+    """A thread that makes the deliveries that are due, some at a time. A context manager. ``alive`` is called whenever
+    it has looked for them.
 
     It is no part of the reconciler's: a receiver that does not answer must not keep a worker from its heartbeat.
     """
@@ -32,14 +53,17 @@ class Courier(Periodic):
         readers: sessionmaker[Session],
         *,
         interval_s: float,
-        transport: httpx.BaseTransport | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        attempt_s: float = _ATTEMPT_S,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         # A delivery that is under way at the end is made again by another worker.
         super().__init__("courier", interval_s, join_s=1.0)
         self._sessions = sessions
         self._readers = readers
-        # Redirects are not followed: what was asked for was checked, and where they lead to was not.
-        self._http = httpx.Client(transport=transport, timeout=_TIMEOUT_S, follow_redirects=False, trust_env=False)
+        self._alive = alive
+        self._attempt_s = attempt_s
+        self._transport = transport
 
     def work(self) -> None:
         self.deliver()
@@ -48,23 +72,40 @@ class Courier(Periodic):
         """Make every delivery that is due; returns how many there were."""
         count = 0
         while not self._ended.is_set():
+            due = list(self._take())
+            self._alive()
+            if not due:
+                break
+            count += len(due)
+            for delivery, fault in zip(due, asyncio.run(self._send_all(due)), strict=True):
+                if fault:
+                    fields = {"batch": delivery.batch_id}
+                    _log.warning("attempt %d to tell of its end: %s", delivery.attempt, fault, extra={"fields": fields})
+                with self._sessions.begin() as session:
+                    Webhooks(session).record(delivery, fault)
+        return count
+
+    def _take(self) -> Iterator[Delivery]:
+        """Take up some of those that are due."""
+        for _ in range(_AT_ONCE):
             with self._readers() as session:
                 if not Webhooks(session).is_due():
-                    break
+                    return
             with self._sessions.begin() as session:
                 delivery = Webhooks(session).take_due()
             if delivery is None:
-                break
-            count += 1
-            fault = self._send(delivery)
-            if fault:
-                fields = {"batch": delivery.batch_id}
-                _log.warning("attempt %d to tell of its end: %s", delivery.attempt, fault, extra={"fields": fields})
-            with self._sessions.begin() as session:
-                Webhooks(session).record(delivery, fault)
-        return count
+                return
+            yield delivery
 
-    def _send(self, delivery: Delivery) -> str:
+    async def _send_all(self, deliveries: Sequence[Delivery]) -> list[str]:
+        """For each, why it was not taken, or nothing. A receiver that is slow keeps none of the others waiting."""
+        # Redirects are not followed: what was asked for was checked, and where they lead to was not.
+        async with httpx.AsyncClient(
+            transport=self._transport, timeout=self._attempt_s, follow_redirects=False, trust_env=False
+        ) as client:
+            return await asyncio.gather(*(self._send(client, delivery) for delivery in deliveries))
+
+    async def _send(self, client: httpx.AsyncClient, delivery: Delivery) -> str:
         """Why it was not taken, or nothing. Of the answer, nobody is shown more than its status."""
         timestamp = str(int(time.time()))
         headers = {
@@ -75,11 +116,42 @@ class Courier(Periodic):
             "X-Kerneljudge-Signature": signature(delivery.secret, timestamp, delivery.body),
         }
         try:
-            with self._http.stream("POST", delivery.url, content=delivery.body, headers=headers) as answer:
-                return "" if answer.is_success else f"the answer was {answer.status_code}"
+            async with asyncio.timeout(self._attempt_s):
+                async with client.stream("POST", delivery.url, content=delivery.body, headers=headers) as answer:
+                    return "" if answer.is_success else f"the answer was {answer.status_code}"
+        except TimeoutError:
+            return f"no answer within {self._attempt_s:g} s"
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS]
 
-    def _run(self) -> None:
-        with self._http:
-            super()._run()
+
+def _note_alive() -> None:
+    with contextlib.suppress(OSError):  # whoever reads it will say so; deliveries go on
+        HEARTBEAT.touch()
+
+
+def main() -> int:
+    """Deliver until SIGTERM or SIGINT; returns the exit status."""
+    try:
+        settings = Settings.load()
+        logs.configure(settings.log_format, settings.log_level)
+    except ValueError as error:
+        print(f"python -m worker.courier: {error}", file=sys.stderr)
+        return 2
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: ended.set())
+    migrate(settings)
+    database = create_engine_for(settings)
+    sessions, readers = session_factory(database), session_factory(database, read_only=True)
+    try:
+        with Courier(sessions, readers, interval_s=settings.reconcile_s, alive=_note_alive):
+            _log.info("telling of the ends of batches")
+            ended.wait()
+    finally:
+        database.dispose()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

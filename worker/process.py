@@ -158,7 +158,7 @@ def run_worker(
                 offer=offer,
                 condition=condition,
             ),
-            Courier(sessions, readers, interval_s=settings.reconcile_s),
+            Courier(sessions, readers, interval_s=settings.reconcile_s) if settings.send_webhooks else nullcontext(),
         ):
             return _consume(app, settings, role, queues, name, stop)
 

@@ -46,6 +46,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "verify_records": ("off", "off"),
         "max_batch_bytes": ("5", 5),
         "max_queued": ("7", 7),
+        "send_webhooks": ("false", False),
         "answer_age_s": ("2.5", 2.5),
         "artifact_store": ("s3://bucket/builds", "s3://bucket/builds"),
         "artifact_key": ("k" * 32, SecretStr("k" * 32)),

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import http.server
 import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import httpx
 import pytest
 from sqlalchemy import update
+from sqlalchemy.exc import OperationalError
 
 from evaluator.candidate import Candidate
 from storage.batches import Batches, BatchLine
@@ -26,17 +37,18 @@ from worker.courier import Courier
 
 Install = Callable[..., Installation]
 SECRET = "a shared secret"
+ROOT = Path(__file__).parents[2]
 
 
-class Receiver(httpx.BaseTransport):
+class Receiver(httpx.AsyncBaseTransport):
     """Answers what it is told to, then 204."""
 
     def __init__(self, *answers: int | Exception) -> None:
         self.answers = list(answers)
         self.requests: list[httpx.Request] = []
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        request.read()
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await request.aread()
         self.requests.append(request)
         answer = self.answers.pop(0) if self.answers else 204
         if isinstance(answer, Exception):
@@ -54,7 +66,7 @@ def over(installation: Installation) -> str:
         batches.add(batch.id, [BatchLine(1, new)], [], Turns())
         batches.received(batch.id, "")
         assert not Webhooks(session).is_due()
-        (waiting,) = Submissions(session).page().items
+        waiting = next(each for each in Submissions(session).page().items if each.finished_at is None)
         Submissions(session).cancel(waiting.id)
         assert Webhooks(session).is_due()
     return batch.id
@@ -62,6 +74,15 @@ def over(installation: Installation) -> str:
 
 def courier(installation: Installation, receiver: Receiver) -> Courier:
     return Courier(installation.sessions, installation.readers, interval_s=0.05, transport=receiver)
+
+
+class Dripping(httpx.AsyncBaseTransport):
+    """Answers byte by byte, and never to the end; of other hosts than ``slow`` at once."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        while request.url.host == "slow":
+            await asyncio.sleep(0.01)
+        return httpx.Response(204)
 
 
 def row(installation: Installation, batch_id: str) -> Webhook:
@@ -184,3 +205,85 @@ def test_a_batch_whose_server_died_is_cancelled(install: Install) -> None:
         assert "never came in whole" in cancelled.message
     # A pass of the reconciler looks for such batches as well.
     reconciler(installation).reconcile()
+
+
+class Listener(http.server.BaseHTTPRequestHandler):
+    """Takes what it is sent, and lets the test know."""
+
+    told: ClassVar[queue.Queue[bytes]] = queue.Queue()
+
+    def do_POST(self) -> None:
+        self.told.put(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_arguments: Any) -> None:
+        pass
+
+
+def test_a_process_of_its_own_delivers_until_it_is_told_to_stop(install: Install, tmp_path: Path) -> None:
+    installation = install()
+    batch_id = over(installation)
+    environment = {
+        **os.environ,
+        "TMPDIR": str(tmp_path),
+        "KERNELJUDGE_DATA_DIR": str(installation.settings.data_dir),
+        "KERNELJUDGE_DATABASE_URL": installation.settings.database_url,
+    }
+    healthy = [sys.executable, "docker/courier_health.py"]
+    assert subprocess.run(healthy, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}).returncode == 1
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with installation.sessions.begin() as session:
+            session.execute(update(Webhook).values(url=f"http://127.0.0.1:{server.server_port}/hook"))
+        process = subprocess.Popen([sys.executable, "-m", "worker.courier"], cwd=ROOT, env=environment)
+        try:
+            assert json.loads(Listener.told.get(timeout=60))["batch"]["id"] == batch_id
+            wait_until(lambda: row(installation, batch_id).delivered_at is not None, "that it was noted")
+            assert subprocess.run(healthy, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}).returncode == 0
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=30) == 0
+            an_hour_ago = time.time() - 3600
+            os.utime(tmp_path / "kerneljudge-courier", (an_hour_ago, an_hour_ago))
+            assert subprocess.run(healthy, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}).returncode == 1
+        finally:
+            process.kill()
+            process.wait()
+            server.shutdown()
+
+
+def test_a_receiver_that_never_ends_its_answer_keeps_nobody_waiting(install: Install) -> None:
+    installation = install()
+    slow = over(installation)
+    with installation.sessions.begin() as session:
+        session.execute(update(Webhook).values(url="http://slow/hook", due_at=datetime.now(UTC) + timedelta(hours=1)))
+    quick = over(installation)
+    let_time_pass(installation)
+    looked: list[float] = []
+    one = Courier(
+        installation.sessions,
+        installation.readers,
+        interval_s=60,
+        transport=Dripping(),
+        attempt_s=0.5,
+        alive=lambda: looked.append(0.0),
+    )
+    assert one.deliver() == 2
+    assert row(installation, slow).message == "no answer within 0.5 s"
+    assert row(installation, slow).delivered_at is None
+    assert row(installation, quick).delivered_at is not None
+    assert len(looked) == 2
+
+
+def test_a_courier_that_cannot_look_does_not_say_that_it_is_alive(install: Install) -> None:
+    installation = install()
+    looked: list[int] = []
+
+    def away() -> Any:
+        raise OperationalError("SELECT", {}, Exception("the database is away"))
+
+    readers: Any = away
+    one = Courier(installation.sessions, readers, interval_s=60, alive=lambda: looked.append(1))
+    with pytest.raises(OperationalError):
+        one.deliver()
+    assert not looked

@@ -6,17 +6,21 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from evaluator.evaluation import Status
-from storage.models import DiagnosisStatus, VerificationStatus, WorkerState
+from storage.batches import Batches
+from storage.models import DiagnosisStatus, VerificationStatus, Webhook, WorkerState
 from storage.submissions import Submissions
 from storage.verification import checks_of, verification_of
 from storage.workers import list_workers, place_of
@@ -24,6 +28,7 @@ from tests.machines import without_libseccomp
 from tests.processes import wait_until
 from tests.services import free_port, redis_server
 from tests.worker.conftest import Installation
+from tests.worker.test_courier import over
 from worker.process import Role
 
 Install = Callable[..., Installation]
@@ -346,3 +351,25 @@ def test_every_line_about_a_submission_names_it(
         {"layer": "cgroup", "there": False, "optional": True},
     ]
     assert all(worker.capabilities["sandbox"] == layers for worker in workers)
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_workers_send_webhooks_unless_that_is_the_couriers(
+    install: Install, start_worker: StartWorker, sends: bool
+) -> None:
+    installation = install(**_FAST, send_webhooks=sends)
+    batch_id = over(installation)
+    with socket.create_server(("127.0.0.1", 0)) as receiver:
+        with installation.sessions.begin() as session:
+            session.execute(update(Webhook).values(url=f"http://127.0.0.1:{receiver.getsockname()[1]}/hook"))
+        for queue in ("build", "evaluate.cpu"):
+            start_worker(installation, queue)
+        # They look when they begin and every quarter of a second: by then, both have.
+        installation.wait(installation.submit(), Status.DONE)
+        receiver.settimeout(10 if sends else 1)
+        with nullcontext() if sends else pytest.raises(TimeoutError):
+            receiver.accept()[0].close()
+    with installation.readers() as session:
+        webhook = Batches(session).webhook_of(batch_id)
+        assert webhook is not None
+        assert (webhook.attempts > 0) is sends
