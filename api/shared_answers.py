@@ -23,10 +23,13 @@ _MOST_BYTES: Final = 2**19
 
 @dataclass
 class _Kept:
-    """An answer since it was asked for. ``made`` is set once it is there, or turned out to be nobody else's."""
+    """An answer since it was asked for. ``made`` is set once it is there, failed with ``fault``, was ``left`` by who
+    made it, or turned out to be nobody else's."""
 
     asked_at: float
     made: asyncio.Event = field(default_factory=asyncio.Event)
+    fault: Exception | None = None
+    left: bool = False
     body: bytes | None = None
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -49,6 +52,11 @@ class SharedAnswers:
         if kept is None or now - kept.asked_at >= self._age_s:
             return await self._make(key, now, make)
         await kept.made.wait()
+        if kept.fault is not None:
+            # Whoever makes it now finds the same: a database that is away is not asked by everybody at once.
+            raise kept.fault.with_traceback(None)
+        if kept.left:
+            return await self.get(key, make)
         if kept.body is None:
             return await make()
         answer = Response(kept.body)
@@ -64,6 +72,12 @@ class SharedAnswers:
             if _is_for_all(answer):
                 # Copied: what surrounds the application adds headers of this request's own.
                 kept.body, kept.headers = bytes(answer.body), tuple(answer.raw_headers)
+        except asyncio.CancelledError:
+            kept.left = True
+            raise
+        except Exception as fault:
+            kept.fault = fault
+            raise
         finally:
             if kept.body is None and self._kept.get(key) is kept:
                 del self._kept[key]

@@ -108,6 +108,36 @@ def test_whoever_waits_for_an_answer_that_never_comes_makes_his_own() -> None:
     on_a_loop(test)
 
 
+def test_of_many_who_wait_for_an_answer_that_never_comes_one_makes_it() -> None:
+    async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
+        make.go.clear()
+        asking = [asyncio.create_task(answers.get("board", make)) for _ in range(5)]
+        await asyncio.sleep(0)
+        asking[0].cancel()
+        make.go.set()
+        assert [(await each).body for each in asking[1:]] == [b"2"] * 4
+
+    on_a_loop(test)
+
+
+def test_what_fails_fails_for_all_who_wait_and_is_tried_again_by_who_comes_later() -> None:
+    async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
+        tried = 0
+
+        async def fail() -> Response:
+            nonlocal tried
+            tried += 1
+            await asyncio.sleep(0)
+            raise NotFound("no database")
+
+        found = await asyncio.gather(*(answers.get("board", fail) for _ in range(5)), return_exceptions=True)
+        assert [type(each) for each in found] == [NotFound] * 5
+        assert tried == 1
+        assert (await answers.get("board", make)).body == b"1"
+
+    on_a_loop(test)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
