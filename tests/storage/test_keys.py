@@ -10,6 +10,7 @@ from alembic import command
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session, sessionmaker
 
+from storage.batches import Batches
 from storage.database import alembic_config
 from storage.keys import Keys, Scope, UnknownKey
 from storage.models import Submission, Usage
@@ -119,15 +120,35 @@ def test_one_clients_idempotency_key_is_not_anothers() -> None:
     assert len({owned_key(owner, "k") for owner in (None, "ada", "bob")}) == 3
 
 
+def _move(engine: Engine, target: str) -> None:
+    with engine.begin() as connection:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        (command.downgrade if target != "head" else command.upgrade)(config, target)
+
+
 def test_what_was_there_before_keys_is_public_and_nobodys(
     sessions: sessionmaker[Session], engine: Engine, submit: Submit
 ) -> None:
-    submission_id = submit(owner="ada", visibility=Visibility.PRIVATE)
+    submission_id = submit(owner="ada", visibility=Visibility.PUBLIC)
     for target in ("0004", "head"):
-        with engine.begin() as connection:
-            config = alembic_config()
-            config.attributes["connection"] = connection
-            (command.downgrade if target != "head" else command.upgrade)(config, target)
+        _move(engine, target)
     with sessions() as session:
         submission = session.get_one(Submission, submission_id)
         assert (submission.owner, submission.visibility, submission.withdrawn_at) == (None, "public", None)
+
+
+@pytest.mark.parametrize("visibility", [Visibility.PRIVATE, Visibility.SOURCE_HIDDEN])
+@pytest.mark.parametrize("table", ["submissions", "batches"])
+def test_what_is_not_public_does_not_become_so_by_going_back(
+    sessions: sessionmaker[Session], engine: Engine, submit: Submit, visibility: Visibility, table: str
+) -> None:
+    kept = visibility if table == "submissions" else Visibility.PUBLIC
+    submission_id = submit(owner="ada", visibility=kept)
+    with sessions.begin() as session:
+        of_batch = visibility if table == "batches" else Visibility.PUBLIC
+        Batches(session).create(name="n", owner="ada", visibility=of_batch)
+    with pytest.raises(RuntimeError, match=f"1 {table} are not public"):
+        _move(engine, "0007")
+    with sessions() as session:
+        assert session.get_one(Submission, submission_id).visibility == kept

@@ -68,6 +68,13 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    for table in ("submissions", "batches"):
+        kept = op.get_bind().scalar(sa.text(f"SELECT count(*) FROM {table} WHERE visibility <> 'public'"))  # noqa: S608
+        if kept:
+            raise RuntimeError(
+                f"{kept} {table} are not public, and the schema before 0008 would show them to everybody. If that is "
+                f"meant, set the column visibility of {table} to public"
+            )
     op.drop_table("audit_events")
     op.drop_table("usage")
     op.drop_index("ix_sign_ins_key_id", "sign_ins")
