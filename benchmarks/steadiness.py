@@ -4,7 +4,9 @@ Three tables, from one engine, each evaluation in a shuffled order with others b
 
 - *steadiness*: ``--rounds`` evaluations of each of six candidates, and the coefficient of variation of their
   speedups; beside it the same for the plain way (CUDA events or a clock, candidate and reference one after the
-  other in one warm process, mean of 100 calls each), in turn with ours.
+  other, mean of 100 calls each), in turn with ours. The plain way is measured twice: in a process of its own for each
+  evaluation, as ours are and evaluators in the field do it, and in one warm process that keeps every model where it
+  is, which no two evaluations of different candidates could share.
 - *identical*: how often the interval of a candidate that is the reference itself contains 1.
 - *slowdown*: how often a planted slowdown of 1, 2 and 5 % is told from none: the interval lies below 1.
 """
@@ -32,6 +34,7 @@ from evaluator.problem import Problem, load_problems
 
 _PROBLEMS: Final = Path(__file__).parent.parent / "reference_models"
 _SLOWDOWNS: Final = (0.01, 0.02, 0.05)
+_PLAIN_WAYS: Final = ("fresh", "warm")
 _CLOCK_HZ: Final = 1.98e9
 """Of an H200 under load: what a planted slowdown of so many cycles is in seconds."""
 
@@ -80,8 +83,8 @@ class ModelNew(Model):
 """
 
 _PLAIN: Final = """
-import json, sys, time, types, torch
-device, calls = sys.argv[1], 100
+import json, os, sys, time, traceback, types, torch
+device, fresh, calls = sys.argv[1], sys.argv[2] == "fresh", 100
 cuda = device.startswith("cuda")
 known = {}
 def load(name, source):
@@ -103,8 +106,7 @@ def mean_ms(model, inputs):
             model(*inputs)
         end.record(); torch.cuda.synchronize()
         return begin.elapsed_time(end) / calls
-for line in sys.stdin:
-    message = json.loads(line)
+def speedup(message):
     if message["name"] not in known:
         model = load("model", message["reference"])
         candidate = load("candidate", message["candidate"])
@@ -117,8 +119,23 @@ for line in sys.stdin:
     with torch.device(device):
         inputs = model.get_inputs()
     ours_ms = mean_ms(ours, inputs)
-    print(mean_ms(theirs, inputs) / ours_ms, flush=True)
-    del inputs
+    return mean_ms(theirs, inputs) / ours_ms
+for line in sys.stdin:
+    # CUDA is untouched in a process that others are forked from.
+    child = os.fork() if fresh else 0
+    if child:
+        if os.waitpid(child, 0)[1]:
+            sys.exit(1)
+        continue
+    status = 1
+    try:
+        print(speedup(json.loads(line)), flush=True)
+        status = 0
+    finally:
+        if fresh:
+            if status:
+                traceback.print_exc()
+            os._exit(status)
 """
 
 
@@ -185,16 +202,17 @@ def main() -> None:
     identical = replace(middle, name="identical", source=_IDENTICAL)
     order += [("identical", identical)] * options.rounds
     random.Random(options.seed).shuffle(order)  # noqa: S311 - an order, no secret
-    plain = _start_plain(options.device)
+    plain = {way: _start_plain(options.device, way) for way in _PLAIN_WAYS}
     config = EvalConfig(device=options.device, size="full", sampling=SamplingPlan(warm_samples=0))
     found: dict[str, list[Evaluation]] = defaultdict(list)
-    plain_found: dict[str, list[float]] = defaultdict(list)
+    plain_found: dict[str, dict[str, list[float]]] = {way: defaultdict(list) for way in _PLAIN_WAYS}
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Engine(device=options.device, cache_dir=Path(folder)) as engine:
         for number, (table, subject) in enumerate(order, 1):
             found[subject.name].append(_evaluate(engine, subject, config))
             if table == "steadiness":
-                plain_found[subject.name].append(_ask_plain(plain, subject))
+                for way, process in plain.items():
+                    plain_found[way][subject.name].append(_ask_plain(process, subject))
             print(f"[{number}/{len(order)}] {subject.name}, {time.monotonic() - begin:.0f} s", file=sys.stderr)
             if time.monotonic() - begin > options.budget_s:
                 print(f"out of time after {number} of {len(order)} evaluations")
@@ -204,9 +222,10 @@ def main() -> None:
             slowed = replace(middle, name=f"{share:.0%} slower", source=_slowed(kind, share, fmean(known_ms)))
             for _ in range(max(1, options.rounds // 4)):
                 found[slowed.name].append(_evaluate(engine, slowed, config))
-    assert plain.stdin is not None
-    plain.stdin.close()
-    plain.wait()
+    for process in plain.values():
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
     _print_steadiness(tested, found, plain_found)
     _print_coverage(found)
     if options.json:
@@ -249,8 +268,8 @@ def _slowed(kind: str, share: float, baseline_ms: float) -> str:
     return _SLOWED_CUDA.format(cycles=round(share * seconds * _CLOCK_HZ))
 
 
-def _start_plain(device: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _PLAIN, device]
+def _start_plain(device: str, way: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _PLAIN, device, way]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -271,9 +290,13 @@ def _variation(values: list[float]) -> float:
     return 100 * stdev(values) / fmean(values) if len(values) > 1 else 0.0
 
 
-def _print_steadiness(tested: list[Subject], found: dict[str, list[Evaluation]], plain: dict[str, list[float]]) -> None:
+def _print_steadiness(
+    tested: list[Subject], found: dict[str, list[Evaluation]], plain: dict[str, dict[str, list[float]]]
+) -> None:
+    print("coefficients of variation of the speedup: ours, the plain way in a process each, and in one warm process")
     print(
-        f"{'candidate':<22} {'':<14} {'ms':>8} {'speedup':>8} {'CV ours':>8} {'CV plain':>9} {'ratio':>6} {'pairs':>6}"
+        f"{'candidate':<22} {'':<14} {'ms':>8} {'speedup':>8} {'ours':>8} {'plain':>9} {'ratio':>6} {'warm':>9} "
+        f"{'pairs':>6}"
     )
     for subject in tested:
         evaluations = _passed(found[subject.name])
@@ -281,11 +304,12 @@ def _print_steadiness(tested: list[Subject], found: dict[str, list[Evaluation]],
             continue
         ours = [each.speedup for each in evaluations if each.speedup is not None]
         pairs = fmean(len(each.samples["inference"].order) for each in evaluations)
-        mine, theirs = _variation(ours), _variation(plain[subject.name])
-        ratio = theirs / mine if mine else float("inf")
+        mine = _variation(ours)
+        fresh, warm = (_variation(plain[way][subject.name]) for way in _PLAIN_WAYS)
+        ratio = fresh / mine if mine else float("inf")
         print(
             f"{subject.name:<22} {subject.character:<14} {fmean(map(_latency, evaluations)):>8.4f} {fmean(ours):>8.4f} "
-            f"{mine:>6.2f} % {theirs:>7.2f} % {ratio:>6.1f} {pairs:>6.0f}"
+            f"{mine:>6.2f} % {fresh:>7.2f} % {ratio:>6.1f} {warm:>7.2f} % {pairs:>6.0f}"
         )
 
 
