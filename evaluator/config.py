@@ -68,7 +68,7 @@ class SamplingPlan:
         if device_kind != "cpu":
             return cls()
         if size == "smoke":
-            return cls(half_width=0.02, min_samples=5, max_samples=5, warm_samples=3, budget_s=0.5)
+            return cls(half_width=0.02, min_samples=5, max_samples=5, warm_samples=0, budget_s=0.5)
         return cls(half_width=0.02, min_samples=10, max_samples=30, budget_s=8.0)
 
 

@@ -139,8 +139,12 @@ class Caller:
         first = [self._calm_call(mode, self.limits.build_s) for _ in range(_FIRST_CALLS)]
         if self.device.outlives_processes and self.calm_look is None:
             self.calm_look = Look.typical([self._look() for _ in range(_CALM_CALLS)])
-        # How a call is released depends on how long the baseline takes, and calm is what it is like then.
         self.calm[mode] = self._calm_of(first[-1:])
+        if not self.device.outlives_processes:
+            # Nothing is held against what was calm: other programs of this machine come and go.
+            self.releases[mode] = self._release_of(self.calm[mode].baseline_ms)
+            return
+        # How a call is released depends on how long the baseline takes, and calm is what it is like then.
         for _ in range(_MOST_LEARNED):
             release = self._release_of(self.calm[mode].baseline_ms)
             if release == self.releases.get(mode):

@@ -7,10 +7,11 @@ import ctypes
 import math
 import os
 import platform
+import re
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -186,6 +187,7 @@ class CpuDevice(Device):
         self.slice_elements = 2**23
         self.context_bytes = 300 * 2**20
         self.cache_bytes = _CPU_FLUSH_BYTES // 2
+        self._total_bytes = _meminfo_bytes("MemTotal")
         self._flush = torch.zeros(_CPU_FLUSH_BYTES // 4, dtype=torch.int32)
         # Within the caches, so that no machine's memory is faster.
         self._bytes_per_ms = copy_rate(self.torch_device, _CACHED_COPY_BYTES) / 1000
@@ -228,10 +230,10 @@ class CpuDevice(Device):
         pass
 
     def total_bytes(self) -> int:
-        return _meminfo()["MemTotal"]
+        return self._total_bytes
 
     def free_bytes(self) -> int:
-        return _meminfo()["MemAvailable"]
+        return _meminfo_bytes("MemAvailable")
 
     def foreign_bytes(self) -> int:
         return self.total_bytes() - self.free_bytes()
@@ -390,6 +392,7 @@ def _processor_name() -> str:
     return platform.machine()
 
 
-def _meminfo() -> Mapping[str, int]:
-    entries = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    return {entry[0].rstrip(":"): int(entry[1]) * 1024 for entry in entries if len(entry) > 1}
+def _meminfo_bytes(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024

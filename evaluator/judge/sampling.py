@@ -35,8 +35,12 @@ from evaluator.statistics import (
 __all__ = ["INFERENCE", "INFERENCE_WARM", "TRAINING", "Measured", "Sampler", "Track"]
 
 _CHECK_GROWTH: Final = 1.3
-_CLOSE_LOOK: Final = 10
-"""A second look takes so many pairs at the least."""
+_CLOSER_LOOKS: Final = {"cpu": (10, 20, 40), "cuda": (10,)}
+"""So many pairs at the least are what a closer look takes, one after the other while they are needed. On a CPU, what
+lies between the clocks varies by a fifth of a millisecond, and calls may take less: of identical models with calls of
+0.2 ms, on two busy cores, ten pairs left one in five in doubt, twenty one in ten, forty one in fifty."""
+_CLOSER_LOOK_S: Final = 2.0
+"""A closer look may take as long as this, however little time the plan has."""
 _SLOWER_BASELINE: Final = 1.25
 _SLACK_MS: Final = 1.0
 _SLACK_SHARE: Final = 0.1
@@ -63,7 +67,8 @@ _MOST_LEFT_OUT: Final = {"cpu": 0.25, "cuda": 1.0}
 _MOST_DOUBT: Final = {"cpu": 1.0, "cuda": math.inf}
 """Likewise: with more than that, what a runner says could be anything. What takes microseconds on a GPU is always in
 such doubt, and there only ``_MOST_LEFT_OUT`` of it can be left out."""
-_WARM_UP_PAIRS: Final = 8
+_WARM_UP_PAIRS: Final = {"cpu": 3, "cuda": 8}
+"""On a CPU, calls as short as those of small tensors are seldom as near to each other as would be settled."""
 _SETTLED: Final = 0.2
 _LAUNCH_BOUND_MS: Final = 0.05
 _MATTERS: Final = 0.25
@@ -121,21 +126,34 @@ class Sampler:
     report: Callable[[str, float], None]
 
     def measure(self, track: Track) -> Measured:
-        """Sample ``track``; once more where the clocks disagree, or something had to be put back: a busy machine can
-        do that, too, all the more with few samples, so the second look takes its time.
+        """Sample ``track``; anew and with more pairs where the clocks disagree, or something had to be put back: a busy
+        machine can do that, too, all the more with few samples.
 
         Raises ``Violation`` where a rule of measurement was broken, and ``InfrastructureFault`` where the
         baseline is not what it was.
         """
-        pairs = max(_CLOSE_LOOK, self.plan.min_samples)
-        closely = replace(
-            self.plan, least_samples=pairs, min_samples=pairs, max_samples=max(pairs, self.plan.max_samples)
-        )
         try:
             measured = self._measure(track, self.plan)
         except ClocksDisagree:
-            return self._measure(track, closely)
-        return self._measure(track, closely) if measured.put_back else measured
+            measured = None
+        for pairs in _CLOSER_LOOKS[self.caller.device.torch_device.type]:
+            if measured is not None and not measured.put_back:
+                break
+            measured = self._measure(track, self._closely(pairs))
+        assert measured is not None
+        return measured
+
+    def _closely(self, pairs: int) -> SamplingPlan:
+        """The plan with so many pairs at the least, or as many as there is time for."""
+        fewest = _CLOSER_LOOKS[self.caller.device.torch_device.type][0]
+        return replace(
+            self.plan,
+            least_samples=max(fewest, self.plan.min_samples),
+            min_samples=max(pairs, self.plan.min_samples),
+            max_samples=max(pairs, self.plan.max_samples),
+            warm_samples=max(pairs, self.plan.warm_samples),
+            budget_s=max(_CLOSER_LOOK_S, self.plan.budget_s),
+        )
 
     def _measure(self, track: Track, plan: SamplingPlan) -> Measured:
         candidate: list[TimedCall] = []
@@ -175,7 +193,7 @@ class Sampler:
         autotuners and clocks settle."""
         known = [self.caller.latest_ms.get((name, track.mode)) for name in ("candidate", "baseline")]
         before = [latest for latest in known if latest is not None] if track.cold else []
-        for number in range(_WARM_UP_PAIRS):
+        for number in range(_WARM_UP_PAIRS[self.caller.device.torch_device.type]):
             now = [call.report.device_ms for call in self.pair(track, number)]
             if len(before) == len(now) and all(
                 abs(new - old) <= _SETTLED * old for new, old in zip(now, before, strict=True)

@@ -178,8 +178,9 @@ class Session:
         self._blocks = {}
         self._warming.clear()
         self._candidate.gate = self._baseline.gate = None
-        self._candidate.link.close()
-        self._baseline.link.close()
+        for side in (self._candidate, self._baseline):
+            side.link.close()
+            side.enclosure.close()
         self._device.release_cache()
         return self._left_behind()
 
@@ -282,6 +283,8 @@ class Session:
         self._note_memory()
         if sampling.max_samples:
             with self._stage("sampling"):
+                if not self._device.outlives_processes:
+                    self._supervisor.settle()
                 self._sample_track(INFERENCE)
                 if sampling.warm_samples and self._fits_caches():
                     self._sample_track(INFERENCE_WARM)
@@ -307,7 +310,8 @@ class Session:
         self._candidate.link.await_ready(limits.construct_s + limits.late_build_s, "constructing ModelNew")
         for side in (self._candidate, self._baseline):
             side.enclosure.freeze()
-        self._supervisor.settle()
+        if self._device.outlives_processes:
+            self._supervisor.settle()
         if not _comes_true(self._device.is_quiet):
             raise Violation("the device was busy while every process was stopped, before any call was made")
         self._weight_names = [name for name, _ in signature.weights]

@@ -18,16 +18,18 @@ from evaluator.errors import InfrastructureFault
 __all__ = ["Enclosure"]
 
 _FREEZE_S: Final = 10.0
+_FREEZE_POLL_S: Final = 0.00002
 _MAX_PASSES: Final = 50
 _TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 class Enclosure:
-    """A runner and all that it has started. ``pid``: as seen from here; ``group``: its control group, if any."""
+    """A runner and all that it has started. ``pid``: as seen from here; ``group``: its control group, if any. To be
+    closed."""
 
     def __init__(self, pid: int, group: str | None) -> None:
         self._pid = pid
-        self._group = None if group is None else Path(group)
+        self._group = None if group is None else _Freezer(Path(group))
         self._stopped: set[int] = set()
         self._ticks = 0
         self.ran_while_stopped_s = 0.0
@@ -43,7 +45,7 @@ class Enclosure:
     def freeze(self) -> None:
         """Stop everything. Raises ``InfrastructureFault`` where the kernel does not come to an end with it."""
         if self._group is not None:
-            self._freeze_group(self._group)
+            self._group.freeze()
             return
         for _ in range(_MAX_PASSES):
             members = self._members()
@@ -57,29 +59,16 @@ class Enclosure:
     def thaw(self) -> None:
         """Let everything go on."""
         if self._group is not None:
-            with contextlib.suppress(OSError):
-                (self._group / "cgroup.freeze").write_text("0")
+            self._group.thaw()
             return
         if self._stopped:
             self.ran_while_stopped_s += max(0, self._consumed() - self._ticks) * _TICK_S
         self._signal(self._stopped, signal.SIGCONT)
         self._stopped = set()
 
-    def _freeze_group(self, group: Path) -> None:
-        deadline = time.monotonic() + _FREEZE_S
-        try:
-            (group / "cgroup.freeze").write_text("1")
-            events = os.open(group / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return  # it has ended, and its group with it
-        try:
-            while b"frozen 1" not in os.pread(events, 256, 0):
-                if time.monotonic() > deadline:
-                    raise InfrastructureFault(f"a runner could not be stopped within {_FREEZE_S:.0f} s")
-        except OSError:
-            return
-        finally:
-            os.close(events)
+    def close(self) -> None:
+        if self._group is not None:
+            self._group.close()
 
     def _signal(self, pids: set[int], number: int) -> None:
         for pid in pids:
@@ -108,6 +97,44 @@ class Enclosure:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 total += int(fields[11]) + int(fields[12])
         return total
+
+
+class _Freezer:
+    """A control group's two files, kept open: both are needed many times in each call, once within the judge's clock.
+
+    A group that has ended with its runner cannot be stopped any more, and need not be.
+    """
+
+    def __init__(self, group: Path) -> None:
+        self._files = contextlib.ExitStack()
+        self._switch = self._events = -1
+        try:
+            self._switch = self._open(group / "cgroup.freeze", os.O_WRONLY)
+            self._events = self._open(group / "cgroup.events", os.O_RDONLY)
+        except FileNotFoundError:
+            self.close()
+
+    def freeze(self) -> None:
+        deadline = time.monotonic() + _FREEZE_S
+        with contextlib.suppress(OSError):
+            os.pwrite(self._switch, b"1", 0)
+            while b"frozen 1" not in os.pread(self._events, 256, 0):
+                if time.monotonic() > deadline:
+                    raise InfrastructureFault(f"a runner could not be stopped within {_FREEZE_S:.0f} s")
+                time.sleep(_FREEZE_POLL_S)  # whoever is to be stopped may need this processor to get there
+
+    def thaw(self) -> None:
+        with contextlib.suppress(OSError):
+            os.pwrite(self._switch, b"0", 0)
+
+    def close(self) -> None:
+        self._files.close()
+        self._switch = self._events = -1
+
+    def _open(self, path: Path, flags: int) -> int:
+        descriptor = os.open(path, flags | os.O_CLOEXEC)
+        self._files.callback(os.close, descriptor)
+        return descriptor
 
 
 def _runs(pid: int) -> bool:

@@ -128,7 +128,7 @@ def test_every_track_has_its_distribution_and_training_its_parts(engine: Engine,
     assert set(evaluation.samples) == set(evaluation.details["tracks"]) == {"inference", "inference_warm", "training"}
     assert evaluation.speedup_warm is not None
     assert evaluation.latency_warm_ms is not None
-    assert len(evaluation.samples["inference_warm"].order) in (5, 10), "10 where the first 5 looked odd"
+    assert len(evaluation.samples["inference_warm"].order) in (5, 10, 20, 40), "more where the first looked odd"
     training, parts = evaluation.samples["training"], evaluation.details["tracks"]["training"]
     for whole, forward in (
         (training.candidate_device_ms, training.candidate_forward_ms),

@@ -356,7 +356,9 @@ def enclosure(request: pytest.FixtureRequest) -> Iterator[Enclosure]:
     if group is not None:
         (group.path / "cgroup.procs").write_text(str(process.pid))
     time.sleep(0.5)
-    yield Enclosure(process.pid, None if group is None else str(group.path))
+    stopped = Enclosure(process.pid, None if group is None else str(group.path))
+    yield stopped
+    stopped.close()
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if group is not None and parent is not None:
@@ -388,3 +390,25 @@ def test_processes_that_wake_each_other_stand_still_or_are_found_out(enclosure: 
     if enclosure._group is not None:
         assert stood_s < 0.05
     assert enclosure.ran_while_stopped_s >= stood_s / 2 or stood_s < 0.05
+
+
+def test_a_group_that_is_gone_is_neither_stopped_nor_let_go_on(tmp_path: Path) -> None:
+    gone = Enclosure(os.getpid(), str(tmp_path / "gone"))
+    gone.freeze()
+    gone.thaw()
+    gone.close()
+
+
+def test_an_enclosure_keeps_no_descriptor_when_it_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.freeze").write_text("")
+    (tmp_path / "cgroup.events").write_text("populated 1\nfrozen 1\n")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    stopped = Enclosure(os.getpid(), str(tmp_path))
+    stopped.freeze()
+    assert (tmp_path / "cgroup.freeze").read_text() == "1"
+    stopped.thaw()
+    assert (tmp_path / "cgroup.freeze").read_text() == "0"
+    stopped.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    stopped.freeze()
+    assert (tmp_path / "cgroup.freeze").read_text() == "0", "a closed one touches no file that has its numbers now"
