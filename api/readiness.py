@@ -34,9 +34,16 @@ def obstacles(services: Services) -> dict[str, str]:
     return found
 
 
-def degradations(session: Session) -> list[str]:
-    """What is not as it should be, and no reason to send requests elsewhere."""
-    return [f"something waits in queue {queue}, and no living worker takes from it" for queue in unserved(session)]
+def degradations(services: Services, session: Session) -> list[str]:
+    """What is not as it should be, and no reason to send requests elsewhere.
+
+    A server that is the broker is one: what is submitted is in the database, and workers ring for it once the broker is
+    back. No other process of the API would do better.
+    """
+    found = [f"something waits in queue {queue}, and no living worker takes from it" for queue in unserved(session)]
+    if _queue_folder(services.settings) is None and not _reaches_broker(services):
+        found.append("the broker cannot be reached: what is submitted waits until it can")
+    return found
 
 
 def _obstacles(services: Services) -> Iterator[tuple[str, str]]:
@@ -50,9 +57,7 @@ def _obstacles(services: Services) -> Iterator[tuple[str, str]]:
         wrong = "the database cannot be reached"
     if wrong is not None:
         yield "database", wrong
-    unreachable = broker_fault(services.celery)
-    if unreachable is not None:
-        _log.warning("the broker: %s", unreachable)
+    if _queue_folder(services.settings) is not None and not _reaches_broker(services):
         yield "broker", "the broker cannot be reached"
     for name, folder in _folders(services.settings):
         try:
@@ -67,6 +72,19 @@ def _folders(settings: Settings) -> Iterator[tuple[str, Path]]:
     url = make_url(settings.database_url)
     if url.get_backend_name() == "sqlite":
         yield "data", Path(str(url.database)).parent
+    queue = _queue_folder(settings)
+    if queue is not None:
+        yield "queue", queue
+
+
+def _queue_folder(settings: Settings) -> Path | None:
+    """The folder that is the broker, where no server is."""
     broker = urlsplit(settings.broker_url)
-    if broker.scheme == "folder":
-        yield "queue", Path(broker.path)
+    return Path(broker.path) if broker.scheme == "folder" else None
+
+
+def _reaches_broker(services: Services) -> bool:
+    fault = broker_fault(services.celery)
+    if fault is not None:
+        _log.warning("the broker: %s", fault)
+    return fault is None

@@ -47,7 +47,7 @@ class Services:
         self.sessions = session_factory(self.engine)
         self.read_engine = create_engine_for(settings, read_only=True)
         self.readers = session_factory(self.read_engine, read_only=True)
-        self.celery = make_celery(settings)
+        self.celery = make_celery(settings, patient=False)
         ring_after_commit(self.sessions, self.celery)
         self.problems: Mapping[str, Problem] = {}
         self.refusals: Mapping[str, str] = {}

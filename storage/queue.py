@@ -8,6 +8,8 @@ database, and re-ring what is overdue (``storage.claims``, ``storage.diagnoses``
 from __future__ import annotations
 
 import logging
+import math
+import time
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -44,16 +46,25 @@ QUEUES: Final = ("build", *(f"evaluate.{kind}" for kind in DEVICE_KINDS))
 
 _POLL_S: Final = 0.05
 _CONNECT_TIMEOUT_S: Final = 2.0
+_ANSWER_TIMEOUT_S: Final = 4.0
+_TRIAL_TIMEOUT_S: Final = 1.0
+_SILENT_S: Final = 5.0
+"""For so long after a bell that could not be rung none is tried: who submits must not wait for a broker that hangs."""
 
 TRANSPORT_ALIASES["folder"] = "storage.mailbox:Transport"
 
 _log = logging.getLogger(__name__)
 
 
-def make_celery(settings: Settings) -> Celery:
-    """The application for ``settings.broker_url``. A worker registers its tasks on it."""
+def make_celery(settings: Settings, *, patient: bool = True) -> Celery:
+    """The application for ``settings.broker_url``. A worker registers its tasks on it.
+
+    ``patient``: where the broker has stopped answering, whoever asks it waits until it answers again, as workers do,
+    who have nothing else to do, and whose Celery takes nothing more after an acknowledgement that failed. Who answers
+    requests is not to be: it gives up after some seconds.
+    """
     app = Celery("kerneljudge", set_as_current=False)
-    broker_url, transport_options = _broker(settings.broker_url)
+    broker_url, transport_options = _broker(settings.broker_url, patient=patient)
     app.conf.update(
         broker_url=broker_url,
         broker_transport_options=transport_options,
@@ -103,10 +114,11 @@ def ring(app: Celery, bell: Bell | DiagnosisBell) -> bool:
 
 
 def broker_fault(app: Celery) -> str | None:
-    """Why the broker cannot be reached, or ``None`` where it can."""
+    """Why the broker cannot be reached, or ``None`` where it can; within two seconds or so."""
+    timeouts = {"socket_connect_timeout": _TRIAL_TIMEOUT_S, "socket_timeout": _TRIAL_TIMEOUT_S}
     try:
-        with app.connection_for_write() as connection:
-            connection.ensure_connection(max_retries=1, interval_start=0, timeout=_CONNECT_TIMEOUT_S)
+        with app.connection_for_write(transport_options=timeouts) as connection:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=_TRIAL_TIMEOUT_S)
             connection.default_channel.queue_declare(QUEUES[0])
     except Exception as error:  # noqa: BLE001 - every broker has errors of its own
         return f"{type(error).__name__}: {error}"
@@ -114,11 +126,17 @@ def broker_fault(app: Celery) -> str | None:
 
 
 def ring_after_commit(sessions: sessionmaker[Session], app: Celery) -> None:
-    """From now on, a commit of a session made by ``sessions`` rings what was announced in it."""
+    """From now on, a commit of a session made by ``sessions`` rings what was announced in it.
+
+    Where one cannot be rung, those of the next seconds are left to the workers, which ring for all that waits.
+    """
+    silent_until = -math.inf
 
     def committed(session: Session) -> None:
+        nonlocal silent_until
         for bell in take_announced(session):
-            ring(app, bell)
+            if time.monotonic() >= silent_until and not ring(app, bell):
+                silent_until = time.monotonic() + _SILENT_S
 
     def rolled_back(session: Session) -> None:
         take_announced(session)
@@ -135,7 +153,7 @@ def _message(bell: Bell | DiagnosisBell) -> tuple[str, list[str], str]:
     return task, [bell.submission_id], queue_name(bell.stage, bell.device)
 
 
-def _broker(url: str) -> tuple[str, dict[str, Any]]:
+def _broker(url: str, *, patient: bool) -> tuple[str, dict[str, Any]]:
     # A broker that is down must cost a producer little: one attempt to connect, then an error.
     options: dict[str, Any] = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.1}
     parts = urlsplit(url)
@@ -148,5 +166,6 @@ def _broker(url: str) -> tuple[str, dict[str, Any]]:
             # Longer than the longest evaluation, or Redis would hand out what is being worked on.
             "visibility_timeout": 2 * (limits.build_s + limits.total_s),
             "socket_connect_timeout": _CONNECT_TIMEOUT_S,
+            "socket_timeout": None if patient else _ANSWER_TIMEOUT_S,
         }
     return url, options

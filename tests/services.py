@@ -111,6 +111,15 @@ class RedisServer:
         with redis.Redis(port=self._port) as client:
             _wait(self._process, self._folder / "log", client.ping, redis.RedisError)
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Meanwhile it takes connections and answers nothing."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def stop(self, how: signal.Signals) -> None:
         """End it by ``how``."""
         _stop(self._process, how)

@@ -30,16 +30,17 @@ async def healthz() -> Health:
 
 @router.get("/readyz", dependencies=[PROBES], openapi_extra=_NO_KEY, responses=problems())
 def readyz(services: ServicesDep) -> Health:
-    """All that is needed is there: the database with the schema of this version, the broker, problems, folders.
+    """All that is needed is there: the database with the schema of this version, problems, folders.
 
-    Otherwise 503, with an entry of `errors` for each thing that is not.
+    Otherwise 503, with an entry of `errors` for each thing that is not. `degraded` names what requests are answered
+    without: a queue that no living worker takes from, the broker.
     """
     found = obstacles(services)
     if found:
         errors = [FieldError(field=name, message=reason) for name, reason in found.items()]
         raise ServiceUnavailable("; ".join(found.values()), errors=errors)
     with services.readers() as session:
-        return Health(status="ok", problems=len(services.problems), degraded=degradations(session))
+        return Health(status="ok", problems=len(services.problems), degraded=degradations(services, session))
 
 
 @router.get(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from storage.settings import Settings
 from tests.api.conftest import PROBLEM_IDS, assert_problem
 from tests.api.inmemory import running
 from tests.api.seeds import Seeds
-from tests.services import free_port
+from tests.services import free_port, running_redis
 
 
 def reasons(http: httpx.Client) -> dict[str, str]:
@@ -41,7 +42,7 @@ def test_a_schema_of_another_version_is_not_ready(settings: Settings) -> None:
         assert reasons(http) == {"database": f"the schema is at version 0001, and {needed} is needed"}
 
 
-def test_a_broker_that_is_away_is_named_without_its_address(tmp_path: Path) -> None:
+def test_a_broker_that_is_away_is_named_without_its_address_and_requests_are_answered(tmp_path: Path) -> None:
     port = free_port()
     settings = Settings(
         data_dir=tmp_path / "data",
@@ -51,16 +52,33 @@ def test_a_broker_that_is_away_is_named_without_its_address(tmp_path: Path) -> N
     app = create_app(settings)
     with running(app) as transport, httpx.Client(transport=transport, base_url="http://testserver") as http:
         answer = http.get("/readyz")
-        assert reasons(http) == {"broker": "the broker cannot be reached"}
+        assert answer.status_code == 200
+        assert answer.json()["degraded"] == ["the broker cannot be reached: what is submitted waits until it can"]
         assert "secret" not in answer.text
         assert str(port) not in answer.text
 
 
-def test_a_broker_that_answers_is_ready(tmp_path: Path, redis_url: str) -> None:
-    settings = Settings(data_dir=tmp_path / "data", problems_dir=Path("reference_models"), broker_url=redis_url)
-    app = create_app(settings)
-    with running(app) as transport, httpx.Client(transport=transport, base_url="http://testserver") as http:
-        assert http.get("/readyz").status_code == 200
+def test_a_broker_that_hangs_keeps_nobody(tmp_path: Path) -> None:
+    with running_redis() as server:
+        settings = Settings(data_dir=tmp_path / "data", problems_dir=Path("reference_models"), broker_url=server.url)
+        with (
+            running(create_app(settings)) as transport,
+            httpx.Client(transport=transport, base_url="http://testserver") as http,
+        ):
+            assert http.get("/readyz").json()["degraded"] == []
+            body = {"problem": "relu", "device": "cpu", "size": "smoke", "code": "class ModelNew: pass"}
+            with server.paused():
+                begin = time.monotonic()
+                assert len(http.get("/readyz").json()["degraded"]) == 1
+                assert time.monotonic() - begin < 4, "as long as Kubernetes waits for an answer"
+                assert http.post("/api/v1/submissions", json=body).status_code == 202
+                waited_s = time.monotonic() - begin
+                for number in range(3):
+                    # Others: the same source again would be answered with the first one's submission.
+                    body["code"] = f"class ModelNew: number = {number}"
+                    assert http.post("/api/v1/submissions", json=body).status_code == 202
+                assert time.monotonic() - begin < waited_s + 4, "the broker is left alone for a moment"
+            assert http.get("/readyz").json()["degraded"] != ["the broker cannot be reached"]
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def install(problems: dict[str, Problem], tmp_path: Path) -> Iterator[Callable[.
         sessions = session_factory(engine)
         with sessions.begin() as session:
             sync_problems(session, problems)
-        ring_after_commit(sessions, make_celery(settings))
+        ring_after_commit(sessions, make_celery(settings, patient=False))
         return Installation(settings, sessions, session_factory(engine, read_only=True), problems["relu"])
 
     yield install

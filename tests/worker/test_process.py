@@ -26,7 +26,7 @@ from storage.verification import checks_of, verification_of
 from storage.workers import list_workers, place_of
 from tests.machines import without_libseccomp
 from tests.processes import wait_until
-from tests.services import free_port, redis_server
+from tests.services import free_port, redis_server, running_redis
 from tests.worker.conftest import Installation
 from tests.worker.test_courier import over
 from worker.process import Role
@@ -209,6 +209,21 @@ def test_a_broker_that_goes_away_and_comes_back_loses_nothing(install: Install, 
     while_away = installation.submit("# 2")
     with redis_server(port):
         installation.wait(while_away, Status.DONE)
+
+
+def test_a_broker_that_hangs_for_a_while_loses_nothing(install: Install, start_worker: StartWorker) -> None:
+    with running_redis() as server:
+        installation = install(**_FAST, broker_url=server.url)
+        for queue in ("build", "evaluate.cpu"):
+            start_worker(installation, queue)
+        under_way = installation.submit("# 1\n# evaluate: sleep 1")
+        installation.wait(under_way, Status.EVALUATING)
+        with server.paused():
+            while_away = installation.submit("# 2")
+            installation.wait(under_way, Status.DONE)
+            time.sleep(1)  # whoever has evaluated it tells the broker so
+        installation.wait(while_away, Status.DONE)
+        installation.wait(installation.submit("# 3"), Status.DONE)
 
 
 def test_two_workers_share_a_queue(install: Install, start_worker: StartWorker) -> None:
