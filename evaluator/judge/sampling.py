@@ -39,8 +39,8 @@ _CLOSER_LOOKS: Final = {"cpu": (10, 20, 40), "cuda": (10,)}
 """So many pairs at the least are what a closer look takes, one after the other while they are needed. On a CPU, what
 lies between the clocks varies by a fifth of a millisecond, and calls may take less: of identical models with calls of
 0.2 ms, on two busy cores, ten pairs left one in five in doubt, twenty one in ten, forty one in fifty."""
-_CLOSER_LOOK_S: Final = 2.0
-"""A closer look may take as long as this, however little time the plan has."""
+_CLOSER_LOOK_S: Final = 1.0
+"""Each closer look may take as long as this, however little time the plan has."""
 _SLOWER_BASELINE: Final = 1.25
 _SLACK_MS: Final = 1.0
 _SLACK_SHARE: Final = 0.1
