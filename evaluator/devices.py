@@ -39,16 +39,20 @@ _MOST_BUILD_SLOTS = 8
 
 
 def available_devices() -> list[str]:
-    """``cpu`` and every CUDA device that can be used from here, as ``cuda:0``, ``cuda:1`` …"""
-    return ["cpu", *(f"cuda:{index}" for index in range(len(_cuda_devices())))]
+    """``cpu`` and every CUDA device that can be used from here, as ``cuda:0``, ``cuda:1`` …
+
+    One that does not answer leaves a gap: no other device gets its name.
+    """
+    return ["cpu", *(f"cuda:{index}" for index, found in enumerate(_cuda_devices()) if found is not None)]
 
 
 def cuda_architectures() -> str:
     """The architectures to compile for, as ``TORCH_CUDA_ARCH_LIST`` writes them.
 
-    Those of this machine's devices, as torch itself would choose; without a device, the default.
+    Those of this machine's devices, as torch itself would choose; without a device, the default. Also of those that
+    this process is not to use: what it builds may be for a process that does.
     """
-    found = {each.capability for each in _cuda_devices()}
+    found = {each.capability for each in _all_cuda_devices() if each is not None}
     versions = sorted(f"{major}.{minor}" for major, minor in found) or [DEFAULT_CUDA_ARCHITECTURE]
     return ";".join([*versions[:-1], versions[-1] + "+PTX"])
 
@@ -95,7 +99,8 @@ def processor_shares(device: str, root: Path = Path("/sys/devices/system/cpu")) 
     count = len(_all_cuda_devices())
     if len(cores) < 3 * count:
         return None
-    return ProcessorShares(cores[_cuda_device(device).number], frozenset(allowed).difference(*cores[:count]))
+    place = _all_cuda_devices().index(_cuda_device(device))
+    return ProcessorShares(cores[place], frozenset(allowed).difference(*cores[:count]))
 
 
 def _siblings(number: int, root: Path) -> frozenset[int]:
@@ -154,48 +159,50 @@ def _version_line(command: list[str]) -> str | None:
 
 @dataclass(frozen=True)
 class _CudaDevice:
-    """``number`` is its place among all of the machine's, ``minor_number`` that of its node in ``/dev``."""
+    """``minor_number`` is that of its node in ``/dev``."""
 
-    number: int
     uuid: str
     minor_number: int
     capability: tuple[int, int]
 
 
 def _cuda_device(device: str) -> _CudaDevice:
-    return _cuda_devices()[int(device.partition(":")[2] or 0)]
+    found = _cuda_devices()[int(device.partition(":")[2] or 0)]
+    if found is None:
+        raise IndexError(f"{device} does not answer")
+    return found
 
 
-def _cuda_devices() -> tuple[_CudaDevice, ...]:
-    """Those that ``CUDA_VISIBLE_DEVICES`` leaves, in its order. As with CUDA it ends at the first name that is
-    nobody's, and one that comes twice leaves nothing."""
+def _cuda_devices() -> tuple[_CudaDevice | None, ...]:
+    """Those that ``CUDA_VISIBLE_DEVICES`` leaves, in its order, ``None`` for one that does not answer. As with CUDA it
+    ends at the first name that is nobody's, and one that comes twice leaves nothing."""
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if setting is None:
         return _all_cuda_devices()
-    chosen: list[_CudaDevice] = []
+    chosen: list[int] = []
     for name in map(str.strip, setting.split(",")):
-        named = [
-            each
-            for each in _all_cuda_devices()
-            if name == str(each.number) or (name.startswith("GPU-") and each.uuid.startswith(name))
-        ]
+        named = [number for number, found in enumerate(_all_cuda_devices()) if _is_named(name, number, found)]
         if len(named) != 1:
             break
         if named[0] in chosen:
             return ()
         chosen += named
-    return tuple(chosen)
+    return tuple(_all_cuda_devices()[number] for number in chosen)
+
+
+def _is_named(name: str, number: int, found: _CudaDevice | None) -> bool:
+    return name == str(number) or (name.startswith("GPU-") and found is not None and found.uuid.startswith(name))
 
 
 @cache
-def _all_cuda_devices() -> tuple[_CudaDevice, ...]:
+def _all_cuda_devices() -> tuple[_CudaDevice | None, ...]:
+    """The machine's, in NVML's order; ``None`` for one that does not answer."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return ()
     try:
-        found = [_examined(number) for number in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(each for each in found if each is not None)
+        return tuple(_examined(number) for number in range(pynvml.nvmlDeviceGetCount()))
     finally:
         pynvml.nvmlShutdown()
 
@@ -210,4 +217,4 @@ def _examined(number: int) -> _CudaDevice | None:
     except pynvml.NVMLError as error:
         _log.warning("CUDA device %d is left out: %s", number, error)
         return None
-    return _CudaDevice(number, str(uuid), int(minor_number), (int(capability[0]), int(capability[1])))
+    return _CudaDevice(str(uuid), int(minor_number), (int(capability[0]), int(capability[1])))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -195,8 +196,10 @@ class Engine:
         required and the kernel refuses a layer, ``InfrastructureFault`` where a process does not start.
         """
         if self._device is not None and not any(_covers(known, self._device) for known in available_devices()):
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             raise DeviceUnavailable(
                 f"no device {self._device} on this machine; there is {', '.join(available_devices())}"
+                + ("" if visible is None else f" (CUDA_VISIBLE_DEVICES is {visible!r})")
             )
         if not has_cxx_compiler():
             raise ToolchainMissing("no C++ compiler on this machine: install g++ (or set CXX)")
@@ -341,7 +344,7 @@ class Engine:
         assert judge is not None
         begin = time.monotonic()
         kills_before = out_of_memory_kills()
-        pair = self._take_pair(config)
+        pair = self._take_pair(config, cancelled)
         runner, baseline = pair.candidate, pair.baseline
         try:
             judge.begin()
@@ -389,19 +392,22 @@ class Engine:
         finally:
             pair.close()
 
-    def _take_pair(self, config: EvalConfig) -> _Pair:
+    def _take_pair(self, config: EvalConfig, cancelled: Callable[[], bool]) -> _Pair:
         """Two runners that are ready for an evaluation: those that wait, or new ones where these cannot be used.
 
-        Raises ``InfrastructureFault`` where there are none to be had.
+        Raises ``EvaluationCancelled``, and ``InfrastructureFault`` where there are none to be had.
         """
-        waiting, self._waiting = self._waiting, None
+        waiting = self._waiting
         if waiting is not None:
-            if waiting.made_for == (config.limits, self._judge, self._forkserver, self._builder) and waiting.is_ready():
+            made_for = (config.limits, self._judge, self._forkserver, self._builder)
+            ready = waiting.made_for == made_for and waiting.is_ready(cancelled)
+            self._waiting = None
+            if ready:
                 return waiting
             waiting.close()
         pair = self._start_pair(config)
         try:
-            pair.await_warm()
+            pair.await_warm(cancelled)
         except BaseException:
             pair.close()
             raise
@@ -584,10 +590,10 @@ class _Pair:
         for runner in (self.candidate, self.baseline):
             runner.await_warm(cancelled)
 
-    def is_ready(self) -> bool:
-        """Whether both can be given something to do; waits until they can."""
+    def is_ready(self, cancelled: Callable[[], bool]) -> bool:
+        """Whether both can be given something to do; waits until they can. Raises ``EvaluationCancelled``."""
         try:
-            self.await_warm()
+            self.await_warm(cancelled)
             return self.candidate.alive and self.baseline.alive
         except InfrastructureFault:
             return False

@@ -2,7 +2,7 @@
 
 It lives as long as its supervisor. Over the socket ``FD`` it takes ``{"op": "begin"}`` before runners are given
 anything to do, then ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and the baseline's. It
-says ``prepared`` when they may be given their tasks, reports progress, says ``settle`` before it measures anything and
+says ``prepared`` when they may be given their tasks, reports progress, says ``settle`` before it times anything and
 waits for ``{"op": "settled"}``, answers with an outcome, and frees the shared memory on ``{"op": "clean_up"}``, which
 may come at any time after ``evaluate``. In ``FOLDER`` it keeps what it has measured of its device. No byte of a
 candidate ever comes here.

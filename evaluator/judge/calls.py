@@ -72,8 +72,9 @@ class Side:
 class Calm:
     """What was measured while only the baseline had the shared memory, in milliseconds.
 
-    ``overhead_ms``: what lies between the runner's clock and the judge's, at the most. ``prelude_ms``: the judge's
-    own last steps on the device before a release; ``None`` where nothing outlives the stopping of processes.
+    ``overhead_ms``: what lies between the runner's clock and the judge's, at the most; not used on a CPU.
+    ``prelude_ms``: the judge's own last steps on the device before a release; ``None`` where nothing outlives the
+    stopping of processes.
     """
 
     overhead_ms: float
@@ -128,6 +129,8 @@ class Caller:
     """Decided once for all calls: what is learnt of calm ones is not true of calls that are released otherwise."""
     latest_ms: dict[tuple[str, CallMode], float] = field(default_factory=dict)
     """What the latest call of a side said that it took."""
+    baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
+    """What each call of the baseline said that it took."""
     calmness: Calmness = field(default_factory=Calmness)
     calm_look: Look | None = None
     """What the device was like while only the baseline had the shared memory."""
@@ -142,7 +145,6 @@ class Caller:
         self.calm[mode] = self._calm_of(first[-1:])
         if not self.device.outlives_processes:
             # Nothing is held against what was calm: other programs of this machine come and go.
-            self.releases[mode] = self._release_of(self.calm[mode].baseline_ms)
             return
         # How a call is released depends on how long the baseline takes, and calm is what it is like then.
         for _ in range(_MOST_LEARNED):
@@ -151,6 +153,11 @@ class Caller:
                 break
             self.releases[mode] = release
             self.calm[mode] = self._calm_of([self._calm_call(mode) for _ in range(_CALM_CALLS)])
+
+    def decide_releases(self) -> None:
+        """Where nothing was learnt of it: how calls are released, by how long the baseline has taken so far."""
+        for mode, latencies_ms in self.baseline_ms.items():
+            self.releases.setdefault(mode, self._release_of(median_ms(latencies_ms)))
 
     def _release_of(self, baseline_ms: float) -> Release:
         soon = baseline_ms < _SOON_MS and self.blocks["inputs"].layout.size_bytes <= _SOON_BYTES
@@ -204,6 +211,8 @@ class Caller:
             self._kept_bytes = math.inf
             call, commitment = self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
         self.latest_ms[side.name, mode] = call.report.device_ms
+        if side is self.baseline:
+            self.baseline_ms.setdefault(mode, []).append(call.report.device_ms)
         return call, commitment
 
     def command(self, side: Side, message: dict[str, Any]) -> None:

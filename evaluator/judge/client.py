@@ -96,7 +96,7 @@ class JudgeProcess(ChildProcess):
         """The judge's ``Outcome`` as plain data.
 
         ``assign`` is called once all memory is allocated, and is to give the runners their tasks; ``settle`` before
-        anything is measured, and is to end what could disturb that. Raises ``DoesNotFit``,
+        anything is timed, and is to end what could disturb that. Raises ``DoesNotFit``,
         ``ProblemError``, ``EvaluationCancelled`` and ``InfrastructureFault``.
         """
         # The judge ends an evaluation at ``total_s`` by itself; one that does not is broken.

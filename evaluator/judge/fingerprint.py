@@ -1,4 +1,4 @@
-"""Committing to the content of a tensor without keeping a copy.
+"""Committing to the content of a tensor without keeping a copy, which small ones on a CPU are worth.
 
 Right after "done" the judge takes a fingerprint of every slice of every output. Later each slice is copied
 to private memory, fingerprinted again and only then compared: a slice that changed in between was written

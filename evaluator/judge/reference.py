@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from evaluator.errors import ProblemError
-from evaluator.judge.device import Device, threads
+from evaluator.judge.device import Device, working_on
 from evaluator.judge.inputs import seed_generators
 from evaluator.memory import TensorSpec
 from evaluator.problem import Problem
@@ -77,10 +77,10 @@ class Reference:
         self.get_inputs: Callable[[], Sequence[Any]] = self._module.get_inputs
         self.signature = self._find_signature()
 
-    def construct(self, seed: int, thread_count: int) -> None:
-        """Build the model as the runners do: on the CPU, under ``seed``, then moved. With as many threads as theirs:
-        of orthogonal weights and the like the last bits depend on it."""
-        with threads(thread_count):
+    def construct(self, seed: int, processors: frozenset[int]) -> None:
+        """Build the model as the runners do: on the CPU, under ``seed``, then moved. On their ``processors``, with as
+        many threads: of orthogonal weights and the like the last bits depend on it."""
+        with working_on(processors):
             self._model = self._build(seed)
             # A function that a module keeps goes on calling the modules that it was made with, in a copy as well.
             twin = self._build(seed) if _keeps_functions(self._model) else copy.deepcopy(self._model)

@@ -6,10 +6,11 @@ Raw samples are kept; everything else is derived from them.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from evaluator.config import SamplingPlan
@@ -36,7 +37,7 @@ __all__ = ["INFERENCE", "INFERENCE_WARM", "TRAINING", "Measured", "Sampler", "Tr
 
 _CHECK_GROWTH: Final = 1.3
 _CLOSER_LOOKS: Final = {"cpu": (10, 20, 40), "cuda": (10,)}
-"""So many pairs at the least are what a closer look takes, one after the other while they are needed. On a CPU, what
+"""So many pairs at the least a closer look goes on to, one after the other while they are needed. On a CPU, what
 lies between the clocks varies by a fifth of a millisecond, and calls may take less: of identical models with calls of
 0.2 ms, on two busy cores, ten pairs left one in five in doubt, twenty one in ten, forty one in fifty."""
 _CLOSER_LOOK_S: Final = 1.0
@@ -47,7 +48,7 @@ _SLACK_SHARE: Final = 0.1
 _CALM_SLACK_MS: Final = 0.1
 _CALM_SLACK_SHARE: Final = 0.02
 _NOISE_FACTOR: Final = 4.0
-_FLOOR_MS: Final = {"cpu": 0.1, "cuda": 0.02}
+_FLOOR_MS: Final = {"cpu": 0.05, "cuda": 0.02}
 _PROCESSES_DIFFER: Final = {"cpu": (0.0, 0.0), "cuda": (0.03, 0.01)}
 """What lies between the clocks, and a delivery, differ by so much between two processes of the same model, however
 often they are called: milliseconds, and a share of it. On an H200: 9 µs, root mean square of 15 evaluations, 24 µs at
@@ -112,6 +113,15 @@ class Measured:
 
 
 @dataclass
+class _Pairs:
+    """The samples of one look, or of several that belong together."""
+
+    telemetry: Telemetry
+    candidate: list[TimedCall] = field(default_factory=list)
+    baseline: list[TimedCall] = field(default_factory=list)
+
+
+@dataclass
 class Sampler:
     """Samples tracks of one evaluation.
 
@@ -127,21 +137,27 @@ class Sampler:
 
     def measure(self, track: Track) -> Measured:
         """Sample ``track``; anew and with more pairs where the clocks disagree, or something had to be put back: a busy
-        machine can do that, too, all the more with few samples.
+        machine can do that, too, all the more with few samples. Closer looks are judged together, or each would be
+        another chance for who leaves something out.
 
         Raises ``Violation`` where a rule of measurement was broken, and ``InfrastructureFault`` where the
         baseline is not what it was.
         """
-        try:
-            measured = self._measure(track, self.plan)
-        except ClocksDisagree:
-            measured = None
-        for pairs in _CLOSER_LOOKS[self.caller.device.torch_device.type]:
-            if measured is not None and not measured.put_back:
-                break
-            measured = self._measure(track, self._closely(pairs))
-        assert measured is not None
-        return measured
+        with contextlib.suppress(ClocksDisagree):
+            measured = self._measure(track, self.plan, self._no_pairs())
+            if not measured.put_back:
+                return measured
+        *looks, last = _CLOSER_LOOKS[self.caller.device.torch_device.type]
+        pairs = self._no_pairs()
+        for least in looks:
+            with contextlib.suppress(ClocksDisagree):
+                measured = self._measure(track, self._closely(least), pairs)
+                if not measured.put_back:
+                    return measured
+        return self._measure(track, self._closely(last), pairs)
+
+    def _no_pairs(self) -> _Pairs:
+        return _Pairs(Telemetry(self.caller.device.sensors))
 
     def _closely(self, pairs: int) -> SamplingPlan:
         """The plan with so many pairs at the least, or as many as there is time for."""
@@ -155,12 +171,13 @@ class Sampler:
             budget_s=max(_CLOSER_LOOK_S, self.plan.budget_s),
         )
 
-    def _measure(self, track: Track, plan: SamplingPlan) -> Measured:
-        candidate: list[TimedCall] = []
-        baseline: list[TimedCall] = []
+    def _measure(self, track: Track, plan: SamplingPlan, pairs: _Pairs) -> Measured:
+        """Sample until ``pairs`` are as many as the plan asks for, and sum all of them up."""
+        candidate, baseline = pairs.candidate, pairs.baseline
         begin = time.monotonic()
-        self._warm_up(track)
-        telemetry = Telemetry(self.caller.device.sensors)
+        if not candidate:
+            self._warm_up(track)
+        telemetry = pairs.telemetry
         most = plan.max_samples if track.cold else max(plan.warm_samples, plan.least_samples)
         look_at = plan.min_samples
         while len(candidate) < most:

@@ -285,6 +285,7 @@ class Session:
             with self._stage("sampling"):
                 if not self._device.outlives_processes:
                     self._supervisor.settle()
+                    self._caller.decide_releases()
                 self._sample_track(INFERENCE)
                 if sampling.warm_samples and self._fits_caches():
                     self._sample_track(INFERENCE_WARM)
@@ -301,7 +302,7 @@ class Session:
         with self._ours("the reference does not construct"):
             self._baseline.link.begin_construct(message)
         self._candidate.link.begin_construct(message)
-        self._reference.construct(seed, self._baseline.enclosure.processor_count)
+        self._reference.construct(seed, self._baseline.enclosure.processors)
         for target, value in zip(self._blocks["weights"].tensors, self._reference.weight_values(), strict=True):
             target.copy_(value)
         self._device.synchronize()

@@ -7,6 +7,7 @@ get SIGSTOP one by one until none is new; what they consume while they should st
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -36,11 +37,11 @@ class Enclosure:
         """Processor time that was used between a ``freeze`` and the ``thaw`` after it."""
 
     @property
-    def processor_count(self) -> int:
-        """How many processors the runner may use; if it is gone, its link will say so."""
+    def processors(self) -> frozenset[int]:
+        """Those that the runner may use; if it is gone, our own: its link will say so."""
         with contextlib.suppress(ProcessLookupError):
-            return len(os.sched_getaffinity(self._pid))
-        return 1
+            return frozenset(os.sched_getaffinity(self._pid))
+        return frozenset(os.sched_getaffinity(0))
 
     def freeze(self) -> None:
         """Stop everything. Raises ``InfrastructureFault`` where the kernel does not come to an end with it."""
@@ -111,8 +112,10 @@ class _Freezer:
         try:
             self._switch = self._open(group / "cgroup.freeze", os.O_WRONLY)
             self._events = self._open(group / "cgroup.events", os.O_RDONLY)
-        except FileNotFoundError:
+        except OSError as error:
             self.close()
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise InfrastructureFault(f"a runner's control group cannot be opened: {error}") from error
 
     def freeze(self) -> None:
         deadline = time.monotonic() + _FREEZE_S

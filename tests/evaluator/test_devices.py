@@ -28,7 +28,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{number % 8},{number % 8 + 8}\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)))
-    found = (devices._CudaDevice(0, "GPU-0a1b", 1, (9, 0)), devices._CudaDevice(1, "GPU-0a2c", 0, (8, 6)))
+    found = (devices._CudaDevice("GPU-0a1b", 1, (9, 0)), devices._CudaDevice("GPU-0a2c", 0, (8, 6)))
     monkeypatch.setattr(devices, "_all_cuda_devices", lambda: found)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return tmp_path
@@ -82,7 +82,8 @@ def test_only_what_cuda_may_see_is_used(
 def test_what_is_known_of_a_device_is_its_own(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda_architectures() == "8.6;9.0+PTX"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert cuda_architectures() == "8.6+PTX"
+    # What is built here may be for a process that uses the other one.
+    assert cuda_architectures() == "8.6;9.0+PTX"
     assert cuda_nodes("cuda")[0] == "/dev/nvidia0"
     # Whoever judges on the other device has the last core.
     shares = processor_shares("cuda:0", machine)
@@ -118,15 +119,23 @@ NVML = SimpleNamespace(
 """As much of NVML as is asked, over three devices of which the second does not answer."""
 
 
-def test_a_device_that_does_not_answer_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_does_not_answer_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(devices, "pynvml", NVML)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(9)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     devices._all_cuda_devices.cache_clear()
     try:
-        assert available_devices() == ["cpu", "cuda:0", "cuda:1"]
-        assert cuda_uuid("cuda:1") == "GPU-2"
-        assert cuda_nodes("cuda:1")[0] == "/dev/nvidia2"
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+        assert available_devices() == ["cpu", "cuda:0", "cuda:2"]
+        assert cuda_uuid("cuda:2") == "GPU-2", "as before it was lost: nobody else has its name"
+        assert cuda_nodes("cuda:2")[0] == "/dev/nvidia2"
+        with pytest.raises(IndexError):
+            cuda_uuid("cuda:1")
+        shares = processor_shares("cuda:2", tmp_path)
+        assert shares is not None
+        assert shares.judge == {6}
+        assert shares.others == set(range(6)), "nor does anybody have a core that is another judge's"
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1,0")
+        assert available_devices() == ["cpu", "cuda:0", "cuda:2"]
         assert cuda_uuid("cuda:0") == "GPU-2"
     finally:
         devices._all_cuda_devices.cache_clear()

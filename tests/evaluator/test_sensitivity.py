@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ _KINK = 5
 @pytest.fixture
 def reference(problems: dict[str, Problem], tmp_path: Path) -> Reference:
     made = Reference(problems["linear_relu_divide"], "smoke", "float32", CpuDevice(tmp_path))
-    made.construct(7, 1)
+    made.construct(7, frozenset(os.sched_getaffinity(0)))
     return made
 
 

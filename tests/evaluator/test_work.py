@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -160,12 +161,30 @@ def test_a_gradient_that_does_not_exist_is_not_written() -> None:
     assert found["training"].bytes == 3 * 8 * 4 + 2 * 8 * 4
 
 
+def test_a_reference_is_constructed_on_the_processors_that_are_named(
+    problems: dict[str, Problem], device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    reference = Reference(problems["linear_relu_divide"], "smoke", "float32", device)
+    seen: list[tuple[int, set[int]]] = []
+    build = reference._build
+
+    def building(seed: int) -> nn.Module:
+        seen.append((torch.get_num_threads(), os.sched_getaffinity(0)))
+        return build(seed)
+
+    monkeypatch.setattr(reference, "_build", building)
+    reference.construct(7, frozenset({min(allowed)}))
+    assert seen[0] == (1, {min(allowed)})
+    assert (torch.get_num_threads(), os.sched_getaffinity(0)) == (threads, allowed)
+
+
 def test_an_operator_that_the_meta_device_lacks_is_counted_on_the_device(
     problems: dict[str, Problem], device: CpuDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reference = Reference(problems["linear_relu_divide"], "smoke", "float32", device)
     expected = count_work(reference, list, training=True)
-    reference.construct(7, 1)
+    reference.construct(7, frozenset(os.sched_getaffinity(0)))
 
     def fails() -> Any:
         raise NotImplementedError("no such operator on meta")

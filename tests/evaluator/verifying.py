@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from evaluator.judge.device import CpuDevice
 from evaluator.judge.reference import Reference
 from evaluator.judge.verify import Verifier
@@ -17,7 +19,7 @@ def verifier_over_blocks(
     """For forward and backward calls of a problem without weights, on a CPU."""
     device = CpuDevice()
     reference = Reference(problem, size, "float32", device)
-    reference.construct(1, 1)
+    reference.construct(1, frozenset(os.sched_getaffinity(0)))
     signature = reference.signature
     tensors = {
         "inputs": signature.input_tensors,
