@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Final
 
-from worker.courier import HEARTBEAT
+from worker.heartbeat import HEARTBEAT
 
 _SILENT_S: Final = 120.0
 """More than receivers that do not answer can take, and than a database may be away for a moment."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
+import threading
 import time
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -50,6 +52,9 @@ _ANSWER_TIMEOUT_S: Final = 4.0
 _TRIAL_TIMEOUT_S: Final = 1.0
 _SILENT_S: Final = 5.0
 """For so long after a bell that could not be rung none is tried: who submits must not wait for a broker that hangs."""
+_RINGING_AT_ONCE: Final = 4
+_PLACE_S: Final = 0.2
+"""How long to wait for others who are ringing: it takes a millisecond where the broker answers."""
 
 TRANSPORT_ALIASES["folder"] = "storage.mailbox:Transport"
 
@@ -59,9 +64,10 @@ _log = logging.getLogger(__name__)
 def make_celery(settings: Settings, *, patient: bool = True) -> Celery:
     """The application for ``settings.broker_url``. A worker registers its tasks on it.
 
-    ``patient``: where the broker has stopped answering, whoever asks it waits until it answers again, as workers do,
-    who have nothing else to do, and whose Celery takes nothing more after an acknowledgement that failed. Who answers
-    requests is not to be: it gives up after some seconds.
+    ``patient``: where the broker has stopped answering, whoever asks it waits until it answers again, or the connection
+    is found dead after a minute. That is for taking messages: a worker's Celery takes nothing more after an
+    acknowledgement that failed. Who rings is not to be patient, and gives up after some seconds (Redis; a ``folder``
+    answers at once).
     """
     app = Celery("kerneljudge", set_as_current=False)
     broker_url, transport_options = _broker(settings.broker_url, patient=patient)
@@ -130,19 +136,45 @@ def ring_after_commit(sessions: sessionmaker[Session], app: Celery) -> None:
 
     Where one cannot be rung, those of the next seconds are left to the workers, which ring for all that waits.
     """
-    silent_until = -math.inf
+    ringer = _Ringer(app)
 
     def committed(session: Session) -> None:
-        nonlocal silent_until
         for bell in take_announced(session):
-            if time.monotonic() >= silent_until and not ring(app, bell):
-                silent_until = time.monotonic() + _SILENT_S
+            ringer.ring(bell)
 
     def rolled_back(session: Session) -> None:
         take_announced(session)
 
     event.listen(sessions, "after_commit", committed)
     event.listen(sessions, "after_rollback", rolled_back)
+
+
+class _Ringer:
+    """Rings, unless the broker has failed a moment ago: then one tries at a time, and now and then."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(_RINGING_AT_ONCE)
+        self._failing = False
+        self._silent_until = -math.inf
+
+    def ring(self, bell: Bell | DiagnosisBell) -> None:
+        """Ring now, or leave it to the workers."""
+        with self._lock:
+            if time.monotonic() < self._silent_until:
+                return
+            if self._failing:
+                self._silent_until = time.monotonic() + _ANSWER_TIMEOUT_S + _SILENT_S
+        if not self._places.acquire(timeout=_PLACE_S):
+            return
+        try:
+            rung = ring(self._app, bell)
+        finally:
+            self._places.release()
+        with self._lock:
+            self._failing = not rung
+            self._silent_until = -math.inf if rung else time.monotonic() + _SILENT_S
 
 
 def _message(bell: Bell | DiagnosisBell) -> tuple[str, list[str], str]:
@@ -167,5 +199,13 @@ def _broker(url: str, *, patient: bool) -> tuple[str, dict[str, Any]]:
             "visibility_timeout": 2 * (limits.build_s + limits.total_s),
             "socket_connect_timeout": _CONNECT_TIMEOUT_S,
             "socket_timeout": None if patient else _ANSWER_TIMEOUT_S,
+            # One that is gone without a word, its machine switched off, say, would be waited for for ever.
+            "socket_keepalive": True,
+            "socket_keepalive_options": {
+                socket.TCP_KEEPIDLE: 30,
+                socket.TCP_KEEPINTVL: 10,
+                socket.TCP_KEEPCNT: 3,
+                socket.TCP_USER_TIMEOUT: 60_000,
+            },
         }
     return url, options

@@ -26,7 +26,7 @@ from storage.models import Batch, Webhook
 
 __all__ = ["Delivery", "InvalidUrl", "Webhooks", "checked_url", "signature"]
 
-_FIRST_PAUSE: Final = timedelta(seconds=10)
+_FIRST_PAUSE: Final = timedelta(seconds=30)
 _LAST_PAUSE: Final = timedelta(hours=1)
 _MOST_ATTEMPTS: Final = 30
 """With these pauses, about a day."""

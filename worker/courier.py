@@ -11,11 +11,9 @@ import contextlib
 import logging
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 import httpx
@@ -25,12 +23,10 @@ from evaluator import logs
 from storage.database import create_engine_for, migrate, session_factory
 from storage.settings import Settings
 from storage.webhooks import Delivery, Webhooks, signature
+from worker.heartbeat import HEARTBEAT
 from worker.periodic import Periodic
 
-__all__ = ["HEARTBEAT", "Courier", "main"]
-
-HEARTBEAT: Final = Path(tempfile.gettempdir()) / "kerneljudge-courier"
-"""Touched by a courier that is a process of its own, whenever it has looked for what is due."""
+__all__ = ["Courier", "main"]
 
 _ATTEMPT_S: Final = 10.0
 """For all of an attempt, however slowly an answer comes in."""
@@ -77,12 +73,12 @@ class Courier(Periodic):
             if not due:
                 break
             count += len(due)
-            for delivery, fault in zip(due, asyncio.run(self._send_all(due)), strict=True):
-                if fault:
-                    fields = {"batch": delivery.batch_id}
-                    _log.warning("attempt %d to tell of its end: %s", delivery.attempt, fault, extra={"fields": fields})
-                with self._sessions.begin() as session:
-                    Webhooks(session).record(delivery, fault)
+            # Not ``asyncio.run``, which would wait for name servers that do not answer.
+            loop = asyncio.new_event_loop()
+            try:
+                loop.run_until_complete(self._make_all(due))
+            finally:
+                loop.close()
         return count
 
     def _take(self) -> Iterator[Delivery]:
@@ -97,13 +93,25 @@ class Courier(Periodic):
                 return
             yield delivery
 
-    async def _send_all(self, deliveries: Sequence[Delivery]) -> list[str]:
-        """For each, why it was not taken, or nothing. A receiver that is slow keeps none of the others waiting."""
+    async def _make_all(self, deliveries: Sequence[Delivery]) -> None:
+        """Send each and record what came of it. A receiver that is slow keeps none of the others waiting."""
         # Redirects are not followed: what was asked for was checked, and where they lead to was not.
         async with httpx.AsyncClient(
             transport=self._transport, timeout=self._attempt_s, follow_redirects=False, trust_env=False
         ) as client:
-            return await asyncio.gather(*(self._send(client, delivery) for delivery in deliveries))
+            made = (self._make(client, delivery) for delivery in deliveries)
+            for fault in await asyncio.gather(*made, return_exceptions=True):
+                if fault is not None:
+                    raise fault
+
+    async def _make(self, client: httpx.AsyncClient, delivery: Delivery) -> None:
+        fault = await self._send(client, delivery)
+        if fault:
+            fields = {"batch": delivery.batch_id}
+            _log.warning("attempt %d to tell of its end: %s", delivery.attempt, fault, extra={"fields": fields})
+        # At once, before it is due again and somebody else takes it.
+        with self._sessions.begin() as session:
+            Webhooks(session).record(delivery, fault)
 
     async def _send(self, client: httpx.AsyncClient, delivery: Delivery) -> str:
         """Why it was not taken, or nothing. Of the answer, nobody is shown more than its status."""

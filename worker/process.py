@@ -93,7 +93,8 @@ def run_worker(
     database = create_engine_for(settings)
     sessions, readers = session_factory(database), session_factory(database, read_only=True)
     app = make_celery(settings)
-    ring_after_commit(sessions, app)
+    # A broker that hangs must not keep a worker from its heartbeat, nor a claim from being renewed.
+    ring_after_commit(sessions, make_celery(settings, patient=False))
     name = workers.worker_name(socket.gethostname(), role.device or role.queue)
     stop = Stop(settings.drain_s)
     with ExitStack() as ending:

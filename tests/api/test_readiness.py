@@ -72,13 +72,8 @@ def test_a_broker_that_hangs_keeps_nobody(tmp_path: Path) -> None:
                 assert len(http.get("/readyz").json()["degraded"]) == 1
                 assert time.monotonic() - begin < 4, "as long as Kubernetes waits for an answer"
                 assert http.post("/api/v1/submissions", json=body).status_code == 202
-                waited_s = time.monotonic() - begin
-                for number in range(3):
-                    # Others: the same source again would be answered with the first one's submission.
-                    body["code"] = f"class ModelNew: number = {number}"
-                    assert http.post("/api/v1/submissions", json=body).status_code == 202
-                assert time.monotonic() - begin < waited_s + 4, "the broker is left alone for a moment"
-            assert http.get("/readyz").json()["degraded"] != ["the broker cannot be reached"]
+            told = http.get("/readyz").json()["degraded"]
+            assert not any("broker" in each for each in told)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from celery import Celery
@@ -16,7 +17,7 @@ from evaluator.problem import Problem
 from storage.bells import Bell, DiagnosisBell
 from storage.database import create_engine_for, migrate, session_factory
 from storage.problems import sync_problems
-from storage.queue import DIAGNOSIS_QUEUES, QUEUES, make_celery, queue_name, ring, ring_after_commit
+from storage.queue import DIAGNOSIS_QUEUES, QUEUES, _Ringer, make_celery, queue_name, ring, ring_after_commit
 from storage.settings import Settings
 from storage.submissions import NewSubmission, Submissions
 from tests.services import free_port
@@ -109,6 +110,34 @@ def test_a_broker_that_is_down_loses_no_submission_and_little_time(
     assert time.monotonic() - started < 5
     with sessions() as session:
         assert Submissions(session).get(submission.id) is not None
+
+
+def test_while_the_broker_fails_one_tries_at_a_time_and_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    works, clock = [False], [1000.0]
+
+    def trying(_app: Celery, bell: Bell) -> bool:
+        tried.append(bell.submission_id)
+        if len(tried) == 2:
+            ringer.ring(Bell("meanwhile", "build", "cpu"))  # somebody else's, while this one waits for an answer
+        return works[0]
+
+    monkeypatch.setattr("storage.queue.ring", trying)
+    monkeypatch.setattr("storage.queue.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    ringer = _Ringer(make_celery(Settings(data_dir=tmp_path)))
+    for name in ("1", "2"):
+        ringer.ring(Bell(name, "build", "cpu"))
+    assert tried == ["1"]
+    clock[0] += 6
+    ringer.ring(Bell("3", "build", "cpu"))
+    assert tried == ["1", "3"], "and nobody beside it"
+    clock[0] += 6
+    works[0] = True
+    for name in ("4", "5"):
+        ringer.ring(Bell(name, "build", "cpu"))
+    assert tried == ["1", "3", "4", "5"]
 
 
 def test_each_message_of_the_folder_goes_to_one_consumer(tmp_path: Path) -> None:

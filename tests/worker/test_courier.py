@@ -131,7 +131,7 @@ def test_what_was_not_taken_is_sent_again_after_longer_and_longer_pauses(install
         pauses.append(webhook.due_at - datetime.now(UTC))
         assert one.deliver() == 0
         let_time_pass(installation)
-    assert pauses[0] < timedelta(seconds=11) < pauses[1] < timedelta(seconds=21) < pauses[2]
+    assert pauses[0] < timedelta(seconds=31) < pauses[1] < timedelta(seconds=61) < pauses[2]
     assert one.deliver() == 1
     assert (row(installation, batch_id).attempts, row(installation, batch_id).message) == (4, "")
     # Where a redirect leads, nobody has checked.

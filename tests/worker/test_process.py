@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from sqlalchemy import update
 
 from evaluator.evaluation import Status
 from storage.batches import Batches
+from storage.clock import database_now
 from storage.models import DiagnosisStatus, VerificationStatus, Webhook, WorkerState
 from storage.submissions import Submissions
 from storage.verification import checks_of, verification_of
@@ -221,8 +223,13 @@ def test_a_broker_that_hangs_for_a_while_loses_nothing(install: Install, start_w
         with server.paused():
             while_away = installation.submit("# 2")
             installation.wait(under_way, Status.DONE)
-            time.sleep(1)  # whoever has evaluated it tells the broker so
-        installation.wait(while_away, Status.DONE)
+            time.sleep(12)  # what is overdue is rung for, and whoever has evaluated tells the broker so
+            with installation.readers() as session:
+                now, known = database_now(session), list_workers(session)
+            assert len(known) == 2
+            # One trial to ring may be under way.
+            assert all(now - worker.heartbeat_at < timedelta(seconds=8) for worker in known)
+        assert installation.wait(while_away, Status.DONE).attempts == 1
         installation.wait(installation.submit("# 3"), Status.DONE)
 
 
