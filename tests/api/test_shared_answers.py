@@ -96,26 +96,15 @@ def test_whoever_asks_at_the_same_time_waits_for_the_one_answer() -> None:
     on_a_loop(test)
 
 
-def test_whoever_waits_for_an_answer_that_never_comes_makes_his_own() -> None:
+@pytest.mark.parametrize("waiting", [1, 4])
+def test_of_those_who_wait_for_an_answer_that_never_comes_one_makes_it(waiting: int) -> None:
     async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
         make.go.clear()
-        asking = [asyncio.create_task(answers.get("board", make)) for _ in range(2)]
+        asking = [asyncio.create_task(answers.get("board", make)) for _ in range(1 + waiting)]
         await asyncio.sleep(0)
         asking[0].cancel()
         make.go.set()
-        assert (await asking[1]).body == b"2"
-
-    on_a_loop(test)
-
-
-def test_of_many_who_wait_for_an_answer_that_never_comes_one_makes_it() -> None:
-    async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
-        make.go.clear()
-        asking = [asyncio.create_task(answers.get("board", make)) for _ in range(5)]
-        await asyncio.sleep(0)
-        asking[0].cancel()
-        make.go.set()
-        assert [(await each).body for each in asking[1:]] == [b"2"] * 4
+        assert [(await each).body for each in asking[1:]] == [b"2"] * waiting
 
     on_a_loop(test)
 
