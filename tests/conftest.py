@@ -23,8 +23,10 @@ from tests.services import postgresql_server, redis_server
 _ROOT = Path(__file__).parent.parent
 
 # Tests look at once at what was just written.
-_ANSWER_AGE = "KERNELJUDGE_ANSWER_AGE_S"
-os.environ[_ANSWER_AGE] = "0"
+os.environ["KERNELJUDGE_ANSWER_AGE_S"] = "0"
+# Where this machine keeps what `kerneljudge prepare` made says nothing about how anything behaves, and making it again
+# takes minutes.
+_KEPT = ("KERNELJUDGE_ANSWER_AGE_S", "KERNELJUDGE_PREPARED_DIR")
 
 # How fast a machine is, is not what is tested.
 hypothesis_settings.register_profile("kerneljudge", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -101,6 +103,6 @@ def problems() -> dict[str, Problem]:
 
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever this shell has configured, tests start from the defaults (but for the one above)."""
-    for name in [name for name in os.environ if name.startswith("KERNELJUDGE_") and name != _ANSWER_AGE]:
+    """Whatever this shell has configured, tests start from the defaults (but for those above)."""
+    for name in [name for name in os.environ if name.startswith("KERNELJUDGE_") and name not in _KEPT]:
         monkeypatch.delenv(name)
