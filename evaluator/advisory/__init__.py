@@ -13,7 +13,7 @@ from typing import Final
 
 from evaluator.advisory import fallbacks, kernels, patches, precision, shortcuts, surroundings
 from evaluator.advisory.extensions import find_extensions
-from evaluator.advisory.module import Module
+from evaluator.advisory.module import Module, TooMuchToRead
 from evaluator.candidate import MAX_BYTES, parse_quietly
 from evaluator.flags import Flag, FlagKind
 
@@ -32,6 +32,8 @@ def advise(source: str, *, of_precision: str = "float32") -> tuple[Flag, ...]:
         return ()
     try:
         module = Module(parse_quietly(source))
+    except TooMuchToRead:
+        return (Flag(FlagKind.CONCEALS_SOURCE, None, "more than anybody could read, so nothing looked through it"),)
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
         return ()
     found = {flag for rule in _rules(module, of_precision) for flag in _guarded(rule)}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Function", "Module"]
+__all__ = ["Function", "Module", "TooMuchToRead"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _OPENS_SCOPE: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -18,6 +18,12 @@ _MAX_STEPS: Final = 8
 _MAX_PARTS: Final = 16
 _MAX_NESTING: Final = 100
 _MAX_CHARACTERS: Final = 1_000_000
+_MAX_NODES: Final = 50_000
+"""Dense Python has 0.16 nodes a character: the largest source that is taken has fewer, if a person can read it."""
+
+
+class TooMuchToRead(ValueError):
+    """A tree of so many nodes that going through them would take seconds."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class Module:
     """A module with every node's place in it.
 
     ``nodes``: all of them, each before what is in it. Comprehensions count as part of what is around them.
+    Raises ``TooMuchToRead`` for a tree of more than 50,000 nodes.
     """
 
     def __init__(self, tree: ast.Module) -> None:
@@ -122,6 +129,8 @@ class Module:
         while waiting:
             node, scope = waiting.pop()
             self.nodes.append(node)
+            if len(self.nodes) > _MAX_NODES:
+                raise TooMuchToRead
             if node is not self.tree:
                 self._scopes[node] = scope
                 self._bind(node, scope)
