@@ -32,8 +32,9 @@ def api_settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def app(api_settings: Settings) -> FastAPI:
+def app(api_settings: Settings, give_schema: Callable[[Settings], None]) -> FastAPI:
     """An application that is not started yet."""
+    give_schema(api_settings)
     return create_app(api_settings)
 
 

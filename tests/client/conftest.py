@@ -28,9 +28,11 @@ URL = "http://testserver"
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> FastAPI:
+def app(tmp_path: Path, give_schema: Callable[[Settings], None]) -> FastAPI:
     """An application of its own, on SQLite."""
-    return create_app(Settings(data_dir=tmp_path / "data", problems_dir=PROBLEMS))
+    settings = Settings(data_dir=tmp_path / "data", problems_dir=PROBLEMS)
+    give_schema(settings)
+    return create_app(settings)
 
 
 @pytest.fixture

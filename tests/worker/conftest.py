@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator.candidate import Candidate
 from evaluator.diagnosis.findings import Tool
 from evaluator.problem import Problem
-from storage.database import create_engine_for, migrate, session_factory
+from storage.database import create_engine_for, session_factory
 from storage.diagnoses import Diagnoses
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
 from storage.problems import sync_problems
@@ -93,14 +93,16 @@ class Installation:
 
 
 @pytest.fixture
-def install(problems: dict[str, Problem], tmp_path: Path) -> Iterator[Callable[..., Installation]]:
+def install(
+    problems: dict[str, Problem], tmp_path: Path, give_schema: Callable[[Settings], None]
+) -> Iterator[Callable[..., Installation]]:
     """Makes an installation with some settings changed."""
     engines = []
 
     def install(**changes: Any) -> Installation:
         # What is evaluated again would be in the journal as well.
         settings = Settings(data_dir=tmp_path / "data", **{"verify_records": "off", **changes})
-        migrate(settings)
+        give_schema(settings)
         engine = create_engine_for(settings)
         engines.append(engine)
         sessions = session_factory(engine)
