@@ -24,6 +24,9 @@ KERNELJUDGE := $(RUN) -m client
 # What torch's CUDA builds bring along: it differs by machine, and torch pins it by itself.
 COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton
 
+# A process for each processor, up to four: each starts servers of its own. ARGS="-n 0" is one, as a debugger needs it.
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
 .PHONY: help install prepare serve demo test test-gpu redteam check format bench lock clean
 
@@ -42,7 +45,7 @@ demo: $(READY) $(PREPARED) ## Start the service, grade ten candidates, show the 
 	$(RUN) -m demo.run $(ARGS)
 
 test: $(READY) $(PREPARED) ## Run the tests that need no GPU (ARGS="-k candidate")
-	$(RUN) -m pytest -m "not gpu" $(ARGS)
+	$(RUN) -m pytest -m "not gpu" $(SIDE_BY_SIDE) $(ARGS)
 
 test-gpu: $(READY) ## Run the tests that need a GPU
 	$(RUN) -m pytest -m gpu tests/evaluator $(ARGS)
