@@ -38,12 +38,14 @@ hypothesis_settings.load_profile("kerneljudge")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where tests run side by side, those of a file stay together, and those that measure come last, alone."""
-    for item in items:
-        measures = item.path.is_relative_to(_MEASURING)
-        item.add_marker(pytest.mark.xdist_group("measuring" if measures else str(item.path.relative_to(_ROOT))))
     items.sort(key=lambda item: item.path.is_relative_to(_MEASURING))
+    # Tests on a GPU do without it, and on machines that do not have it.
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            measures = item.path.is_relative_to(_MEASURING)
+            item.add_marker(pytest.mark.xdist_group("measuring" if measures else str(item.path.relative_to(_ROOT))))
 
 
 def pytest_collection_finish() -> None:
