@@ -25,7 +25,7 @@ KERNELJUDGE := $(RUN) -m client
 COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton
 
 # A process for each processor, up to four: each starts servers of its own. ARGS="-n 0" is one, as a debugger needs it.
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install prepare serve demo test test-gpu redteam check format bench lock clean

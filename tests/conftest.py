@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -23,8 +24,6 @@ from storage.settings import Settings
 from tests.services import postgresql_server, redis_server
 
 _ROOT = Path(__file__).parent.parent
-_MEASURING = _ROOT / "tests" / "evaluator"
-"""Two cores are what one evaluation takes: beside another one, figures and time limits are those of a busy machine."""
 
 # Tests look at once at what was just written.
 os.environ["KERNELJUDGE_ANSWER_AGE_S"] = "0"
@@ -37,15 +36,26 @@ hypothesis_settings.register_profile("kerneljudge", deadline=None, suppress_heal
 hypothesis_settings.load_profile("kerneljudge")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those of a file stay together, and those that measure come last, alone."""
-    items.sort(key=lambda item: item.path.is_relative_to(_MEASURING))
-    # Tests on a GPU do without it, and on machines that do not have it.
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            measures = item.path.is_relative_to(_MEASURING)
-            item.add_marker(pytest.mark.xdist_group("measuring" if measures else str(item.path.relative_to(_ROOT))))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that measure come last: where tests run side by side, the others are over by then."""
+    items.sort(key=lambda item: _measures(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Gives each process file after file, and all that measures to one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "measuring" if _measures(nodeid) else nodeid.partition("::")[0]
+
+    return Scheduling(config, log)
+
+
+def _measures(nodeid: str) -> bool:
+    # Two cores are what an evaluation takes: beside another one, figures and time limits are those of a busy machine.
+    return nodeid.startswith("tests/evaluator/")
 
 
 def pytest_collection_finish() -> None:
