@@ -55,7 +55,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def _measures(nodeid: str) -> bool:
     # Two cores are what an evaluation takes: beside another one, figures and time limits are those of a busy machine.
-    return nodeid.startswith("tests/evaluator/")
+    return nodeid.startswith(("tests/evaluator/", "tests/redteam/"))
 
 
 def pytest_collection_finish() -> None:

@@ -161,7 +161,16 @@ def test_an_evaluation_that_is_stopped_is_no_verdict_and_leaves_nothing(
     scratch.mkdir()
     environment = {**os.environ, "TMPDIR": str(scratch)}
     argv = [sys.executable, "-m", "client", "eval", candidate, "-p", "relu", "--problems-dir", PROBLEMS]
-    process = subprocess.Popen(argv, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    # What a shell has started in the background ignores SIGINT, and so would this.
+    heeded = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - one expression
+    process = subprocess.Popen(
+        argv,
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heeded,  # noqa: PLW1509 - no thread of ours holds a lock
+    )
     assert process.stderr is not None
     for line in process.stderr:
         if "verifying" in line or "sampling" in line:
