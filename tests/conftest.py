@@ -25,6 +25,11 @@ from tests.services import postgresql_server, redis_server
 
 _ROOT = Path(__file__).parent.parent
 
+_MEASURING = ("tests/evaluator/", "tests/redteam/")
+"""Two cores are what an evaluation takes: beside another one, figures and time limits are those of a busy machine."""
+_LONGEST = ("tests/serve/", "tests/worker/test_process.py", "tests/browser/")
+"""Files of minutes, in which services start and end."""
+
 # Tests look at once at what was just written.
 os.environ["KERNELJUDGE_ANSWER_AGE_S"] = "0"
 # Where this machine keeps what `kerneljudge prepare` made says nothing about how anything behaves, and making it again
@@ -38,7 +43,7 @@ hypothesis_settings.load_profile("kerneljudge")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that measure come last: where tests run side by side, the others are over by then."""
-    items.sort(key=lambda item: _measures(item.nodeid))
+    items.sort(key=lambda item: (_measures(item.nodeid), not item.nodeid.startswith(_LONGEST)))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -54,8 +59,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _measures(nodeid: str) -> bool:
-    # Two cores are what an evaluation takes: beside another one, figures and time limits are those of a busy machine.
-    return nodeid.startswith(("tests/evaluator/", "tests/redteam/"))
+    return nodeid.startswith(_MEASURING)
 
 
 def pytest_collection_finish() -> None:
