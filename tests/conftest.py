@@ -27,8 +27,19 @@ _ROOT = Path(__file__).parent.parent
 
 _MEASURING = ("tests/evaluator/", "tests/redteam/")
 """Two cores are what an evaluation takes: beside another one, figures and time limits are those of a busy machine."""
-_LONGEST = ("tests/serve/", "tests/worker/test_process.py", "tests/browser/")
-"""Files of minutes, in which services start and end."""
+_NOT_MEASURING = tuple(
+    f"tests/evaluator/test_{name}.py"
+    for name in ("advisory", "build", "cache", "candidate", "importing", "prepare", "recipes", "resources", "split")
+)
+"""Of these: what compiles, reads or computes, and is not asked how long that took."""
+_LONGEST = (
+    "tests/serve/",
+    "tests/worker/test_process.py",
+    "tests/evaluator/test_recipes.py",
+    "tests/evaluator/test_importing.py",
+    "tests/browser/",
+)
+"""Files of minutes."""
 
 # Tests look at once at what was just written.
 os.environ["KERNELJUDGE_ANSWER_AGE_S"] = "0"
@@ -59,7 +70,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _measures(nodeid: str) -> bool:
-    return nodeid.startswith(_MEASURING)
+    return nodeid.startswith(_MEASURING) and not nodeid.startswith(_NOT_MEASURING)
 
 
 def pytest_collection_finish() -> None:

@@ -22,7 +22,7 @@ def build_ahead(cases: Iterable[Case], cache_dir: Path, problems: Mapping[str, P
     take minutes. What attacks the builder is left for later, and so is whatever fails."""
     slots = os.cpu_count() or 1
     waiting = [
-        case for case in cases if "load_inline" in case.source and (case.attack is None or case.device == "cuda")
+        case for case in cases if "cpp_extension" in case.source and (case.attack is None or case.device == "cuda")
     ]
     with Engine(device=None, cache_dir=cache_dir, build_slots=slots) as engine, ThreadPoolExecutor(slots) as pool:
 
