@@ -25,9 +25,10 @@ from tests.services import postgresql_server, redis_server
 
 _ROOT = Path(__file__).parent.parent
 
-_MEASURING = ("tests/evaluator/", "tests/redteam/")
-"""Two cores are what an evaluation takes: beside another one, figures and time limits are those of a busy machine."""
-_NOT_MEASURING = tuple(
+_ALONE = ("tests/browser/", "tests/evaluator/", "tests/redteam/")
+"""Two cores are what an evaluation takes, or a browser with the service that it looks at: beside another one, figures
+and time limits are those of a busy machine."""
+_BESIDE_OTHERS = tuple(
     f"tests/evaluator/test_{name}.py"
     for name in ("advisory", "build", "cache", "candidate", "importing", "prepare", "recipes", "resources", "split")
 )
@@ -37,7 +38,6 @@ _LONGEST = (
     "tests/worker/test_process.py",
     "tests/evaluator/test_recipes.py",
     "tests/evaluator/test_importing.py",
-    "tests/browser/",
 )
 """Files of minutes."""
 
@@ -53,24 +53,24 @@ hypothesis_settings.load_profile("kerneljudge")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that measure come last: where tests run side by side, the others are over by then."""
-    items.sort(key=lambda item: (_measures(item.nodeid), not item.nodeid.startswith(_LONGEST)))
+    """What must be alone comes last: where tests run side by side, the others are over by then."""
+    items.sort(key=lambda item: (_is_alone(item.nodeid), not item.nodeid.startswith(_LONGEST)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Gives each process file after file, and all that measures to one."""
+    """Gives each process file after file, and all that must be alone to one."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "measuring" if _measures(nodeid) else nodeid.partition("::")[0]
+            return "alone" if _is_alone(nodeid) else nodeid.partition("::")[0]
 
     return Scheduling(config, log)
 
 
-def _measures(nodeid: str) -> bool:
-    return nodeid.startswith(_MEASURING) and not nodeid.startswith(_NOT_MEASURING)
+def _is_alone(nodeid: str) -> bool:
+    return nodeid.startswith(_ALONE) and not nodeid.startswith(_BESIDE_OTHERS)
 
 
 def pytest_collection_finish() -> None:
