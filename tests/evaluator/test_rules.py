@@ -105,9 +105,9 @@ def test_a_copy_of_the_reference_is_not_faster_than_it(cpu_engine: Engine, probl
 
 
 def test_a_slow_candidate_is_passed_with_a_few_samples(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
-    source = _HONEST.replace("return torch", "__import__('time').sleep(0.3)\n        return torch")
-    # On a busy machine a millisecond or two are put back, which would be worth a closer look were 2 % aimed at.
-    sampling = SamplingPlan(min_samples=10, max_samples=60, warm_samples=0, budget_s=1.0, half_width=0.1)
+    # The millisecond or two that a busy machine puts in doubt are nothing to calls as long as these.
+    source = _HONEST.replace("return torch", "__import__('time').sleep(0.6)\n        return torch")
+    sampling = SamplingPlan(min_samples=10, max_samples=60, warm_samples=0, budget_s=1.0, half_width=0.02)
     evaluation = _evaluate(source, cpu_engine, problems, EvalConfig(device="cpu", size="smoke", sampling=sampling))
     assert evaluation.verdict is Verdict.PASSED
     assert evaluation.speedup is not None
