@@ -2,7 +2,8 @@
 
 An element is right if ``|actual - expected| <= limit`` with ``limit = atol * scale + rtol * |expected|``,
 where ``scale`` is the root mean square of the expected slice: neither zeros nor a constant can hide below
-an absolute tolerance. Three things widen a limit, and all come from the reference alone:
+an absolute tolerance. Three things widen a limit, and all come from the reference alone; none is asked for where
+everything is right without it:
 
 - the reference's own error in the problem's precision, where it uses up more than a quarter of the limit;
 - for outputs of which little is wrong, how far the reference's output moves when its inputs are rounded otherwise:
@@ -140,7 +141,7 @@ class Tally:
             limit = None
             if expected.is_floating_point():
                 limits = _limits(expected, reference, tolerance, sensitivity)
-                limit = limits.limit.mul_(limits.widened)
+                limit = limits.limit.mul_(limits.widened())
                 del limits
             self.evidence.add(actual, expected, limit, self.total - actual.numel())
         except torch.OutOfMemoryError:
@@ -185,10 +186,12 @@ def compare_slice(
     limits = _limits(expected, reference, tolerance, sensitivity)
     if not bool(torch.isfinite(limits.own_error).all()):
         return SliceComparison(expected.numel(), 0, finite=False)
-    actual64, magnitude = actual.double(), expected.abs()
-    limit = limits.limit.mul_(limits.widened)
+    actual64, magnitude, limit, widened = actual.double(), expected.abs(), limits.limit, 1.0
     error = (actual64 - expected).abs_()
     right = error <= limit
+    if not bool(right.all()):
+        widened = limits.widened()
+        right = error <= limit.mul_(widened)
     magnitude.clamp_(min=tolerance.atol * limits.scale)
     count = int(right.sum())
     worst = None
@@ -203,7 +206,7 @@ def compare_slice(
         max_abs=_maximum(error.nan_to_num(nan=math.inf)),
         max_rel=_relative(error, magnitude),
         reference_max_rel=_relative(limits.own_error, magnitude),
-        widened=limits.widened,
+        widened=widened,
         worst=worst,
     )
 
@@ -211,7 +214,7 @@ def compare_slice(
 def _find_all_right(
     actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
 ) -> SliceComparison | None:
-    """What ``compare_slice`` says where everything is right and nothing widens a limit; ``None`` where that is not so.
+    """What ``compare_slice`` says where everything is right by the usual limits; ``None`` where that is not so.
 
     Nearly every comparison is such a one, and this goes over the memory half as often.
     """
@@ -224,8 +227,8 @@ def _find_all_right(
             return _as_comparison(seen, expected.numel())
     least = tolerance.atol * _scale(expected)
     own_error = torch.sub(reference, expected).abs_()
-    # The largest is NaN where any is, and then this is false.
-    if not REFERENCE_MARGIN * float(own_error.max()) <= least:
+    # The largest is NaN where any is.
+    if not math.isfinite(float(own_error.max())):
         return None
     magnitude = expected.abs()
     error = torch.sub(actual, expected).abs_()
@@ -245,7 +248,7 @@ def _find_all_right(
 
 
 def _as_comparison(seen: RightSlice, total: int) -> SliceComparison | None:
-    if seen.wrong or not REFERENCE_MARGIN * seen.own_max_abs <= seen.least:
+    if seen.wrong or not math.isfinite(seen.own_max_abs):
         return None
     return SliceComparison(
         total=total,
@@ -271,12 +274,15 @@ def departure(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance
 
 @dataclass(frozen=True)
 class _Limits:
-    """What an element of a slice may be off by: ``limit``, times ``widened``."""
+    """What an element of a slice may be off by: ``limit``, times ``widened()`` where that is not enough."""
 
     limit: torch.Tensor
-    widened: float
     own_error: torch.Tensor
     scale: float
+
+    def widened(self) -> float:
+        """By so much the limits are too narrow for the reference itself; at least 1."""
+        return max(1.0, REFERENCE_MARGIN * _maximum(self.own_error / self.limit))
 
 
 def _limits(
@@ -286,7 +292,7 @@ def _limits(
     if sensitivity is not None:
         limit.add_(sensitivity)
     own_error = torch.sub(reference, expected).abs_()  # in float64, as expected is
-    return _Limits(limit, max(1.0, REFERENCE_MARGIN * _maximum(own_error / limit)), own_error, scale)
+    return _Limits(limit, own_error, scale)
 
 
 def usual_limit(expected: torch.Tensor, tolerance: Tolerance) -> tuple[torch.Tensor, float]:

@@ -72,6 +72,18 @@ def test_the_references_own_error_widens_the_limit() -> None:
     assert found.suspect
 
 
+def test_nothing_is_widened_for_what_is_right_without_it() -> None:
+    expected = torch.ones(100, dtype=torch.float64)
+    reference = (expected * (1 + 1e-3)).float()
+    found = compare_slice(expected.float(), expected, reference, _TOLERANCE)
+    assert found.right == 100
+    assert found.widened == 1.0
+    assert not found.suspect
+    # What the reference itself cannot say is never right, whatever else is.
+    reference[3] = math.nan
+    assert not compare_slice(expected.float(), expected, reference, _TOLERANCE).finite
+
+
 def test_sensitivity_widens_only_where_it_is() -> None:
     expected = torch.ones(4)
     actual = torch.tensor([1.0, 1.5, 1.0, 1.5])

@@ -54,7 +54,7 @@ MUTATIONS = (
     Mutation(
         "NaN counts as right",
         "attack_g_one_nan",
-        (("judge/compare.py", "right = error <= limit", "right = ~(error > limit)"),),
+        (("judge/compare.py", "right = error <= limit\n", "right = ~(error > limit)\n"),),
     ),
     Mutation(
         "the tolerance is a hundred times as wide",
