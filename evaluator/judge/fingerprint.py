@@ -8,6 +8,8 @@ different contents agree with a chance of about 2**-62, and nobody who does not 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import torch
@@ -35,20 +37,33 @@ class Fingerprinter:
 
     def of(self, tensor: torch.Tensor) -> int:
         """The fingerprint of a contiguous tensor's bytes."""
-        if tensor.numel() == 0:
-            return 0
+        return self.of_each([tensor])[0]
+
+    def of_each(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """The fingerprint of each of these; asked of the device in one go, and waited for once."""
+        sums = [self._sums(tensor) for tensor in tensors]
+        parts = iter(torch.cat(sums).tolist() if sums else ())
+        values = []
+        for each in sums:
+            value = 0
+            for part in islice(parts, len(each)):
+                value = (value * _MIX + part) & _MASK
+            values.append(value)
+        return values
+
+    def _sums(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The sum of each piece of a tensor, and that of what is left of its last word."""
         octets = tensor.detach().view(-1).view(torch.uint8)
         if octets.storage_offset() % 4:
             octets = octets.clone()  # rows of bytes or half words may begin within a word
         whole = octets.numel() // 4 * 4
-        sums = [self._of_words(octets[:whole].view(torch.int32))] if whole else []
+        sums = [self._weights.new_empty(0)]
+        if whole:
+            sums.append(self._of_words(octets[:whole].view(torch.int32)))
         if whole < octets.numel():
             rest = octets[whole:]
             sums.append(rest.to(torch.int64).mul_(self._weights[: rest.numel()]).sum().view(1))
-        value = 0
-        for part in torch.cat(sums).tolist():
-            value = (value * _MIX + part) & _MASK
-        return value
+        return torch.cat(sums)
 
     def _of_words(self, words: torch.Tensor) -> torch.Tensor:
         """The sum of each piece."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import torch
@@ -119,7 +119,7 @@ class Kernels:
         share = min(_WORDS_OF_A_BLOCK, piece)
         assert piece % share == 0, "no block may lie in two pieces"
         sums = torch.zeros(-(-count // piece), dtype=torch.int64, device=words.device)
-        sizes = torch.tensor([count, piece, share], device=words.device)
+        sizes = _constant((count, piece, share), torch.int64, words.device)
         _launch(self._fingerprint, -(-count // share), [words, weights, sizes, sums])
         return sums
 
@@ -141,14 +141,19 @@ class Kernels:
         actual, expected, reference = actual.contiguous(), expected.contiguous(), reference.contiguous()
         device, count = expected.device, expected.numel()
         blocks = min(_MOST_BLOCKS, -(-count // _THREADS))
-        sizes = torch.tensor([count], device=device)
-        given = torch.tensor(rules, dtype=torch.float64, device=device)
+        sizes, given = _constant((count,), torch.int64, device), _constant(rules, torch.float64, device)
         squares = torch.zeros(1, dtype=torch.float64, device=device)
         found = torch.zeros(5, dtype=torch.int64, device=device)
         _launch(self._squares, blocks, [expected, sizes, squares])
         _launch(self._compare, blocks, [actual, expected, reference, sizes, given, squares, found])
         *largest, wrong = found.tolist()
         return RightSlice(wrong, *(struct.unpack("<d", struct.pack("<q", bits))[0] for bits in largest))
+
+
+@lru_cache(maxsize=256)
+def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Numbers on the device, not to be written to: bringing them there anew waits for all that is under way."""
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 @cache

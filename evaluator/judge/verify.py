@@ -182,12 +182,12 @@ class Verifier:
             return
         places = [(index, number) for index in range(len(tensors)) for number in range(len(self._cuts(name)))]
         self._order.shuffle(places)
-        for index, number in places:
-            part = self._slice(name, tensors[index], number)
-            if tensors[index].nbytes <= _COPIED_BYTES[part.device.type]:
-                commitment.copies[name, index, number] = part.clone()
-            else:
-                commitment.fingerprints[name, index, number] = self._fingerprints.of(part)
+        parts = {(name, index, number): self._slice(name, tensors[index], number) for index, number in places}
+        small = {place for place in parts if tensors[place[1]].nbytes <= _COPIED_BYTES[parts[place].device.type]}
+        commitment.copies |= {place: parts[place].clone() for place in parts if place in small}
+        large = [place for place in parts if place not in small]
+        fingerprints = self._fingerprints.of_each([parts[place] for place in large])
+        commitment.fingerprints |= dict(zip(large, fingerprints, strict=True))
 
     def verify_outputs(self, commitment: Commitment, variant: Variant) -> CallFindings:
         """Compare the outputs of a forward call. Raises ``Violation``."""

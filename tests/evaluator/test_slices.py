@@ -98,6 +98,17 @@ def test_a_fingerprint_is_the_same_wherever_rows_begin(dtype: torch.dtype) -> No
         assert fingerprints.of(tensor[row:]) == fingerprints.of(tensor[row:].clone())
 
 
+def test_fingerprints_that_are_asked_for_together_are_those_of_each() -> None:
+    fingerprints = Fingerprinter(torch.Generator().manual_seed(1))
+    generator = torch.Generator().manual_seed(2)
+    sizes = (0, 3, 2**17 * 4, 2**19 + 5, 1)
+    tensors = [torch.randint(256, (size,), generator=generator, dtype=torch.uint8) for size in sizes]
+    together = fingerprints.of_each(tensors)
+    assert together == [fingerprints.of(tensor) for tensor in tensors]
+    assert len(set(together)) == len(sizes)
+    assert fingerprints.of_each([]) == []
+
+
 def signature(*shapes: tuple[int, ...], output: tuple[int, ...]) -> Signature:
     inputs = tuple(TensorSpec(shape, "float32") for shape in shapes)
     return Signature((*inputs, {"value": 3}), (TensorSpec(output, "float32"),), (), differentiable=False)
