@@ -47,7 +47,8 @@ class SamplingPlan:
 
     trials: int = 6
     gradient_trials: int = 3
-    min_samples: int = 8
+    min_samples: int = 6
+    """An even number, so that both sides are first as often."""
     max_samples: int = 60
     """0: nothing is timed."""
     half_width: float = 0.005

@@ -353,7 +353,8 @@ class Engine:
             def assign() -> None:
                 _assign(runner, problem, config, candidate.source)
                 _assign(baseline, problem, config, None)
-                # Those of the next evaluation get ready while the candidate of this one is loaded and constructed.
+                # Those of the next evaluation are forked while the candidate of this one is loaded and constructed,
+                # and come to the device while it is verified.
                 self._waiting = self._start_next_pair(config)
 
             try:
@@ -369,8 +370,10 @@ class Engine:
                     lambda stage, message, share: progress(Progress(stage, message, share)),
                     cancelled,
                     assign,
+                    self._admit,
                     lambda: self._settle(cancelled),
                 )
+                self._admit()  # where it has come to nothing that is timed, they have been told to wait until now
                 status = runner.forkserver.poll(runner.process, _EXIT_S if outcome["verdict"] is None else 0)
             finally:
                 # The judge frees the shared memory once nobody maps it, however this ended.
@@ -423,13 +426,23 @@ class Engine:
             _log.warning("the processes of the next evaluation cannot be started ahead: %s", error)
             return None
 
-    def _settle(self, cancelled: Callable[[], bool]) -> None:
-        """Wait until those of the next evaluation do nothing but wait, or are gone. Raises ``EvaluationCancelled``."""
+    def _admit(self) -> None:
+        """Let those of the next evaluation come to the device."""
+        if self._waiting is not None:
+            self._warm_next_pair(self._waiting.begin_warm_up)
+
+    def _settle(self, cancelled: Callable[[], bool]) -> bool:
+        """Wait until those of the next evaluation do nothing but wait, or are gone; which of the two. Raises
+        ``EvaluationCancelled``."""
         waiting = self._waiting
-        if waiting is None:
-            return
+        if waiting is not None:
+            self._warm_next_pair(lambda: waiting.await_warm(cancelled))
+        return self._waiting is not None
+
+    def _warm_next_pair(self, step: Callable[[], None]) -> None:
+        """This evaluation can do without them."""
         try:
-            waiting.await_warm(cancelled)
+            step()
         except InfrastructureFault as error:
             _log.warning("the processes of the next evaluation are started again: %s", error)
             self._end_waiting()
@@ -494,6 +507,7 @@ class Engine:
                 raise InfrastructureFault("the engine is not started")
             starting_judge = judge and self._device is not None and (self._judge is None or not self._judge.alive)
             if starting_judge:
+                self._end_waiting()  # they were for the judge before, and are not to be on the device when it is opened
                 if self._judge is not None:
                     self._judge.close()
                 kind, folder = "cpu" if self._device == "cpu" else "cuda", self._cache_dir / "ceilings"
@@ -586,7 +600,12 @@ class _Pair:
     baseline: SupervisedRunner
     made_for: tuple[Limits, JudgeProcess | None, ForkServer | None, BuilderProcess | None]
 
+    def begin_warm_up(self) -> None:
+        for runner in (self.candidate, self.baseline):
+            runner.begin_warm_up()
+
     def await_warm(self, cancelled: Callable[[], bool] = never_cancelled) -> None:
+        self.begin_warm_up()
         for runner in (self.candidate, self.baseline):
             runner.await_warm(cancelled)
 

@@ -50,6 +50,7 @@ class SupervisedRunner:
     build_session: int
     printed: Capture
     builds: list[dict[str, Any]] = field(default_factory=list)
+    _warming: bool = field(default=False, repr=False)
     _warm: bool = field(default=False, repr=False)
     _closed: bool = field(default=False, repr=False)
 
@@ -58,11 +59,23 @@ class SupervisedRunner:
         """Whether its process runs, as far as is known. Raises ``InfrastructureFault`` where nobody can tell."""
         return self.forkserver.alive and self.forkserver.poll(self.process) is None
 
+    def begin_warm_up(self) -> None:
+        """Have it get everything ready that needs no task, on its device as well. Idempotent. Raises
+        ``InfrastructureFault``."""
+        if self._warming:
+            return
+        self._warming = True
+        try:
+            wire.send(self.control, {"warm_up": True})
+        except wire.ConnectionClosed as error:
+            raise InfrastructureFault("a runner ended before it was warm") from error
+
     def await_warm(self, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Wait until it is ready for its task. Idempotent. Raises ``InfrastructureFault`` and
+        """Wait until it is warm, and ready for its task. Idempotent. Raises ``InfrastructureFault`` and
         ``EvaluationCancelled``."""
         if self._warm:
             return
+        self.begin_warm_up()
         deadline = time.monotonic() + _WARM_S
 
         def wait_on() -> bool:
@@ -182,7 +195,7 @@ class SupervisedRunner:
 def start_runner(
     forkserver: ForkServer, builder: BuilderProcess, spec: Mapping[str, Any], limits: Limits
 ) -> SupervisedRunner:
-    """A runner over its private directory, warming up. ``close`` is to be called, whatever happens.
+    """A runner over its private directory. ``close`` is to be called, whatever happens.
 
     Raises ``InfrastructureFault``.
     """

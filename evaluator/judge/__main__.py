@@ -2,9 +2,11 @@
 
 It lives as long as its supervisor. Over the socket ``FD`` it takes ``{"op": "begin"}`` before runners are given
 anything to do, then ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and the baseline's. It
-says ``prepared`` when they may be given their tasks, reports progress, says ``settle`` before it times anything and
-waits for ``{"op": "settled"}``, answers with an outcome, and frees the shared memory on ``{"op": "clean_up"}``, which
-may come at any time after ``evaluate``. In ``FOLDER`` it keeps what it has measured of its device. No byte of a
+says ``prepared`` when they may be given their tasks, reports progress, says ``still`` before it learns what is calm,
+``admit`` when others may come to the device and ``settle`` before it times anything for the figures (to the first and
+the last there is an answer with the same ``op``, that of ``settle`` with whether they are ``waiting``), answers with an
+outcome, and frees the shared memory on ``{"op": "clean_up"}``, which may come at any time after ``evaluate``. In
+``FOLDER`` it keeps what it has measured of its device. No byte of a
 candidate ever comes here.
 """
 
@@ -55,6 +57,7 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
         while True:
             message, descriptors = wire.receive(supervisor)
             if message["op"] == "begin":
+                device.note_waiting()
                 device.ceilings()  # measured while there is nobody who could disturb it
                 device.note_idle()
                 wire.send(supervisor, {"event": "begun"})
@@ -78,10 +81,21 @@ def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any]
     def prepared() -> None:
         wire.send(supervisor, {"event": "prepared"})
 
-    def settle() -> None:
-        wire.send(supervisor, {"event": "settle"})
-        if wire.receive(supervisor)[0]["op"] != "settled":
+    def admit() -> None:
+        wire.send(supervisor, {"event": "admit"})
+
+    def still() -> None:
+        ask("still")
+
+    def settle() -> bool:
+        return bool(ask("settle")["waiting"])
+
+    def ask(question: str) -> dict[str, Any]:
+        wire.send(supervisor, {"event": question})
+        answer, _ = wire.receive(supervisor)
+        if answer["op"] != question:
             raise _Withdrawn
+        return answer
 
     session = Session(
         Problem.from_dict(message["problem"]),
@@ -89,7 +103,7 @@ def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any]
         device,
         candidate,
         baseline,
-        Supervisor(progress, prepared, settle),
+        Supervisor(progress, prepared, still, admit, settle),
         contexts=message["contexts"],
     )
     withdrawn = False

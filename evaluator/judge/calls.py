@@ -10,6 +10,7 @@ import contextlib
 import math
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -131,9 +132,13 @@ class Caller:
     """What the latest call of a side said that it took."""
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
     """What each call of the baseline said that it took."""
+    peak_bytes: Counter[str] = field(default_factory=Counter)
+    """The most that the allocator of each side said that it gave away, by the side's name."""
     calmness: Calmness = field(default_factory=Calmness)
     calm_look: Look | None = None
     """What the device was like while only the baseline had the shared memory."""
+    alone: bool = False
+    """Whether nobody comes to the device but both sides: then it has to be calm before each call."""
     _kept_bytes: float = _KEPT_BYTES
 
     def calibrate(self, mode: CallMode) -> None:
@@ -157,7 +162,8 @@ class Caller:
     def decide_releases(self) -> None:
         """Where nothing was learnt of it: how calls are released, by how long the baseline has taken so far."""
         for mode, latencies_ms in self.baseline_ms.items():
-            self.releases.setdefault(mode, self._release_of(median_ms(latencies_ms)))
+            # There are few, and a first call is slow.
+            self.releases.setdefault(mode, self._release_of(min(latencies_ms)))
 
     def _release_of(self, baseline_ms: float) -> Release:
         soon = baseline_ms < _SOON_MS and self.blocks["inputs"].layout.size_bytes <= _SOON_BYTES
@@ -211,6 +217,7 @@ class Caller:
             self._kept_bytes = math.inf
             call, commitment = self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
         self.latest_ms[side.name, mode] = call.report.device_ms
+        self.peak_bytes[side.name] = max(self.peak_bytes[side.name], call.report.peak_bytes)
         if side is self.baseline:
             self.baseline_ms.setdefault(mode, []).append(call.report.device_ms)
         return call, commitment
@@ -341,7 +348,8 @@ class Caller:
                 self.device.probe()
                 prelude_ms = 1000 * (time.perf_counter() - begin)
                 is_calm = (
-                    calm_ms is None
+                    not self.alone
+                    or calm_ms is None
                     or self.calm_look is None
                     or self.calmness.in_time(prelude_ms, calm_ms)
                     or self.calmness.undisturbed(self._look(), self.calm_look)

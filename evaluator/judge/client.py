@@ -91,12 +91,14 @@ class JudgeProcess(ChildProcess):
         on_progress: Callable[[str, str, float | None], None],
         cancelled: Callable[[], bool],
         assign: Callable[[], None],
-        settle: Callable[[], None],
+        admit: Callable[[], None],
+        settle: Callable[[], bool],
     ) -> dict[str, Any]:
         """The judge's ``Outcome`` as plain data.
 
-        ``assign`` is called once all memory is allocated, and is to give the runners their tasks; ``settle`` before
-        anything is timed, and is to end what could disturb that. Raises ``DoesNotFit``,
+        ``assign`` is called once all memory is allocated, and is to give the runners their tasks, and to start nothing
+        that goes on when it returns; ``admit`` when others may come to the device, and ``settle`` when they must be at
+        nothing there any more: it says whether they wait there. Raises ``DoesNotFit``,
         ``ProblemError``, ``EvaluationCancelled`` and ``InfrastructureFault``.
         """
         # The judge ends an evaluation at ``total_s`` by itself; one that does not is broken.
@@ -114,9 +116,12 @@ class JudgeProcess(ChildProcess):
                 on_progress(message["stage"], message["message"], message["share"])
             elif message["event"] == "prepared":
                 assign()
+            elif message["event"] == "admit":
+                admit()
+            elif message["event"] == "still":
+                self._send({"op": "still"})  # whatever was being started when it was asked is there by now
             elif message["event"] == "settle":
-                settle()
-                self._send({"op": "settled"})
+                self._send({"op": "settle", "waiting": settle()})
             elif message["event"] == "outcome":
                 outcome: dict[str, Any] = message["outcome"]
                 return outcome

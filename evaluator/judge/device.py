@@ -102,6 +102,8 @@ class Device(ABC):
     def __init__(self, ceilings_folder: Path | None = None) -> None:
         self._ceilings_folder = ceilings_folder
         self._ceilings: Ceilings | None = None
+        self._alone_bytes = 0
+        self._waiting_bytes: int | None = None
 
     outlives_processes: bool
     """Whether work can go on here while the processes that asked for it are stopped."""
@@ -178,6 +180,17 @@ class Device(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """What a result has to say about the device, its driver and its library versions."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Memory that two runners take on the device while they wait for something to do."""
+        return self._waiting_bytes or 0
+
+    def note_waiting(self) -> None:
+        """The first time, there is nothing new on the device since it was opened but two runners that wait: remember
+        what they take."""
+        if self._waiting_bytes is None:
+            self._waiting_bytes = max(0, self.foreign_bytes() - self._alone_bytes)
 
     def note_idle(self) -> None:
         """Remember what is in use now: by the judge, by others, and by two runners that are about to be given something
@@ -290,6 +303,7 @@ class CudaDevice(Device):
         # Another context's kernel makes the judge's wait for its time slice, which is some hundred microseconds
         # or more; the slowest of many probes on an idle device is an interrupt of the processor's.
         self._quiet_ms = 2 * calm[-1 - _CALM_PROBES // 20] + _QUIET_SLACK_MS
+        self._alone_bytes = self.foreign_bytes()
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)

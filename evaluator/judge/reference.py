@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from evaluator.errors import ProblemError
 from evaluator.judge.device import Device, working_on
@@ -19,6 +20,7 @@ from evaluator.problem import Problem
 
 __all__ = ["GradientSlice", "Reference", "Signature"]
 
+_PRODUCTS: Final = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm}
 _PERTURBATIONS: Final = 12
 """What depends on two numbers' difference does not move where both move alike, which is so in every one of six random
 moves in 1.6 % of the cases: as often an honest candidate was turned down for one element of a softmax's gradient."""
@@ -28,13 +30,15 @@ moves in 1.6 % of the cases: as often an honest candidate was turned down for on
 class Signature:
     """Shapes and dtypes of a problem at one size and precision, found without computing it.
 
-    ``inputs``: one entry per argument of ``forward``: a tensor's spec, or the value of what is no tensor.
+    ``inputs``: one entry per argument of ``forward``: a tensor's spec, or the value of what is no tensor. ``products``:
+    whether there are matrix products in it.
     """
 
     inputs: tuple[Any, ...]
     outputs: tuple[TensorSpec, ...]
     weights: tuple[tuple[str, TensorSpec], ...]
     differentiable: bool
+    products: bool
 
     @property
     def input_tensors(self) -> tuple[TensorSpec, ...]:
@@ -150,6 +154,7 @@ class Reference:
             outputs=tuple(TensorSpec.of(output) for output in outputs),
             weights=tuple((name, TensorSpec.of(parameter)) for name, parameter in model.named_parameters()),
             differentiable=any(output.requires_grad for output in outputs),
+            products=_has_products(model, arguments),
         )
 
     def on_meta(self) -> tuple[torch.nn.Module, list[Any]]:
@@ -183,6 +188,26 @@ class Reference:
         if not isinstance(value, torch.Tensor):
             return value
         return _as_argument(value.to("meta"), self._dtype)
+
+
+def _has_products(model: torch.nn.Module, arguments: Sequence[Any]) -> bool:
+    products = _Products()  # type: ignore[no-untyped-call] # torch leaves its base unannotated
+    # What compiles itself may refuse to be looked at, and nothing depends on it but how soon a first call is over.
+    with contextlib.suppress(Exception), products:
+        model(*arguments)
+    return products.found
+
+
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether there are matrix products among the operators."""
+
+    found = False
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.found = self.found or func.overloadpacket in _PRODUCTS
+        return func(*args, **(kwargs or {}))
 
 
 def _as_argument(value: Any, dtype: torch.dtype) -> Any:
@@ -252,7 +277,7 @@ def _as_list(result: Any) -> list[torch.Tensor]:
     return list(result) if isinstance(result, tuple | list) else [result]
 
 
-@contextmanager
+@contextlib.contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
     """Let factories inside a reference make ``dtype`` too."""
     before = torch.get_default_dtype()

@@ -29,7 +29,7 @@ from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedC
 from evaluator.judge.plan import MemoryPlan, plan_memory
 from evaluator.judge.reference import Reference
 from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Sampler, Track
-from evaluator.judge.verify import CallFindings, Commitment, Verifier, Violation
+from evaluator.judge.verify import CallFindings, Verifier, Violation
 from evaluator.judge.work import count_work
 from evaluator.memory import Block, create_block
 from evaluator.problem import Problem
@@ -48,7 +48,8 @@ _TRIALS: Final = (
 _GRADIENT_TRIALS: Final = (Variant.SIGNED, Variant.AS_WRITTEN, Variant.WIDE)
 _WHOLE_TRIALS: Final = 2
 _WHOLE_GRADIENT_TRIALS: Final = 1
-"""After so many trials in which every element of large tensors was compared, secret rows of theirs are enough."""
+"""After so many trials in which every element of tensors was compared that are treated in slices, secret rows of
+theirs are enough."""
 _REFERENCE_S: Final = Limits.construct_s
 """The reference is not held to less, however little time a candidate has."""
 _CLEAN_S: Final = 10.0
@@ -100,12 +101,15 @@ class _Concluded(Exception):
 
 @dataclass(frozen=True)
 class Supervisor:
-    """What a session has its supervisor do: show how far it is; give the runners their tasks; see to it that nothing
-    of its own is at work on the device."""
+    """What a session has its supervisor do: show how far it is; give the runners their tasks; see to it that it starts
+    nothing more; let others of its own come to the device, while nothing is timed; see to it that they do nothing there
+    any more, and say whether they wait there."""
 
     progress: Callable[[str, str, float | None], None]
     assign: Callable[[], None]
-    settle: Callable[[], None]
+    still: Callable[[], None]
+    admit: Callable[[], None]
+    settle: Callable[[], bool]
 
 
 class Session:
@@ -135,7 +139,6 @@ class Session:
         self._deadline = time.monotonic() + config.limits.total_s
         self._used_before = device.idle.used_bytes
         self._peak_bytes = 0
-        self._allocator_peak = {"candidate": 0, "baseline": 0}
         self._held_before = 0
         self._gradients_required = (
             problem.gradient_policy == "require" if config.require_gradients is None else config.require_gradients
@@ -280,11 +283,12 @@ class Session:
             self._construct()
         with self._stage("verifying"):
             self._verify(sampling.trials, sampling.gradient_trials)
-        self._note_memory()
+            others_wait = self._supervisor.settle()
+        self._note_memory(coming=self._device.waiting_bytes if others_wait else 0)
         if sampling.max_samples:
             with self._stage("sampling"):
+                self._caller.alone = True
                 if not self._device.outlives_processes:
-                    self._supervisor.settle()
                     self._caller.decide_releases()
                 self._sample_track(INFERENCE)
                 if sampling.warm_samples and self._fits_caches():
@@ -298,7 +302,12 @@ class Session:
         first: what the candidate does with it does not exist yet when the baseline is called."""
         seed = secrets.randbits(63)
         limits, signature = self._config.limits, self._reference.signature
-        message = {"seed": seed, "device": str(self._device.torch_device), "precision": self._config.precision}
+        message = {
+            "seed": seed,
+            "device": str(self._device.torch_device),
+            "precision": self._config.precision,
+            "products": signature.products,
+        }
         with self._ours("the reference does not construct"):
             self._baseline.link.begin_construct(message)
         self._candidate.link.begin_construct(message)
@@ -311,8 +320,7 @@ class Session:
         self._candidate.link.await_ready(limits.construct_s + limits.late_build_s, "constructing ModelNew")
         for side in (self._candidate, self._baseline):
             side.enclosure.freeze()
-        if self._device.outlives_processes:
-            self._supervisor.settle()
+        self._supervisor.still()
         if not _comes_true(self._device.is_quiet):
             raise Violation("the device was busy while every process was stopped, before any call was made")
         self._weight_names = [name for name, _ in signature.weights]
@@ -333,6 +341,7 @@ class Session:
                 if self._training and self._config.sampling.gradient_trials:
                     self._caller.calibrate(CallMode.BACKWARD)
         self._held_before = self._device.foreign_bytes()
+        self._supervisor.admit()
         with self._running(self._candidate):
             self._candidate.link.share(shared, self._blocks_of(self._candidate), limits.call_s)
 
@@ -363,7 +372,7 @@ class Session:
         while position < len(variants):
             variant = variants[position]
             self._report("verifying", f"forward, inputs {variant.value}", position / (trials + gradient_trials))
-            glance = conclusive >= _WHOLE_TRIALS
+            glance = conclusive >= _WHOLE_TRIALS and self._verifier.sliced
             _, findings = self._call_candidate(CallMode.FORWARD, variant, first=position == 0, glance=glance)
             differing = self._candidate.link.weight_report().differing
             if findings.verdict is Verdict.WRONG_OUTPUT and differing and not loaded:
@@ -377,8 +386,8 @@ class Session:
                 continue
             self._conclude_if_wrong(findings)
             conclusive += not findings.inconclusive
-            # The baseline is called as often as the candidate: what settles in the first calls settles on both sides.
-            self._baseline_call(CallMode.FORWARD, variant, glance=True)
+            if position == 0:
+                self._try_baseline(INFERENCE)
             position += 1
         if not conclusive:
             raise ProblemError("the reference is not finite on any of its inputs: nothing can be compared")
@@ -390,14 +399,15 @@ class Session:
         for number, variant in enumerate(self._cycle(_GRADIENT_TRIALS, gradient_trials)):
             share = (trials + number) / (trials + gradient_trials)
             self._report("verifying", f"gradients, inputs {variant.value}", share)
-            glance = conclusive >= _WHOLE_GRADIENT_TRIALS
+            glance = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.sliced
             _, findings = self._call_candidate(CallMode.BACKWARD, variant, glance=glance)
             conclusive += not findings.inconclusive
             if not findings.inconclusive:
                 self.outcome.gradients = findings.gradients
             self._conclude_if_wrong(findings)
             self._note_once(findings.gradient_notes)
-            self._baseline_call(CallMode.BACKWARD, variant, glance=True)
+            if number == 0:
+                self._try_baseline(TRAINING)
             if findings.gradients is Gradients.MISSING:
                 if self._gradients_required:
                     self._conclude(
@@ -415,6 +425,7 @@ class Session:
         for side in (self._baseline, self._candidate):
             self._caller.command(side, {"op": "release_memory"})
         measured = self._sampler.measure(track)
+        self._measure_memory()  # what an allocator has once been given, it keeps
         outcome = self.outcome
         outcome.samples[track.name] = measured.samples
         outcome.notes.extend(measured.notes)
@@ -465,23 +476,20 @@ class Session:
         return call
 
     def _sample_baseline(self, track: Track) -> TimedCall:
-        call, commitment = self._baseline_call(track.mode, self._sampled, glance=True, cold=track.cold)
+        with self._blamed(self._baseline):
+            call, commitment = self._caller.call(
+                self._baseline, track.mode, self._sampled, self._config.limits.call_s, glance=True, cold=track.cold
+            )
         if self._device.outlives_processes and self._caller.is_short(track.mode):
             # Whatever comes next finds the processor's caches as it would after a call of the candidate's: without
             # this, the candidate's calls had some 10 µs more around them than the baseline's on an H200.
             self._verifier.verify_outputs(commitment, self._sampled)
         return call
 
-    def _baseline_call(
-        self, mode: CallMode, variant: Variant, *, glance: bool = False, cold: bool = True
-    ) -> tuple[TimedCall, Commitment]:
-        with self._blamed(self._baseline):
-            call, commitment = self._caller.call(
-                self._baseline, mode, variant, self._config.limits.call_s, glance=glance, cold=cold
-            )
-        self._measure_memory()
-        self._allocator_peak["baseline"] = max(self._allocator_peak["baseline"], call.report.peak_bytes)
-        return call, commitment
+    def _try_baseline(self, track: Track) -> None:
+        """Where nothing is timed, the baseline would not be called at all, and what is wrong with it not be found."""
+        if not self._config.sampling.max_samples:
+            self._sample_baseline(track)
 
     def _call_candidate(
         self, mode: CallMode, variant: Variant, *, first: bool = False, glance: bool = False, cold: bool = True
@@ -498,8 +506,8 @@ class Session:
         else:
             counterparts = self._candidate.link.weight_report().counterparts
             findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant)
-        self._measure_memory()
-        self._allocator_peak["candidate"] = max(self._allocator_peak["candidate"], call.report.peak_bytes)
+        if not glance or self._plan.lean:
+            self._measure_memory()
         self._note_errors(findings)
         return call, findings
 
@@ -520,15 +528,15 @@ class Session:
         foreign = self._used_before if self._device.torch_device.type == "cpu" else 0
         self._peak_bytes = max(self._peak_bytes, used - foreign)
 
-    def _note_memory(self) -> None:
+    def _note_memory(self, *, coming: int) -> None:
         """Peaks that the runners' allocators report, and by how much what the device has given away has grown since
-        the candidate was constructed."""
+        the candidate was constructed, without the bytes that were ``coming``."""
         # Where memory is lean, both give back what they hold, and reserve it again.
         if self._device.outlives_processes and not self._plan.lean:
             self.outcome.details["memory"] = {
-                "candidate_peak_bytes": self._allocator_peak["candidate"],
-                "baseline_peak_bytes": self._allocator_peak["baseline"],
-                "grown_bytes": self._device.foreign_bytes() - self._held_before,
+                "candidate_peak_bytes": self._caller.peak_bytes["candidate"],
+                "baseline_peak_bytes": self._caller.peak_bytes["baseline"],
+                "grown_bytes": max(0, self._device.foreign_bytes() - self._held_before - coming),
             }
 
     def _blame_for_memory(self, message: str) -> None:

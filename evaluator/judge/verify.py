@@ -31,8 +31,15 @@ _COPIED_BYTES: Final = {"cpu": 2**23, "cuda": 0}
 """So small a tensor is copied and not fingerprinted: on a CPU a fingerprint takes ten times as long as a copy. On a GPU
 it takes no longer than reading, and copies would be memory that nobody has planned for."""
 _WORD: Final = 8
+_GLANCED_ROWS: Final = 256
+"""So many rows are looked at: who leaves out 1 % of all is found in nine calls of ten."""
+_GLANCED_ELEMENTS: Final = 2**16
+"""Where rows are short, so many that there are as many elements: a few special values among them, and 1 % of them
+is enough to tell what is ill-conditioned from what is wrong."""
 _LEAST_ROWS: Final = 32
 """With fewer rows looked at, too much could be left out of the others in each call."""
+_GLANCED_FROM: Final = 0.25
+"""Of what is treated at a time: with less than that, looking at all of it takes no longer."""
 _FEW: Final = 1e-3
 """Elements next to a kink are at most this share of a gradient; what departs at more is never taken as expected."""
 _ROUNDINGS: Final = 4.0
@@ -124,7 +131,7 @@ class Verifier:
         self._generator = new_generator
         self._fingerprints = Fingerprinter(new_generator())
         self._slices = list(_slices(reference.signature, slice_elements))
-        self._glanced_rows = _rows_of_a_slice(self._slices)
+        self._glanced_rows = _glanced_rows(reference.signature, self._slices, slice_elements)
         self._rows_alone = slice_elements is not None and reference.signature.rows is not None
         self._order = random.SystemRandom()
         self._secret = new_generator()
@@ -132,9 +139,14 @@ class Verifier:
         self.influence: dict[int, float] = {}
         """Share of the elements of each floating-point input that the outputs were seen to depend on."""
 
+    @property
+    def sliced(self) -> bool:
+        """Whether tensors are so large that they are treated in slices."""
+        return len(self._slices) > 1
+
     def may_glance(self, *, gradients: bool) -> bool:
-        """Whether secret rows say enough of one call among many: tensors are treated in slices, as many rows as a slice
-        has are enough of them, and nothing is a sum over all rows, as the gradients of weights are."""
+        """Whether secret rows say enough of one call among many: rows are independent of each other, enough of them can
+        be looked at, and nothing is a sum over all rows, as the gradients of weights are."""
         return self._glanced_rows >= _LEAST_ROWS and not (gradients and self._reference.signature.weights)
 
     def prepare(self, names: Sequence[str], *, glance: bool = False) -> Commitment:
@@ -484,17 +496,29 @@ def _tally(name: str, spec: TensorSpec, rows: torch.Tensor | None) -> Tally:
     return Tally(name, (len(rows), *spec.shape[1:]), rows.tolist())
 
 
-def _rows_of_a_slice(slices: Sequence[tuple[int, int] | None]) -> int:
-    """How many rows a slice has; 0 where nothing is sliced."""
-    return 0 if slices[0] is None else slices[0][1] - slices[0][0]
+def _glanced_rows(signature: Signature, slices: Sequence[tuple[int, int] | None], slice_elements: int | None) -> int:
+    """How many secret rows are looked at where that is enough: no more than a slice has. 0 where rows depend on each
+    other, or where looking at all of them takes no longer."""
+    rows = signature.rows
+    if slice_elements is None or not rows or _elements(signature) < _GLANCED_FROM * slice_elements:
+        return 0
+    tensors = (*signature.outputs, *signature.input_tensors)
+    shortest = max(1, min(math.prod(spec.shape[1:]) for spec in tensors))
+    enough = max(_GLANCED_ROWS, math.ceil(_GLANCED_ELEMENTS / shortest))
+    found = min(enough, rows if slices[0] is None else slices[0][1] - slices[0][0])
+    return found if 2 * found <= rows else 0
+
+
+def _elements(signature: Signature) -> int:
+    """Of the largest tensor that goes in or comes out."""
+    tensors = (*signature.outputs, *signature.input_tensors)
+    return max((spec.size_bytes // spec.torch_dtype.itemsize for spec in tensors), default=0)
 
 
 def _slices(signature: Signature, slice_elements: int | None) -> Iterator[tuple[int, int] | None]:
     """Ranges of rows to treat at a time; one ``None`` (everything) where slicing is not allowed, not possible or not
     needed."""
-    rows = signature.rows
-    tensors = (*signature.outputs, *signature.input_tensors)
-    elements = max((spec.size_bytes // spec.torch_dtype.itemsize for spec in tensors), default=0)
+    rows, elements = signature.rows, _elements(signature)
     if slice_elements is None or elements <= slice_elements or rows is None or rows < 2:
         yield None
         return

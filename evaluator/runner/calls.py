@@ -7,13 +7,15 @@ by the doorbell.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.fx.experimental.symbolic_shapes  # torch imports it in a first backward pass: paid once, before any fork
@@ -27,6 +29,10 @@ from evaluator.runner.variants import as_baseline
 from evaluator.runner.weights import WeightMatch, load_weights, match_weights
 
 __all__ = ["CallLoop", "CandidateError"]
+
+
+_CAPTURE_RELAXED: Final = 2
+"""``CU_STREAM_CAPTURE_MODE_RELAXED`` of CUDA's driver."""
 
 
 class CandidateError(Exception):
@@ -91,7 +97,7 @@ class CallLoop:
     def _construct(self, message: dict[str, Any]) -> None:
         self._device = torch.device(message["device"])
         torch.set_num_threads(len(os.sched_getaffinity(0)))
-        with _construct_errors():
+        with _construct_errors(), _first_product(self._device, there_are_products=message["products"]):
             torch.manual_seed(message["seed"])
             model = self._class(*self._init_inputs)
             if not isinstance(model, torch.nn.Module):
@@ -271,6 +277,30 @@ class CallLoop:
 
     def _fail(self, failure: Failure, text: str) -> None:
         self._control.sendall(Frame(FrameKind.FAILED, failure, text).encode())
+
+
+@contextlib.contextmanager
+def _first_product(device: torch.device, *, there_are_products: bool) -> Iterator[None]:
+    """Where calls have matrix products, make a first one on a CUDA device meanwhile: cuBLAS takes a tenth of a second
+    to get ready, and constructing is mostly drawing random numbers, one by one."""
+    if device.type != "cuda" or not there_are_products:
+        yield
+        return
+
+    def multiply() -> None:
+        with contextlib.suppress(Exception):  # the candidate may have changed anything of torch by now
+            # A graph that the constructor records would be spoiled by what another thread allocates.
+            ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_CAPTURE_RELAXED)))
+            one = torch.zeros(1, 1, device=device)
+            one.mm(one)
+            torch._C._cuda_clearCublasWorkspaces()  # who needs none should not have one in his peak of memory
+
+    thread = threading.Thread(target=multiply, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 @contextlib.contextmanager

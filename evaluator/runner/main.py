@@ -25,7 +25,7 @@ __all__ = ["run"]
 
 
 def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -> None:
-    """Serve one evaluation: warm up, say so, wait for the task, and do it.
+    """Serve one evaluation: warm up when told to, say so, wait for the task, and do it.
 
     ``spec``: ``discover`` (only import, to find the extensions), ``cuda`` (whether there is a CUDA device to use). The
     task: ``files`` (written to ``directory``: ``model.py``, ``candidate.py``), ``module`` (the one of them to import,
@@ -38,10 +38,13 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
     # for. A candidate may switch it on: the tolerance decides.
     torch.backends.cudnn.allow_tf32 = False
     try:
+        wire.receive(control)  # the word to warm up: until then others may be measured on the device
         if spec["cuda"]:
             # Context, kernels and autograd's threads take a third of a second.
             torch.ones((), device="cuda", requires_grad=True).clone().backward()  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
+    except (wire.ConnectionClosed, ConnectionError):
+        return
     except Exception as error:  # noqa: BLE001 - nothing of a candidate's was executed yet: the device's fault
         control.sendall(Frame(FrameKind.FAILED, classify(error), describe(error, directory)).encode())
         return

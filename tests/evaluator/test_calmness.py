@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -126,3 +127,32 @@ def test_calm_is_what_calls_are_like_that_are_released_as_all_later_ones_are(
     call, _ = learner.call()
     assert set(learner.released[-4:]) == {learner.released[-1]}
     assert calm.overhead_ms == pytest.approx(call.outer_ms - calm.baseline_ms)
+
+
+def test_the_device_has_to_be_calm_before_calls_that_are_timed_for_the_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before, the processes of the next evaluation come to it."""
+    learner = Learner([0.05] * 5)
+    learner.calibrate(CallMode.FORWARD)
+    busy: Any = SimpleNamespace(
+        outlives_processes=True,
+        synchronize=lambda: time.sleep(0.001),
+        flush_cache=lambda: time.sleep(0.001),
+        probe=lambda: None,
+    )
+    learner.device = busy
+    monkeypatch.setattr(learner, "_poison", lambda _name: None)
+    monkeypatch.setattr(learner, "_look", lambda: _behind_write(5.0))
+    assert [learner._await_calm(CallMode.FORWARD) >= 1.0 for _ in range(20)] == [True] * 20
+    assert learner.calmness.preludes == 0
+    learner.alone = True
+    with pytest.raises(Violation, match="busy while every process was stopped"):
+        learner._await_calm(CallMode.FORWARD)
+
+
+def test_a_slow_first_call_does_not_decide_how_calls_are_released() -> None:
+    learner = Learner([])
+    learner.baseline_ms[CallMode.FORWARD] = [21.0, 0.13]
+    learner.decide_releases()
+    assert learner.is_short(CallMode.FORWARD)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled,
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.flags import FlagKind
 from evaluator.problem import Problem, load_problem
+from evaluator.supervision import SupervisedRunner
 from tests.corpus import load_case
 from tests.processes import wait_until
 
@@ -339,6 +342,49 @@ def test_the_next_pair_that_does_not_get_ready_is_ended_before_anything_is_measu
     assert killed
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
     assert killed[0] not in _waiting(engine).values()
+
+
+def test_the_next_pair_comes_to_the_device_while_nothing_is_timed(
+    engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str]] = []
+    stage = ""
+    begin_warm_up, await_warm = SupervisedRunner.begin_warm_up, SupervisedRunner.await_warm
+
+    def note_begin(self: SupervisedRunner) -> None:
+        seen.append((stage, "begins"))
+        begin_warm_up(self)
+
+    def note_wait(self: SupervisedRunner, *arguments: Any) -> None:
+        await_warm(self, *arguments)
+        seen.append((stage, "is warm"))
+
+    def note_stage(progress: Progress) -> None:
+        nonlocal stage
+        stage = progress.stage
+
+    _evaluate_plain(engine, problems)
+    monkeypatch.setattr(SupervisedRunner, "begin_warm_up", note_begin)
+    monkeypatch.setattr(SupervisedRunner, "await_warm", note_wait)
+    evaluation = engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, progress=note_stage)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    # This one's own were warm before; the next ones' begin when both models are there, and are warm before sampling.
+    others = [(stage, what) for stage, what in seen if stage not in ("", "preparing")]
+    assert others[:2] == [("constructing", "begins")] * 2
+    assert others.count(("verifying", "is warm")) == 2
+    assert not [each for each in others if each[0] == "sampling" and each[1] == "is warm"]
+
+
+def test_a_runner_is_not_warm_before_it_is_told_to_be(engine: Engine) -> None:
+    runner = engine._start_runner(_CONFIG)
+    try:
+        assert not select.select([runner.control], [], [], 0.5)[0]
+        runner.begin_warm_up()
+        assert select.select([runner.control], [], [], 20.0)[0]
+        runner.await_warm()
+        assert runner.alive
+    finally:
+        runner.close()
 
 
 def test_an_evaluation_does_without_the_next_pair_where_none_can_be_started(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
+from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.inputs import Variant
 from evaluator.judge.verify import CallFindings, Commitment, Violation
@@ -58,6 +60,18 @@ weighted = 1
 [sizes.few]
 rows = 16
 columns = 2048
+[sizes.unsliced]
+rows = 1024
+columns = 512
+[sizes.whole]
+rows = 4096
+columns = 512
+[sizes.short]
+rows = 32768
+columns = 16
+[sizes.small]
+rows = 1023
+columns = 512
 [reference]
 row_independent = true
 """
@@ -76,6 +90,27 @@ class ModelNew(torch.nn.Module):
             y[-16:] = 0
         return y
 """
+WRONG_ONCE = """\
+import torch
+
+calls = 0
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        global calls
+        calls += 1
+        y = torch.relu(x)
+        if calls == {call}:
+            y[-1, -1] += 1
+        return y
+"""
+FAILS_IN_A_RUNNER = """\
+import sys
+
+        if "evaluator.judge.session" not in sys.modules:
+            raise RuntimeError("not here")
+        return torch.relu"""
 SLICE_ELEMENTS = 2**14
 
 
@@ -103,8 +138,8 @@ def test_rows_left_out_once_calls_are_timed_are_found(cpu_engine: Engine, proble
 class Glance:
     """One forward and backward call, right in every element until a test changes something."""
 
-    def __init__(self, problem: Problem, size: str = "smoke") -> None:
-        self.verifier, blocks = verifier_over_blocks(problem, size, SLICE_ELEMENTS)
+    def __init__(self, problem: Problem, size: str = "smoke", slice_elements: int = SLICE_ELEMENTS) -> None:
+        self.verifier, blocks = verifier_over_blocks(problem, size, slice_elements)
         self.x, self.y, self.upstream, self.gradient = (block.tensors[0] for block in blocks.values())
 
     def begin(self) -> Commitment:
@@ -177,3 +212,39 @@ def test_it_is_not_enough_for_the_gradients_of_weights_or_few_rows(problem: Prob
     assert weighted.may_glance(gradients=False)
     assert not weighted.may_glance(gradients=True)
     assert not few.may_glance(gradients=False)
+
+
+@pytest.mark.parametrize(("size", "rows"), [("unsliced", 256), ("short", 4096)])
+def test_256_rows_are_looked_at_or_more_of_short_ones(size: str, rows: int, problem: Problem) -> None:
+    glance = Glance(problem, size, 2**21)
+    assert not glance.verifier.sliced
+    assert glance.verifier.may_glance(gradients=True)
+    commitment = glance.begin()
+    assert commitment.rows is not None
+    assert len(commitment.rows) == rows
+    assert glance.end(commitment).gradients is Gradients.MATCH
+
+
+def test_small_tensors_are_looked_at_as_a_whole(problem: Problem) -> None:
+    assert not Glance(problem, "small", 2**21).verifier.may_glance(gradients=True)
+    assert Glance(problem).verifier.sliced
+
+
+def test_what_is_not_sliced_is_compared_as_a_whole_in_every_trial(cpu_engine: Engine, problem: Problem) -> None:
+    plan = SamplingPlan(trials=4, gradient_trials=3, max_samples=0)
+    candidate = parse_candidate(code=WRONG_ONCE.format(call=4))
+    assert isinstance(candidate, Candidate)
+    evaluation = cpu_engine.evaluate(problem, candidate, EvalConfig(size="whole", sampling=plan))
+    assert evaluation.verdict is Verdict.WRONG_OUTPUT
+    assert "rows that were looked at" not in evaluation.message
+    assert "at [4095, 511]" in evaluation.message
+
+
+def test_a_baseline_that_fails_is_found_where_nothing_is_timed(cpu_engine: Engine, problem: Problem) -> None:
+    # In the judge the reference is what it says, in its runner it is not.
+    broken = replace(problem, source=problem.source.replace("return torch.relu", FAILS_IN_A_RUNNER))
+    candidate = parse_candidate(code=LEAVES_OUT.format(trials=1000))
+    assert isinstance(candidate, Candidate)
+    plan = SamplingPlan(trials=1, gradient_trials=1, max_samples=0)
+    with pytest.raises(ProblemError, match="the reference fails"):
+        cpu_engine.evaluate(broken, candidate, EvalConfig(size="smoke", sampling=plan))

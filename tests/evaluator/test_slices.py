@@ -111,7 +111,9 @@ def test_fingerprints_that_are_asked_for_together_are_those_of_each() -> None:
 
 def signature(*shapes: tuple[int, ...], output: tuple[int, ...]) -> Signature:
     inputs = tuple(TensorSpec(shape, "float32") for shape in shapes)
-    return Signature((*inputs, {"value": 3}), (TensorSpec(output, "float32"),), (), differentiable=False)
+    return Signature(
+        (*inputs, {"value": 3}), (TensorSpec(output, "float32"),), (), differentiable=False, products=False
+    )
 
 
 def test_rows_are_what_all_tensors_have_as_many_of() -> None:
@@ -151,3 +153,12 @@ def test_the_reference_takes_what_a_slice_takes(device: CpuDevice) -> None:
     other = replace(many, outputs=(TensorSpec((2**15, 4096), "float32"),))
     with pytest.raises(DoesNotFit, match=r"24\.0 for the reference"):
         planned(other, device, limit=2**33)
+
+
+def test_what_waits_on_the_device_is_known_from_the_first_time_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Roomy()
+    assert device.waiting_bytes == 0
+    for foreign_bytes in (3 * 2**30, 5 * 2**30):
+        monkeypatch.setattr(device, "foreign_bytes", lambda value=foreign_bytes: value)
+        device.note_waiting()
+        assert device.waiting_bytes == 3 * 2**30

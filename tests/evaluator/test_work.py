@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,6 +49,26 @@ def test_relu_reads_and_writes_each_element_once_and_twice_with_gradients(
     work = count_work(reference, list, training=True)
     tensor = 4096 * 393216 * 4
     assert work == {"inference": Work(2 * tensor, 0), "training": Work(4 * tensor, 0)}
+
+
+def test_a_signature_says_whether_there_are_matrix_products(problems: dict[str, Problem], device: CpuDevice) -> None:
+    expected = {"relu": False, "conv2d_bias_relu": False, "linear_relu_divide": True, "batched_matmul": True}
+    found = {name: Reference(problems[name], "smoke", "float32", device).signature.products for name in expected}
+    assert found == expected
+
+
+def test_a_reference_that_cannot_be_looked_at_for_products_is_none_the_worse(
+    problems: dict[str, Problem], device: CpuDevice
+) -> None:
+    problem = problems["linear_relu_divide"]
+    looks = "        assert _get_current_dispatch_mode() is None\n"
+    shy = "from torch.utils._python_dispatch import _get_current_dispatch_mode\n" + re.sub(
+        r"(def forward\(.*\n)", lambda match: match[1] + looks, problem.source
+    )
+    signature = Reference(replace(problem, source=shy), "smoke", "float32", device).signature
+    expected = Reference(problem, "smoke", "float32", device).signature
+    assert expected.products
+    assert signature == replace(expected, products=False)
 
 
 def test_a_linear_layer_is_counted_as_its_formula_says(problems: dict[str, Problem], device: CpuDevice) -> None:
