@@ -75,7 +75,7 @@ columns = 512
 [reference]
 row_independent = true
 """
-LEAVES_OUT = """\
+CANDIDATE = """\
 import torch
 
 calls = 0
@@ -86,23 +86,8 @@ class ModelNew(torch.nn.Module):
         global calls
         calls += 1
         y = torch.relu(x)
-        if calls > {trials}:
-            y[-16:] = 0
-        return y
-"""
-WRONG_ONCE = """\
-import torch
-
-calls = 0
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        global calls
-        calls += 1
-        y = torch.relu(x)
-        if calls == {call}:
-            y[-1, -1] += 1
+        if {when}:
+            {change}
         return y
 """
 FAILS_IN_A_RUNNER = """\
@@ -125,7 +110,9 @@ def problem(tmp_path: Path) -> Problem:
 
 def test_rows_left_out_once_calls_are_timed_are_found(cpu_engine: Engine, problem: Problem) -> None:
     plan = SamplingPlan(trials=1, gradient_trials=1, max_samples=3, warm_samples=0)
-    candidate = parse_candidate(code=LEAVES_OUT.format(trials=plan.trials + plan.gradient_trials))
+    candidate = parse_candidate(
+        code=CANDIDATE.format(when=f"calls > {plan.trials + plan.gradient_trials}", change="y[-16:] = 0")
+    )
     assert isinstance(candidate, Candidate)
     evaluation = cpu_engine.evaluate(problem, candidate, EvalConfig(size="full", sampling=plan))
     assert evaluation.verdict is Verdict.WRONG_OUTPUT
@@ -232,7 +219,7 @@ def test_small_tensors_are_looked_at_as_a_whole(problem: Problem) -> None:
 
 def test_what_is_not_sliced_is_compared_as_a_whole_in_every_trial(cpu_engine: Engine, problem: Problem) -> None:
     plan = SamplingPlan(trials=4, gradient_trials=3, max_samples=0)
-    candidate = parse_candidate(code=WRONG_ONCE.format(call=4))
+    candidate = parse_candidate(code=CANDIDATE.format(when="calls == 4", change="y[-1, -1] += 1"))
     assert isinstance(candidate, Candidate)
     evaluation = cpu_engine.evaluate(problem, candidate, EvalConfig(size="whole", sampling=plan))
     assert evaluation.verdict is Verdict.WRONG_OUTPUT
@@ -243,7 +230,7 @@ def test_what_is_not_sliced_is_compared_as_a_whole_in_every_trial(cpu_engine: En
 def test_a_baseline_that_fails_is_found_where_nothing_is_timed(cpu_engine: Engine, problem: Problem) -> None:
     # In the judge the reference is what it says, in its runner it is not.
     broken = replace(problem, source=problem.source.replace("return torch.relu", FAILS_IN_A_RUNNER))
-    candidate = parse_candidate(code=LEAVES_OUT.format(trials=1000))
+    candidate = parse_candidate(code=CANDIDATE.format(when=False, change="pass"))
     assert isinstance(candidate, Candidate)
     plan = SamplingPlan(trials=1, gradient_trials=1, max_samples=0)
     with pytest.raises(ProblemError, match="the reference fails"):
