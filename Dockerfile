@@ -52,13 +52,14 @@ FROM slim AS cpu-worker
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ libseccomp2 \
+    && apt-get install --yes --no-install-recommends "gcc-$(c++ -dumpversion)-plugin-dev" \
     && rm -rf /var/lib/apt/lists/*
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN python docker/requirements.py --with s3 > /tmp/requirements.txt \
     && pip install --extra-index-url "${TORCH_INDEX}" --constraint requirements.lock --requirement /tmp/requirements.txt
 COPY --from=sources / ./
 # Builds are right without it, and slower.
-RUN python -m client prepare precompiled || true
+RUN python -m client prepare instantiated precompiled || true
 USER 10001
 HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 \
     CMD ["python", "docker/worker_health.py"]
@@ -77,6 +78,7 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
         binutils clang-19 g++ libseccomp2 mold python3 python3-dev python3-venv \
+    && apt-get install --yes --no-install-recommends "gcc-$(c++ -dumpversion)-plugin-dev" \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/venv \
     && useradd --uid 10001 --create-home kerneljudge \

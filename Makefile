@@ -35,7 +35,7 @@ help: ## Show this list
 
 install: $(READY) ## Make the virtual environment (the other targets do it by themselves)
 
-prepare: $(READY) ## Make what fast builds need, once for this torch and these compilers (minutes, 3.2 GB)
+prepare: $(READY) ## Make what fast builds need, once for this torch and these compilers (minutes, 4.1 GB)
 	$(KERNELJUDGE) prepare
 
 serve: $(READY) $(PREPARED) ## Start the service on http://127.0.0.1:8000 (ARGS="--port 9000"); Ctrl-C stops it
@@ -91,6 +91,6 @@ $(READY): requirements.lock pyproject.toml
 
 # Builds are right without it, so that its failure is no reason to stop. CUDA sources are built where there is a GPU.
 $(PREPARED): $(READY)
-	-$(KERNELJUDGE) prepare precompiled $(if $(wildcard /dev/nvidia0),split)
+	-$(KERNELJUDGE) prepare instantiated precompiled $(if $(wildcard /dev/nvidia0),split)
 	@touch $@
 endif

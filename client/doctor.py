@@ -135,9 +135,7 @@ class Examination:
             missing = f"missing: {tool.advice}" if tool.needed else "missing (only cuda needs it)"
             lines.append(_line(tool.name, missing if tool.found is None else tool.found))
         lines += ["", "recipes for builds"]
-        for recipe in self.recipes:
-            without = f"{recipe.obstacle} (with it, {recipe.gain})"
-            lines.append(_line(recipe.name, "available" if recipe.obstacle is None else without))
+        lines += [_line(recipe.name, _recipe(recipe)) for recipe in self.recipes]
         lines += ["", "devices"]
         for device in self.devices:
             lines.append(_line(device.name, device.error or _description(device.environment)))
@@ -240,6 +238,12 @@ def _layer(layer: SandboxLayer) -> str:
     if layer.there:
         return "there"
     return f"missing{' (optional)' if layer.optional else ''}: {layer.meaning}"
+
+
+def _recipe(recipe: RecipeState) -> str:
+    if recipe.obstacle is not None:
+        return f"{recipe.obstacle} (with it, {recipe.gain})"
+    return "available" if recipe.covered_by is None else f"not needed, {recipe.covered_by} does all that it does"
 
 
 def _description(environment: Mapping[str, Any]) -> str:

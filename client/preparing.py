@@ -29,6 +29,8 @@ def prepare_machine(say: Callable[[str], None], names: Collection[str]) -> tuple
 
 
 def _line(result: PreparationResult) -> str:
+    if result.covered_by is not None:
+        return f"{result.name}: not needed, {result.covered_by} does all that it does"
     if result.obstacle is not None:
         return f"{result.name}: not made: {result.obstacle}. Without it builds are right, and slower: {result.gain}"
     made = f"made in {result.seconds:.0f} s" if result.seconds else "is there already"

@@ -24,16 +24,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RecipeState:
-    """Whether builds here can use a recipe. ``obstacle`` says what stands against it, ``gain`` what that costs."""
+    """Whether builds here can use a recipe. ``obstacle`` says what stands against it, ``gain`` what that costs.
+    ``covered_by``: a faster recipe that is available and does all that this one would."""
 
     name: str
     obstacle: str | None = None
     gain: str = ""
+    covered_by: str | None = None
 
 
 @dataclass(frozen=True)
 class PreparationResult:
-    """What came of one preparation. ``obstacle``: why nothing did; ``seconds`` is 0 where it was there already."""
+    """What came of one preparation. ``obstacle``: why nothing did; ``seconds`` is 0 where it was there already.
+    ``covered_by``: the recipe that is prepared and makes this one unnecessary."""
 
     name: str
     gain: str
@@ -41,6 +44,7 @@ class PreparationResult:
     size_bytes: int = 0
     seconds: float = 0.0
     obstacle: str | None = None
+    covered_by: str | None = None
 
 
 def prepared_root() -> Path:
@@ -51,11 +55,14 @@ def prepared_root() -> Path:
 def recipe_states() -> tuple[RecipeState, ...]:
     """Every recipe, in the order in which builds try them."""
     with _environment() as environment:
-        states = []
+        states: list[RecipeState] = []
         for recipe in RECIPES:
             preparation = recipe.preparation
             if preparation is None:
                 states.append(RecipeState(recipe.name))
+                continue
+            if any(state.name == recipe.covered_by and state.obstacle is None for state in states):
+                states.append(RecipeState(recipe.name, gain=preparation.gain, covered_by=recipe.covered_by))
                 continue
             missing = preparation.missing(environment)
             obstacle = None
@@ -74,12 +81,17 @@ def preparation_names() -> tuple[str, ...]:
 
 def prepare(tell: Callable[[str], None], names: Collection[str] = ()) -> Iterator[PreparationResult]:
     """Make what recipes need, those named or all of them, one after the other; ``tell`` gets lines about the progress.
-    Raises nothing."""
+    What another of them covers is left out. Raises nothing."""
+    there: set[str] = set()
     with _environment() as environment:
-        for preparation in (recipe.preparation for recipe in RECIPES):
+        for recipe in RECIPES:
+            preparation = recipe.preparation
             if preparation is None or (names and preparation.name not in names):
                 continue
             name, gain = preparation.name, preparation.gain
+            if recipe.covered_by in there:
+                yield PreparationResult(name, gain, covered_by=recipe.covered_by)
+                continue
             missing = preparation.missing(environment)
             if missing is not None:
                 yield PreparationResult(name, gain, obstacle=f"this machine lacks {missing}")
@@ -89,6 +101,7 @@ def prepare(tell: Callable[[str], None], names: Collection[str] = ()) -> Iterato
             except PreparationFailed as error:
                 yield PreparationResult(name, gain, obstacle=str(error))
             else:
+                there.add(name)
                 yield PreparationResult(name, gain, made.folder, made.size_bytes, made.seconds)
 
 

@@ -131,7 +131,7 @@ def test_every_image_that_compiles_is_prepared_before_it_gives_up_its_rights() -
     for name, command in (
         ("build-worker", "prepare"),
         ("gpu-worker", "prepare"),
-        ("cpu-worker", "prepare precompiled"),
+        ("cpu-worker", "prepare instantiated precompiled"),
     ):
         stage = next(stage for stage in lineage(stages, name) if stage.of("USER"))
         done = [(instruction, text) for instruction, text in stage.instructions if "torch" not in text]

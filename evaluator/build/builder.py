@@ -130,7 +130,7 @@ class Builder:
         begin = time.monotonic()
         refusals: dict[str, str] = {}
         for recipe in self._recipes:
-            if not recipe.handles(request):
+            if not recipe.handles(request) or recipe.covered_by in self._prepared:
                 continue
             if recipe.preparation is not None and recipe.name not in self._prepared:
                 refusals[recipe.name] = "not prepared on this machine (kerneljudge prepare)"

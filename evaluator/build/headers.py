@@ -12,13 +12,16 @@ import json
 import os
 import shlex
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from evaluator.build.commands import MARKS, TorchCommands
+from evaluator.build.instantiating import PLUGIN_TEXT, Plugin, plugin_headers
 from evaluator.build.preparation import (
     Preparation,
     PreparationFailed,
@@ -31,7 +34,7 @@ from evaluator.build.preparation import (
 from evaluator.build.request import BuildRequest
 from evaluator.devices import compiler_versions, machine_memory_bytes
 
-__all__ = ["COMMANDS_FILE", "PRECOMPILED_HEADERS", "header_folder", "shadowing_name"]
+__all__ = ["COMMANDS_FILE", "INSTANTIATED_HEADERS", "PRECOMPILED_HEADERS", "header_folder", "shadowing_name"]
 
 COMMANDS_FILE: Final = "commands.json"
 """``TorchCommands``, in the prepared folder."""
@@ -87,12 +90,31 @@ def _missing(environment: Mapping[str, str]) -> str | None:
     return None
 
 
+def _missing_for_plugin(environment: Mapping[str, str]) -> str | None:
+    missing = _missing(environment)
+    if missing is None and plugin_headers(environment) is None:
+        return "GCC's headers for plugins (Debian and Ubuntu: gcc-$(c++ -dumpversion)-plugin-dev)"
+    return missing
+
+
 def _facts(environment: Mapping[str, str]) -> dict[str, Any]:
     return {**toolchain_facts(environment), "variants": sorted(_VARIANTS.values())}
 
 
-def _make(folder: Path, environment: Mapping[str, str], tell: Tell) -> None:
+def _facts_with_plugin(environment: Mapping[str, str]) -> dict[str, Any]:
+    return {**_facts(environment), "plugin": PLUGIN_TEXT}
+
+
+def _make(folder: Path, environment: Mapping[str, str], tell: Tell, *, instantiating: bool) -> None:
     commands = _ask_torch(environment)
+    with tempfile.TemporaryDirectory(prefix="kerneljudge-plugin-") as place:
+        plugin = Plugin(Path(place), environment) if instantiating else None
+        _make_variants(commands, folder, environment, plugin, tell)
+
+
+def _make_variants(
+    commands: TorchCommands, folder: Path, environment: Mapping[str, str], plugin: Plugin | None, tell: Tell
+) -> None:
     (folder / COMMANDS_FILE).write_text(json.dumps(commands.to_json()))
     (folder / _INCLUDED_FILE).write_text(json.dumps(_included_names(commands, folder, environment)))
     for variant in _VARIANTS.values():
@@ -104,7 +126,7 @@ def _make(folder: Path, environment: Mapping[str, str], tell: Tell) -> None:
     def compile_one(flags: frozenset[str]) -> None:
         begin = time.monotonic()
         header = folder / "headers" / _VARIANTS[flags] / f"{_HEADER}.gch"
-        _compile(commands, sorted(flags), header, environment)
+        _compile(commands, sorted(flags), header, environment, plugin)
         what = " ".join([_HEADER, *sorted(flags)])
         tell(f"{what}: {header.stat().st_size / 1e6:.0f} MB, {time.monotonic() - begin:.0f} s")
 
@@ -120,11 +142,16 @@ def _ask_torch(environment: Mapping[str, str]) -> TorchCommands:
         raise PreparationFailed(f"torch's commands cannot be read: {error}") from error
 
 
-def _compile(commands: TorchCommands, flags: list[str], header: Path, environment: Mapping[str, str]) -> None:
+def _compile(
+    commands: TorchCommands, flags: list[str], header: Path, environment: Mapping[str, str], plugin: Plugin | None
+) -> None:
     """Compile the header for ``flags``, and have the compiler prove that it takes it."""
     command = _command(commands, flags)
     source = torch_folder() / "include" / _HEADER
-    run_tool([*command, "-x", "c++-header", str(source), "-o", str(header)], environment, header.parent)
+    if plugin is None:
+        run_tool([*command, "-x", "c++-header", str(source), "-o", str(header)], environment, header.parent)
+    else:
+        plugin.precompile(command, source, header, environment)
     probe = header.parent / "probe.cpp"
     probe.write_text(f"#include <{_HEADER}>\n" * 2)
     folder = header.parent.parent
@@ -152,10 +179,18 @@ def _included_names(commands: TorchCommands, folder: Path, environment: Mapping[
     return sorted({part for file in files for part in Path(file).parts})
 
 
+INSTANTIATED_HEADERS: Final = Preparation(
+    name="instantiated",
+    gain="C++ extensions build three and a half times as fast",
+    missing=_missing_for_plugin,
+    facts=_facts_with_plugin,
+    make_in=partial(_make, instantiating=True),
+)
+
 PRECOMPILED_HEADERS: Final = Preparation(
     name="precompiled",
     gain="C++ extensions build two and a half times as fast",
     missing=_missing,
     facts=_facts,
-    make_in=_make,
+    make_in=partial(_make, instantiating=False),
 )

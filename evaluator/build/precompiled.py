@@ -1,4 +1,5 @@
-"""The precompiled recipe: C++ extensions with torch's own commands and its header precompiled. Torch-free.
+"""The precompiled recipe and the instantiated one: C++ extensions with torch's own commands and its header
+precompiled, in one of its two forms (``evaluator.build.headers``). Torch-free.
 
 ``python -m evaluator.build.precompiled FD``: see ``evaluator.build.workplace``. The files and commands are those
 that torch would write (``evaluator.build.commands``), to the letter; the compiler is told by its environment

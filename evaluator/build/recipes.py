@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from evaluator.build.headers import PRECOMPILED_HEADERS
+from evaluator.build.headers import INSTANTIATED_HEADERS, PRECOMPILED_HEADERS
 from evaluator.build.preparation import Preparation, find
 from evaluator.build.request import BuildRequest
 from evaluator.build.split.preparing import SPLIT_HEADERS
@@ -26,7 +26,8 @@ class Recipe:
 
     ``module`` is run as the process that builds. ``version`` changes with whatever may change its results.
     ``handles`` says of a request whether it is worth asking: it costs nothing, and nothing is noted where it
-    says no.
+    says no. ``covered_by`` names a faster recipe that handles and refuses the same requests: where that one is
+    prepared, nothing needs to be for this one.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Recipe:
     module: str
     handles: Callable[[BuildRequest], bool]
     preparation: Preparation | None = None
+    covered_by: str | None = None
 
 
 def _is_cxx_alone(request: BuildRequest) -> bool:
@@ -49,8 +51,9 @@ def _is_inline_cuda(request: BuildRequest) -> bool:
 PLAIN: Final = Recipe("plain", 1, "evaluator.build.plain", lambda _request: True)
 
 RECIPES: Final = (
+    Recipe("instantiated", 1, "evaluator.build.precompiled", _is_cxx_alone, INSTANTIATED_HEADERS),
     Recipe("split", 2, "evaluator.build.split", _is_inline_cuda, SPLIT_HEADERS),
-    Recipe("precompiled", 1, "evaluator.build.precompiled", _is_cxx_alone, PRECOMPILED_HEADERS),
+    Recipe("precompiled", 1, "evaluator.build.precompiled", _is_cxx_alone, PRECOMPILED_HEADERS, "instantiated"),
     PLAIN,
 )
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evaluator import prepare as preparing
+from evaluator.build import headers
+from evaluator.build.headers import INSTANTIATED_HEADERS, PRECOMPILED_HEADERS
 from evaluator.build.preparation import Preparation, PreparationFailed, find, make, root, toolchain_facts
 from evaluator.build.recipes import PLAIN, Recipe
 from evaluator.surroundings import Surroundings
@@ -128,3 +131,47 @@ def test_every_preparation_is_tried_and_none_raises(monkeypatch: pytest.MonkeyPa
     assert [result.obstacle for result in results] == ["no luck", "this machine lacks a compiler", None]
     assert results[2].folder is not None
     assert next(state.obstacle for state in preparing.recipe_states() if state.name == "good") is None
+
+
+def test_what_another_recipe_covers_is_prepared_only_where_that_one_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recipes(obstacle: str | None) -> tuple[Recipe, ...]:
+        return (
+            Recipe("faster", 1, "m", lambda _request: True, replace(_preparation([], missing=obstacle), name="faster")),
+            Recipe("slower", 1, "m", lambda _request: True, replace(_preparation([]), name="slower"), "faster"),
+            PLAIN,
+        )
+
+    monkeypatch.setattr(preparing, "RECIPES", recipes(None))
+    assert [(state.obstacle, state.covered_by) for state in preparing.recipe_states()] == [
+        ("not prepared: run kerneljudge prepare", None),
+        ("not prepared: run kerneljudge prepare", None),
+        (None, None),
+    ]
+    results = list(preparing.prepare(_ignore))
+    assert [(result.folder is None, result.covered_by) for result in results] == [(False, None), (True, "faster")]
+    assert [(state.obstacle, state.covered_by) for state in preparing.recipe_states()][1] == (None, "faster")
+    (alone,) = preparing.prepare(_ignore, ["slower"])
+    assert alone.folder is not None
+
+    monkeypatch.setattr(preparing, "RECIPES", recipes("headers"))
+    results = list(preparing.prepare(_ignore))
+    assert [(result.folder is None, result.obstacle) for result in results] == [
+        (True, "this machine lacks headers"),
+        (False, None),
+    ]
+
+
+def test_without_the_compilers_headers_for_plugins_its_own_form_of_the_header_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text(f"#!/bin/sh\necho {tmp_path}/plugin\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(headers, "compiler_versions", lambda: {"compiler": "c++ 12"})
+    environment = {**_ENVIRONMENT, "CXX": str(compiler)}
+    assert PRECOMPILED_HEADERS.missing(environment) is None
+    assert "plugin-dev" in str(INSTANTIATED_HEADERS.missing(environment))
+    for name in ("gcc-plugin.h", "cp/cp-tree.h"):
+        (tmp_path / "plugin" / "include" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "plugin" / "include" / name).write_text("")
+    assert INSTANTIATED_HEADERS.missing(environment) is None

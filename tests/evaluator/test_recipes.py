@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from evaluator.build import headers
 from evaluator.build.builder import Builder
 from evaluator.build.cache import Artifact, ArtifactCache, BuildFailure
 from evaluator.build.commands import TorchCommands
-from evaluator.build.headers import COMMANDS_FILE, PRECOMPILED_HEADERS, header_folder
+from evaluator.build.headers import COMMANDS_FILE, INSTANTIATED_HEADERS, PRECOMPILED_HEADERS, header_folder
 from evaluator.build.preparation import Preparation, find, make
 from evaluator.build.recipes import PLAIN, RECIPES, Recipe, recipe_versions
 from evaluator.build.request import BuildRequest
@@ -43,7 +44,13 @@ def _environment(folder: Path) -> dict[str, str]:
     return Surroundings(None, cache_dir=folder / "cache", scratch_dir=folder).environment
 
 
-def _builder(folder: Path, *, prepared: Path | None = None, recipes: tuple[Recipe, ...] = RECIPES) -> Builder:
+def _builder(
+    folder: Path, *, prepared: Path | None = None, kind: str = "precompiled", recipes: tuple[Recipe, ...] | None = None
+) -> Builder:
+    """A builder for which the recipe ``kind`` is prepared, if any is: the other form of it is left out then."""
+    if recipes is None:
+        others = {"precompiled", "instantiated"} - {kind}
+        recipes = tuple(recipe for recipe in RECIPES if prepared is None or recipe.name not in others)
     scratch = folder / "scratch"
     scratch.mkdir(parents=True)
     environment = _environment(scratch)
@@ -56,7 +63,7 @@ def _builder(folder: Path, *, prepared: Path | None = None, recipes: tuple[Recip
         scratch,
         Confinement(Root(visible, (), (), 2**32), 2**33, 256, 2**32),
         slots=1,
-        prepared={} if prepared is None else {"precompiled": str(prepared)},
+        prepared={} if prepared is None else {kind: str(prepared)},
         recipes=recipes,
     )
 
@@ -289,15 +296,25 @@ def test_a_header_is_taken_for_the_flags_that_it_was_compiled_with(flags: list[s
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What ``make test`` has prepared, or as much of it as these tests need."""
-    folder = tmp_path_factory.mktemp("prepared")
-    found = find(PRECOMPILED_HEADERS, _environment(folder))
+    yield from _prepared(PRECOMPILED_HEADERS, tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture(scope="session")
+def instantiated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The same in the other form."""
+    yield from _prepared(INSTANTIATED_HEADERS, tmp_path_factory.mktemp("instantiated"))
+
+
+def _prepared(preparation: Preparation, folder: Path) -> Iterator[Path]:
+    assert preparation.missing(_environment(folder)) is None
+    found = find(preparation, _environment(folder))
     if found is not None:
         yield found.folder
         return
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(headers, "_VARIANTS", {frozenset(): "default"})
         patched.setenv("KERNELJUDGE_PREPARED_DIR", str(folder))
-        yield make(PRECOMPILED_HEADERS, _environment(folder), lambda _line: None).folder
+        yield make(preparation, _environment(folder), lambda _line: None).folder
     shutil.rmtree(folder)
 
 
@@ -338,12 +355,68 @@ def _instructions(artifact: Artifact) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.partition("\n\n")[2]
 
 
+@pytest.mark.timeout(900)
+def test_with_its_templates_instantiated_ahead_the_functions_of_a_candidates_own_are_the_same(
+    instantiated: Path, tmp_path: Path
+) -> None:
+    request = {"name": "x", "cpp_sources": [_USES_TORCH], "functions": ["twice", "both"]}
+    fast = _build(_builder(tmp_path / "fast", prepared=instantiated, kind="instantiated"), request)
+    plain = _build(_builder(tmp_path / "plain", recipes=(PLAIN,)), request)
+    assert isinstance(fast, Artifact), fast
+    assert isinstance(plain, Artifact), plain
+    assert (fast.recipe, plain.recipe) == ("instantiated", "plain")
+    assert (fast.refusals, fast.log) == ({}, plain.log)
+    assert _exported(fast) == _exported(plain)
+    for name in ("twice", "both"):
+        assert len(_own_instructions(fast, name)) > 5
+        assert _own_instructions(fast, name) == _own_instructions(plain, name)
+    outcomes = {_called(artifact) for artifact in (fast, plain)}
+    assert outcomes == {"[[2.0, 4.0], [3.0, 6.0]]\n"}
+
+
+def _exported(artifact: Artifact) -> set[str]:
+    """The functions that a library has for others; but for those that each user of a header has a copy of."""
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", str(artifact.path)], capture_output=True, text=True, check=True
+    ).stdout
+    return {line.split()[-1] for line in listed.splitlines() if line.split()[-2] != "W"}
+
+
+def _own_instructions(artifact: Artifact, function: str) -> list[str]:
+    """The instructions of a function, without where they and others are."""
+    command = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", "--no-addresses", str(artifact.path)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (body,) = [part for part in text.split("\n\n") if part.lstrip("\n").startswith(f"<{function}(")]
+    kept = (line.partition("#")[0].strip() for line in body.splitlines()[1:])
+    return [re.sub(r"\b(0x)?[0-9a-f]{3,}\b", "", line) for line in kept if not line.startswith("nop")]
+
+
+def _called(artifact: Artifact) -> str:
+    """What the two functions of ``_USES_TORCH`` return, in a process of their own."""
+    command = [sys.executable, "-c", _CALLING, artifact.name, str(artifact.path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+_CALLING = """
+import importlib.util, sys, torch
+spec = importlib.util.spec_from_file_location(*sys.argv[1:])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+x = torch.tensor([1.0, 2.0])
+print([module.twice(x).tolist(), module.both(x, 3.0)[1].tolist()])
+"""
+
 _MISTAKES = """#include <torch/extension.h>
 int g(torch::Tensor x) { return y; }
 torch::Tensor h(torch::Tensor x) { return x.no_such_method(); }
 torch::Tensor i(torch::Tensor x) { return at::relu(x, 1, 2) }
 float j(torch::Tensor x) { float* p = x.data_ptr<std::string>(); return *p; }
 #warning of the candidate's own
+"""
+
+# pybind11 itself uses it.
+_SPECIALIZES_TOO_LATE = """#include <torch/extension.h>
+template <> void pybind11::detail::small_vector<bool, 6ul>::push_back(bool) {}
 """
 
 
@@ -353,20 +426,22 @@ float j(torch::Tensor x) { float* p = x.data_ptr<std::string>(); return *p; }
     [
         ({"cpp_sources": [_MISTAKES]}, "main.cpp:3: "),
         ({"functions": ["f", "no_such_function"]}, "no_such_function"),
+        ({"cpp_sources": [_SPECIALIZES_TOO_LATE]}, "after instantiation"),
     ],
 )
 def test_a_mistake_reads_as_it_does_in_the_plain_recipe(
-    change: dict[str, Any], message: str, prepared: Path, tmp_path: Path
+    change: dict[str, Any], message: str, prepared: Path, instantiated: Path, tmp_path: Path
 ) -> None:
-    fast = _build(_builder(tmp_path / "fast", prepared=prepared), {**_INLINE, **change})
     plain = _build(_builder(tmp_path / "plain", recipes=(PLAIN,)), {**_INLINE, **change})
-    assert isinstance(fast, BuildFailure)
     assert isinstance(plain, BuildFailure)
-    assert (fast.recipe, fast.refusals) == ("precompiled", {})
-    assert message in fast.message
-    assert fast.message == plain.message
-    # But for who includes torch's header, which was none when it was compiled.
-    assert _without_inclusions(fast.log) == _without_inclusions(plain.log)
+    for kind, folder in (("precompiled", prepared), ("instantiated", instantiated)):
+        fast = _build(_builder(tmp_path / kind, prepared=folder, kind=kind), {**_INLINE, **change})
+        assert isinstance(fast, BuildFailure)
+        assert (fast.recipe, fast.refusals) == (kind, {})
+        assert message in fast.message
+        assert fast.message == plain.message
+        # But for who includes torch's header, which was none when it was compiled.
+        assert _without_inclusions(fast.log) == _without_inclusions(plain.log)
 
 
 def _without_inclusions(log: str) -> list[str]:
