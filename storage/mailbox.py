@@ -69,7 +69,7 @@ class Transport(virtual.Transport):
     implements = virtual.Transport.implements.extend(asynchronous=False, exchange_type=frozenset(["direct"]))
     # Queues and exchanges as this process declared them; messages are what the folder holds.
     global_state = virtual.BrokerState()  # type: ignore[no-untyped-call] # kombu's
-    polling_interval = 0.05
+    polling_interval = 0.02
     default_port = None
     driver_type = "folder"
     driver_name = "folder"

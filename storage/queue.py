@@ -46,7 +46,7 @@ DIAGNOSE_TASK: Final = "kerneljudge.diagnose"
 QUEUES: Final = ("build", *(f"evaluate.{kind}" for kind in DEVICE_KINDS))
 """What a worker is started for."""
 
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.02
 _CONNECT_TIMEOUT_S: Final = 2.0
 _ANSWER_TIMEOUT_S: Final = 4.0
 _TRIAL_TIMEOUT_S: Final = 1.0

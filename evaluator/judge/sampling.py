@@ -70,6 +70,8 @@ _MOST_DOUBT: Final = {"cpu": 1.0, "cuda": math.inf}
 such doubt, and there only ``_MOST_LEFT_OUT`` of it can be left out."""
 _WARM_UP_PAIRS: Final = {"cpu": 3, "cuda": 8}
 """On a CPU, calls as short as those of small tensors are seldom as near to each other as would be settled."""
+_LEAST_COUNTED: Final = 5
+"""For each pair that is not counted, so many at the least may be."""
 _SETTLED: Final = 0.2
 _LAUNCH_BOUND_MS: Final = 0.05
 _MATTERS: Final = 0.25
@@ -210,7 +212,8 @@ class Sampler:
         autotuners and clocks settle."""
         known = [self.caller.latest_ms.get((name, track.mode)) for name in ("candidate", "baseline")]
         before = [latest for latest in known if latest is not None] if track.cold else []
-        for number in range(_WARM_UP_PAIRS[self.caller.device.torch_device.type]):
+        most = min(_WARM_UP_PAIRS[self.caller.device.torch_device.type], self.plan.max_samples // _LEAST_COUNTED)
+        for number in range(max(1, most)):
             now = [call.report.device_ms for call in self.pair(track, number)]
             if len(before) == len(now) and all(
                 abs(new - old) <= _SETTLED * old for new, old in zip(now, before, strict=True)
