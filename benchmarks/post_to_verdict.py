@@ -11,23 +11,20 @@ the expected one.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from benchmarks.graded_plainly import grade_plainly
 from client.http import Client
 from client.records import SubmissionRecord
 from demo.service import running_service
-from evaluator.problem import Problem, load_problems
+from evaluator.problem import load_problems
 from tests.corpus import Case, load_cases
 
 _GRADED_S = 900.0
@@ -114,42 +111,18 @@ def _grade_plainly(cases: list[Case], device: str) -> dict[str, float]:
     problems = load_problems(_PROBLEMS)
     seconds: dict[str, float] = {}
     for case in cases:
-        with tempfile.TemporaryDirectory(prefix="kerneljudge-plain-") as folder:
-            begin = time.monotonic()
-            found = _plain_verdict(case, problems[case.problem], device, Path(folder))
-            seconds[case.name] = time.monotonic() - begin
-        if found is None:
-            del seconds[case.name]
+        grade = grade_plainly(case, problems[case.problem], device, case.size)
+        if grade is None:
             print(f"plain         {case.name:<28}    no figures")
         else:
-            said = "correct" if found["correct"] else "wrong"
-            stages = ", ".join(f"{stage} {took:.1f} s" for stage, took in found["stage_s"].items())
+            seconds[case.name] = grade.seconds
+            said = "correct" if grade.correct else "wrong"
+            stages = ", ".join(f"{stage} {took:.1f} s" for stage, took in grade.stage_s.items())
             print(
-                f"plain {seconds[case.name]:>7.2f}  {case.name:<32}{said:<15}{found['speedup']:.4f}  {stages}",
+                f"plain {grade.seconds:>7.2f}  {case.name:<32}{said:<15}{grade.speedup:.4f}  {stages}",
                 flush=True,
             )
     return seconds
-
-
-def _plain_verdict(case: Case, problem: Problem, device: str, folder: Path) -> dict[str, Any] | None:
-    (folder / "reference.py").write_text(problem.sized_source(case.size), encoding="utf-8")
-    (folder / "candidate.py").write_text(case.source, encoding="utf-8")
-    ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks.plain_way", "--device", device, "reference.py", "candidate.py"],
-        cwd=folder,
-        env={
-            **os.environ,
-            "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
-            "PYTHONPATH": os.pathsep.join([str(_PROBLEMS.parent), os.environ.get("PYTHONPATH", "")]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=_GRADED_S,
-    )
-    if ended.returncode:
-        return None
-    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return found
 
 
 _HEADER = (

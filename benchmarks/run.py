@@ -1,4 +1,5 @@
-"""Where an evaluation's time goes, and how well its speedup repeats: ``python -m benchmarks.run``."""
+"""Where an evaluation's time goes, how well its speedup repeats, and how long the plain way takes for the same
+(``benchmarks.plain_way``): ``python -m benchmarks.run``."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.graded_plainly import grade_plainly
 from evaluator.candidate import Candidate, parse_candidate
-from evaluator.config import EvalConfig
+from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation
 from evaluator.problem import Problem, load_problems
@@ -35,7 +37,7 @@ _CASES = (
 
 @dataclass(frozen=True)
 class Measurement:
-    """One candidate through the engine once. Times in seconds."""
+    """One candidate through the engine once. Times in seconds; ``plain_s``: the plain way's, once in the same run."""
 
     case: str
     cached: bool
@@ -45,6 +47,7 @@ class Measurement:
     verdict: str
     speedup: float | None
     half_width: float | None
+    plain_s: float | None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,10 +55,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("--device", default="cpu", help="cpu, cuda:0 …")
     parser.add_argument("--size", default="smoke", help="one of the problems' sizes")
+    parser.add_argument("--without-plain", action="store_true", help="leave the plain way out")
     parser.add_argument("--json", type=Path, help="write everything to this file as well")
     parser.add_argument("cases", nargs="*", help="cases by name; default: a few honest ones for the device")
     options = parser.parse_args(argv)
-    config = EvalConfig(device=options.device, size=options.size)
+    kind = options.device.partition(":")[0]
+    config = EvalConfig(device=options.device, size=options.size, sampling=SamplingPlan.usual(kind, options.size))
     cases = [
         case
         for case in load_cases()
@@ -69,11 +74,16 @@ def main(argv: list[str] | None = None) -> int:
         environment = dict(engine.environment)
         print(", ".join(f"{name} {value}" for name, value in environment.items() if isinstance(value, str)))
         print(
-            f"{'case':<28}{'build':>9}{'cached':>9}{'evaluate':>10}{'speedup':>9}{'±':>8}  repeats within", flush=True
+            f"{'case':<28}{'build':>9}{'cached':>9}{'evaluate':>10}{'plain':>9}{'ratios':>14}{'speedup':>10}{'±':>8}"
+            "  repeats within",
+            flush=True,
         )
         rows: list[Measurement] = []
         for case in cases:
-            first, second = (_measure(engine, problems[case.problem], case, config) for _ in range(2))
+            problem = problems[case.problem]
+            plain = None if options.without_plain else grade_plainly(case, problem, options.device, options.size)
+            plain_s = None if plain is None else plain.seconds
+            first, second = (_measure(engine, problem, case, config, plain_s) for _ in range(2))
             print(_line(first, second), flush=True)
             rows += [first, second]
     if options.json:
@@ -82,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if all(row.verdict == "passed" for row in rows) else 1
 
 
-def _measure(engine: Engine, problem: Problem, case: Case, config: EvalConfig) -> Measurement:
+def _measure(engine: Engine, problem: Problem, case: Case, config: EvalConfig, plain_s: float | None) -> Measurement:
     candidate = parse_candidate(code=case.source)
     assert isinstance(candidate, Candidate), candidate
     built = engine.build(problem, candidate, config)
@@ -97,6 +107,7 @@ def _measure(engine: Engine, problem: Problem, case: Case, config: EvalConfig) -
         verdict=evaluation.verdict,
         speedup=evaluation.speedup,
         half_width=_half_width(evaluation),
+        plain_s=plain_s,
     )
 
 
@@ -109,10 +120,15 @@ def _half_width(evaluation: Evaluation) -> float | None:
 
 def _line(first: Measurement, second: Measurement) -> str:
     line = f"{first.case:<28}{first.build_s:>7.1f} s{second.build_s:>7.1f} s{first.evaluate_s:>8.1f} s"
+    if first.plain_s is None:
+        line += f"{'':>9}{'':>14}"
+    else:
+        ratios = (f"{first.plain_s / (row.build_s + row.evaluate_s):.1f}" for row in (first, second))
+        line += f"{first.plain_s:>7.1f} s{', '.join(ratios):>14}"
     if first.speedup is None or second.speedup is None or first.half_width is None:
         return f"{line}  {first.verdict}, then {second.verdict}"
     repeats = abs(second.speedup / first.speedup - 1)
-    return f"{line}{first.speedup:>8.2f}x{100 * first.half_width:>6.1f} %  {100 * repeats:.1f} %"
+    return f"{line}{first.speedup:>9.2f}x{100 * first.half_width:>6.1f} %  {100 * repeats:.1f} %"
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ says ``prepared`` when they may be given their tasks, reports progress, says ``s
 ``admit`` when others may come to the device and ``settle`` before it times anything for the figures (to the first and
 the last there is an answer with the same ``op``, that of ``settle`` with whether they are ``waiting``), answers with an
 outcome, and frees the shared memory on ``{"op": "clean_up"}``, which may come at any time after ``evaluate``. In
-``FOLDER`` it keeps what it has measured of its device. No byte of a
-candidate ever comes here.
+``FOLDER`` it keeps what it has measured of its device. No byte of a candidate ever comes here.
 """
 
 from __future__ import annotations

@@ -45,13 +45,18 @@ class Signature:
         return tuple(value for value in self.inputs if isinstance(value, TensorSpec))
 
     @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """All that goes in or comes out."""
+        return (*self.input_tensors, *self.outputs)
+
+    @property
     def float_inputs(self) -> tuple[TensorSpec, ...]:
         return tuple(spec for spec in self.input_tensors if spec.torch_dtype.is_floating_point)
 
     @property
     def rows(self) -> int | None:
         """How many every tensor that goes in or comes out has along its first dimension; ``None`` where they differ."""
-        extents = {spec.shape[:1] for spec in (*self.input_tensors, *self.outputs)}
+        extents = {spec.shape[:1] for spec in self.tensors}
         if not self.input_tensors or len(extents) != 1 or () in extents:
             return None
         return extents.pop()[0]
@@ -149,7 +154,7 @@ class Reference:
         """Run everything on the meta device, which knows shapes and computes nothing."""
         try:
             model, arguments = self.on_meta()
-            outputs = _as_list(model(*arguments))
+            outputs, products = _call_and_look(model, arguments)
         except Exception as error:
             raise ProblemError(f"the reference cannot be run to find its shapes: {error}") from error
         return Signature(
@@ -159,7 +164,7 @@ class Reference:
             outputs=tuple(TensorSpec.of(output) for output in outputs),
             weights=tuple((name, TensorSpec.of(parameter)) for name, parameter in model.named_parameters()),
             differentiable=any(output.requires_grad for output in outputs),
-            products=_has_products(model, arguments),
+            products=products,
         )
 
     def on_meta(self) -> tuple[torch.nn.Module, list[Any]]:
@@ -195,12 +200,13 @@ class Reference:
         return _as_argument(value.to("meta"), self._dtype)
 
 
-def _has_products(model: torch.nn.Module, arguments: Sequence[Any]) -> bool:
+def _call_and_look(model: torch.nn.Module, arguments: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
+    """What a call returns, and whether there are matrix products in it."""
     products = _Products()  # type: ignore[no-untyped-call] # torch leaves its base unannotated
     # What compiles itself may refuse to be looked at, and nothing depends on it but how soon a first call is over.
     with contextlib.suppress(Exception), products:
-        model(*arguments)
-    return products.found
+        return _as_list(model(*arguments)), products.found
+    return _as_list(model(*arguments)), products.found
 
 
 class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -576,8 +576,7 @@ def _glanced_rows(signature: Signature, slices: Sequence[tuple[int, int] | None]
     rows = signature.rows
     if slice_elements is None or not rows or _elements(signature) < _GLANCED_FROM * slice_elements:
         return 0
-    tensors = (*signature.outputs, *signature.input_tensors)
-    shortest = max(1, min(math.prod(spec.shape[1:]) for spec in tensors))
+    shortest = max(1, min(math.prod(spec.shape[1:]) for spec in signature.tensors))
     enough = max(_GLANCED_ROWS, math.ceil(_GLANCED_ELEMENTS / shortest))
     found = min(enough, rows if slices[0] is None else slices[0][1] - slices[0][0])
     return found if 2 * found <= rows else 0
@@ -585,8 +584,7 @@ def _glanced_rows(signature: Signature, slices: Sequence[tuple[int, int] | None]
 
 def _elements(signature: Signature) -> int:
     """Of the largest tensor that goes in or comes out."""
-    tensors = (*signature.outputs, *signature.input_tensors)
-    return max((spec.size_bytes // spec.torch_dtype.itemsize for spec in tensors), default=0)
+    return max((spec.size_bytes // spec.torch_dtype.itemsize for spec in signature.tensors), default=0)
 
 
 def _slices(signature: Signature, slice_elements: int | None) -> Iterator[tuple[int, int] | None]:
