@@ -125,7 +125,10 @@ def test_a_second_signal_ends_a_worker_at_once_and_nothing_is_lost(install: Inst
     assert victim.wait(timeout=10) == 128 + signal.SIGTERM
     assert time.monotonic() - asked_at < 5
     other = start_worker(installation, "evaluate.cpu")
-    installation.wait(submission_id, Status.EVALUATING)
+    begun = [line for line in installation.journal if line.startswith("evaluate cpu")]
+    assert len(begun) == 1
+    wait_until(lambda: installation.journal.count(begun[0]) == 2, "another worker to take it up")
+    assert installation.read(submission_id).attempts == 2
     assert other.poll() is None
 
 
