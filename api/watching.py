@@ -19,8 +19,10 @@ from starlette.concurrency import run_in_threadpool
 __all__ = ["INTERVAL_S", "Watch", "Watcher"]
 
 INTERVAL_S: Final = 0.025
-_BUSY_SHARE: Final = 0.05
-"""Of the time, so much at the most goes into asking."""
+_BUSY_SHARE: Final = 0.1
+"""Of the time, so much at the most goes into asking, ..."""
+_LONGEST_REST_S: Final = 0.5
+"""... unless one answer takes seconds: nobody is to wait for long after a stall."""
 _AFTER_FAULT_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
@@ -131,4 +133,4 @@ class Watcher(Generic[AnyGlance]):
                 for watch in self._watches.get(identity, ()):
                     watch.show(glance)
             took_s = time.monotonic() - begin
-            await asyncio.sleep(max(self._interval_s, took_s / _BUSY_SHARE - took_s))
+            await asyncio.sleep(max(self._interval_s, min(_LONGEST_REST_S, took_s / _BUSY_SHARE - took_s)))

@@ -119,7 +119,7 @@ class ErrorFigures:
 
     ``max_rel`` is the error divided by the magnitude of the reference's element, or by the absolute
     tolerance where that is more. ``reference_max_rel`` is the same figure for the reference itself,
-    run in the problem's own precision, in the trials.
+    run in the problem's own precision.
     """
 
     max_abs: float | None = None

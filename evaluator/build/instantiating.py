@@ -18,10 +18,14 @@ from typing import Final
 
 from evaluator.build.preparation import PreparationFailed, run_tool
 
-__all__ = ["PLUGIN_TEXT", "Plugin", "plugin_headers"]
+__all__ = ["PLUGIN_TEXT", "WHOLE_TEXT", "Plugin", "plugin_headers"]
 
-_END_OF_HEADER: Final = "extern int kerneljudge_end_of_header;\n"
-"""What has the plugin do its work. It declares something that nobody defines or uses."""
+WHOLE_TEXT: Final = """#line 1 "{source}"
+#include "{source}"
+extern int kerneljudge_end_of_header;
+"""
+"""What is precompiled. Messages about what is included name torch's header, as ever; the last line has the plugin do
+its work, and declares something that nobody defines or uses."""
 
 PLUGIN_TEXT: Final = r"""
 #include "gcc-plugin.h"
@@ -66,10 +70,8 @@ class Plugin:
 
     def precompile(self, command: list[str], source: Path, header: Path, environment: Mapping[str, str]) -> None:
         """Have ``command`` precompile the header ``source`` to ``header``. Raises ``PreparationFailed``."""
-        # Messages about what is included have to name torch's header, as ever.
-        text = f'#line 1 "{source}"\n#include "{source}"\n{_END_OF_HEADER}'
         with tempfile.NamedTemporaryFile("w", suffix=".h", dir=self._folder) as whole:
-            whole.write(text)
+            whole.write(WHOLE_TEXT.format(source=source))
             whole.flush()
             compiling = [*command, f"-fplugin={self._library}", "-x", "c++-header", whole.name, "-o", str(header)]
             said = run_tool(compiling, environment, header.parent).stderr

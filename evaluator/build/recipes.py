@@ -26,8 +26,8 @@ class Recipe:
 
     ``module`` is run as the process that builds. ``version`` changes with whatever may change its results.
     ``handles`` says of a request whether it is worth asking: it costs nothing, and nothing is noted where it
-    says no. ``covered_by`` names a faster recipe that handles and refuses the same requests: where that one is
-    prepared, nothing needs to be for this one.
+    says no. ``covered_by`` names a faster recipe that handles the same requests: where that one is prepared,
+    nothing needs to be for this one, and it is not asked.
     """
 
     name: str

@@ -35,7 +35,6 @@ __all__ = [
     "Worst",
     "compare_slice",
     "departure",
-    "found_right",
     "usual_limit",
 ]
 
@@ -76,22 +75,16 @@ class SliceComparison:
 @dataclass(frozen=True)
 class Departure:
     """How a tensor departs from the float64 reference before anything widens a limit: the ``share`` of its elements,
-    zeros of both not counted, that are outside of theirs; the largest error as a multiple of its limit, and as it is;
-    and the sum of its magnitudes as a multiple of the reference's."""
+    zeros of both not counted, that are outside of theirs; the largest error as a multiple of its limit; and the
+    sum of its magnitudes as a multiple of the reference's."""
 
     share: float
     excess: float
-    max_abs: float
     magnitude: float
-
-    def within(self, known: Departure) -> bool:
-        """Whether this is about as much as is ``known`` to be right."""
-        return self.share <= 2 * known.share and self.excess <= 4 * known.excess
 
     def joined(self, other: Departure) -> Departure:
         """The larger share and excess."""
-        largest = max(self.share, other.share), max(self.excess, other.excess), max(self.max_abs, other.max_abs)
-        return Departure(*largest, self.magnitude)
+        return Departure(max(self.share, other.share), max(self.excess, other.excess), self.magnitude)
 
 
 @dataclass
@@ -187,7 +180,7 @@ def compare_slice(
     if not expected.is_floating_point():
         return _compare_exactly(actual, expected)
     if sensitivity is None:
-        usual = _all_right(actual, expected, reference, tolerance)
+        usual = _find_all_right(actual, expected, reference, tolerance)
         if usual is not None:
             return usual
     limits = _limits(expected, reference, tolerance, sensitivity)
@@ -218,36 +211,24 @@ def compare_slice(
     )
 
 
-def found_right(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> SliceComparison | None:
-    """What ``compare_slice`` says where everything is right by the usual limits, but for the reference's own error,
-    which is not asked for; ``None`` where that is not so."""
-    if not expected.is_floating_point():
-        found = _compare_exactly(actual, expected)
-        return found if found.right == found.total else None
-    return _all_right(actual, expected, None, tolerance)
-
-
-def _all_right(
-    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
+def _find_all_right(
+    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
 ) -> SliceComparison | None:
     """What ``compare_slice`` says where everything is right by the usual limits; ``None`` where that is not so.
 
-    Nearly every comparison is such a one, and this goes over the memory half as often. Without a ``reference`` there is
-    nothing about its error.
+    Nearly every comparison is such a one, and this goes over the memory half as often.
     """
     if not expected.numel():
         return None
     fused = kernels() if expected.is_cuda else None
     if fused is not None:
-        rules = tolerance.atol, tolerance.rtol, _SMALLEST_SCALE
-        seen = fused.compare(actual, expected, actual if reference is None else reference, rules)
+        seen = fused.compare(actual, expected, reference, (tolerance.atol, tolerance.rtol, _SMALLEST_SCALE))
         if seen is not None:
-            found = _as_comparison(seen, expected.numel())
-            return found if found is None or reference is not None else replace(found, reference_max_rel=0.0)
+            return _as_comparison(seen, expected.numel())
     least = tolerance.atol * _scale(expected)
-    own_error = None if reference is None else torch.sub(reference, expected).abs_()
-    # By the scale of what is not finite anything would be right. The largest error is NaN where any is.
-    if not math.isfinite(least) or (own_error is not None and not math.isfinite(float(own_error.max()))):
+    own_error = torch.sub(reference, expected).abs_()
+    # The largest is NaN where any is.
+    if not math.isfinite(float(own_error.max())):
         return None
     magnitude = expected.abs()
     error = torch.sub(actual, expected).abs_()
@@ -262,7 +243,7 @@ def _all_right(
         right=expected.numel(),
         max_abs=largest,
         max_rel=float(error.div_(magnitude).max()),
-        reference_max_rel=0.0 if own_error is None else float(own_error.div_(magnitude).max()),
+        reference_max_rel=float(own_error.div_(magnitude).max()),
     )
 
 
@@ -280,16 +261,13 @@ def _as_comparison(seen: RightSlice, total: int) -> SliceComparison | None:
 
 def departure(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> Departure:
     """See ``Departure``; ``actual`` and ``expected`` as for ``compare_slice``."""
-    error = (actual.double() - expected).abs_()
-    largest = _maximum(error)
-    excess = error.div_(usual_limit(expected, tolerance)[0])
+    excess = (actual.double() - expected).abs_().div_(usual_limit(expected, tolerance)[0])
     wrong = excess.numel() - int((excess <= 1.0).sum())
     counted = int(((expected != 0) | (actual != 0)).sum())
     whole = float(expected.abs().sum())
     return Departure(
         wrong / max(1, counted),
         _maximum(excess.nan_to_num(nan=math.inf)),
-        largest,
         float(actual.double().abs().sum()) / whole if whole else 1.0,
     )
 

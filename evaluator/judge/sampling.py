@@ -178,7 +178,7 @@ class Sampler:
         candidate, baseline = pairs.candidate, pairs.baseline
         begin = time.monotonic()
         if not candidate:
-            self._warm_up(track)
+            self._warm_up(track, plan)
         telemetry = pairs.telemetry
         most = plan.max_samples if track.cold else max(plan.warm_samples, plan.least_samples)
         look_at = plan.min_samples
@@ -207,12 +207,12 @@ class Sampler:
             details=measured.details | {"telemetry": telemetry.summary()},
         )
 
-    def _warm_up(self, track: Track) -> None:
+    def _warm_up(self, track: Track, plan: SamplingPlan) -> None:
         """Pairs that are not counted, until both sides take about as long as in their calls before: allocators,
         autotuners and clocks settle."""
         known = [self.caller.latest_ms.get((name, track.mode)) for name in ("candidate", "baseline")]
         before = [latest for latest in known if latest is not None] if track.cold else []
-        most = min(_WARM_UP_PAIRS[self.caller.device.torch_device.type], self.plan.max_samples // _LEAST_COUNTED)
+        most = min(_WARM_UP_PAIRS[self.caller.device.torch_device.type], plan.max_samples // _LEAST_COUNTED)
         for number in range(max(1, most)):
             now = [call.report.device_ms for call in self.pair(track, number)]
             if len(before) == len(now) and all(

@@ -55,12 +55,12 @@ class Sensitivity:
         return weights[index]
 
     def of_input(
-        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: Callable[[], torch.Tensor]
+        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
     ) -> torch.Tensor | None:
         """Of input ``index`` in slice ``number``, whose gradients at the inputs themselves are ``exact``; zero in rows
         that are not in doubt. ``actual`` is the candidate's, ``own`` the reference's in the problem's precision."""
         right = exact.inputs[index]
-        rows = None if right is None else self._rows_in_doubt(right, actual, own())
+        rows = None if right is None else self._rows_in_doubt(right, actual, own)
         if right is None or rows is None:
             return self._of_slice(number, exact)[index]
         moved = self._of_rows(number, rows)[index]
@@ -107,7 +107,7 @@ class Sensitivity:
         values, upstream = self._slice_of(number)
         values = [value.index_select(0, rows) if isinstance(value, torch.Tensor) else value for value in values]
         upstream = [gradient.index_select(0, rows) for gradient in upstream]
-        exact = self._reference.gradients(values, upstream)
+        exact, _ = self._reference.gradients(values, upstream)
         inputs, self._near_weights[number] = self._largest(values, upstream, exact, weights_too=True)
         return inputs
 

@@ -483,7 +483,7 @@ class Session:
         if self._device.outlives_processes and self._caller.is_short(track.mode):
             # Whatever comes next finds the processor's caches as it would after a call of the candidate's: without
             # this, the candidate's calls had some 10 µs more around them than the baseline's on an H200.
-            self._verifier.verify_outputs(commitment, self._sampled, with_own=False)
+            self._verifier.verify_outputs(commitment, self._sampled)
         return call
 
     def _try_baseline(self, track: Track) -> None:
@@ -502,12 +502,10 @@ class Session:
         if call.report.device_ms <= 0:
             raise Violation("the runner reported a call that took no time")
         if mode is CallMode.FORWARD:
-            findings = self._verifier.verify_outputs(commitment, variant, with_own=not glance)
+            findings = self._verifier.verify_outputs(commitment, variant)
         else:
             counterparts = self._candidate.link.weight_report().counterparts
-            findings = self._verifier.verify_gradients(
-                commitment, call.report, counterparts, variant, with_own=not glance
-            )
+            findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant)
         if not glance or self._plan.lean:
             self._measure_memory()
         self._note_errors(findings)

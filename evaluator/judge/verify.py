@@ -6,16 +6,16 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 import torch
 
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.compare import Departure, SliceComparison, Tally, compare_slice, departure, found_right
+from evaluator.judge.compare import Departure, Tally, compare_slice, departure
 from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.inputs import Variant
-from evaluator.judge.reference import GradientSlice, Reference, Signature
+from evaluator.judge.reference import Reference, Signature
 from evaluator.judge.sensitivity import Sensitivity, accumulate, take_largest
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
@@ -136,7 +136,6 @@ class Verifier:
         self._order = random.SystemRandom()
         self._secret = new_generator()
         self._excused: dict[tuple[str, Variant], Departure] = {}
-        self._without_own: set[str] = set()
         self.influence: dict[int, float] = {}
         """Share of the elements of each floating-point input that the outputs were seen to depend on."""
 
@@ -202,28 +201,18 @@ class Verifier:
         fingerprints = self._fingerprints.of_each([parts[place] for place in large])
         commitment.fingerprints |= dict(zip(large, fingerprints, strict=True))
 
-    def verify_outputs(self, commitment: Commitment, variant: Variant, *, with_own: bool = True) -> CallFindings:
-        """Compare the outputs of a forward call. Not ``with_own``: the reference's own error is asked for only where
-        something looks wrong. Raises ``Violation``."""
+    def verify_outputs(self, commitment: Commitment, variant: Variant) -> CallFindings:
+        """Compare the outputs of a forward call. Raises ``Violation``."""
         tallies = self.output_tallies(commitment.rows)
         for number in self._compared(commitment):
             values = self._input_slice(commitment, number)
-            exact = self._reference.outputs(values)
-            own = cache(partial(self._reference.own_outputs, values))
-            self._add_outputs(tallies, commitment, number, values, exact, own, with_own=with_own)
+            self._add_outputs(tallies, commitment, number, values, *self._reference.outputs(values))
         return self._judge(tallies, [], variant)
 
     def verify_gradients(
-        self,
-        commitment: Commitment,
-        report: CallReport,
-        counterparts: int,
-        variant: Variant,
-        *,
-        with_own: bool = True,
+        self, commitment: Commitment, report: CallReport, counterparts: int, variant: Variant
     ) -> CallFindings:
-        """Compare outputs and gradients of a forward and backward call. Not ``with_own``: as for outputs. Raises
-        ``Violation``."""
+        """Compare outputs and gradients of a forward and backward call. Raises ``Violation``."""
         signature = self._reference.signature
         outputs = self.output_tallies(commitment.rows)
         inputs = [
@@ -246,18 +235,13 @@ class Verifier:
         )
         for number in numbers:
             values, upstream = self._input_slice(commitment, number), self._upstream_slice(commitment, number)
-            exact = self._reference.gradients(values, upstream)
-            own = cache(partial(self._reference.own_gradients, values, upstream))
+            exact, own = self._reference.gradients(values, upstream)
             accumulate(exact_weights, exact.weights)
-            if with_own:
-                accumulate(own_weights, own().weights)
-                self._note_missing(own(), inputs, weights)
-            self._add_outputs(
-                outputs, commitment, number, values, exact.outputs, partial(_outputs_of, own), with_own=with_own
-            )
+            accumulate(own_weights, own.weights)
+            self._add_outputs(outputs, commitment, number, values, exact.outputs, own.outputs)
             for index, tally in enumerate(inputs):
-                right = exact.inputs[index]
-                if right is None or tally.name in self._without_own:
+                right, near = exact.inputs[index], own.inputs[index]
+                if right is None or near is None:
                     continue
                 share = float((right != 0).double().mean())
                 if commitment.rows is None:
@@ -266,15 +250,13 @@ class Verifier:
                     expected.add(tally.name)
                 if report.present >> (1 + index) & 1:
                     actual = self._private(commitment, "input_gradients", index, number)
-                    near = partial(_input_gradient_of, own, index)
                     moves = partial(sensitivity.of_input, number, index, exact, actual, near)
-                    self._add(tally, actual, right, near, variant, [moves], with_own=with_own)
+                    self._add(tally, actual, right, near, variant, [moves])
         for index, share in influence.items():
             self.influence[index] = max(share, self.influence.get(index, 0.0))
-        all_own = cache(partial(self._own_weights, commitment, numbers, own_weights if with_own else None))
         for index, tally in enumerate(weights):
-            right = exact_weights[index]
-            if right is None or tally.name in self._without_own:
+            right, near = exact_weights[index], own_weights[index]
+            if right is None or near is None:
                 continue
             if bool((right != 0).any()):
                 expected.add(tally.name)
@@ -282,29 +264,11 @@ class Verifier:
                 actual = self._private(commitment, "weight_gradients", index, 0)
                 by_rows = partial(sensitivity.near_weight, index)
                 by_all = partial(sensitivity.of_weight, index, exact_weights)
-                near = partial(_weight_gradient_of, all_own, index)
-                self._add(tally, actual, right, near, variant, [by_rows, by_all], with_own=with_own)
+                self._add(tally, actual, right, near, variant, [by_rows, by_all])
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None and not findings.inconclusive:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
         return findings
-
-    def _note_missing(self, own: GradientSlice, inputs: Sequence[Tally], weights: Sequence[Tally]) -> None:
-        """Remember which gradients the reference does not have in the problem's precision: no candidate needs them."""
-        found = zip((*inputs, *weights), (*own.inputs, *own.weights), strict=True)
-        self._without_own |= {tally.name for tally, gradient in found if gradient is None}
-
-    def _own_weights(
-        self, commitment: Commitment, numbers: Sequence[int], known: list[torch.Tensor | None] | None
-    ) -> list[torch.Tensor | None]:
-        """The gradients of all weights in the problem's precision, summed up over all slices, unless they are known."""
-        if known is not None:
-            return known
-        sums: list[torch.Tensor | None] = [None] * len(self._reference.signature.weights)
-        for number in numbers:
-            values, upstream = self._input_slice(commitment, number), self._upstream_slice(commitment, number)
-            accumulate(sums, self._reference.own_gradients(values, upstream).weights)
-        return sums
 
     def _add_outputs(
         self,
@@ -313,12 +277,9 @@ class Verifier:
         number: int,
         values: Sequence[Any],
         exact: Sequence[torch.Tensor],
-        own: Callable[[], Sequence[torch.Tensor]],
-        *,
-        with_own: bool,
+        own: Sequence[torch.Tensor],
     ) -> None:
-        """Compare one slice of every output, and look closely at what is wrong. ``own``: the outputs in the problem's
-        precision.
+        """Compare one slice of every output, and look closely at what is wrong.
 
         Where little is, it may be ill-conditioned there: in a softmax of large scores, say, in which two are about
         equal, rounding alone decides which is the larger. So an element may be as far off as it moves when the inputs
@@ -328,19 +289,15 @@ class Verifier:
         for index, tally in enumerate(tallies):
             actual = self._private(commitment, "outputs", index, number)
             sensitivity = None
-            usual = None if with_own else found_right(actual, exact[index], self._tolerance)
-            if usual is not None:
-                tally.add(usual)
-                continue
-            found = compare_slice(actual, exact[index], own()[index], self._tolerance)
+            found = compare_slice(actual, exact[index], own[index], self._tolerance)
             wrong = found.total - found.right
             if found.finite and exact[index].is_floating_point() and 0 < wrong <= _ILL_CONDITIONED * found.total:
                 moves = moves or self._moves_of_outputs(values, exact)
                 sensitivity = moves[index]
-                found = compare_slice(actual, exact[index], own()[index], self._tolerance, sensitivity)
+                found = compare_slice(actual, exact[index], own[index], self._tolerance, sensitivity)
             tally.add(found)
             if found.finite and found.right < found.total:
-                tally.examine(actual, exact[index], own()[index], self._tolerance, sensitivity)
+                tally.examine(actual, exact[index], own[index], self._tolerance, sensitivity)
 
     def _moves_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """How far each output moves, at most, when the inputs are rounded otherwise; ``None`` for integers."""
@@ -356,39 +313,33 @@ class Verifier:
         tally: Tally,
         actual: torch.Tensor,
         expected: torch.Tensor,
-        reference: Callable[[], torch.Tensor],
+        reference: torch.Tensor,
         variant: Variant,
         moves: Sequence[Callable[[], torch.Tensor | None]],
-        *,
-        with_own: bool,
     ) -> None:
-        """Compare a slice of a gradient, and look closely at one that is wrong. ``reference``: the gradient in the
-        problem's precision. ``moves`` say how far it moves when the inputs do, one after the other until nothing looks
-        wrong any more.
+        """Compare a slice of a gradient, and look closely at one that is wrong. ``moves`` say how far it moves when
+        the inputs do, one after the other until nothing looks wrong any more.
 
         That costs two dozen evaluations of the reference, so it is asked for only where something looks wrong. Where
         it has excused a few elements of this gradient before (those next to a kink), as many and as far again are
         expected: only more than that is looked into once more.
         """
-        usual = None if with_own else found_right(actual, expected, self._tolerance)
-        if usual is not None:
-            tally.add(usual)
-            return
-        known = self._excused.get((tally.name, variant))
-        seen = None if known is None else departure(actual, expected, self._tolerance)
-        if known is not None and seen is not None and seen.within(known) and self._is_whole(seen, expected, reference):
-            tally.add(SliceComparison(expected.numel(), expected.numel(), max_abs=seen.max_abs))
-            return
         sensitivity = None
-        found = compare_slice(actual, expected, reference(), self._tolerance)
+        found = compare_slice(actual, expected, reference, self._tolerance)
         if found.suspect:
-            seen = seen or departure(actual, expected, self._tolerance)
-            whole = self._is_whole(seen, expected, reference)
+            seen = departure(actual, expected, self._tolerance)
+            known = self._excused.get((tally.name, variant))
+            # Where the reference's own gradient is all rounding, so may be the candidate's.
+            own = departure(reference, expected, self._tolerance).magnitude
+            whole = abs(seen.magnitude - 1.0) <= max(_MISSING, _OWN_FACTOR * abs(own - 1.0))
+            if known is not None and whole and seen.share <= 2 * known.share and seen.excess <= 4 * known.excess:
+                tally.add(replace(found, right=found.total, widened=1.0, worst=None))
+                return
             for move in moves:
                 moved = move()
                 if moved is not None:
                     sensitivity = moved
-                    found = compare_slice(actual, expected, reference(), self._tolerance, sensitivity)
+                    found = compare_slice(actual, expected, reference, self._tolerance, sensitivity)
                 if not found.suspect:
                     break
             if found.right == found.total and not whole:
@@ -399,16 +350,7 @@ class Verifier:
                 self._excused[tally.name, variant] = seen if known is None else known.joined(seen)
         tally.add(found)
         if found.finite and found.right < found.total:
-            tally.examine(actual, expected, reference(), self._tolerance, sensitivity)
-
-    def _is_whole(self, seen: Departure, expected: torch.Tensor, reference: Callable[[], torch.Tensor]) -> bool:
-        """Whether about as much flows back as in the reference."""
-        missing = abs(seen.magnitude - 1.0)
-        if missing <= _MISSING:
-            return True
-        # Where the reference's own gradient is all rounding, so may be the candidate's.
-        own = departure(reference(), expected, self._tolerance).magnitude
-        return missing <= _OWN_FACTOR * abs(own - 1.0)
+            tally.examine(actual, expected, reference, self._tolerance, sensitivity)
 
     def _judge(self, outputs: list[Tally], gradients: list[Tally], variant: Variant) -> CallFindings:
         findings = CallFindings(tallies=[*outputs, *(tally for tally in gradients if tally.total)])
@@ -518,22 +460,6 @@ class Verifier:
             self._private(commitment, "upstream", index, number)
             for index in range(len(self._blocks["upstream"].tensors))
         ]
-
-
-def _outputs_of(own: Callable[[], GradientSlice]) -> list[torch.Tensor]:
-    return own().outputs
-
-
-def _input_gradient_of(own: Callable[[], GradientSlice], index: int) -> torch.Tensor:
-    found = own().inputs[index]
-    assert found is not None, "it was there in the first trial"
-    return found
-
-
-def _weight_gradient_of(own: Callable[[], list[torch.Tensor | None]], index: int) -> torch.Tensor:
-    found = own()[index]
-    assert found is not None, "it was there in the first trial"
-    return found
 
 
 def _explain(findings: CallFindings, message: str, tally: Tally, variant: Variant) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import anyio.to_thread
 import fastapi.routing
@@ -195,3 +196,28 @@ def test_a_watcher_looks_once_for_everybody() -> None:
 
     asyncio.run(wait())
     assert looks == [10, 10, 10]
+
+
+def test_a_slow_look_makes_looks_rarer_and_a_stall_keeps_nobody_for_long() -> None:
+    looks: list[float] = []
+
+    def look(identities: Collection[str]) -> dict[str, Glance]:
+        looks.append(time.monotonic())
+        time.sleep({1: 0.03, 2: 1.0}.get(len(looks), 0.0))
+        return {}
+
+    async def watch() -> None:
+        watcher = Watcher(look)
+        running = asyncio.create_task(watcher.run())
+        with watcher.watch("sub"):
+            while len(looks) < 6:
+                await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(watch())
+    first, stalled, third, *quick = (later - earlier for earlier, later in itertools.pairwise(looks))
+    # A tenth of the time at the most goes into looking, unless one look takes seconds.
+    assert first >= 0.3
+    assert 1.5 <= stalled < 5
+    assert third < first
+    assert all(gap >= 0.025 for gap in (third, *quick))

@@ -387,8 +387,8 @@ def _own_instructions(artifact: Artifact, function: str) -> list[str]:
     command = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", "--no-addresses", str(artifact.path)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     (body,) = [part for part in text.split("\n\n") if part.lstrip("\n").startswith(f"<{function}(")]
-    kept = (line.partition("#")[0].strip() for line in body.splitlines()[1:])
-    return [re.sub(r"\b(0x)?[0-9a-f]{3,}\b", "", line) for line in kept if not line.startswith("nop")]
+    kept = (re.sub(r"\b[0-9a-f]+ (?=<)", "", line.strip()) for line in body.splitlines()[1:])  # targets have names
+    return [re.sub(r"0x[0-9a-f]+\(%rip\).*", "(%rip)", line) for line in kept if not line.startswith("nop")]
 
 
 def _called(artifact: Artifact) -> str:

@@ -62,12 +62,11 @@ def _on_the_other_side(
 
 def test_rows_that_are_not_in_doubt_have_no_room(reference: Reference) -> None:
     values, upstream = _near_a_kink(reference)
-    exact, own = reference.gradients(values, upstream), reference.own_gradients(values, upstream)
-    near = own.inputs[0]
-    assert near is not None
+    exact, own = reference.gradients(values, upstream)
+    assert own.inputs[0] is not None
     actual = _on_the_other_side(reference, values, upstream, exact)
     sensitivity = _sensitivity(reference, values, upstream, alone=True)
-    moved = sensitivity.of_input(0, 0, exact, actual.float(), lambda: near)
+    moved = sensitivity.of_input(0, 0, exact, actual.float(), own.inputs[0])
     assert moved is not None
     rows = moved.abs().sum(1).nonzero().view(-1).tolist()
     assert rows == [_KINK]
@@ -80,12 +79,11 @@ def test_rows_that_are_not_in_doubt_have_no_room(reference: Reference) -> None:
 
 def test_where_rows_do_not_stand_alone_everything_moves(reference: Reference) -> None:
     values, upstream = _near_a_kink(reference)
-    exact, own = reference.gradients(values, upstream), reference.own_gradients(values, upstream)
-    near = own.inputs[0]
-    assert near is not None
+    exact, own = reference.gradients(values, upstream)
+    assert own.inputs[0] is not None
     actual = _on_the_other_side(reference, values, upstream, exact)
     sensitivity = _sensitivity(reference, values, upstream, alone=False)
-    moved = sensitivity.of_input(0, 0, exact, actual.float(), lambda: near)
+    moved = sensitivity.of_input(0, 0, exact, actual.float(), own.inputs[0])
     assert moved is not None
     assert moved.shape == actual.shape
     assert sensitivity.near_weight(0) is None

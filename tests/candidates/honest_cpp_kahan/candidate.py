@@ -3,11 +3,11 @@ import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
 source = r"""
-#include <cmath>
+#include <algorithm>
 #include <torch/extension.h>
 #include <vector>
 
-// c[m][n] = sum_k a[m][k] * b[k][n], with the rounding errors of products and sums carried along.
+// c[m][n] = sum_k a[m][k] * b[k][n], with the rounding errors of the sums carried along.
 torch::Tensor product(torch::Tensor a, torch::Tensor b) {
     a = a.contiguous();
     b = b.contiguous();
