@@ -10,22 +10,35 @@ from evaluator.judge.verify import Verifier
 from evaluator.memory import Block, BlockLayout, create_block
 from evaluator.problem import Problem
 
-__all__ = ["verifier_over_blocks"]
+__all__ = ["constructed_reference", "verifier_of", "verifier_over_blocks"]
 
 
 def verifier_over_blocks(
     problem: Problem, size: str = "smoke", slice_elements: int | None = None
 ) -> tuple[Verifier, dict[str, Block]]:
     """For forward and backward calls of a problem without weights, on a CPU."""
-    device = CpuDevice()
-    reference = Reference(problem, size, "float32", device)
+    return verifier_of(constructed_reference(problem, size), problem, slice_elements)
+
+
+def constructed_reference(problem: Problem, size: str) -> Reference:
+    """The reference with its weights, on a CPU."""
+    reference = Reference(problem, size, "float32", CpuDevice())
     reference.construct(1, frozenset(os.sched_getaffinity(0)))
-    signature = reference.signature
+    return reference
+
+
+def verifier_of(
+    reference: Reference, problem: Problem, slice_elements: int | None, *, weights: bool = False
+) -> tuple[Verifier, dict[str, Block]]:
+    """For calls of ``reference``; ``weights``: with a block for their gradients."""
+    device, signature = CpuDevice(), reference.signature
     tensors = {
         "inputs": signature.input_tensors,
         "outputs": signature.outputs,
         "upstream": signature.outputs,
         "input_gradients": signature.float_inputs,
     }
+    if weights:
+        tensors["weight_gradients"] = tuple(spec for _, spec in signature.weights)
     blocks = {name: create_block(BlockLayout(specs), device.torch_device) for name, specs in tensors.items()}
     return Verifier(reference, blocks, problem.tolerance("float32"), device.generator, slice_elements), blocks
