@@ -337,7 +337,8 @@ def test_visible_paths_never_hold_a_whole_root_and_do_not_nest() -> None:
 # --- standing still --------------------------------------------------------------------------------------------------
 
 _PING_PONG = """
-import os, signal, time
+import os, signal, sys
+sys.stdin.readline()  # a child that there is before its parent is in the group would be outside of it
 signal.signal(signal.SIGCONT, lambda *_: None)
 other = os.getpid()
 child = os.fork()
@@ -352,9 +353,14 @@ def enclosure(request: pytest.FixtureRequest) -> Iterator[Enclosure]:
     """Two processes that wake each other all the time: in a control group if one can be made here, and in none."""
     parent = GroupParent.open() if request.param == "as here" else None
     group = parent.create("test", memory_bytes=2**30, processes=64) if parent is not None else None
-    process = subprocess.Popen([sys.executable, "-c", _PING_PONG], start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PING_PONG], start_new_session=True, stdin=subprocess.PIPE, text=True
+    )
     if group is not None:
         (group.path / "cgroup.procs").write_text(str(process.pid))
+    assert process.stdin is not None
+    process.stdin.write("go on\n")
+    process.stdin.close()
     time.sleep(0.5)
     stopped = Enclosure(process.pid, None if group is None else str(group.path))
     yield stopped
