@@ -46,7 +46,6 @@ DIAGNOSE_TASK: Final = "kerneljudge.diagnose"
 QUEUES: Final = ("build", *(f"evaluate.{kind}" for kind in DEVICE_KINDS))
 """What a worker is started for."""
 
-_POLL_S: Final = 0.02
 _CONNECT_TIMEOUT_S: Final = 2.0
 _ANSWER_TIMEOUT_S: Final = 4.0
 _TRIAL_TIMEOUT_S: Final = 1.0
@@ -190,7 +189,7 @@ def _broker(url: str, *, patient: bool) -> tuple[str, dict[str, Any]]:
     options: dict[str, Any] = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.1}
     parts = urlsplit(url)
     if parts.scheme == "folder":
-        return "folder://localhost", {**options, "folder": parts.path, "polling_interval": _POLL_S}
+        return "folder://localhost", {**options, "folder": parts.path}
     if parts.scheme in ("redis", "rediss"):
         limits = Limits()
         return url, {
