@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import redis
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, make_url
@@ -87,10 +88,18 @@ def postgresql_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:
+def running_redis_url() -> Iterator[str]:
     """A private Redis server, for as long as the tests run."""
     with redis_server() as url:
         yield url
+
+
+@pytest.fixture
+def redis_url(running_redis_url: str) -> str:
+    """A private Redis server with nothing in it: a worker that was ended leaves messages behind."""
+    with redis.Redis.from_url(running_redis_url) as client:
+        client.flushall()
+    return running_redis_url
 
 
 @pytest.fixture(scope="session")
