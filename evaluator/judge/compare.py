@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from evaluator.judge.kernels import RightSlice, kernels
+from evaluator.judge.kernels import SliceErrors, kernels
 from evaluator.judge.mismatch import Evidence
 from evaluator.problem import Tolerance
 
@@ -34,7 +34,8 @@ __all__ = [
     "Tally",
     "Worst",
     "compare_slice",
-    "departure",
+    "compare_usually",
+    "departures",
     "usual_limit",
 ]
 
@@ -180,8 +181,8 @@ def compare_slice(
     if not expected.is_floating_point():
         return _compare_exactly(actual, expected)
     if sensitivity is None:
-        usual = _find_all_right(actual, expected, reference, tolerance)
-        if usual is not None:
+        usual = compare_usually(actual, expected, reference, tolerance)
+        if usual is not None and usual.right == usual.total:
             return usual
     limits = _limits(expected, reference, tolerance, sensitivity)
     if not bool(torch.isfinite(limits.own_error).all()):
@@ -211,18 +212,19 @@ def compare_slice(
     )
 
 
-def _find_all_right(
+def compare_usually(
     actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
 ) -> SliceComparison | None:
-    """What ``compare_slice`` says where everything is right by the usual limits; ``None`` where that is not so.
+    """What ``compare_slice`` says before anything widens a limit, without the worst element; ``None`` of integers,
+    where the reference is not finite, and where there is nothing to compare.
 
-    Nearly every comparison is such a one, and this goes over the memory half as often.
+    Nearly every comparison comes to an end here, and this goes over the memory half as often.
     """
-    if not expected.numel():
+    if not expected.is_floating_point() or not expected.numel():
         return None
     fused = kernels() if expected.is_cuda else None
     if fused is not None:
-        seen = fused.compare(actual, expected, reference, (tolerance.atol, tolerance.rtol, _SMALLEST_SCALE))
+        seen = fused.compare(actual, expected, reference, _rules(tolerance))
         if seen is not None:
             return _as_comparison(seen, expected.numel())
     least = tolerance.atol * _scale(expected)
@@ -233,43 +235,70 @@ def _find_all_right(
     magnitude = expected.abs()
     error = torch.sub(actual, expected).abs_()
     limit = torch.add(torch.tensor(least, dtype=magnitude.dtype), magnitude, alpha=tolerance.rtol)
-    if not bool((error <= limit).all()):
-        return None
+    right = int((error <= limit).sum())
     del limit
     largest = float(error.max())
     magnitude.clamp_(min=least)
     return SliceComparison(
         total=expected.numel(),
-        right=expected.numel(),
+        right=right,
         max_abs=largest,
         max_rel=float(error.div_(magnitude).max()),
         reference_max_rel=float(own_error.div_(magnitude).max()),
     )
 
 
-def _as_comparison(seen: RightSlice, total: int) -> SliceComparison | None:
-    if seen.wrong or not math.isfinite(seen.own_max_abs):
+def _as_comparison(seen: SliceErrors, total: int) -> SliceComparison | None:
+    if not math.isfinite(seen.own_max_abs):
         return None
     return SliceComparison(
         total=total,
-        right=total,
+        right=total - seen.wrong,
         max_abs=seen.max_abs,
         max_rel=seen.max_rel,
         reference_max_rel=seen.own_max_rel,
     )
 
 
-def departure(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> Departure:
-    """See ``Departure``; ``actual`` and ``expected`` as for ``compare_slice``."""
+def departures(
+    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
+) -> tuple[Departure, float]:
+    """That of ``actual``, and the magnitude of the reference's own; arguments as for ``compare_slice``."""
+    fused = kernels() if expected.is_cuda and expected.numel() else None
+    seen = None if fused is None else fused.departure(actual, expected, reference, _rules(tolerance))
+    if seen is not None:
+        return (
+            Departure(
+                seen.wrong / max(1, seen.counted),
+                math.inf if math.isnan(seen.excess) else seen.excess,
+                _share_of(seen.magnitude, seen.right_magnitude),
+            ),
+            _share_of(seen.own_magnitude, seen.right_magnitude),
+        )
     excess = (actual.double() - expected).abs_().div_(usual_limit(expected, tolerance)[0])
     wrong = excess.numel() - int((excess <= 1.0).sum())
     counted = int(((expected != 0) | (actual != 0)).sum())
-    whole = float(expected.abs().sum())
-    return Departure(
-        wrong / max(1, counted),
-        _maximum(excess.nan_to_num(nan=math.inf)),
-        float(actual.double().abs().sum()) / whole if whole else 1.0,
+    whole = _sum_of_magnitudes(expected)
+    return (
+        Departure(
+            wrong / max(1, counted),
+            _maximum(excess.nan_to_num(nan=math.inf)),
+            _share_of(_sum_of_magnitudes(actual), whole),
+        ),
+        _share_of(_sum_of_magnitudes(reference), whole),
     )
+
+
+def _sum_of_magnitudes(values: torch.Tensor) -> float:
+    return float(values.double().abs().sum())
+
+
+def _share_of(magnitude: float, whole: float) -> float:
+    return magnitude / whole if whole else 1.0
+
+
+def _rules(tolerance: Tolerance) -> tuple[float, float, float]:
+    return tolerance.atol, tolerance.rtol, _SMALLEST_SCALE
 
 
 @dataclass(frozen=True)

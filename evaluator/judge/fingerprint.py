@@ -57,13 +57,11 @@ class Fingerprinter:
         if octets.storage_offset() % 4:
             octets = octets.clone()  # rows of bytes or half words may begin within a word
         whole = octets.numel() // 4 * 4
-        sums = [self._weights.new_empty(0)]
-        if whole:
-            sums.append(self._of_words(octets[:whole].view(torch.int32)))
-        if whole < octets.numel():
-            rest = octets[whole:]
-            sums.append(rest.to(torch.int64).mul_(self._weights[: rest.numel()]).sum().view(1))
-        return torch.cat(sums)
+        sums = self._of_words(octets[:whole].view(torch.int32)) if whole else self._weights.new_empty(0)
+        if whole == octets.numel():
+            return sums
+        rest = octets[whole:]
+        return torch.cat([sums, rest.to(torch.int64).mul_(self._weights[: rest.numel()]).sum().view(1)])
 
     def _of_words(self, words: torch.Tensor) -> torch.Tensor:
         """The sum of each piece."""

@@ -1,4 +1,4 @@
-"""What the judge does to memory most often, each in one pass on CUDA: fingerprints, and comparing what is right.
+"""What the judge does to memory most often, each in one pass on CUDA: fingerprints and comparisons.
 
 The same in torch's own operations goes over the memory several times (``benchmarks/judge_kernels.py``). Compiled by
 NVRTC when they are first needed; where that does not work, everything is done by torch's operations, with the same
@@ -7,6 +7,7 @@ results.
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import sys
 from dataclasses import dataclass
@@ -15,85 +16,184 @@ from typing import Any, Final
 
 import torch
 
-__all__ = ["Kernels", "RightSlice", "kernels"]
+from evaluator.memory import check, driver
+
+__all__ = ["Kernels", "SliceDeparture", "SliceErrors", "kernels"]
 
 _THREADS: Final = 256
-_WORDS_OF_A_BLOCK: Final = 2**15
+_WORDS_OF_A_BLOCK: Final = 2**13
 _MOST_BLOCKS: Final = 2048
+
+# Torch 2.9 puts extern "C" before a source that does not begin with it, which no template may have.
+_SUMS: Final = r"""extern "C" {}
+
+#define WARPS_AT_MOST 32
+
+// In the first thread of a block: the sum over all of its threads.
+template <typename T> __device__ T sum_in_block(T value) {
+  __shared__ T parts[WARPS_AT_MOST];
+  for (int offset = 16; offset; offset /= 2) value += __shfl_down_sync(0xffffffffu, value, offset);
+  __syncthreads();  // it may be asked for several sums
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+  __syncthreads();
+  T sum = 0;
+  if (threadIdx.x == 0)
+    for (int warp = 0; warp < blockDim.x / 32; ++warp) sum += parts[warp];
+  return sum;
+}
+"""
 
 _FINGERPRINT: Final = r"""
 extern "C" __global__ void fingerprint(
     const int* words, const long long* weights, const long long* sizes, unsigned long long* sums) {
   const long long count = sizes[0], piece = sizes[1], share = sizes[2];
   const long long begin = blockIdx.x * share, end = min(begin + share, count);
-  const long long first = begin / piece * piece;
+  const long long first = begin / piece * piece, step = blockDim.x;
   unsigned long long sum = 0;
-  for (long long i = begin + threadIdx.x; i < end; i += blockDim.x)
-    sum += (unsigned long long)((long long)words[i] * weights[i - first]);
-  for (int offset = 16; offset; offset /= 2) sum += __shfl_down_sync(0xffffffffu, sum, offset);
-  if (threadIdx.x % 32 == 0) atomicAdd(&sums[begin / piece], sum);
+  long long i = begin + threadIdx.x;
+  for (; i + 3 * step < end; i += 4 * step) {  // as many at a time as keep the memory busy
+    long long word[4], weight[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) word[k] = words[i + k * step], weight[k] = weights[i + k * step - first];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) sum += (unsigned long long)(word[k] * weight[k]);
+  }
+  for (; i < end; i += step) sum += (unsigned long long)((long long)words[i] * weights[i - first]);
+  sum = sum_in_block(sum);
+  if (threadIdx.x == 0) atomicAdd(&sums[begin / piece], sum);
 }
 """
 
 _SQUARES: Final = r"""
 extern "C" __global__ void squares(const double* values, const long long* sizes, double* total) {
+  const long long count = sizes[0], step = (long long)gridDim.x * blockDim.x;
   double sum = 0.0;
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < sizes[0]; i += step)
-    sum += values[i] * values[i];
-  for (int offset = 16; offset; offset /= 2) sum += __shfl_down_sync(0xffffffffu, sum, offset);
-  if (threadIdx.x % 32 == 0) atomicAdd(total, sum);
+  long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  for (; i + 3 * step < count; i += 4 * step) {
+    double value[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) value[k] = values[i + k * step];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) sum += value[k] * value[k];
+  }
+  for (; i < count; i += step) sum += values[i] * values[i];
+  sum = sum_in_block(sum);
+  if (threadIdx.x == 0) atomicAdd(total, sum);
 }
 """
 
-_COMPARE: Final = r"""
+_ERRORS: Final = r"""
 // Of magnitudes, NaN among them as the largest, the order is that of their bits without the sign.
 __device__ unsigned long long magnitude_of(double value) {
   return (unsigned long long)__double_as_longlong(value) & 0x7fffffffffffffffULL;
-}
-
-__device__ void keep_largest(unsigned long long* place, double value) {
-  unsigned long long bits = magnitude_of(value);
-  for (int offset = 16; offset; offset /= 2) {
-    const unsigned long long other = __shfl_down_sync(0xffffffffu, bits, offset);
-    bits = other > bits ? other : bits;
-  }
-  if (threadIdx.x % 32 == 0) atomicMax(place, bits);
 }
 
 __device__ double larger(double one, double other) {  // NaN, where either is
   return magnitude_of(one) > magnitude_of(other) ? one : other;
 }
 
-extern "C" __global__ void compare(
-    const float* actual, const double* expected, const float* reference, const long long* sizes,
-    const double* rules, const double* squares, unsigned long long* found) {
-  const double atol = rules[0], rtol = rules[1], smallest = rules[2];
-  const double least = atol * fmax(sqrt(squares[0] / (double)sizes[0]), smallest);
+__device__ void keep_largest(unsigned long long* place, double value) {
+  __shared__ unsigned long long most;
+  __syncthreads();
+  if (threadIdx.x == 0) most = 0;
+  __syncthreads();
+  for (int offset = 16; offset; offset /= 2) value = larger(value, __shfl_down_sync(0xffffffffu, value, offset));
+  if (threadIdx.x % 32 == 0) atomicMax(&most, magnitude_of(value));
+  __syncthreads();
+  if (threadIdx.x == 0) atomicMax(place, most);
+}
+
+struct Rules {
+  double least, rtol;
+  __device__ Rules(const double* rules, const double* squares, long long count)
+      : least(rules[0] * fmax(sqrt(squares[0] / (double)count), rules[2])), rtol(rules[1]) {}
+};
+
+struct Errors {
   double own_largest = 0.0, largest = 0.0, relative = 0.0, own_relative = 0.0;
   unsigned long long wrong = 0;
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < sizes[0]; i += step) {
-    const double right = expected[i], magnitude = fabs(right), floor_ = fmax(magnitude, least);
-    const double own = fabs((double)reference[i] - right), error = fabs((double)actual[i] - right);
-    wrong += !(error <= least + rtol * magnitude);
+  __device__ void take(double right, double value, double own_value, const Rules& rules) {
+    const double magnitude = fabs(right), floor_ = fmax(magnitude, rules.least);
+    const double own = fabs(own_value - right), error = fabs(value - right);
+    wrong += !(error <= rules.least + rules.rtol * magnitude);
     own_largest = larger(own_largest, own);
     largest = larger(largest, error);
     own_relative = larger(own_relative, own / floor_);
     relative = larger(relative, error / floor_);
   }
-  keep_largest(&found[0], own_largest);
-  keep_largest(&found[1], largest);
-  keep_largest(&found[2], relative);
-  keep_largest(&found[3], own_relative);
-  for (int offset = 16; offset; offset /= 2) wrong += __shfl_down_sync(0xffffffffu, wrong, offset);
-  if (threadIdx.x % 32 == 0) atomicAdd(&found[4], wrong);
+};
+
+struct Departure {
+  double largest = 0.0, sum = 0.0, right_sum = 0.0, own_sum = 0.0;
+  unsigned long long wrong = 0, counted = 0;
+  __device__ void take(double right, double value, double own_value, const Rules& rules) {
+    const double excess = fabs(value - right) / (rules.least + rules.rtol * fabs(right));
+    wrong += !(excess <= 1.0);
+    counted += right != 0.0 || value != 0.0;
+    largest = larger(largest, excess);
+    sum += fabs(value);
+    right_sum += fabs(right);
+    own_sum += fabs(own_value);
+  }
+};
+
+// Has ``found`` take each element in, four at a time: as many as keep the memory busy.
+template <typename Found> __device__ void take_each(
+    Found& found, const float* actual, const double* expected, const float* reference, long long count,
+    const Rules& rules) {
+  const long long step = (long long)gridDim.x * blockDim.x;
+  long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  for (; i + 3 * step < count; i += 4 * step) {
+    double right[4];
+    float value[4], own[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      right[k] = expected[i + k * step], value[k] = actual[i + k * step], own[k] = reference[i + k * step];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) found.take(right[k], value[k], own[k], rules);
+  }
+  for (; i < count; i += step) found.take(expected[i], actual[i], reference[i], rules);
+}
+"""
+
+_COMPARE: Final = r"""
+extern "C" __global__ void compare(
+    const float* actual, const double* expected, const float* reference, const long long* sizes,
+    const double* rules, const double* squares, unsigned long long* found) {
+  Errors errors;
+  take_each(errors, actual, expected, reference, sizes[0], Rules(rules, squares, sizes[0]));
+  keep_largest(&found[0], errors.own_largest);
+  keep_largest(&found[1], errors.largest);
+  keep_largest(&found[2], errors.relative);
+  keep_largest(&found[3], errors.own_relative);
+  const unsigned long long wrong = sum_in_block(errors.wrong);
+  if (threadIdx.x == 0) atomicAdd(&found[4], wrong);
+}
+"""
+
+_DEPARTURE: Final = r"""
+extern "C" __global__ void departure(
+    const float* actual, const double* expected, const float* reference, const long long* sizes,
+    const double* rules, const double* squares, unsigned long long* found, double* magnitudes) {
+  Departure departure;
+  take_each(departure, actual, expected, reference, sizes[0], Rules(rules, squares, sizes[0]));
+  keep_largest(&found[0], departure.largest);
+  const unsigned long long wrong = sum_in_block(departure.wrong), counted = sum_in_block(departure.counted);
+  const double sum = sum_in_block(departure.sum), right_sum = sum_in_block(departure.right_sum);
+  const double own_sum = sum_in_block(departure.own_sum);
+  if (threadIdx.x == 0) {
+    atomicAdd(&found[1], wrong);
+    atomicAdd(&found[2], counted);
+    atomicAdd(&magnitudes[0], sum);
+    atomicAdd(&magnitudes[1], right_sum);
+    atomicAdd(&magnitudes[2], own_sum);
+  }
 }
 """
 
 
 @dataclass(frozen=True)
-class RightSlice:
+class SliceErrors:
     """What one pass over a slice has found: how many elements are ``wrong`` by the usual limits, and the largest errors
     of the reference in its own precision and of what was compared."""
 
@@ -104,13 +204,28 @@ class RightSlice:
     own_max_rel: float
 
 
+@dataclass(frozen=True)
+class SliceDeparture:
+    """What one pass over a slice has found: how many elements are ``wrong`` by the usual limits, and how many are
+    ``counted``, zeros of both being left out; the largest error as a multiple of its limit; the sums of the magnitudes
+    of what was compared, of what is right, and of the reference in its own precision."""
+
+    wrong: int
+    counted: int
+    excess: float
+    magnitude: float
+    right_magnitude: float
+    own_magnitude: float
+
+
 class Kernels:
     """The kernels, compiled for this process's device. Raises whatever compiling them raises."""
 
     def __init__(self) -> None:
-        self._fingerprint = _compiled(_FINGERPRINT, "fingerprint")
-        self._squares = _compiled(_SQUARES, "squares")
-        self._compare = _compiled(_COMPARE, "compare")
+        self._fingerprint = _compiled(_SUMS + _FINGERPRINT, "fingerprint")
+        self._squares = _compiled(_SUMS + _SQUARES, "squares")
+        self._compare = _compiled(_SUMS + _ERRORS + _COMPARE, "compare")
+        self._departure = _compiled(_SUMS + _ERRORS + _DEPARTURE, "departure")
 
     def fingerprint(self, words: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """For each piece of ``words`` (int32, as many as there are ``weights``, int64) the sum of the words times
@@ -129,25 +244,61 @@ class Kernels:
         expected: torch.Tensor,
         reference: torch.Tensor,
         rules: tuple[float, float, float],
-    ) -> RightSlice | None:
+    ) -> SliceErrors | None:
         """Hold ``actual`` against ``expected`` by ``rules``: absolute and relative tolerance, and the smallest scale.
 
-        All of one shape: ``expected`` float64, the others float32; ``None`` where they are not.
+        All of one shape, on CUDA: ``expected`` float64, the others float32; ``None`` where they are not.
         """
-        if (actual.dtype, expected.dtype, reference.dtype) != (torch.float32, torch.float64, torch.float32) or not (
-            actual.shape == expected.shape == reference.shape
-        ):
+        if not _are_comparable(actual, expected, reference):
             return None
+        found = torch.zeros(5, dtype=torch.int64, device=expected.device)
+        self._hold_against(self._compare, actual, expected, reference, rules, [found])
+        *largest, wrong = found.tolist()
+        return SliceErrors(wrong, *map(_as_double, largest))
+
+    def departure(
+        self,
+        actual: torch.Tensor,
+        expected: torch.Tensor,
+        reference: torch.Tensor,
+        rules: tuple[float, float, float],
+    ) -> SliceDeparture | None:
+        """How ``actual`` departs from ``expected``; arguments as for ``compare``."""
+        if not _are_comparable(actual, expected, reference):
+            return None
+        found = torch.zeros(3, dtype=torch.int64, device=expected.device)
+        magnitudes = torch.zeros(3, dtype=torch.float64, device=expected.device)
+        self._hold_against(self._departure, actual, expected, reference, rules, [found, magnitudes])
+        excess, wrong, counted = found.tolist()
+        return SliceDeparture(wrong, counted, _as_double(excess), *magnitudes.tolist())
+
+    def _hold_against(
+        self,
+        kernel: Any,
+        actual: torch.Tensor,
+        expected: torch.Tensor,
+        reference: torch.Tensor,
+        rules: tuple[float, float, float],
+        results: list[torch.Tensor],
+    ) -> None:
         actual, expected, reference = actual.contiguous(), expected.contiguous(), reference.contiguous()
         device, count = expected.device, expected.numel()
         blocks = min(_MOST_BLOCKS, -(-count // _THREADS))
         sizes, given = _constant((count,), torch.int64, device), _constant(rules, torch.float64, device)
         squares = torch.zeros(1, dtype=torch.float64, device=device)
-        found = torch.zeros(5, dtype=torch.int64, device=device)
         _launch(self._squares, blocks, [expected, sizes, squares])
-        _launch(self._compare, blocks, [actual, expected, reference, sizes, given, squares, found])
-        *largest, wrong = found.tolist()
-        return RightSlice(wrong, *(struct.unpack("<d", struct.pack("<q", bits))[0] for bits in largest))
+        _launch(kernel, blocks, [actual, expected, reference, sizes, given, squares, *results])
+
+
+def _are_comparable(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor) -> bool:
+    dtypes = actual.dtype, expected.dtype, reference.dtype
+    if not (actual.is_cuda and expected.is_cuda and reference.is_cuda):
+        return False
+    return dtypes == (torch.float32, torch.float64, torch.float32) and actual.shape == expected.shape == reference.shape
+
+
+def _as_double(bits: int) -> float:
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])
 
 
 @lru_cache(maxsize=256)
@@ -169,9 +320,17 @@ def kernels() -> Kernels | None:
         return None
 
 
-def _compiled(source: str, name: str) -> Any:
-    return torch.cuda._compile_kernel(source, name)
+def _compiled(source: str, name: str) -> ctypes.c_void_p:
+    """The kernel as the driver knows it."""
+    function = torch.cuda._compile_kernel(source, name).func
+    assert isinstance(function, ctypes.c_void_p)
+    return function
 
 
-def _launch(kernel: Any, blocks: int, arguments: list[torch.Tensor]) -> None:
-    kernel(grid=(blocks, 1, 1), block=(_THREADS, 1, 1), args=arguments)
+def _launch(kernel: ctypes.c_void_p, blocks: int, arguments: list[torch.Tensor]) -> None:
+    """Ask for a kernel. Torch's own way of it opens the driver's library anew for every launch, which takes longer than
+    the launch."""
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in arguments]
+    given = (ctypes.c_void_p * len(pointers))(*map(ctypes.addressof, pointers))
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    check(driver().cuLaunchKernel(kernel, blocks, 1, 1, _THREADS, 1, 1, 0, stream, given, None), "cuLaunchKernel")

@@ -208,18 +208,17 @@ class Sampler:
         )
 
     def _warm_up(self, track: Track, plan: SamplingPlan) -> None:
-        """Pairs that are not counted, until both sides take about as long as in their calls before: allocators,
-        autotuners and clocks settle."""
+        """Pairs that are not counted, until both sides take about as long as in one of the last two calls before:
+        allocators, autotuners and clocks settle. Not only the last: the first pair may find the allocators empty."""
         known = [self.caller.latest_ms.get((name, track.mode)) for name in ("candidate", "baseline")]
-        before = [latest for latest in known if latest is not None] if track.cold else []
+        before = [latest for latest in known if latest is not None]
+        earlier = [before] if track.cold and len(before) == len(known) else []
         most = min(_WARM_UP_PAIRS[self.caller.device.torch_device.type], plan.max_samples // _LEAST_COUNTED)
         for number in range(max(1, most)):
             now = [call.report.device_ms for call in self.pair(track, number)]
-            if len(before) == len(now) and all(
-                abs(new - old) <= _SETTLED * old for new, old in zip(now, before, strict=True)
-            ):
+            if any(_is_settled(now, then) for then in earlier[-2:]):
                 return
-            before = now
+            earlier.append(now)
 
     def _conclude(self, track: Track, candidate: list[TimedCall], baseline: list[TimedCall]) -> Measured:
         """Check the samples against the rules, and sum them up."""
@@ -448,6 +447,11 @@ class Sampler:
                 f"a call in {fastest:.4f} ms is faster than this device can move the bytes of its inputs and outputs, "
                 f"which takes {floor_ms:.4f} ms at the least"
             )
+
+
+def _is_settled(now: Sequence[float], then: Sequence[float]) -> bool:
+    """Whether both sides take about as long as then."""
+    return all(abs(new - old) <= _SETTLED * old for new, old in zip(now, then, strict=True))
 
 
 def _raw_half_width(series: SampleSeries) -> float:

@@ -307,6 +307,7 @@ class Session:
             "device": str(self._device.torch_device),
             "precision": self._config.precision,
             "products": signature.products,
+            "weights": bool(signature.weights),
         }
         with self._ours("the reference does not construct"):
             self._baseline.link.begin_construct(message)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.compare import Departure, Tally, compare_slice, departure
+from evaluator.judge.compare import Departure, Tally, compare_slice, compare_usually, departures
 from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.inputs import Variant
 from evaluator.judge.reference import Reference, Signature
@@ -325,16 +325,19 @@ class Verifier:
         expected: only more than that is looked into once more.
         """
         sensitivity = None
-        found = compare_slice(actual, expected, reference, self._tolerance)
+        known = self._excused.get((tally.name, variant))
+        found = None if known is None else compare_usually(actual, expected, reference, self._tolerance)
+        if found is None:
+            found = compare_slice(actual, expected, reference, self._tolerance)
         if found.suspect:
-            seen = departure(actual, expected, self._tolerance)
-            known = self._excused.get((tally.name, variant))
+            seen, own_magnitude = departures(actual, expected, reference, self._tolerance)
             # Where the reference's own gradient is all rounding, so may be the candidate's.
-            own = departure(reference, expected, self._tolerance).magnitude
-            whole = abs(seen.magnitude - 1.0) <= max(_MISSING, _OWN_FACTOR * abs(own - 1.0))
-            if known is not None and whole and seen.share <= 2 * known.share and seen.excess <= 4 * known.excess:
-                tally.add(replace(found, right=found.total, widened=1.0, worst=None))
-                return
+            whole = abs(seen.magnitude - 1.0) <= max(_MISSING, _OWN_FACTOR * abs(own_magnitude - 1.0))
+            if known is not None:
+                if whole and seen.share <= 2 * known.share and seen.excess <= 4 * known.excess:
+                    tally.add(replace(found, right=found.total))
+                    return
+                found = compare_slice(actual, expected, reference, self._tolerance)
             for move in moves:
                 moved = move()
                 if moved is not None:
@@ -474,11 +477,14 @@ def _agrees(copy: torch.Tensor, commitment: Commitment, place: tuple[str, int], 
     """Whether a slice has the very bits that were picked at "done"."""
     if place not in commitment.picks:
         return True
-    start = 0 if cut is None else cut[0] * (copy.numel() // (cut[1] - cut[0]))
-    places = commitment.places[place]
-    within = (places >= start) & (places < start + copy.numel())
-    then, now = commitment.picks[place][within], copy.view(-1)[places[within] - start]
-    return _same_bits(then, now)
+    places, then, now = commitment.places[place], commitment.picks[place], copy.view(-1)
+    if cut is not None:
+        # Those of other slices are held against themselves: to leave them out would be to wait for the device.
+        start = cut[0] * (copy.numel() // (cut[1] - cut[0]))
+        within = (places >= start) & (places < start + copy.numel())
+        places = (places - start).clamp_(0, copy.numel() - 1)
+        then = torch.where(within, then, now[places])
+    return _same_bits(then, now[places])
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -97,7 +97,13 @@ class CallLoop:
     def _construct(self, message: dict[str, Any]) -> None:
         self._device = torch.device(message["device"])
         torch.set_num_threads(len(os.sched_getaffinity(0)))
-        with _construct_errors(), _first_product(self._device, there_are_products=message["products"]):
+        first = _first_kernels(
+            self._device,
+            getattr(torch, message["precision"]),
+            there_are_products=message["products"],
+            there_are_weights=message["weights"],
+        )
+        with _construct_errors(), first:
             torch.manual_seed(message["seed"])
             model = self._class(*self._init_inputs)
             if not isinstance(model, torch.nn.Module):
@@ -280,22 +286,28 @@ class CallLoop:
 
 
 @contextlib.contextmanager
-def _first_product(device: torch.device, *, there_are_products: bool) -> Iterator[None]:
-    """Where calls have matrix products, make a first one on a CUDA device meanwhile: cuBLAS takes a tenth of a second
-    to get ready, and constructing is mostly drawing random numbers, one by one."""
-    if device.type != "cuda" or not there_are_products:
+def _first_kernels(
+    device: torch.device, dtype: torch.dtype, *, there_are_products: bool, there_are_weights: bool
+) -> Iterator[None]:
+    """Ask a CUDA device meanwhile for what is known to be needed and takes long the first time, since constructing is
+    mostly drawing random numbers, one by one: cuBLAS takes a tenth of a second to get ready for matrix products, and
+    the comparison that weights are matched by, a thirtieth."""
+    if device.type != "cuda" or not (there_are_products or there_are_weights):
         yield
         return
 
-    def multiply() -> None:
+    def ask() -> None:
         with contextlib.suppress(Exception):  # the candidate may have changed anything of torch by now
             # A graph that the constructor records would be spoiled by what another thread allocates.
             ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_CAPTURE_RELAXED)))
-            one = torch.zeros(1, 1, device=device)
-            one.mm(one)
-            torch._C._cuda_clearCublasWorkspaces()  # who needs none should not have one in his peak of memory
+            one, other = (torch.zeros(1, 1, dtype=dtype, device=device) for _ in range(2))
+            if there_are_weights:
+                one.equal(other)
+            if there_are_products:
+                one.mm(other)
+                torch._C._cuda_clearCublasWorkspaces()  # who needs none should not have one in his peak of memory
 
-    thread = threading.Thread(target=multiply, daemon=True)
+    thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     try:
         yield

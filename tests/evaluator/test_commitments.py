@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from evaluator.judge.inputs import InputSource, Variant, seed_generators
-from evaluator.judge.verify import Commitment, Violation, _same_bits
+from evaluator.judge.verify import Commitment, Violation, _agrees, _same_bits
 from evaluator.problem import Problem
 from evaluator.protocol import CallReport
 from tests.evaluator.verifying import verifier_over_blocks
@@ -77,6 +77,28 @@ def test_what_was_picked_at_done_must_be_in_the_copy(call: Call) -> None:
         tensor.view(-1)[first] += 1
     with pytest.raises(Violation, match="output 0 was written after"):
         call.verify(commitment)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.float32, torch.int64])
+def test_of_a_slice_the_places_in_it_are_looked_at(dtype: torch.dtype) -> None:
+    tensor = torch.arange(80).remainder(2).view(8, 10).to(dtype)
+    if dtype.is_floating_point:
+        tensor[4] = torch.nan
+    places = torch.tensor([0, 7, 29, 30, 45, 59, 60, 79])
+    commitment = Commitment(places={("outputs", 0): places}, picks={("outputs", 0): tensor.view(-1)[places]})
+    cuts = [(0, 3), (3, 6), (6, 8)]
+    for cut in cuts:
+        assert _agrees(tensor[cut[0] : cut[1]].clone(), commitment, ("outputs", 0), cut)
+    assert _agrees(tensor.clone(), commitment, ("outputs", 0), None)
+    for place in range(80):
+        changed = tensor.clone()
+        changed.view(-1)[place] = 1 - int(changed.view(-1)[place].nan_to_num())
+        agrees = [
+            _agrees(changed[first:last].clone(), commitment, ("outputs", 0), (first, last)) for first, last in cuts
+        ]
+        seen = place in places.tolist()
+        assert agrees == [not (seen and 10 * first <= place < 10 * last) for first, last in cuts]
+        assert _agrees(changed, commitment, ("outputs", 0), None) is not seen
 
 
 def test_content_is_the_same_or_not(call: Call) -> None:

@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
-from evaluator.judge.compare import SliceComparison, Tally, compare_slice
+from evaluator.judge.compare import SliceComparison, Tally, compare_slice, compare_usually, departures
 from evaluator.judge.fingerprint import Fingerprinter
+from evaluator.judge.kernels import _SUMS
 from evaluator.problem import Tolerance
 
 _TOLERANCE = Tolerance(atol=1e-4, rtol=1e-4)
@@ -82,6 +83,47 @@ def test_nothing_is_widened_for_what_is_right_without_it() -> None:
     # What the reference itself cannot say is never right, whatever else is.
     reference[3] = math.nan
     assert not compare_slice(expected.float(), expected, reference, _TOLERANCE).finite
+
+
+def test_by_the_usual_limits_nothing_is_widened_and_what_is_wrong_is_counted() -> None:
+    expected = torch.ones(100, dtype=torch.float64)
+    reference = (expected * (1 + 1e-3)).float()
+    actual = expected.float()
+    actual[:7] *= 1 - 2e-3
+    found = compare_usually(actual, expected, reference, _TOLERANCE)
+    assert found is not None
+    assert (found.total, found.right, found.widened, found.worst) == (100, 93, 1.0, None)
+    assert found.suspect
+    assert found.max_abs == pytest.approx(2e-3, rel=1e-4)
+    # Whatever is wrong by them is suspect to the whole comparison as well.
+    assert compare_slice(actual, expected, reference, _TOLERANCE).suspect
+    actual[50] = math.nan
+    found = compare_usually(actual, expected, reference, _TOLERANCE)
+    assert found is not None
+    assert found.right == 92
+    reference[3] = math.nan
+    assert compare_usually(actual, expected, reference, _TOLERANCE) is None
+
+
+def test_a_departure_is_counted_where_either_is_not_zero() -> None:
+    expected = torch.zeros(1000, dtype=torch.float64)
+    expected[:100] = 2.0
+    reference = expected.float()
+    actual = reference.clone()
+    actual[0] = 0.0  # a kink on its other side
+    actual[500] = 1.0
+    found, own_magnitude = departures(actual, expected, reference, _TOLERANCE)
+    assert found.share == pytest.approx(2 / 101)
+    assert found.magnitude == pytest.approx(199 / 200)
+    assert found.excess > 1000
+    assert own_magnitude == 1.0
+    actual[1] = math.nan
+    assert math.isnan(departures(actual, expected, reference, _TOLERANCE)[0].magnitude)
+
+
+def test_the_kernels_are_such_that_torch_2_9_compiles_them() -> None:
+    # It puts extern "C" before whatever does not begin with it, and these begin with a template.
+    assert _SUMS.strip().startswith('extern "C"')
 
 
 def test_sensitivity_widens_only_where_it_is() -> None:

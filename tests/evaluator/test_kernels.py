@@ -20,6 +20,18 @@ def test_they_are_there() -> None:
     assert kernels() is not None
 
 
+@pytest.mark.parametrize("count", [2**13 - 1, 2**13, 2**13 + 1, 5 * 2**13 + 1000])
+def test_a_fingerprint_is_of_every_word(count: int) -> None:
+    fused = kernels()
+    assert fused is not None
+    words = torch.zeros(count, dtype=torch.int32, device="cuda")
+    weights = torch.arange(1, 2**22 + 1, device="cuda")
+    for place in (0, 255, 3 * 256, 2**13 - 2, count // 2, count - 1):
+        words[place] = -3
+        assert fused.fingerprint(words, weights).tolist() == [-3 * (place + 1)]
+        words[place] = 0
+
+
 @pytest.mark.parametrize("count", [1, 255, 2**15, 2**22, 2**22 + 1, 3 * 2**22 + 12345])
 def test_a_fingerprint_is_the_same(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fingerprints = fingerprint.Fingerprinter(torch.Generator("cuda").manual_seed(1))
@@ -30,7 +42,11 @@ def test_a_fingerprint_is_the_same(count: int, monkeypatch: pytest.MonkeyPatch) 
     assert fused[0] != fused[1]
 
 
-@pytest.mark.parametrize("shape", [(1,), (7, 3), (1000, 1001), (2**24,)])
+# Of more than 3 * 2048 * 256 elements four are taken at a time; what is left is taken one by one.
+_MIXED = 2**21 + 3
+
+
+@pytest.mark.parametrize("shape", [(1,), (7, 3), (1000, 1001), (_MIXED,), (2**24,)])
 def test_a_comparison_is_the_same(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     expected = torch.randn(shape, device="cuda", dtype=torch.float64)
     own = expected.float()
@@ -43,12 +59,42 @@ def test_a_comparison_is_the_same(shape: tuple[int, ...], monkeypatch: pytest.Mo
         assert getattr(fused, name) == pytest.approx(getattr(plain, name), rel=1e-9)
 
 
+@pytest.mark.parametrize("shape", [(1,), (1000, 1001), (_MIXED,), (2**24,)])
+@pytest.mark.parametrize("off_by", [0.0, 1e-3])
+def test_a_departure_is_the_same(shape: tuple[int, ...], off_by: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(5)
+    expected = torch.randn(shape, device="cuda", dtype=torch.float64).relu()
+    own = expected.float()
+    actual = own + off_by * torch.randn_like(own).relu()
+    fused = compare.departures(actual, expected, own, _TOLERANCE)
+    monkeypatch.setattr(compare, "kernels", lambda: None)
+    plain = compare.departures(actual, expected, own, _TOLERANCE)
+    assert fused[0].share == pytest.approx(plain[0].share, abs=1e-6)
+    if math.prod(shape) > 1:
+        assert (fused[0].share > 0.1) == (off_by > 0)
+    assert fused[0].excess == pytest.approx(plain[0].excess, rel=1e-9)
+    assert fused[0].magnitude == pytest.approx(plain[0].magnitude, rel=1e-9)
+    assert fused[1] == pytest.approx(plain[1], rel=1e-9)
+
+
+def test_a_departure_that_is_no_number_is_told() -> None:
+    expected = torch.randn(_MIXED, device="cuda", dtype=torch.float64)
+    for place in (12345, 3 * 2048 * 256 + 7, _MIXED - 1):
+        actual = expected.float()
+        actual[place] = math.nan
+        found, own_magnitude = compare.departures(actual, expected, expected.float(), _TOLERANCE)
+        assert found.share == pytest.approx(1 / _MIXED)
+        assert found.excess == math.inf
+        assert math.isnan(found.magnitude)
+        assert own_magnitude == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize("planted", [math.nan, math.inf, -math.inf, 100.0])
 def test_one_wrong_element_is_noticed_wherever_it_is(planted: float) -> None:
     fused = kernels()
     assert fused is not None
-    expected = torch.randn(2**20 + 3, device="cuda", dtype=torch.float64)
-    for place in (0, 12345, len(expected) - 1):
+    expected = torch.randn(_MIXED, device="cuda", dtype=torch.float64)
+    for place in (0, 12345, 3 * 2048 * 256 + 7, _MIXED - 1):
         actual = expected.float()
         actual[place] = planted
         seen = fused.compare(actual, expected, expected.float(), (1e-4, 1e-4, 1e-30))

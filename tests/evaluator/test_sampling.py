@@ -108,6 +108,17 @@ def test_the_second_look_has_enough_pairs_whatever_the_first_one_had_time_for(tr
     assert not found.put_back
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_first_pair_that_finds_the_allocators_empty_is_not_what_the_second_is_held_against(*, known: bool) -> None:
+    bench = Bench(lambda number: (1.0, 9.0 if number == 1 else 1.0))
+    if known:
+        bench.sampler.caller.latest_ms.update({(name, CallMode.FORWARD): 1.0 for name in ("candidate", "baseline")})
+    found = bench.sampler.measure(INFERENCE)
+    assert found.latency.candidate == 1.0
+    not_counted = bench.pairs - len(found.samples.order)
+    assert not_counted == (2 if known else 3)
+
+
 def test_a_small_difference_between_two_noisy_processes_costs_nothing() -> None:
     found = Bench(lambda _number: (0.51, 0.5), noise_ms=0.1).sampler.measure(INFERENCE)
     assert not found.put_back

@@ -1,0 +1,101 @@
+"""What was excused of a gradient once is expected again, and no more than that."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from evaluator.judge.compare import Departure, Tally
+from evaluator.judge.inputs import Variant
+from evaluator.problem import Problem
+from tests.evaluator.verifying import verifier_over_blocks
+
+_SHAPE = (100, 200)
+_KINKS = 10
+_EXCESS = 500.0
+"""How far beyond its limit an element is that is on the other side of a kink."""
+_NAME = "the gradient of input 0"
+
+
+@pytest.fixture
+def expected() -> torch.Tensor:
+    torch.manual_seed(11)
+    return torch.randn(_SHAPE, dtype=torch.float64)
+
+
+def _departing(expected: torch.Tensor, elements: int, times: float) -> torch.Tensor:
+    """A gradient of which so many elements are so many times as far off as what was excused."""
+    actual = expected.clone()
+    limit = 1e-4 * expected.square().mean().sqrt() + 1e-4 * expected.abs()
+    every = torch.arange(elements) * (expected.numel() // elements)
+    actual.view(-1)[every] += times * 0.99 * _EXCESS * limit.view(-1)[every]
+    return actual.float()
+
+
+def _tally_of(problem: Problem, actual: torch.Tensor, expected: torch.Tensor, *, known: bool) -> tuple[Tally, int]:
+    """What is made of it, and how often it was asked how far the gradient moves (it does not)."""
+    verifier, _ = verifier_over_blocks(problem)
+    if known:
+        verifier._excused[_NAME, Variant.SIGNED] = Departure(_KINKS / expected.numel(), _EXCESS, 1.0)
+    asked = 0
+
+    def moves() -> torch.Tensor | None:
+        nonlocal asked
+        asked += 1
+        return None
+
+    tally = Tally(_NAME, _SHAPE)
+    verifier._add(tally, actual, expected, expected.float(), Variant.SIGNED, [moves])
+    return tally, asked
+
+
+@pytest.mark.parametrize(("elements", "times"), [(1, 1.0), (_KINKS, 1.0), (2 * _KINKS, 1.0), (_KINKS, 3.9)])
+def test_about_as_much_is_expected(
+    problems: dict[str, Problem], expected: torch.Tensor, elements: int, times: float
+) -> None:
+    tally, asked = _tally_of(problems["relu"], _departing(expected, elements, times), expected, known=True)
+    assert tally.passed
+    assert (asked, tally.widened, tally.worst, tally.evidence) == (0, 1.0, None, None)
+    assert tally.max_abs > 100 * tally.reference_max_rel
+    tally, asked = _tally_of(problems["relu"], _departing(expected, elements, times), expected, known=False)
+    assert not tally.passed
+    assert asked == 1
+
+
+@pytest.mark.parametrize(("elements", "times"), [(2 * _KINKS + 1, 1.0), (_KINKS, 4.5), (20_000, 0.5)])
+def test_more_is_looked_into(problems: dict[str, Problem], expected: torch.Tensor, elements: int, times: float) -> None:
+    tally, asked = _tally_of(problems["relu"], _departing(expected, elements, times), expected, known=True)
+    assert not tally.passed
+    assert asked == 1
+    assert tally.right == tally.total - elements
+    assert tally.worst is not None
+    assert tally.worst.excess == pytest.approx(0.99 * times * _EXCESS, rel=0.01)
+    assert tally.evidence is not None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_never_expected(
+    problems: dict[str, Problem], expected: torch.Tensor, value: float
+) -> None:
+    actual = expected.float()
+    actual[3, 7] = value
+    tally, asked = _tally_of(problems["relu"], actual, expected, known=True)
+    assert asked == 1
+    assert tally.right == tally.total - 1
+
+
+def test_a_gradient_that_is_missing_for_the_most_part_is_not_expected(
+    problems: dict[str, Problem], expected: torch.Tensor
+) -> None:
+    # Within the share that is expected, since zeros of both do not count: but much less flows back.
+    sparse = torch.zeros_like(expected)
+    sparse.view(-1)[: 2 * _KINKS] = 1e-2
+    actual = sparse.float()
+    actual.view(-1)[:_KINKS] = 0.0
+    verifier, _ = verifier_over_blocks(problems["relu"])
+    verifier._excused[_NAME, Variant.SIGNED] = Departure(1.0, 1e9, 1.0)
+    tally = Tally(_NAME, _SHAPE)
+    verifier._add(tally, actual, sparse, sparse.float(), Variant.SIGNED, [lambda: None])
+    assert tally.right == tally.total - _KINKS
