@@ -243,7 +243,7 @@ class Verifier:
                 right, near = exact.inputs[index], own.inputs[index]
                 if right is None or near is None:
                     continue
-                share = float((right != 0).double().mean())
+                share = int(torch.count_nonzero(right)) / max(1, right.numel())
                 if commitment.rows is None:
                     influence[index] = influence.get(index, 0.0) + share * right.numel() / math.prod(tally.shape)
                 if share:
