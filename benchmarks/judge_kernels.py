@@ -1,7 +1,7 @@
 """What the judge's own kernels save on a GPU: ``python -m benchmarks.judge_kernels``.
 
-A fingerprint of a slice and a comparison of one that is right, by the kernels and by torch's operations, in turn in
-one process; prints the median of each and their ratio.
+A fingerprint of a slice, a comparison of one that is right, and how one departs from what is right, by the kernels and
+by torch's operations, in turn in one process; prints the median of each and their ratio.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def main() -> int:
     print(f"{'of 2^25 float32':<18}{'kernel':>12}{'torch':>12}{'ratio':>8}")
     _row("fingerprint", fingerprint, lambda: fingerprints.of(own))
     _row("comparison", compare, lambda: compare.compare_slice(own, expected, own, tolerance))
+    _row("departure", compare, lambda: compare.departures(own, expected, own, tolerance))
     return 0
 
 
