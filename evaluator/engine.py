@@ -58,7 +58,7 @@ from evaluator.judge.client import JudgeProcess
 from evaluator.problem import Problem
 from evaluator.sandbox.client import ForkServer
 from evaluator.sandbox.layers import MEANING, OPTIONAL, Layer, SandboxLayer
-from evaluator.supervision import Discovery, SupervisedRunner, start_runner
+from evaluator.supervision import Discovery, SupervisedRunner, begin_runner
 from evaluator.surroundings import Surroundings
 
 __all__ = ["BuildReport", "Engine", "Progress", "SandboxLayer", "available_devices", "has_nvcc"]
@@ -253,8 +253,9 @@ class Engine:
         begin = time.monotonic()
         self._ensure_alive(judge=False)
         progress(Progress("building", "looking for extensions"))
-        runner = self._start_runner(config, discover=True)
+        runner = self._begin_runner(config, discover=True)
         try:
+            runner.await_forked()
             _assign(runner, problem, config, candidate.source)
             discovery = runner.await_discovery(
                 config.limits.load_s,
@@ -448,14 +449,20 @@ class Engine:
             self._end_waiting()
 
     def _start_pair(self, config: EvalConfig) -> _Pair:
-        candidate = self._start_runner(config)
+        candidate = self._begin_runner(config)
         try:
-            baseline = self._start_runner(config, watched=False)
+            baseline = self._begin_runner(config, watched=False)
         except BaseException:
             candidate.close()
             raise
         made_for = (config.limits, self._judge, self._forkserver, self._builder)
-        return _Pair(candidate, baseline, made_for)
+        pair = _Pair(candidate, baseline, made_for)
+        try:
+            pair.await_forked()
+        except BaseException:
+            pair.close()
+            raise
+        return pair
 
     def diagnose(
         self,
@@ -574,8 +581,9 @@ class Engine:
         builder.start()
         return builder
 
-    def _start_runner(self, config: EvalConfig, *, discover: bool = False, watched: bool = True) -> SupervisedRunner:
-        """A runner that waits for its task. ``discover``: without a device. ``watched``: it will be a candidate's."""
+    def _begin_runner(self, config: EvalConfig, *, discover: bool = False, watched: bool = True) -> SupervisedRunner:
+        """A runner that is being forked, and waits for its task then. ``discover``: without a device. ``watched``: it
+        will be a candidate's."""
         # As they are now: a build that runs beside may replace them meanwhile.
         builder, forkserver, surroundings = self._builder, self._forkserver, self._surroundings
         if builder is None or forkserver is None or surroundings is None:
@@ -588,7 +596,7 @@ class Engine:
             "cuda": config.device_kind == "cuda" and not discover,
             "environment": surroundings.runner_environment(with_device=not discover),
         }
-        return start_runner(forkserver, builder, spec, config.limits)
+        return begin_runner(forkserver, builder, spec, config.limits)
 
 
 @dataclass
@@ -599,6 +607,10 @@ class _Pair:
     candidate: SupervisedRunner
     baseline: SupervisedRunner
     made_for: tuple[Limits, JudgeProcess | None, ForkServer | None, BuilderProcess | None]
+
+    def await_forked(self) -> None:
+        for runner in (self.candidate, self.baseline):
+            runner.await_forked()
 
     def begin_warm_up(self) -> None:
         for runner in (self.candidate, self.baseline):

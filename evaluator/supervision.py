@@ -22,7 +22,7 @@ from evaluator.protocol import FRAME_BYTES, Frame, FrameKind
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.client import ForkServer, RunnerProcess
 
-__all__ = ["Discovery", "SupervisedRunner", "start_runner"]
+__all__ = ["Discovery", "SupervisedRunner", "begin_runner"]
 
 _DRAIN_S: Final = 1.0
 _WARM_S: Final = 60.0
@@ -58,6 +58,10 @@ class SupervisedRunner:
     def alive(self) -> bool:
         """Whether its process runs, as far as is known. Raises ``InfrastructureFault`` where nobody can tell."""
         return self.forkserver.alive and self.forkserver.poll(self.process) is None
+
+    def await_forked(self) -> None:
+        """Wait until its process is there. Raises ``InfrastructureFault``."""
+        self.forkserver.await_spawned(self.process)
 
     def begin_warm_up(self) -> None:
         """Have it get everything ready that needs no task, on its device as well. Idempotent. Raises
@@ -192,10 +196,11 @@ class SupervisedRunner:
         return "\n".join(parts).replace(f"{self.process.directory}/", "")
 
 
-def start_runner(
+def begin_runner(
     forkserver: ForkServer, builder: BuilderProcess, spec: Mapping[str, Any], limits: Limits
 ) -> SupervisedRunner:
-    """A runner over its private directory. ``close`` is to be called, whatever happens.
+    """A runner over its private directory, which is being forked: ``await_forked`` waits for it. ``close`` is to be
+    called, whatever happens.
 
     Raises ``InfrastructureFault``.
     """
@@ -203,7 +208,7 @@ def start_runner(
     session, build_end = builder.open_session(limits.build_s)
     printed = Capture(limits.log_bytes)
     try:
-        process = forkserver.spawn(spec, [theirs.fileno(), build_end.fileno(), printed.descriptor])
+        process = forkserver.begin_spawn(spec, [theirs.fileno(), build_end.fileno(), printed.descriptor])
     except BaseException:
         ours.close()
         with contextlib.suppress(InfrastructureFault):

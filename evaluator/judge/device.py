@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,11 +23,9 @@ from evaluator.judge.ceilings import CeilingFile, copy_rate, glance_at_ceilings,
 from evaluator.judge.telemetry import CpuSensors, Sensors, cuda_sensors
 from evaluator.roofline import Ceilings
 
-__all__ = ["CpuDevice", "CudaDevice", "Device", "flushable_bytes", "open_device", "working_on"]
+__all__ = ["CpuDevice", "CudaDevice", "Device", "open_device", "working_on"]
 
-_FLUSHABLE_BYTES: Final = 32 * 2**20
-"""Of processors' caches: twice as much is written before every call, which takes milliseconds."""
-_PROCESSORS: Final = Path("/sys/devices/system/cpu")
+_CPU_FLUSH_BYTES: Final = 64 * 2**20
 _CONTEXT_BYTES: Final = 600 * 2**20
 _COPY_BYTES: Final = 512 * 2**20
 _CACHED_COPY_BYTES: Final = 2 * 2**20
@@ -95,7 +93,7 @@ class Device(ABC):
     slice_elements: int
     """How many elements of the largest tensor the reference is computed on at a time, where it may be sliced."""
     cache_bytes: int
-    """Size of the last-level cache; on a CPU of the last level that can be flushed."""
+    """Size of the last-level cache."""
     context_bytes: int
     """Memory that each process takes on the device before its first tensor."""
     sensors: Sensors
@@ -116,7 +114,7 @@ class Device(ABC):
 
     @abstractmethod
     def flush_cache(self) -> None:
-        """Push everything out of caches of ``cache_bytes``, so that every call starts cold."""
+        """Push everything out of the last-level cache, so that every call starts cold."""
 
     @abstractmethod
     def overwrite_cache(self) -> None:
@@ -216,9 +214,9 @@ class CpuDevice(Device):
         self.spin_s = 0.0
         self.slice_elements = 2**23
         self.context_bytes = 300 * 2**20
-        self.cache_bytes = flushable_bytes(os.sched_getaffinity(0))
+        self.cache_bytes = _CPU_FLUSH_BYTES // 2
         self._total_bytes = _meminfo_bytes("MemTotal")
-        self._flush = torch.zeros(2 * self.cache_bytes // 4, dtype=torch.int32)
+        self._flush = torch.zeros(_CPU_FLUSH_BYTES // 4, dtype=torch.int32)
         # Within the caches, so that no machine's memory is faster.
         self._bytes_per_ms = copy_rate(self.torch_device, _CACHED_COPY_BYTES) / 1000
 
@@ -422,23 +420,6 @@ def _processor_name() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
-
-
-def flushable_bytes(processors: Iterable[int], folder: Path = _PROCESSORS) -> int:
-    """The size of the caches of ``processors`` that a flush is to empty: all of the last level, or of the one before
-    where that is too large, as one of hundreds of megabytes that a machine's tenants share. ``folder``: Linux's,
-    where it tells of its processors; as much as can be where it does not."""
-    levels: dict[int, dict[str, int]] = {}
-    for processor in processors:
-        for cache in (folder / f"cpu{processor}" / "cache").glob("index*"):
-            with contextlib.suppress(OSError, ValueError):
-                level, kind, size, shared_by = (
-                    (cache / name).read_text().strip() for name in ("level", "type", "size", "shared_cpu_list")
-                )
-                if kind != "Instruction":
-                    levels.setdefault(int(level), {})[shared_by] = int(size.removesuffix("K")) * 2**10
-    sizes = [sum(levels[level].values()) for level in sorted(levels, reverse=True)]
-    return next((size for size in sizes[:2] if 0 < size <= _FLUSHABLE_BYTES), _FLUSHABLE_BYTES)
 
 
 def _meminfo_bytes(name: str) -> int:

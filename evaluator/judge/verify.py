@@ -245,7 +245,8 @@ class Verifier:
                     continue
                 share = int(torch.count_nonzero(right)) / max(1, right.numel())
                 if commitment.rows is None:
-                    influence[index] = influence.get(index, 0.0) + share * right.numel() / math.prod(tally.shape)
+                    part = right.numel() / max(1, math.prod(tally.shape))
+                    influence[index] = influence.get(index, 0.0) + share * part
                 if share:
                     expected.add(tally.name)
                 if report.present >> (1 + index) & 1:

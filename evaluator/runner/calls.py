@@ -300,12 +300,16 @@ def _first_kernels(
         with contextlib.suppress(Exception):  # the candidate may have changed anything of torch by now
             # A graph that the constructor records would be spoiled by what another thread allocates.
             ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_CAPTURE_RELAXED)))
-            one, other = (torch.zeros(1, 1, dtype=dtype, device=device) for _ in range(2))
-            if there_are_weights:
-                one.equal(other)
-            if there_are_products:
-                one.mm(other)
-                torch._C._cuda_clearCublasWorkspaces()  # who needs none should not have one in his peak of memory
+            # Nor is it on the stream that everything else waits for: to record is forbidden while that is at work.
+            with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
+                one, other = (torch.zeros(1, 1, dtype=dtype, device=device) for _ in range(2))
+                if there_are_products:
+                    try:
+                        one.mm(other)
+                    finally:
+                        torch._C._cuda_clearCublasWorkspaces()  # who needs none should not have one in his peak
+                if there_are_weights:
+                    one.equal(other)
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()

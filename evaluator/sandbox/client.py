@@ -76,12 +76,24 @@ class ForkServer(ChildProcess):
         return trial.refused
 
     def spawn(self, spec: Mapping[str, Any], descriptors: Sequence[int]) -> RunnerProcess:
-        """Fork a runner. ``descriptors``: its control socket, its build socket, its log; none for a trial."""
+        """Fork a runner. ``descriptors``: its control socket, its build socket, its log; none for a trial. Raises
+        ``InfrastructureFault``."""
+        runner = self.begin_spawn(spec, descriptors)
+        self.await_spawned(runner)
+        return runner
+
+    def begin_spawn(self, spec: Mapping[str, Any], descriptors: Sequence[int]) -> RunnerProcess:
+        """As ``spawn``, without waiting for it; ``await_spawned`` waits."""
         with self._lock:
             runner = RunnerProcess(next(_numbers))
             self._runners[runner.number] = runner
             self.concern(runner.number)
             self._send({"op": "spawn", "id": runner.number, "spec": spec}, descriptors)
+            return runner
+
+    def await_spawned(self, runner: RunnerProcess) -> None:
+        """Wait until a runner is there. Raises ``InfrastructureFault``."""
+        with self._lock:
             try:
                 self._listen_until(lambda: runner.started or runner.status is not None, _SPAWN_S)
             except TimeoutError as error:
@@ -89,7 +101,6 @@ class ForkServer(ChildProcess):
                 raise InfrastructureFault(f"a runner was not forked within {_SPAWN_S:.0f} s") from error
             if not runner.started:
                 raise InfrastructureFault("a runner could not be forked")
-            return runner
 
     def poll(self, runner: RunnerProcess, wait_s: float = 0.0) -> int | None:
         """The runner's wait status if it has ended, waiting up to ``wait_s`` for that."""

@@ -376,8 +376,9 @@ def test_the_next_pair_comes_to_the_device_while_nothing_is_timed(
 
 
 def test_a_runner_is_not_warm_before_it_is_told_to_be(engine: Engine) -> None:
-    runner = engine._start_runner(_CONFIG)
+    runner = engine._begin_runner(_CONFIG)
     try:
+        runner.await_forked()
         assert not select.select([runner.control], [], [], 0.5)[0]
         runner.begin_warm_up()
         assert select.select([runner.control], [], [], 20.0)[0]
@@ -391,7 +392,7 @@ def test_an_evaluation_does_without_the_next_pair_where_none_can_be_started(
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _evaluate_plain(engine, problems)
-    start, started = Engine._start_runner, [0]
+    start, started = Engine._begin_runner, [0]
 
     def refuse_the_next(self: Engine, *arguments: object, **keywords: object) -> object:
         started[0] += 1
@@ -399,7 +400,7 @@ def test_an_evaluation_does_without_the_next_pair_where_none_can_be_started(
             raise InfrastructureFault("a runner could not be forked")
         return start(self, *arguments, **keywords)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Engine, "_start_runner", refuse_the_next)
+    monkeypatch.setattr(Engine, "_begin_runner", refuse_the_next)
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
     assert _waiting(engine) == {}
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
