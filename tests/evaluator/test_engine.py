@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from evaluator import engine as engine_module
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.devices import ProcessorShares
@@ -407,18 +408,32 @@ def test_an_evaluation_does_without_the_next_pair_where_none_can_be_started(
     assert set(_waiting(engine)) == {"candidate", "baseline"}
 
 
+def _blocks_of_the_judge(engine: Engine) -> int:
+    """How many pieces of shared memory for tensors its process has open."""
+    opened = Path(f"/proc/{engine.process_ids['judge']}/fd").iterdir()
+    return len({each.stat().st_ino for each in opened if "memfd:tensors" in str(each.readlink())})
+
+
 def test_nothing_of_a_candidate_is_executed_before_the_judge_has_allocated_everything(
-    engine: Engine, problems: dict[str, Problem]
+    engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: dict[str, float] = {}
+    seen: list[tuple[float, int]] = []
+    assign = engine_module._assign
 
-    def note(progress: Progress) -> None:
-        seen.setdefault(progress.stage, time.time())
+    def assign_late(*arguments: Any) -> None:
+        seen.append((time.time(), _blocks_of_the_judge(engine)))
+        time.sleep(0.2)
+        assign(*arguments)
 
+    assert _blocks_of_the_judge(engine) == 0
     tells = "import time\nprint('imported at', time.time())\n" + _PLAIN
-    evaluation = engine.evaluate(problems["relu"], _candidate(tells), _CONFIG, progress=note)
+    monkeypatch.setattr(engine_module, "_assign", assign_late)
+    evaluation = engine.evaluate(problems["relu"], _candidate(tells), _CONFIG)
     imported = float(evaluation.log.partition("imported at ")[2].split()[0])
-    assert imported > seen["preparing"] + evaluation.stage_s["preparing"]
+    (asked, allocated), *_ = seen
+    assert imported > asked + 0.2
+    # Inputs, outputs, the upstream gradient, gradients of inputs and of weights, and the weights.
+    assert allocated == 6
 
 
 def test_whatever_waits_ends_with_the_engine(tmp_path: Path, problems: dict[str, Problem]) -> None:
