@@ -2,14 +2,15 @@
 
 Starts the service with a data folder of its own, hands distinct honest candidates in as one batch, and follows it to
 its end; then the same again with other names for the extensions, so that nothing has to be compiled. For each pass it
-prints verdicts, the rate, the seconds by stage, and the share of the time that the devices were evaluating. Exit
-status 1 where a candidate does not pass.
+prints verdicts, the rate, the seconds by stage, and the share of the time that the devices were evaluating; at the end
+by how much the speedups differ from one pass to the other. Exit status 1 where a candidate does not pass.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import secrets
 import sys
 import tempfile
@@ -122,6 +123,8 @@ def main(argv: list[str] | None = None) -> int:
         for title in ("building", "cached")[: options.passes]:
             passes[title] = grade(client, made, options.device, size, title)
             print(_told(title, passes[title]), flush=True)
+        if len(passes) > 1:
+            print(_told_repeats(*passes.values()))
     if options.json:
         options.json.write_text(json.dumps(_report(passes, size), indent=2))
     return 0 if all(each.passed for one in passes.values() for each in one.graded) else 1
@@ -217,6 +220,24 @@ def _told(title: str, found: Pass) -> str:
             record = each.record
             message = record["message"].replace("\n", "\n      ")
             lines.append(f"  NOT PASSED: {record['label']}: {record['verdict'] or record['status']}\n      {message}")
+    return "\n".join(lines)
+
+
+def _told_repeats(first: Pass, second: Pass) -> str:
+    """How well the speedups of the same candidates repeat, as a coefficient of variation."""
+    lines = ["\nthe same candidates' speedups, from one pass to the other:"]
+    for track in ("speedup", "speedup_training"):
+        known = {each.record["label"]: each.record[track] for each in first.graded}
+        pairs = [(known[each.record["label"]], each.record[track]) for each in second.graded]
+        moves = [math.log(later / earlier) for earlier, later in pairs if earlier and later]
+        if moves:
+            # Either has half of the variance of what lies between them.
+            variation = math.sqrt(mean(move**2 for move in moves) / 2)
+            most = max(map(abs, moves))
+            lines.append(
+                f"  {track:<18}coefficient of variation {100 * variation:.2f} %, {100 * most:.2f} % apart at the most, "
+                f"of {len(moves)}"
+            )
     return "\n".join(lines)
 
 
