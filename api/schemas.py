@@ -380,7 +380,9 @@ class SubmissionRecord(BaseModel):
     requirements: DeviceRequirements | None
     waiting_for: str | None = Field(description="Who could take it and is not there, while it waits in vain.")
     details: dict[str, Any]
-    queue_position: int | None = Field(description="1 is next. Only in a single record, not in lists.")
+    queue_position: int | None = Field(
+        description="1 is next, but for a few that are alike. Only in a single record, not in lists."
+    )
     attempts: int
     progress: ProgressRecord | None
     timeline: TimelineRecord

@@ -11,7 +11,7 @@ import ctypes
 import math
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -100,18 +100,18 @@ class Block:
         self.tensors = layout.views(memory)
         self.handle = handle
         self.fd = fd
-        self._address: int | None = None
+        self._release: Callable[[], None] | None = None
 
     def close(self) -> None:
-        """Give the memory back. The tensors must not be used afterwards."""
+        """Give the memory back, or stop using the other side's. The tensors must not be used afterwards."""
         self.tensors = []
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
-        if self._address is not None:
+        release, self._release = self._release, None
+        if release is not None:
             torch.cuda.synchronize()
-            check(driver().cuMemFree_v2(ctypes.c_uint64(self._address)), "cuMemFree")
-            self._address = None
+            release()
         self.memory = torch.empty(0)
 
 
@@ -134,7 +134,7 @@ def create_block(layout: BlockLayout, device: torch.device) -> Block:
     check(driver().cuIpcGetMemHandle(ctypes.byref(ipc), address), "cuIpcGetMemHandle")
     handle = {"layout": layout.to_json(), "bytes": size, "ipc": bytes(ipc.reserved).hex()}
     block = Block(layout, _wrap(address.value, size, device), handle, None)
-    block._address = address.value
+    block._release = lambda: check(driver().cuMemFree_v2(address), "cuMemFree")
     return block
 
 
@@ -152,7 +152,9 @@ def open_block(handle: Mapping[str, Any], fd: int | None, device: torch.device) 
     check(
         driver().cuIpcOpenMemHandle_v2(ctypes.byref(address), ipc, ctypes.c_uint(_IPC_LAZY_PEER)), "cuIpcOpenMemHandle"
     )
-    return Block(layout, _wrap(address.value, size, device), handle, None)
+    block = Block(layout, _wrap(address.value, size, device), handle, None)
+    block._release = lambda: check(driver().cuIpcCloseMemHandle(address), "cuIpcCloseMemHandle")
+    return block
 
 
 _OUT_OF_MEMORY: Final = 2

@@ -93,14 +93,18 @@ class SupervisedRunner:
             raise InfrastructureFault(f"a runner did not get ready to import anything{why}")
         self._warm = True
 
+    def concern(self) -> None:
+        """Say that it is what the caller is about from now on, for the logs."""
+        self.forkserver.concern(self.process.number)
+        self.builder.concern(self.build_session)
+
     def assign(self, files: Mapping[str, str], module: str, class_name: str) -> None:
         """Have it import ``module``, one of ``files`` without its ``.py``, for ``class_name`` in it.
 
         From now on it is what the caller is about, for the logs. Raises ``InfrastructureFault``.
         """
         self.await_warm()
-        self.forkserver.concern(self.process.number)
-        self.builder.concern(self.build_session)
+        self.concern()
         try:
             wire.send(self.control, {"files": dict(files), "module": module, "class_name": class_name})
         except wire.ConnectionClosed as error:

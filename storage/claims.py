@@ -25,7 +25,7 @@ from storage.clock import database_now
 from storage.completion import completed
 from storage.diagnoses import Diagnoses
 from storage.models import Attempt, Stage, Submission
-from storage.order import QUEUE_ORDER
+from storage.order import QUEUE_ORDER, Alike, near
 from storage.records import store_evaluation
 from storage.rests import rest_after, rested
 from storage.routing import ANYTHING, Offer, runs_on, takers
@@ -81,6 +81,18 @@ class Claim:
     claimed_at: datetime
     verifies: str | None = None
 
+    @property
+    def alike(self) -> Alike:
+        """What others are like that are held against the same baseline."""
+        return Alike(
+            problem=self.problem.id,
+            problem_version=self.problem.version,
+            size=self.size,
+            precision=self.precision,
+            baseline=self.baseline,
+            require_gradients=self.require_gradients,
+        )
+
 
 class Claims:
     """Claims within one session; nothing here commits."""
@@ -96,14 +108,15 @@ class Claims:
         lease_s: float,
         offer: Offer | None = None,
         rung: str | None = None,
+        alike: Alike | None = None,
     ) -> Claim | None:
         """Take up what is next for ``stage`` on these kinds of devices, whatever was rung for; ``None`` if nothing is.
 
         Who comes in is rung for in the order of coming in; who goes first is decided here (see ``storage.order``).
         ``offer``: the worker's device, which what is taken up must be able to run on. Whom it was ``rung`` for, and
-        cannot, others are rung for soon.
+        cannot, others are rung for soon. ``alike``: what is preferred among those whose turn is near.
         """
-        for submission_id in self._next(stage, devices, offer):
+        for submission_id in self._next(stage, devices, offer, alike):
             claim = self.claim(submission_id, stage, worker, lease_s, offer)
             if claim is not None:
                 self._ring_another(stage, devices)
@@ -333,10 +346,12 @@ class Claims:
         latest = self._session.scalars(failed.order_by(Attempt.id.desc()).limit(faults - 1))
         return 1 + sum(outcome == "lost" for outcome in latest)
 
-    def _next(self, stage: Stage, devices: Collection[str], offer: Offer | None) -> list[str]:
-        """The first few that wait for ``stage``, do not rest and can run on ``offer``."""
+    def _next(self, stage: Stage, devices: Collection[str], offer: Offer | None, alike: Alike | None) -> list[str]:
+        """The first few that wait for ``stage``, do not rest and can run on ``offer``; ahead of them one that is
+        ``alike``, if there is one near."""
         now = database_now(self._session)
         rows: list[tuple[int, str]] = []
+        preferred: list[tuple[int, str]] = []
         for device in devices:
             # One kind at a time: that is how the index has them in order.
             waiting = select(Submission.turn, Submission.id).where(
@@ -346,8 +361,12 @@ class Claims:
                 rested(Submission.not_before, now),
                 runs_on(offer),
             )
-            rows.extend((turn, row_id) for turn, row_id in self._session.execute(_first(waiting, _TRIED)))
-        return [submission_id for _, submission_id in sorted(rows)[:_TRIED]]
+            found = [(turn, row_id) for turn, row_id in self._session.execute(_first(waiting, _TRIED))]
+            if alike is not None and found and found[0][0] > 0:  # nothing goes ahead of a single one
+                near_ones = waiting.where(near(found[0][0]), alike.matches())
+                preferred.extend((turn, row_id) for turn, row_id in self._session.execute(_first(near_ones, 1)))
+            rows.extend(found)
+        return [submission_id for _, submission_id in (*preferred, *sorted(rows)[:_TRIED])]
 
     def _ring_another(self, stage: Stage, devices: Collection[str]) -> None:
         """Ring for one that was never rung for: of a batch, only the first few are when it comes in."""

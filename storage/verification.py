@@ -20,6 +20,7 @@ from storage.bells import Bell, announce, repeat_after
 from storage.ids import new_id
 from storage.inserts import insert_into
 from storage.models import Standing, StoredRanking, StoredVerification, Submission, VerificationStatus
+from storage.order import LAST_TURN
 from storage.standings import results_of, software_of
 from storage.takedown import withdraw
 
@@ -33,7 +34,6 @@ __all__ = [
     "verify_leaders",
 ]
 
-_LAST_TURN: Final = 2**31 - 1
 _CHECKS: Final = 2
 _TRIED_AGAIN: Final = timedelta(hours=1)
 _MOST_FAILED: Final = 5
@@ -160,7 +160,7 @@ def _queue_check(session: Session, original: Submission, now: datetime, after: t
         "needs_device_name": original.evaluation.device_name or original.needs_device_name,
         "status": Status.QUEUED,
         "stage": "build",
-        "turn": _LAST_TURN,
+        "turn": LAST_TURN,
         "submitted_at": now,
         "bells": 1,
         "bell_due_at": now + (after or repeat_after(1)),

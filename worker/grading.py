@@ -35,6 +35,7 @@ from storage import tracing
 from storage.claims import Claim, Claims
 from storage.diagnoses import Diagnoses, DiagnosisClaim, evaluation_waits
 from storage.models import Stage
+from storage.order import Alike, Run
 from storage.routing import Offer
 from storage.settings import Settings
 from worker.busy import BusyClock
@@ -95,6 +96,8 @@ class GradingEngine(Protocol):
     @property
     def tools(self) -> frozenset[Tool]: ...
 
+    def keeps_baseline(self, config: EvalConfig) -> bool: ...
+
     def diagnose(
         self,
         problem: Problem,
@@ -140,6 +143,7 @@ class Grader:
         self._guard = guard
         self._current: set[str] = set()
         self._busy = BusyClock()
+        self._run = Run()
 
     @property
     def current_submission(self) -> str | None:
@@ -176,6 +180,7 @@ class Grader:
 
         def work(claim: Claim, hold: Hold[Claim]) -> Record:
             config = replace(_config(claim, device), compare_compiled=self._settings.compare_compiled)
+            self._run.goes_on_with(claim.alike if self._engine.keeps_baseline(config) else None)
             with stages(hold.show) as show:
                 evaluation = self._engine.evaluate(
                     claim.problem, claim.candidate, config, progress=show, cancelled=hold.over
@@ -184,7 +189,7 @@ class Grader:
             follow, verify = self._settings.diagnose == "auto", self._settings.verify_records == "auto"
             return lambda session: Claims(session).record_evaluation(claim, evaluation, diagnose=follow, verify=verify)
 
-        self._grade(submission_id, "evaluate", [device.partition(":")[0]], work)
+        self._grade(submission_id, "evaluate", [device.partition(":")[0]], work, alike=self._run.preferred)
 
     def diagnose(self, submission_id: str, tool: str) -> None:
         """Run a submission's candidate below a tool; stops as soon as a submission waits to be evaluated."""
@@ -214,6 +219,8 @@ class Grader:
         stage: Stage,
         devices: Collection[str],
         work: Callable[[Claim, Hold[Claim]], Record],
+        *,
+        alike: Alike | None = None,
     ) -> None:
         _log.debug("%s: rung for", stage, extra={"fields": {"submission": submission_id}})
         lease_s, offer = self._settings.lease_s, self._offer
@@ -221,7 +228,7 @@ class Grader:
             stage,
             Claims,
             lambda session: Claims(session).claim_next(
-                stage, devices, self._worker, lease_s, offer, rung=submission_id
+                stage, devices, self._worker, lease_s, offer, rung=submission_id, alike=alike
             ),
             work,
         )

@@ -1,12 +1,13 @@
 """The judge's process, one per device: ``python -m evaluator.judge KIND FOLDER FD``.
 
 It lives as long as its supervisor. Over the socket ``FD`` it takes ``{"op": "begin"}`` before runners are given
-anything to do, then ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and the baseline's. It
-says ``prepared`` when they may be given their tasks, reports progress, says ``still`` before it learns what is calm,
-``admit`` when others may come to the device and ``settle`` before it times anything for the figures (to the first and
-the last there is an answer with the same ``op``, that of ``settle`` with whether they are ``waiting``), answers with an
-outcome, and frees the shared memory on ``{"op": "clean_up"}``, which may come at any time after ``evaluate``. In
-``FOLDER`` it keeps what it has measured of its device. No byte of a candidate ever comes here.
+anything to do, then ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and the baseline's, or of
+the candidate's alone where the baseline is kept from the evaluation before. It says ``prepared`` when they may be given
+their tasks, reports progress, says ``still`` before it learns what is calm, ``admit`` when others may come to the
+device and ``settle`` before it times anything for the figures (to the first and the last there is an answer with the
+same ``op``, that of ``settle`` with whether they are ``waiting``), answers with an outcome, and frees the shared memory
+on ``{"op": "clean_up"}``, which may come at any time after ``evaluate`` and says whether the baseline is kept for the
+next evaluation. In ``FOLDER`` it keeps what it has measured of its device. No byte of a candidate ever comes here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from evaluator.errors import DeviceUnavailable, DoesNotFit, ProblemError
 from evaluator.judge.calls import Side
 from evaluator.judge.device import Device, open_device
 from evaluator.judge.link import RunnerLink
-from evaluator.judge.session import Session, Supervisor
+from evaluator.judge.session import KeptBaseline, Session, Supervisor
 from evaluator.problem import Problem
 from evaluator.sandbox.enclosure import Enclosure
 
@@ -53,6 +54,7 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
         # Torch imports it with the first operator on the meta device, which takes a second; the supervisor has other
         # things to start now.
         importlib.import_module("torch._dynamo")
+        kept: KeptBaseline | None = None
         while True:
             message, descriptors = wire.receive(supervisor)
             if message["op"] == "begin":
@@ -61,18 +63,39 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
                 device.note_idle()
                 wire.send(supervisor, {"event": "begun"})
                 continue
-            _evaluate(supervisor, device, message, descriptors)
+            kept = _evaluate(supervisor, device, message, descriptors, kept)
 
 
 class _Withdrawn(Exception):
-    """The supervisor wants no outcome any more."""
+    """The supervisor wants no outcome any more, and said ``answer``."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__()
+        self.answer = answer
 
 
-def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any], descriptors: list[int]) -> None:
-    candidate, baseline = (
-        Side(name, RunnerLink(socket.socket(fileno=descriptor), device.spin_s), Enclosure(**message[name]))
-        for name, descriptor in zip(("candidate", "baseline"), descriptors, strict=True)
-    )
+def _evaluate(
+    supervisor: socket.socket,
+    device: Device,
+    message: dict[str, Any],
+    descriptors: list[int],
+    kept: KeptBaseline | None,
+) -> KeptBaseline | None:
+    """Carry one evaluation out; returns its baseline where that is kept. ``kept``: the one of the evaluation before."""
+
+    def side(name: str) -> Side:
+        link = RunnerLink(socket.socket(fileno=descriptors.pop(0)), device.spin_s)
+        return Side(name, link, Enclosure(**message[name]))
+
+    candidate = side("candidate")
+    baseline: Side | KeptBaseline
+    if message["baseline"] is None:
+        assert kept is not None
+        baseline = kept
+    else:
+        if kept is not None:
+            kept.side.close()
+        baseline = side("baseline")
 
     def progress(stage: str, text: str, share: float | None) -> None:
         wire.send(supervisor, {"event": "progress", "stage": stage, "message": text, "share": share})
@@ -93,7 +116,7 @@ def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any]
         wire.send(supervisor, {"event": question})
         answer, _ = wire.receive(supervisor)
         if answer["op"] != question:
-            raise _Withdrawn
+            raise _Withdrawn(answer)
         return answer
 
     session = Session(
@@ -104,23 +127,26 @@ def _evaluate(supervisor: socket.socket, device: Device, message: dict[str, Any]
         baseline,
         Supervisor(progress, prepared, still, admit, settle),
         contexts=message["contexts"],
+        keeps=message["keeps"],
     )
-    withdrawn = False
+    answer: dict[str, Any] | None = None
     try:
         outcome = session.run()
         wire.send(supervisor, {"event": "outcome", "outcome": asdict(outcome)})
     except (DoesNotFit, ProblemError) as error:
         wire.send(supervisor, {"event": "refused", "error": type(error).__name__, "message": str(error)})
-    except _Withdrawn:
-        withdrawn = True
+    except _Withdrawn as withdrawn:
+        answer = withdrawn.answer
     except wire.ConnectionClosed:
         raise
     except Exception:  # noqa: BLE001 - reported as our fault, with all that is known
         wire.send(supervisor, {"event": "fault", "message": traceback.format_exc()})
     # Runners map the shared memory: it is freed when the supervisor says that they are gone.
-    if not withdrawn:
-        wire.receive(supervisor)
-    wire.send(supervisor, {"event": "clean", "left": session.close()})
+    if answer is None:
+        answer, _ = wire.receive(supervisor)
+    keeps = bool(answer["keeps_baseline"])
+    wire.send(supervisor, {"event": "clean", "left": session.close(keeps_baseline=keeps)})
+    return session.kept if keeps else None
 
 
 def _config(data: dict[str, Any]) -> EvalConfig:

@@ -30,11 +30,20 @@ from evaluator.protocol import CallMode
 from evaluator.sandbox.enclosure import Enclosure
 from evaluator.statistics import median_ms
 
-__all__ = ["Caller", "Calm", "Side"]
+__all__ = ["Caller", "Calm", "Learnt", "Side"]
 
 _COMMAND_S: Final = 60.0
+_LET_GO_S: Final = 10.0
 _FIRST_CALLS: Final = 2
 _CALM_CALLS: Final = 3
+_PROOF_CALLS: Final = 2
+"""One of these has to be as was learnt before; the first after a rest may take longer."""
+_AS_LEARNT_SHARE: Final = 0.05
+_AS_LEARNT_MS: Final = 0.02
+_AS_LEARNT_LESS: Final = 0.5
+"""Of what may be longer than was learnt, so much may be shorter."""
+_AS_LEARNT_PRELUDE_MS: Final = 0.08
+_AS_LEARNT_OVERHEAD_MS: Final = 0.1
 _MOST_LEARNED: Final = 3
 """Who takes about as long as decides how a call is released is now on the one side of it, now on the other."""
 _KEPT_BYTES: Final = 2**30
@@ -63,6 +72,11 @@ class Side:
     enclosure: Enclosure
     gate: Block | None = None
 
+    def close(self) -> None:
+        """End the link, which a well-behaved runner ends with; its processes are no longer stopped or woken."""
+        self.link.close()
+        self.enclosure.close()
+
     def open_gate(self, number: int) -> None:
         """Let call ``number`` begin on the device, once what the judge has asked of it is done."""
         if self.gate is not None:
@@ -82,6 +96,20 @@ class Calm:
     baseline_ms: float
     prelude_ms: float | None
 
+    def resembles(self, other: Calm) -> bool:
+        """Whether this could be of the process that the ``other`` is of, on a device that is as calm."""
+
+        def near(now: float, then: float, most_ms: float) -> bool:
+            # Who is believed to take longer than it does now could have as much done to it unnoticed.
+            allowed = most_ms + _AS_LEARNT_SHARE * then
+            return -_AS_LEARNT_LESS * allowed <= now - then <= allowed
+
+        return (
+            near(self.overhead_ms, other.overhead_ms, _AS_LEARNT_OVERHEAD_MS)
+            and near(self.baseline_ms, other.baseline_ms, _AS_LEARNT_MS)
+            and near(self.prelude_ms or 0.0, other.prelude_ms or 0.0, _AS_LEARNT_PRELUDE_MS)
+        )
+
 
 @dataclass(frozen=True)
 class Release:
@@ -90,6 +118,20 @@ class Release:
 
     soon: bool
     short: bool
+
+
+@dataclass
+class Learnt:
+    """What was learnt while only the baseline had the shared memory. It goes for a later evaluation that has the same
+    process as its baseline, once that is seen to be so.
+
+    ``releases`` are decided once for all calls: what is learnt of calm ones is not true of calls that are released
+    otherwise. ``look``: what the device was like.
+    """
+
+    calm: dict[CallMode, Calm] = field(default_factory=dict)
+    releases: dict[CallMode, Release] = field(default_factory=dict)
+    look: Look | None = None
 
 
 @dataclass
@@ -111,7 +153,8 @@ class Caller:
     """Calls of one evaluation over its shared blocks.
 
     ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which what a side
-    does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept.
+    does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept. ``learnt``: nothing
+    yet, or what was learnt of this baseline in an evaluation before.
     """
 
     device: Device
@@ -125,9 +168,7 @@ class Caller:
     lean: bool
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     warming: dict[tuple[Variant, bool], list[torch.Tensor]]
-    calm: dict[CallMode, Calm] = field(default_factory=dict)
-    releases: dict[CallMode, Release] = field(default_factory=dict)
-    """Decided once for all calls: what is learnt of calm ones is not true of calls that are released otherwise."""
+    learnt: Learnt
     latest_ms: dict[tuple[str, CallMode], float] = field(default_factory=dict)
     """What the latest call of a side said that it took."""
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
@@ -135,35 +176,48 @@ class Caller:
     peak_bytes: Counter[str] = field(default_factory=Counter)
     """The most that the allocator of each side said that it gave away, by the side's name."""
     calmness: Calmness = field(default_factory=Calmness)
-    calm_look: Look | None = None
-    """What the device was like while only the baseline had the shared memory."""
     alone: bool = False
     """Whether nobody comes to the device but both sides: then it has to be calm before each call."""
     _kept_bytes: float = _KEPT_BYTES
 
     def calibrate(self, mode: CallMode) -> None:
-        """Learn what lies between the two clocks while only the baseline has the shared memory."""
+        """Learn what lies between the two clocks while only the baseline has the shared memory, or see that it is what
+        was learnt before."""
+        learnt = self.learnt
+        if self._is_as_learnt(mode):
+            return
         # A baseline that compiles itself does so in its first call, and may record graphs in the second.
         first = [self._calm_call(mode, self.limits.build_s) for _ in range(_FIRST_CALLS)]
-        if self.device.outlives_processes and self.calm_look is None:
-            self.calm_look = Look.typical([self._look() for _ in range(_CALM_CALLS)])
-        self.calm[mode] = self._calm_of(first[-1:])
+        if self.device.outlives_processes and learnt.look is None:
+            learnt.look = Look.typical([self._look() for _ in range(_CALM_CALLS)])
+        learnt.calm[mode] = self._calm_of(first[-1:])
+        learnt.releases.pop(mode, None)
         if not self.device.outlives_processes:
             # Nothing is held against what was calm: other programs of this machine come and go.
             return
         # How a call is released depends on how long the baseline takes, and calm is what it is like then.
         for _ in range(_MOST_LEARNED):
-            release = self._release_of(self.calm[mode].baseline_ms)
-            if release == self.releases.get(mode):
+            release = self._release_of(learnt.calm[mode].baseline_ms)
+            if release == learnt.releases.get(mode):
                 break
-            self.releases[mode] = release
-            self.calm[mode] = self._calm_of([self._calm_call(mode) for _ in range(_CALM_CALLS)])
+            learnt.releases[mode] = release
+            learnt.calm[mode] = self._calm_of([self._calm_call(mode) for _ in range(_CALM_CALLS)])
+
+    def _is_as_learnt(self, mode: CallMode) -> bool:
+        """Whether something was learnt in an evaluation before, and a call of the baseline is what calls were then."""
+        learnt = self.learnt
+        if mode not in learnt.calm or not self.device.outlives_processes:
+            return False
+        if mode is CallMode.FORWARD and learnt.look is not None and not self._look().resembles(learnt.look):
+            learnt.look = None
+            return False
+        return any(self._calm_of([self._calm_call(mode)]).resembles(learnt.calm[mode]) for _ in range(_PROOF_CALLS))
 
     def decide_releases(self) -> None:
         """Where nothing was learnt of it: how calls are released, by how long the baseline has taken so far."""
         for mode, latencies_ms in self.baseline_ms.items():
             # There are few, and a first call is slow.
-            self.releases.setdefault(mode, self._release_of(min(latencies_ms)))
+            self.learnt.releases.setdefault(mode, self._release_of(min(latencies_ms)))
 
     def _release_of(self, baseline_ms: float) -> Release:
         soon = baseline_ms < _SOON_MS and self.blocks["inputs"].layout.size_bytes <= _SOON_BYTES
@@ -182,11 +236,11 @@ class Caller:
 
     def is_short(self, mode: CallMode) -> bool:
         """Whether it shows in a call what the processor was at before."""
-        return mode in self.releases and self.releases[mode].short
+        return mode in self.learnt.releases and self.learnt.releases[mode].short
 
     def _is_soon(self, mode: CallMode) -> bool:
         """Whether a call is released while the device is still busy for the judge."""
-        return mode in self.releases and self.releases[mode].soon
+        return mode in self.learnt.releases and self.learnt.releases[mode].soon
 
     def call(
         self,
@@ -226,6 +280,19 @@ class Caller:
         """Have something done between two calls."""
         with self.blamed(side), self._awake(side):
             side.link.command(message, _COMMAND_S)
+
+    def load_weights(self, side: Side, names: Sequence[str]) -> None:
+        """Have the reference's weights loaded that the shared memory has. Raises as ``let_go`` does."""
+        with self._awake(side):
+            side.link.command({"op": "load_weights", "weight_names": names}, _COMMAND_S)
+
+    def let_go(self, side: Side) -> int:
+        """Have the shared memory closed: there are no more calls. Returns how many bytes of the device's memory the
+        side says that it holds then. Raises ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``, whose fault it is:
+        the evaluation is over."""
+        with self._awake(side):
+            side.link.let_go(_LET_GO_S)
+            return side.link.call(CallMode.AWAKE, _LET_GO_S).report.peak_bytes
 
     def _call_once(
         self, side: Side, mode: CallMode, variant: Variant, timeout_s: float, *, glance: bool, cold: bool
@@ -338,7 +405,7 @@ class Caller:
         """
         if not self.device.outlives_processes:
             return 0.0
-        calm_ms = self.calm[mode].prelude_ms if mode in self.calm else None
+        calm_ms = self.learnt.calm[mode].prelude_ms if mode in self.learnt.calm else None
         while True:
             for _ in range(1 + secrets.randbelow(_MOST_DECOYS)):
                 self.device.synchronize()
@@ -350,9 +417,9 @@ class Caller:
                 is_calm = (
                     not self.alone
                     or calm_ms is None
-                    or self.calm_look is None
+                    or self.learnt.look is None
                     or self.calmness.in_time(prelude_ms, calm_ms)
-                    or self.calmness.undisturbed(self._look(), self.calm_look)
+                    or self.calmness.undisturbed(self._look(), self.learnt.look)
                 )
             if is_calm:
                 return prelude_ms

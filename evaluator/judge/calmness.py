@@ -42,6 +42,12 @@ class Look:
         """What the write took, with all that it began."""
         return self.behind_write_ms - self.alone_ms
 
+    def resembles(self, other: Look) -> bool:
+        """Whether a device that looks so is as it was then."""
+        differs_ms = abs(self.alone_ms - other.alone_ms)
+        begun_ms = abs(self.write_ms - other.write_ms)
+        return differs_ms <= _LONGER_SHARE * other.alone_ms and begun_ms <= _LONGER_SHARE * other.write_ms + _BEGUN_MS
+
     @classmethod
     def typical(cls, looks: list[Look]) -> Look:
         """The medians of a few."""

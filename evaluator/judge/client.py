@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,13 +14,21 @@ from evaluator.config import EvalConfig
 from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault, ProblemError
 from evaluator.problem import Problem
 
-__all__ = ["JudgeProcess"]
+__all__ = ["Contact", "JudgeProcess"]
 
 _START_S: Final = 180.0
 _CLEAN_S: Final = 60.0
 _POLL_S: Final = 0.2
 _GRACE_S: Final = 300.0
 _REFUSALS: Final = {error.__name__: error for error in (DeviceUnavailable, DoesNotFit, ProblemError)}
+
+
+@dataclass(frozen=True)
+class Contact:
+    """How the judge gets at a runner: the descriptor of its control socket; ``pid`` and ``group`` of its processes."""
+
+    control: int
+    enclosure: Mapping[str, Any]
 
 
 class JudgeProcess(ChildProcess):
@@ -71,19 +79,29 @@ class JudgeProcess(ChildProcess):
         self,
         problem: Problem,
         config: EvalConfig,
-        controls: Sequence[int],
-        enclosures: Mapping[str, Mapping[str, Any]],
+        candidate: Contact,
+        baseline: Contact | None,
         *,
         contexts: int,
+        keeps: bool,
     ) -> None:
         """Have one candidate judged, without waiting for it; ``await_outcome`` waits.
 
-        ``controls``: control sockets of the candidate's and the baseline's runner; ``enclosures``: ``pid``
-        and ``group`` of each. ``contexts``: how many processes will come to the device meanwhile, and wait there.
-        ``clean_up`` must follow once both runners are gone, whatever happens. Raises ``InfrastructureFault``.
+        ``baseline`` of ``None``: the one that the evaluation before has kept. ``contexts``: how many processes will
+        come to the device meanwhile, and wait there. ``keeps``: whether the baseline is wanted for another evaluation.
+        ``clean_up`` must follow once the runners are gone, but for a baseline that is kept, whatever happens. Raises
+        ``InfrastructureFault``.
         """
-        message = {"op": "evaluate", "problem": problem.to_dict(), "config": asdict(config), "contexts": contexts}
-        self._send({**message, **enclosures}, controls)
+        message = {
+            "op": "evaluate",
+            "problem": problem.to_dict(),
+            "config": asdict(config),
+            "candidate": candidate.enclosure,
+            "baseline": None if baseline is None else baseline.enclosure,
+            "contexts": contexts,
+            "keeps": keeps,
+        }
+        self._send(message, [each.control for each in (candidate, baseline) if each is not None])
 
     def await_outcome(
         self,
@@ -94,7 +112,7 @@ class JudgeProcess(ChildProcess):
         admit: Callable[[], None],
         settle: Callable[[], bool],
     ) -> dict[str, Any]:
-        """The judge's ``Outcome`` as plain data.
+        """The judge's ``Outcome`` as plain data; what of it is ``keeps_baseline`` goes into ``clean_up``.
 
         ``assign`` is called once all memory is allocated, and is to give the runners their tasks, and to start nothing
         that goes on when it returns; ``admit`` when others may come to the device, and ``settle`` when they must be at
@@ -130,7 +148,7 @@ class JudgeProcess(ChildProcess):
             else:
                 raise InfrastructureFault(f"the judge failed: {message['message']}")
 
-    def clean_up(self) -> None:
+    def clean_up(self, *, keeps_baseline: bool) -> None:
         """Have the shared memory freed. A judge that cannot is ended; the next evaluation starts a new one.
 
         Raises ``InfrastructureFault`` where something of the evaluation is still on the device.
@@ -138,7 +156,7 @@ class JudgeProcess(ChildProcess):
         if not self.alive:
             return
         try:
-            self._send({"op": "clean_up"})
+            self._send({"op": "clean_up", "keeps_baseline": keeps_baseline})
             deadline = time.monotonic() + _CLEAN_S
             while (message := self._receive_by(deadline))["event"] != "clean":
                 pass

@@ -87,16 +87,26 @@ class RunnerLink:
     def share(self, message: Mapping[str, Any], blocks: Mapping[str, Block], timeout_s: float) -> None:
         """Have the shared blocks opened, once the model is constructed."""
         handles = {name: block.handle for name, block in blocks.items()}
-        self._send({**message, "blocks": handles}, [block.fd for block in blocks.values() if block.fd is not None])
+        descriptors = [block.fd for block in blocks.values() if block.fd is not None]
+        self._order({**message, "op": "open", "blocks": handles}, descriptors)
         self.await_ready(timeout_s, "opening the shared memory")
         self.shares = True
 
+    def let_go(self, timeout_s: float) -> None:
+        """Have the shared blocks closed: to be followed by nothing but ``share``."""
+        self.command({"op": "let_go"}, timeout_s)
+        self.shares = False
+
     def command(self, message: Mapping[str, Any], timeout_s: float) -> None:
         """Have something done between two calls."""
-        self._send(message)
-        self._sequence += 1
-        self._doorbell.release(self._sequence, CallMode.MESSAGE)
+        self._order(message)
         self.await_ready(timeout_s, str(message["op"]))
+
+    def _order(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+        self._sequence += 1
+        # It reads only then, and what it does not read need not fit into the socket.
+        self._doorbell.release(self._sequence, CallMode.MESSAGE)
+        self._send(message, descriptors)
 
     def call(
         self,

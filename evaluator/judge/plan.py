@@ -21,7 +21,8 @@ _GIB: Final = 2**30
 class MemoryPlan:
     """Layouts of the shared blocks, and the bytes that the evaluation may reach on the device.
 
-    ``lean``: candidate and baseline take turns in keeping memory, because both at once would be too much.
+    ``room_bytes``: what there is. ``lean``: candidate and baseline take turns in keeping memory, because both at once
+    would be too much.
     """
 
     layouts: dict[str, BlockLayout]
@@ -29,12 +30,17 @@ class MemoryPlan:
     judge_bytes: int
     runner_bytes: int
     context_bytes: int
+    room_bytes: int
     lean: bool
 
     @property
     def peak_bytes(self) -> int:
         runners = self.runner_bytes if self.lean else 2 * self.runner_bytes
         return self.shared_bytes + self.judge_bytes + runners + self.context_bytes
+
+    def has_room_for(self, byte_count: int) -> bool:
+        """Whether the plan would be the same, and not a lean one, with so much less room."""
+        return not self.lean and self.peak_bytes + self.runner_bytes + byte_count <= self.room_bytes
 
     def describe(self) -> str:
         return (
@@ -82,6 +88,7 @@ def plan_memory(
         runner_bytes=runner,
         # The judge and its two runners have their contexts already.
         context_bytes=contexts * device.context_bytes,
+        room_bytes=room,
         lean=False,
     )
     if plan.peak_bytes + runner > room:

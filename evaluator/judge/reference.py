@@ -247,15 +247,22 @@ def _differentiate(model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequ
         value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
         for value in inputs
     ]
-    wanted = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    inputs_wanted = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     weights = list(model.parameters())
+    trained = [weight for weight in weights if weight.requires_grad]
     outputs = _as_list(model(*leaves))
     pairs = [(output, gradient) for output, gradient in zip(outputs, upstream, strict=True) if output.requires_grad]
     gradients = torch.autograd.grad(
-        [output for output, _ in pairs], [*wanted, *weights], [gradient for _, gradient in pairs], allow_unused=True
+        [output for output, _ in pairs],
+        [*inputs_wanted, *trained],
+        [gradient for _, gradient in pairs],
+        allow_unused=True,
     )
+    of_weights = iter(gradients[len(inputs_wanted) :])
     return GradientSlice(
-        [output.detach() for output in outputs], list(gradients[: len(wanted)]), list(gradients[len(wanted) :])
+        [output.detach() for output in outputs],
+        list(gradients[: len(inputs_wanted)]),
+        [next(of_weights) if weight.requires_grad else None for weight in weights],
     )
 
 

@@ -56,10 +56,12 @@ the most; with tensors of 6 GiB, which the judge is at for 5 ms, 75 µs, root me
 _PUT_BACK: Final = {"cpu": math.inf, "cuda": 3.0}
 """What is beyond that and the noise counts so many times over, up to all of it: a little may still be chance, and who
 has left out half as much again as would go unnoticed has gained nothing."""
-_SAME_MODEL: Final = {"cpu": (0.01, 0.01), "cuda": (0.0015, 0.0003)}
+_SAME_MODEL: Final = {"cpu": (0.01, 0.01, 0.01), "cuda": (0.0015, 0.0003, 0.001)}
 """By how much device times differ between two processes of the same model, as one standard deviation: a share, and
-milliseconds. More calls do not make it less: where a process has its memory is decided once. On an H200, medians of
-15 µs were 0.3 µs apart, of 20 µs 0.15 µs, of 0.65 and 1.5 ms 0.15 %; on a CPU it is a guess that is not too small."""
+milliseconds of a forward alone and with a backward. More calls do not make it less: where a process has its memory is
+decided once. On an H200, medians of 15 µs were 0.3 µs apart, of 20 µs 0.15 µs, of 0.65 and 1.5 ms 0.15 %; with its
+backward, whose kernels another thread asks for, what takes 15 µs was 1 µs apart. On a CPU it is a guess that is not too
+small."""
 _ENOUGH: Final = 0.5
 """Sampling ends as well once the sampled interval is within ± this part of that standard deviation: more calls would
 not make the reported one narrower."""
@@ -195,7 +197,7 @@ class Sampler:
                 value = speedup(_device(baseline), _device(candidate))
                 share = half_width(speedup_interval(_device(baseline), _device(candidate)), value)
                 self.report(f"{track.name}: {value:.3f}x ± {100 * share:.1f} %", count / most)
-                if share <= self._enough(_device(baseline), _device(candidate)):
+                if share <= self._enough(track, _device(baseline), _device(candidate)):
                     break
         telemetry.sample()
         telemetry.finish()
@@ -242,7 +244,7 @@ class Sampler:
         credited = [sample + more for sample, more in zip(believed, put_off, strict=True)]
         value = speedup(series.baseline_device_ms, credited)
         sampled = speedup_interval(series.baseline_device_ms, credited)
-        interval = widened(sampled, value, self._spread(series.baseline_device_ms, credited))
+        interval = widened(sampled, value, self._spread(track, series.baseline_device_ms, credited))
         latency = Latency(
             median_ms(credited),
             median_ms(series.baseline_device_ms),
@@ -252,7 +254,7 @@ class Sampler:
         details |= _distributions(series, credited)
         notes = self._notes(track, series, credited, half_width(sampled, value))
         added = median_ms(credited) - median_ms(series.candidate_device_ms)
-        enough = self._enough(series.baseline_device_ms, credited)
+        enough = self._enough(track, series.baseline_device_ms, credited)
         spoiled = half_width(sampled, value) > enough >= _raw_half_width(series)
         put_back = added > _MATTERS * self.plan.half_width * median_ms(credited) or spoiled
         return Measured(put_back, value, interval, latency, series, tuple(notes), details)
@@ -261,7 +263,7 @@ class Sampler:
         """What whoever reads the figures should know."""
         name = track.title
         notes = []
-        enough = self._enough(series.baseline_device_ms, credited)
+        enough = self._enough(track, series.baseline_device_ms, credited)
         if share > enough and track.cold:
             notes.append(
                 f"{name}: the interval is ± {100 * share:.1f} %, wider than the ± {100 * enough:.2g} % "
@@ -290,14 +292,15 @@ class Sampler:
                 notes.append(f"{name}: the speedup drifted by {100 * moved.change:+.1f} % while it was sampled")
         return notes
 
-    def _spread(self, *sides: Sequence[float]) -> float:
+    def _spread(self, track: Track, *sides: Sequence[float]) -> float:
         """The standard deviation, as a share, of the ratio of two processes' medians, if their models are the same."""
-        share, least_ms = _SAME_MODEL[self.caller.device.torch_device.type]
+        share, forward_ms, with_backward_ms = _SAME_MODEL[self.caller.device.torch_device.type]
+        least_ms = forward_ms if track.mode is CallMode.FORWARD else with_backward_ms
         return math.hypot(*(share + least_ms / median_ms(samples) for samples in sides))
 
-    def _enough(self, *sides: Sequence[float]) -> float:
+    def _enough(self, track: Track, *sides: Sequence[float]) -> float:
         """Half of the width, as a share of the speedup, that a sampled interval need not be narrower than."""
-        return max(self.plan.half_width, _ENOUGH * self._spread(*sides))
+        return max(self.plan.half_width, _ENOUGH * self._spread(track, *sides))
 
     @property
     def _least_ms(self) -> float:
@@ -316,7 +319,7 @@ class Sampler:
 
         Raises ``InfrastructureFault``: the cause may as well be the machine.
         """
-        calm = self.caller.calm[track.mode]
+        calm = self.caller.learnt.calm[track.mode]
         now_ms = median_ms(series.baseline_device_ms)
         details["calm"] = {
             "prelude_ms": median_ms([call.prelude_ms for call in (*candidate, *baseline)]),
@@ -360,7 +363,7 @@ class Sampler:
         """
         if not self.caller.device.outlives_processes:
             return math.inf  # nothing works on a CPU while its process is stopped
-        return self.caller.calm[track.mode].overhead_ms + _calm_slack_ms(series)
+        return self.caller.learnt.calm[track.mode].overhead_ms + _calm_slack_ms(series)
 
     def _check_clocks(self, series: SampleSeries, most_overhead_ms: float, details: dict[str, Any]) -> None:
         """The runner's clock against the judge's: what lies between them must be what it is for the baseline.

@@ -22,7 +22,7 @@ from evaluator.evaluation import (
     Verdict,
 )
 from evaluator.gate import GATE
-from evaluator.judge.calls import Caller, Side
+from evaluator.judge.calls import Caller, Learnt, Side
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
@@ -36,7 +36,7 @@ from evaluator.problem import Problem
 from evaluator.protocol import MAX_GRADIENTS, CallMode, Failure
 from evaluator.roofline import Roofline, Work, share_of_roofline
 
-__all__ = ["Outcome", "Session", "Supervisor"]
+__all__ = ["KeptBaseline", "Outcome", "Session", "Supervisor"]
 
 _TRIALS: Final = (
     Variant.AS_WRITTEN,
@@ -68,9 +68,24 @@ _VERDICTS: Final = {
 }
 
 
+_HARMLESS: Final = frozenset(
+    {
+        Verdict.PASSED,
+        Verdict.LOAD_ERROR,
+        Verdict.CONSTRUCT_ERROR,
+        Verdict.WRONG_SHAPE,
+        Verdict.WRONG_DTYPE,
+        Verdict.WRONG_OUTPUT,
+        Verdict.WRONG_GRADIENT,
+    }
+)
+"""After these, nothing says that the candidate has done anything to the device that its baseline could have felt."""
+
+
 @dataclass
 class Outcome:
-    """What the judge found. ``verdict`` of ``None``: the runner ended; its supervisor knows how."""
+    """What the judge found. ``verdict`` of ``None``: the runner ended; its supervisor knows how. ``keeps_baseline``:
+    the baseline's process holds nothing of this evaluation any more, and can be that of the next one."""
 
     verdict: Verdict | None = None
     message: str = ""
@@ -93,6 +108,17 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
+    keeps_baseline: bool = False
+
+
+@dataclass(frozen=True)
+class KeptBaseline:
+    """A baseline's process that goes on from one evaluation to the next of the same problem under the same settings,
+    with its model on the device, which takes ``held_bytes``, and what was learnt of it."""
+
+    side: Side
+    learnt: Learnt
+    held_bytes: int
 
 
 class _Concluded(Exception):
@@ -113,8 +139,9 @@ class Supervisor:
 
 
 class Session:
-    """One evaluation. ``contexts``: how many processes will come to the device meanwhile, and wait there. ``run``
-    never raises for what a candidate does; ``close`` gives the memory back."""
+    """One evaluation. ``baseline``: a new process, or one that is kept from an evaluation before. ``contexts``: how
+    many processes will come to the device meanwhile, and wait there; ``keeps``: whether the baseline is wanted for
+    another evaluation. ``run`` never raises for what a candidate does; ``close`` gives the memory back."""
 
     def __init__(
         self,
@@ -122,18 +149,22 @@ class Session:
         config: EvalConfig,
         device: Device,
         candidate: Side,
-        baseline: Side,
+        baseline: Side | KeptBaseline,
         supervisor: Supervisor,
         *,
         contexts: int,
+        keeps: bool,
     ) -> None:
         self._problem = problem
         self._config = config
         self._device = device
         self._candidate = candidate
-        self._baseline = baseline
+        self._kept = baseline if isinstance(baseline, KeptBaseline) else None
+        self._baseline = baseline.side if isinstance(baseline, KeptBaseline) else baseline
         self._supervisor = supervisor
         self._contexts = contexts
+        self._keeps = keeps
+        self._baseline_bytes = 0 if self._kept is None else self._kept.held_bytes
         self._blocks: dict[str, Block] = {}
         self._warming: dict[tuple[Variant, bool], list[torch.Tensor]] = {}
         self._deadline = time.monotonic() + config.limits.total_s
@@ -170,35 +201,72 @@ class Session:
         except RunnerGone:
             self.outcome.verdict = None
         self._finish()
+        self.outcome.keeps_baseline = self._keeps and self.outcome.verdict in _HARMLESS and self._baseline_lets_go()
         return self.outcome
 
-    def close(self) -> str:
-        """Free everything, and say what is left behind all the same. Call it when the runners are gone: they map
-        the same memory."""
+    def close(self, *, keeps_baseline: bool) -> str:
+        """Free everything, and say what is left behind all the same. Call it when the runners are gone, or have let go:
+        they map the same memory."""
         gates = (side.gate for side in (self._candidate, self._baseline))
         for block in (*self._blocks.values(), *(gate for gate in gates if gate is not None)):
             block.close()
         self._blocks = {}
         self._warming.clear()
         self._candidate.gate = self._baseline.gate = None
-        for side in (self._candidate, self._baseline):
-            side.link.close()
-            side.enclosure.close()
+        for side in (self._candidate, *(() if keeps_baseline else (self._baseline,))):
+            side.close()
         self._device.release_cache()
-        return self._left_behind()
+        return self._left_behind(keeps_baseline=keeps_baseline)
 
-    def _left_behind(self) -> str:
+    @property
+    def kept(self) -> KeptBaseline:
+        """The baseline, for the next evaluation."""
+        return KeptBaseline(self._baseline, self._caller.learnt, self._baseline_bytes)
+
+    def _baseline_lets_go(self) -> bool:
+        """Have the baseline close the shared memory; whether it has, can take other weights, and there is room for it
+        beside another evaluation."""
+        kept = self._kept
+        if not self._baseline.link.shares:
+            return kept is not None  # as it was; a new one may not have come as far as its model
+        try:
+            if kept is None and not self._takes_weights():
+                return False
+            self._baseline_bytes = self._caller.let_go(self._baseline)
+        except (RunnerFailed, RunnerGone, RunnerTimeout, InfrastructureFault):
+            return False
+        self._baseline.enclosure.ran_while_stopped_s = 0.0
+        # What one that was kept before holds is no room any more.
+        held_before = -self._device.context_bytes if kept is None else kept.held_bytes
+        return self._plan.has_room_for(self._baseline_bytes - held_before)
+
+    def _takes_weights(self) -> bool:
+        """Whether the baseline's model is, with weights that it was not constructed with, what it would be with its
+        own: tried while it does not matter yet."""
+        if not all(spec.torch_dtype.is_floating_point for _, spec in self._reference.signature.weights):
+            return False  # only these are loaded
+        self._caller.load_weights(self._baseline, self._weight_names)
+        report = self._baseline.link.weight_report()
+        return not report.differing and report.counterparts == (1 << len(self._weight_names)) - 1
+
+    def _left_behind(self, *, keeps_baseline: bool) -> str:
         """What is not as it was before, although the runners are gone; empty where nothing is."""
         if not self._device.outlives_processes:
             return ""
         left = 0
+        allowed = _LEFT_BYTES
+        # Besides those of two that wait, one that is kept has its context and its model there.
+        if self._kept is not None:
+            allowed -= self._device.context_bytes + self._kept.held_bytes
+        if keeps_baseline:
+            allowed += self._device.context_bytes + self._baseline_bytes
 
         def clean() -> bool:
             nonlocal left
             # Two runners had their contexts then, and two that wait have theirs now; where none do, two contexts more
             # could be left unnoticed.
             left = self._device.foreign_bytes() - self._device.idle.foreign_bytes
-            return left <= _LEFT_BYTES and self._device.is_quiet()
+            return left <= allowed and self._device.is_quiet()
 
         if _comes_true(clean):
             return ""
@@ -254,6 +322,7 @@ class Session:
             plan.lean,
             self._blamed,
             self._warming,
+            Learnt() if self._kept is None else self._kept.learnt,
         )
         self._sampler = Sampler(
             self._caller,
@@ -277,14 +346,15 @@ class Session:
         limits, sampling = self._config.limits, self._config.sampling
         with self._stage("loading"):
             self._candidate.link.await_ready(limits.load_s + limits.build_s, "importing the module")
-            with self._ours("the reference does not import"):
-                self._baseline.link.await_ready(limits.load_s, "importing the reference")
+            if self._kept is None:
+                with self._ours("the reference does not import"):
+                    self._baseline.link.await_ready(limits.load_s, "importing the reference")
         with self._stage("constructing"):
             self._construct()
         with self._stage("verifying"):
             self._verify(sampling.trials, sampling.gradient_trials)
             others_wait = self._supervisor.settle()
-        self._note_memory(coming=self._device.waiting_bytes if others_wait else 0)
+        self._note_memory(coming=self._device.waiting_bytes * self._contexts // 2 if others_wait else 0)
         if sampling.max_samples:
             with self._stage("sampling"):
                 self._caller.alone = True
@@ -298,7 +368,7 @@ class Session:
         self._note_verdict(Verdict.PASSED, "")
 
     def _construct(self) -> None:
-        """Have both models constructed, side by side with the reference; then show the shared memory, to the baseline
+        """Have the models constructed, side by side with the reference; then show the shared memory, to the baseline
         first: what the candidate does with it does not exist yet when the baseline is called."""
         seed = secrets.randbits(63)
         limits, signature = self._config.limits, self._reference.signature
@@ -309,15 +379,17 @@ class Session:
             "products": signature.products,
             "weights": bool(signature.weights),
         }
-        with self._ours("the reference does not construct"):
-            self._baseline.link.begin_construct(message)
+        if self._kept is None:
+            with self._ours("the reference does not construct"):
+                self._baseline.link.begin_construct(message)
         self._candidate.link.begin_construct(message)
         self._reference.construct(seed, self._baseline.enclosure.processors)
         for target, value in zip(self._blocks["weights"].tensors, self._reference.weight_values(), strict=True):
             target.copy_(value)
         self._device.synchronize()
-        with self._ours("the reference does not construct"):
-            self._baseline.link.await_ready(max(limits.construct_s, _REFERENCE_S), "constructing the reference")
+        if self._kept is None:
+            with self._ours("the reference does not construct"):
+                self._baseline.link.await_ready(max(limits.construct_s, _REFERENCE_S), "constructing the reference")
         self._candidate.link.await_ready(limits.construct_s + limits.late_build_s, "constructing ModelNew")
         for side in (self._candidate, self._baseline):
             side.enclosure.freeze()
@@ -327,12 +399,14 @@ class Session:
         self._weight_names = [name for name, _ in signature.weights]
         shared = {
             "baseline": "eager",
+            "load_weights": False,
             "inputs": [value if isinstance(value, dict) else None for value in signature.inputs],
             "weight_names": self._weight_names,
         }
         with self._ours("the reference does not construct"), self._running(self._baseline):
             self._baseline.link.share(
-                shared | {"baseline": self._config.baseline},
+                # One that is kept was constructed under another seed.
+                shared | {"baseline": self._config.baseline, "load_weights": self._kept is not None},
                 self._blocks_of(self._baseline),
                 max(limits.construct_s, _REFERENCE_S),
             )
@@ -544,7 +618,8 @@ class Session:
         """The judge or the baseline ran out of memory, which the plan has room for: the candidate holds it, or
         the plan is wrong, and that is for us to know."""
         used = self._device.total_bytes() - self._device.free_bytes()
-        ours = self._used_before + self._plan.peak_bytes - (0 if self._plan.lean else self._plan.runner_bytes)
+        held = 0 if self._kept is None else self._kept.held_bytes  # by the baseline: the plan has room for it as well
+        ours = self._used_before - held + self._plan.peak_bytes - (0 if self._plan.lean else self._plan.runner_bytes)
         if used - ours <= self._plan.runner_bytes:
             raise DoesNotFit(f"the plan of {self._plan.describe()} was not enough: {message}") from None
         self._note_verdict(

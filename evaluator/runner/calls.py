@@ -1,7 +1,6 @@
 """Constructing ``ModelNew`` and answering the judge's calls, inside the runner.
 
-The judge sends two messages, to construct the model and to open the shared memory; from then on every step is released
-by the doorbell.
+The judge sends one message, to construct the model; from then on every step is released by the doorbell.
 """
 
 from __future__ import annotations
@@ -53,24 +52,25 @@ class CallLoop:
         self._blocks: dict[str, Block] = {}
         self._reserve_bytes = 0
         self._clock: _Clock | None = None
+        self._inputs: list[Any] = []
+        self._weights = WeightMatch((), (), 0)
         self._results = _Results([], None, 0)
         self._computed: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def serve(self) -> None:
         """Until the judge closes the control socket, or the candidate fails."""
         message, descriptors = wire.receive(self._control)
-        self._doorbell = doorbell = Doorbell.join(descriptors, message["spin_s"])
+        doorbell = Doorbell.join(descriptors, message["spin_s"])
         try:
             self._construct(message)
             self._say_ready()
-            self._open(*wire.receive(self._control))
-            self._ready()
             sequence = 1
             while True:
                 mode = doorbell.await_release(sequence)
                 if mode is CallMode.MESSAGE:
-                    self._obey(wire.receive(self._control)[0])
-                    self._ready()
+                    self._obey(*wire.receive(self._control))
+                    doorbell.describe_weights(self._weights.differing, self._weights.counterparts)
+                    self._say_ready()
                 elif mode is CallMode.DELIVER:
                     present = self._collect()
                     self._deliver()
@@ -122,15 +122,18 @@ class CallLoop:
             self._blocks[name] = open_block(handle, None if "ipc" in handle else next(remaining), self._device)
         tensors = iter(self._blocks["inputs"].tensors)
         self._inputs = [next(tensors) if value is None else value["value"] for value in message["inputs"]]
+        find = load_weights if message["load_weights"] else match_weights
         with _construct_errors():
-            self._weights: WeightMatch = match_weights(
-                self._model, message["weight_names"], self._blocks["weights"].tensors
-            )
+            self._weights = find(self._model, message["weight_names"], self._blocks["weights"].tensors)
             self._model = as_baseline(self._model, message["baseline"])
             self._synchronize()
 
-    def _obey(self, message: dict[str, Any]) -> None:
-        if message["op"] == "load_weights":
+    def _obey(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        if message["op"] == "open":
+            self._open(message, descriptors)
+        elif message["op"] == "let_go":
+            self._let_go()
+        elif message["op"] == "load_weights":
             self._weights = load_weights(self._model, message["weight_names"], self._blocks["weights"].tensors)
         elif message["op"] == "release_memory" and self._device.type == "cuda":
             self._reserve_bytes = max(self._reserve_bytes, torch.cuda.max_memory_reserved())
@@ -138,6 +141,18 @@ class CallLoop:
         elif message["op"] == "reserve_memory" and self._device.type == "cuda":
             # One block that the allocator can split: the next timed call need not wait for the driver.
             torch.empty(self._reserve_bytes, dtype=torch.uint8, device=self._device)
+
+    def _let_go(self) -> None:
+        """Be as after constructing, but for what the model has learnt: nothing of the shared memory is used any more,
+        and what the allocator keeps is given back."""
+        self._results, self._clock, self._inputs = _Results([], None, 0), None, []
+        blocks, self._blocks = self._blocks, {}
+        for block in blocks.values():
+            block.close()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+            self._reserve_bytes = 0
+            torch.cuda.reset_peak_memory_stats()
 
     def _call(self, mode: CallMode) -> _Clock:
         """Call the model. Nothing is done here that can wait until the delivery: it would be in the judge's clock, and
@@ -273,10 +288,6 @@ class CallLoop:
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
-
-    def _ready(self) -> None:
-        self._doorbell.describe_weights(self._weights.differing, self._weights.counterparts)
-        self._say_ready()
 
     def _say_ready(self) -> None:
         self._control.sendall(Frame(FrameKind.READY, Failure.NONE, "").encode())

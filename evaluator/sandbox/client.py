@@ -71,19 +71,14 @@ class ForkServer(ChildProcess):
 
     def try_on(self, spec: Mapping[str, Any]) -> tuple[Layer, ...]:
         """The layers of isolation that the kernel refuses on this machine. Raises ``InfrastructureFault``."""
-        trial = self.spawn(spec, ())
+        trial = self.begin_spawn(spec, ())
+        self.await_spawned(trial)
         self.kill(trial)
         return trial.refused
 
-    def spawn(self, spec: Mapping[str, Any], descriptors: Sequence[int]) -> RunnerProcess:
-        """Fork a runner. ``descriptors``: its control socket, its build socket, its log; none for a trial. Raises
-        ``InfrastructureFault``."""
-        runner = self.begin_spawn(spec, descriptors)
-        self.await_spawned(runner)
-        return runner
-
     def begin_spawn(self, spec: Mapping[str, Any], descriptors: Sequence[int]) -> RunnerProcess:
-        """As ``spawn``, without waiting for it; ``await_spawned`` waits."""
+        """Fork a runner, without waiting for it; ``await_spawned`` waits. ``descriptors``: its control socket, its
+        build socket, its log; none for a trial. Raises ``InfrastructureFault``."""
         with self._lock:
             runner = RunnerProcess(next(_numbers))
             self._runners[runner.number] = runner

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from evaluator.config import Limits
-from evaluator.judge.calls import Caller
+from evaluator.judge.calls import Caller, Learnt
 from evaluator.judge.calmness import Calmness, Look
 from evaluator.judge.link import TimedCall
 from evaluator.judge.verify import Violation
@@ -84,13 +85,24 @@ def test_what_is_calm_is_not_spoiled_by_one_look() -> None:
 class Learner(Caller):
     """A caller whose calls of the baseline take what a test says, and which notes how each was released."""
 
-    def __init__(self, latencies_ms: list[float]) -> None:
+    def __init__(self, latencies_ms: list[float], learnt: Learnt | None = None) -> None:
         layout = SimpleNamespace(size_bytes=2**20)
         device: Any = SimpleNamespace(outlives_processes=True, look_ms=lambda _begin: 3.2)
         blocks: Any = {"inputs": SimpleNamespace(layout=layout)}
         unused: Any = None
         super().__init__(
-            device, Limits(), unused, unused, blocks, (), unused, unused, False, lambda _side: nullcontext(), {}
+            device,
+            Limits(),
+            unused,
+            unused,
+            blocks,
+            (),
+            unused,
+            unused,
+            False,
+            lambda _side: nullcontext(),
+            {},
+            learnt or Learnt(),
         )
         self.latencies_ms = latencies_ms
         self.released: list[tuple[bool, bool]] = []
@@ -122,11 +134,62 @@ def test_calm_is_what_calls_are_like_that_are_released_as_all_later_ones_are(
     learner.calibrate(CallMode.FORWARD)
     assert not learner.latencies_ms
     assert len(learner.released) == calls
-    calm = learner.calm[CallMode.FORWARD]
+    calm = learner.learnt.calm[CallMode.FORWARD]
     learner.latencies_ms = [calm.baseline_ms]
     call, _ = learner.call()
     assert set(learner.released[-4:]) == {learner.released[-1]}
     assert calm.overhead_ms == pytest.approx(call.outer_ms - calm.baseline_ms)
+
+
+def _later(latencies_ms: list[float], **changes: Any) -> Learner:
+    """A learner of the same baseline, in the evaluation after one in which calls took 0.05 ms."""
+    before = Learner([0.05] * 5)
+    before.calibrate(CallMode.FORWARD)
+    calm = before.learnt.calm[CallMode.FORWARD]
+    before.learnt.calm[CallMode.FORWARD] = replace(calm, **changes)
+    return Learner(latencies_ms, before.learnt)
+
+
+@pytest.mark.parametrize("latencies_ms", [[0.05], [0.06], [3.0, 0.05]])
+def test_of_a_baseline_that_is_kept_a_call_proves_what_was_learnt_before(latencies_ms: list[float]) -> None:
+    learner = _later(latencies_ms)
+    known = (dict(learner.learnt.calm), dict(learner.learnt.releases), learner.learnt.look)
+    learner.calibrate(CallMode.FORWARD)
+    assert not learner.latencies_ms
+    assert (learner.learnt.calm, learner.learnt.releases, learner.learnt.look) == known
+    assert set(learner.released) == {(True, True)}
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "changes"),
+    [
+        (0.2, {}),
+        (0.02, {}),
+        # Calls have 0.8 ms between the clocks, and a prelude of 0.14 ms: who believes in more would let more pass.
+        (0.05, {"overhead_ms": 0.88}),
+        (0.05, {"overhead_ms": 0.66}),
+        (0.05, {"prelude_ms": 0.2}),
+        (0.05, {"prelude_ms": 0.05}),
+    ],
+)
+def test_what_a_baseline_that_is_kept_is_not_like_any_more_is_learnt_anew(
+    latency_ms: float, changes: dict[str, float]
+) -> None:
+    learner = _later([latency_ms] * 7, **changes)
+    learner.calibrate(CallMode.FORWARD)
+    assert not learner.latencies_ms, "two that should have proved it, and the five that are made of a new one"
+    fresh = Learner([latency_ms] * 5)
+    fresh.calibrate(CallMode.FORWARD)
+    assert learner.learnt == fresh.learnt
+
+
+@pytest.mark.parametrize("look_ms", [3.6, 2.8])
+def test_a_device_that_has_changed_is_looked_at_anew(look_ms: float) -> None:
+    learner = _later([0.05] * 5)
+    learner.device = cast(Any, SimpleNamespace(outlives_processes=True, look_ms=lambda _begin: look_ms))
+    learner.calibrate(CallMode.FORWARD)
+    assert not learner.latencies_ms
+    assert learner.learnt.look == Look(look_ms, look_ms)
 
 
 def test_the_device_has_to_be_calm_before_calls_that_are_timed_for_the_figures(

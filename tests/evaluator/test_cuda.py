@@ -64,6 +64,46 @@ def test_after_an_illegal_access_the_next_candidate_is_unharmed(
         assert after.latency_ms.candidate == pytest.approx(before.latency_ms.candidate, rel=0.1)
 
 
+def _kept(engine: Engine) -> int | None:
+    return engine.process_ids.get("kept baseline")
+
+
+@pytest.mark.parametrize("case", ["linear_honest_plain", "relu_honest_plain"])
+def test_a_baseline_that_is_kept_is_measured_as_a_new_one_is(
+    case: str, cuda_engine: Engine, problems: dict[str, Problem]
+) -> None:
+    first = _evaluate(case, cuda_engine, problems, _FULL)
+    assert first.verdict is Verdict.PASSED, first.message
+    kept = _kept(cuda_engine)
+    assert kept is not None
+    for _ in range(3):
+        again = _evaluate(case, cuda_engine, problems, _FULL)
+        assert again.verdict is Verdict.PASSED, again.message
+        assert _kept(cuda_engine) == kept
+        assert again.gradients is Gradients.MATCH
+        assert again.speedup == pytest.approx(1.0, abs=0.02)
+        assert again.speedup_training == pytest.approx(1.0, abs=0.02)
+        assert first.latency_ms is not None
+        assert again.latency_ms is not None
+        assert again.latency_ms.baseline == pytest.approx(first.latency_ms.baseline, rel=0.05)
+        # What waits besides is a context of a candidate's, and no memory of the evaluation before.
+        assert again.details["memory_before_bytes"] < first.details["memory_before_bytes"] + 1.5 * 2**30
+
+
+def test_what_is_wrong_is_so_beside_a_baseline_that_is_kept_and_a_fault_is_the_end_of_it(
+    cuda_engine: Engine, problems: dict[str, Problem]
+) -> None:
+    assert _evaluate("relu_honest_plain", cuda_engine, problems, _SMOKE).verdict is Verdict.PASSED
+    kept = _kept(cuda_engine)
+    assert kept is not None
+    assert _evaluate("relu_leaky", cuda_engine, problems, _SMOKE).verdict is Verdict.WRONG_OUTPUT
+    assert _kept(cuda_engine) == kept
+    faulted = _evaluate("bomb_cuda_illegal_address", cuda_engine, problems, _SMOKE)
+    assert faulted.verdict is Verdict.RUNTIME_ERROR, faulted.message
+    assert _kept(cuda_engine) is None
+    assert _evaluate("relu_honest_plain", cuda_engine, problems, _SMOKE).verdict is Verdict.PASSED
+
+
 def test_a_size_above_the_limit_is_refused_with_the_figures(cuda_engine: Engine, problems: dict[str, Problem]) -> None:
     with pytest.raises(DoesNotFit, match=r"needs 4\d\.\d GiB .* 20\.0 GiB free"):
         _evaluate(

@@ -70,18 +70,25 @@ def _children(pid: int) -> set[int]:
 
 
 def _but_for_those_that_wait(engine: Engine) -> set[int]:
-    """This process's descendants, without the runners that wait for the next evaluation, and their keepers."""
-    waiting = set(_waiting(engine).values())
-    keepers = {pid for pid in _descendants(os.getpid()) if waiting & _descendants(pid)} - _ours(engine)
+    """This process's descendants, without the runners that wait for another evaluation, and their keepers."""
+    ours = {pid for role, pid in engine.process_ids.items() if role in ("judge", "forkserver", "builder")}
+    waiting = set(engine.process_ids.values()) - ours
+    keepers = {pid for pid in _descendants(os.getpid()) if waiting & _descendants(pid)} - ours
     return _descendants(os.getpid()) - waiting - keepers
 
 
 def _waiting(engine: Engine) -> dict[str, int]:
+    """Those that are nobody's yet."""
     return {role: pid for role, pid in engine.process_ids.items() if role in ("candidate", "baseline")}
 
 
-def _ours(engine: Engine) -> set[int]:
-    return set(engine.process_ids.values()) - set(_waiting(engine).values())
+def _kept(engine: Engine) -> int | None:
+    """The baseline's that is kept for the next evaluation of the same problem."""
+    return engine.process_ids.get("kept baseline")
+
+
+def _gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
 
 
 @pytest.mark.parametrize("role", ["judge", "forkserver", "builder"])
@@ -291,18 +298,241 @@ def test_those_that_wait_are_taken_for_the_next_evaluation_and_for_no_other(
     engine: Engine, problems: dict[str, Problem]
 ) -> None:
     seen: list[dict[str, int]] = []
-    for _ in range(2):
-        _evaluate_plain(engine, problems)
+    for problem in ("relu", "softmax", "relu"):
+        engine.evaluate(problems[problem], _candidate(_PLAIN), _CONFIG)
         seen.append(_waiting(engine))
     assert all(set(pair) == {"candidate", "baseline"} for pair in seen)
-    assert not set(seen[0].values()) & set(seen[1].values())
-    assert not any(Path(f"/proc/{pid}").exists() for pid in seen[0].values())
+    assert len({pid for pair in seen for pid in pair.values()}) == 6
+    assert all(_gone(pid) for pair in seen[:2] for pid in pair.values() if pid != _kept(engine))
     # A candidate finds nothing of the one before, in a process that was forked before that had ended.
     leaves_a_mark = _PLAIN + "import builtins, os\nassert not hasattr(builtins, 'mark')\nbuiltins.mark = 1\n"
     leaves_a_mark += "assert not os.path.exists('mark')\nopen('mark', 'w').close()\n"
     for _ in range(2):
         evaluation = engine.evaluate(problems["relu"], _candidate(leaves_a_mark), _CONFIG)
         assert evaluation.verdict is Verdict.PASSED, evaluation.message
+
+
+def test_on_a_cpu_every_evaluation_has_a_new_baseline(engine: Engine, problems: dict[str, Problem]) -> None:
+    for _ in range(2):
+        assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+        assert _kept(engine) is None
+
+
+@pytest.fixture
+def keeping(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The engine as it is on CUDA: figures are not as good, but nothing else depends on it."""
+    monkeypatch.setattr(engine_module, "_KEEPS_BASELINES_ON", {"cpu"})
+    return engine
+
+
+@pytest.fixture
+def kept(keeping: Engine, problems: dict[str, Problem]) -> int:
+    """The process of a baseline of ReLU that is kept."""
+    engine = keeping
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+    found = _kept(engine)
+    assert found is not None
+    return found
+
+
+def test_a_baseline_is_kept_for_the_next_evaluation_of_the_same_problem(
+    engine: Engine, problems: dict[str, Problem], kept: int
+) -> None:
+    waiting = _waiting(engine)
+    wrong = engine.evaluate(problems["relu"], _candidate(load_case("relu_leaky").source), _CONFIG)
+    assert wrong.verdict is Verdict.WRONG_OUTPUT
+    assert _kept(engine) == kept
+    passed = _evaluate_plain(engine, problems)
+    assert passed.verdict is Verdict.PASSED
+    assert (passed.gradients, passed.speedup is not None) == (Gradients.MATCH, True)
+    assert _kept(engine) == kept
+    # The one that was ready to be the next baseline is so still; of candidates each has a process of its own.
+    assert _waiting(engine)["baseline"] == waiting["baseline"]
+    assert _gone(waiting["candidate"])
+    assert _blocks_of_the_judge(engine) == 0
+
+
+def test_a_candidate_that_does_not_get_as_far_as_the_shared_memory_leaves_a_kept_baseline_as_it_was(
+    engine: Engine, problems: dict[str, Problem], kept: int
+) -> None:
+    for source in ("import no_such_module\n" + _PLAIN, _PLAIN + "    def __init__(self):\n        raise ValueError\n"):
+        evaluation = engine.evaluate(problems["relu"], _candidate(source), _CONFIG)
+        assert evaluation.verdict in (Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR)
+        assert _kept(engine) == kept
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+    assert _kept(engine) == kept
+
+
+def test_a_new_baseline_whose_candidate_does_not_import_is_not_kept(
+    engine: Engine, problems: dict[str, Problem], kept: int
+) -> None:
+    evaluation = engine.evaluate(problems["softmax"], _candidate("import no_such_module\n" + _PLAIN), _CONFIG)
+    assert evaluation.verdict is Verdict.LOAD_ERROR
+    assert _kept(engine) is None
+    assert _gone(kept)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"size": "full"}, {"precision": "bfloat16"}, {"require_gradients": True}, {"limits": Limits(log_bytes=100)}],
+)
+def test_a_kept_baseline_is_that_of_no_other_evaluation(
+    engine: Engine, problems: dict[str, Problem], kept: int, change: dict[str, Any]
+) -> None:
+    small = {"smoke": problems["relu"].sizes["smoke"], "full": problems["relu"].sizes["smoke"]}
+    problem = replace(problems["relu"], sizes=small) if "size" in change else problems["relu"]
+    evaluation = engine.evaluate(problem, _candidate(_PLAIN), replace(_CONFIG, **change))
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert _gone(kept)
+    assert _kept(engine) not in (None, kept)
+
+
+def test_another_baseline_than_the_eager_one_is_not_kept(
+    engine: Engine, problems: dict[str, Problem], kept: int
+) -> None:
+    evaluation = engine.evaluate(problems["relu"], _candidate(_PLAIN), replace(_CONFIG, baseline="compile"))
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert _kept(engine) is None
+    assert _gone(kept)
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict"),
+    [
+        (load_case("relu_forward_raises").source, Verdict.RUNTIME_ERROR),
+        (load_case("relu_in_place").source, Verdict.REJECTED),
+        ("import os\n" + _PLAIN.replace("return", "os.abort()\n        return"), Verdict.RUNTIME_ERROR),
+    ],
+    ids=["raises", "in_place", "crashes"],
+)
+def test_no_baseline_is_kept_after_a_candidate_that_may_have_disturbed_it(
+    engine: Engine, problems: dict[str, Problem], kept: int, source: str, verdict: Verdict
+) -> None:
+    evaluation = engine.evaluate(problems["relu"], _candidate(source), _CONFIG)
+    assert evaluation.verdict is verdict, evaluation.message
+    assert _kept(engine) is None
+    assert _gone(kept)
+
+
+def test_a_kept_baseline_that_was_killed_is_replaced(engine: Engine, problems: dict[str, Problem], kept: int) -> None:
+    keeper = next(pid for pid in _descendants(os.getpid()) if _children(pid) == {kept})
+    os.kill(kept, signal.SIGKILL)
+    wait_until(lambda: _gone(keeper), "the keeper's end, which tells of the runner's")
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+    assert _kept(engine) not in (None, kept)
+
+
+def test_a_kept_baseline_that_dies_during_an_evaluation_is_a_fault_and_is_replaced(
+    engine: Engine, problems: dict[str, Problem], kept: int
+) -> None:
+    def kill_when_verifying(progress: Progress) -> None:
+        if progress.stage == "verifying" and not _gone(kept):
+            os.kill(kept, signal.SIGKILL)
+
+    with pytest.raises(InfrastructureFault, match="its process ended"):
+        engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, progress=kill_when_verifying)
+    assert _kept(engine) is None
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+    assert _kept(engine) not in (None, kept)
+
+
+def test_a_kept_baseline_is_cancelled_with_its_evaluation(
+    engine: Engine, problems: dict[str, Problem], kept: int
+) -> None:
+    stop = threading.Event()
+
+    def cancel_when_constructing(progress: Progress) -> None:
+        if progress.stage == "constructing":
+            stop.set()
+
+    with pytest.raises(EvaluationCancelled):
+        engine.evaluate(
+            problems["relu"], _candidate(_PLAIN), _CONFIG, progress=cancel_when_constructing, cancelled=stop.is_set
+        )
+    assert _kept(engine) is None
+    assert _gone(kept)
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+
+
+def test_no_process_is_the_baseline_for_ever(
+    keeping: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_MOST_EVALUATIONS", 2)
+    keeping.evaluate(problems["softmax"], _candidate(_PLAIN), _CONFIG)
+    seen = []
+    for _ in range(5):
+        assert _evaluate_plain(keeping, problems).verdict is Verdict.PASSED
+        seen.append(_kept(keeping))
+    assert [each is None for each in seen] == [False, True, False, True, False], "each is that of two"
+    assert len(set(seen)) == 4
+
+
+_TELLS_OLD_WEIGHTS = """
+import sys
+import torch
+
+_sums = []
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(64))
+
+    def forward(self, x):
+        # Neither where shapes are found nor in the judge: in the process that is the baseline of several evaluations.
+        if x.device.type != "meta" and "evaluator.judge.session" not in sys.modules:
+            now = float(self.weight.detach().sum())
+            _sums.append(now)
+            if _sums[-200:].count(now) == 200:
+                raise RuntimeError(f"two hundred calls with the same weights, of {len(set(_sums))} so far")
+        return x * self.weight
+
+
+def get_inputs():
+    return [torch.rand(64, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        "torch.nn.Parameter(torch.randn(1).expand(64))",  # cannot be written to
+        "torch.nn.Parameter(torch.arange(64), requires_grad=False)",  # is not written to
+    ],
+)
+def test_a_baseline_that_cannot_take_other_weights_is_not_kept(keeping: Engine, tmp_path: Path, weight: str) -> None:
+    folder = tmp_path / "keeps_its_weights"
+    folder.mkdir()
+    reference = _TELLS_OLD_WEIGHTS.replace("torch.nn.Parameter(torch.randn(64))", weight)
+    (folder / "reference.py").write_text(reference)
+    (folder / "problem.toml").write_text('title = "T"\ndescription = "D"\n[sizes.full]\n[sizes.smoke]\n')
+    for _ in range(2):
+        evaluation = keeping.evaluate(load_problem(folder), _candidate(_LINEAR), _CONFIG)
+        assert evaluation.verdict is Verdict.PASSED, evaluation.message
+        assert _kept(keeping) is None
+
+
+def test_a_kept_baseline_gets_the_weights_of_each_evaluation(keeping: Engine, tmp_path: Path) -> None:
+    folder = tmp_path / "tells_old_weights"
+    folder.mkdir()
+    (folder / "reference.py").write_text(_TELLS_OLD_WEIGHTS)
+    (folder / "problem.toml").write_text('title = "T"\ndescription = "D"\n[sizes.full]\n[sizes.smoke]\n')
+    problem = load_problem(folder)
+    own = (
+        "import torch\nfrom model import Model\nclass ModelNew(Model):\n"
+        "    def forward(self, x):\n        return x * self.weight\n"
+    )
+    kept: set[int | None] = set()
+    for _ in range(16):
+        evaluation = keeping.evaluate(problem, _candidate(own), _CONFIG)
+        assert evaluation.verdict is Verdict.PASSED, evaluation.message
+        kept.add(_kept(keeping))
+    assert len(kept) == 1
 
 
 @pytest.mark.parametrize("role", ["candidate", "baseline"])
@@ -466,6 +696,51 @@ def test_one_that_is_cancelled_while_the_next_get_ready_leaves_a_judge_that_goes
         )
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
     assert engine.process_ids["judge"] == judge
+
+
+def test_an_argument_may_be_longer_than_a_socket_takes_at_once(engine: Engine, tmp_path: Path) -> None:
+    folder = tmp_path / "long_argument"
+    folder.mkdir()
+    (folder / "problem.toml").write_text('title = "T"\ndescription = "D"\n[sizes.full]\n[sizes.smoke]\n')
+    (folder / "reference.py").write_text(
+        "import torch\n\n\n"
+        "class Model(torch.nn.Module):\n"
+        "    def forward(self, x, numbers):\n"
+        "        return x * numbers[-1]\n\n\n"
+        "def get_inputs():\n"
+        "    return [torch.randn(64, 64), list(range(200_000))]\n\n\n"
+        "def get_init_inputs():\n"
+        "    return []\n"
+    )
+    evaluation = engine.evaluate(load_problem(folder), _candidate(_LINEAR), _CONFIG)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+
+
+def test_a_weight_that_is_not_trained_has_no_gradient(engine: Engine, tmp_path: Path) -> None:
+    folder = tmp_path / "frozen_weight"
+    folder.mkdir()
+    (folder / "problem.toml").write_text('title = "T"\ndescription = "D"\n[sizes.full]\n[sizes.smoke]\n')
+    (folder / "reference.py").write_text(
+        "import torch\n\n\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.table = torch.nn.Parameter(torch.randn(64), requires_grad=False)\n"
+        "        self.scale = torch.nn.Parameter(torch.randn(64))\n\n"
+        "    def forward(self, x):\n"
+        "        return x * self.scale + self.table\n\n\n"
+        "def get_inputs():\n"
+        "    return [torch.randn(64, 64)]\n\n\n"
+        "def get_init_inputs():\n"
+        "    return []\n"
+    )
+    problem = load_problem(folder)
+    own = "from model import Model\nclass ModelNew(Model):\n    def forward(self, x):\n        return "
+    right = engine.evaluate(problem, _candidate(own + "x * self.scale + self.table\n"), _CONFIG)
+    assert (right.verdict, right.gradients) == (Verdict.PASSED, Gradients.MATCH), right.message
+    wrong = engine.evaluate(problem, _candidate(own + "x * self.scale.detach() + self.table\n"), _CONFIG)
+    assert wrong.verdict is Verdict.WRONG_GRADIENT
+    assert "scale" in wrong.message
 
 
 def test_weights_that_depend_on_the_number_of_threads_are_the_reference_s_own(

@@ -12,10 +12,10 @@ import pytest
 
 from evaluator.config import SamplingPlan
 from evaluator.errors import InfrastructureFault
-from evaluator.judge.calls import Caller, Calm
+from evaluator.judge.calls import Caller, Calm, Learnt
 from evaluator.judge.calmness import Calmness
 from evaluator.judge.link import TimedCall
-from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, Sampler, Track
+from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Sampler, Track
 from evaluator.judge.telemetry import NoSensors
 from evaluator.judge.verify import ClocksDisagree, Violation
 from evaluator.protocol import CallMode, CallReport
@@ -50,8 +50,9 @@ class Bench:
         device = SimpleNamespace(
             torch_device=SimpleNamespace(type=kind), outlives_processes=kind == "cuda", sensors=NoSensors("made up")
         )
-        calm = {CallMode.FORWARD: Calm(_OVERHEAD_MS, 1.0, 0.1)}
-        caller = SimpleNamespace(device=device, calm=calm, latest_ms={}, calmness=Calmness())
+        calm = dict.fromkeys((CallMode.FORWARD, CallMode.BACKWARD), Calm(_OVERHEAD_MS, 1.0, 0.1))
+        learnt = Learnt(calm)
+        caller = SimpleNamespace(device=device, learnt=learnt, latest_ms={}, calmness=Calmness())
         self.sampler = Sampler(
             cast(Caller, caller),
             plan or SamplingPlan(min_samples=20, max_samples=40, half_width=0.005),
@@ -237,11 +238,20 @@ def test_what_is_left_out_of_most_calls_alone_is_put_back() -> None:
     assert found.speedup <= 1.0
 
 
-@pytest.mark.parametrize(("latency_ms", "least", "most"), [(0.015, 0.04, 0.09), (1.0, 0.004, 0.007)])
+@pytest.mark.parametrize(
+    ("track", "latency_ms", "least", "most"),
+    [
+        (INFERENCE, 0.015, 0.04, 0.09),
+        (INFERENCE, 1.0, 0.004, 0.007),
+        # A backward's kernels are asked for by another thread, so that processes differ by more.
+        (TRAINING, 0.06, 0.04, 0.06),
+        (TRAINING, 1.0, 0.005, 0.009),
+    ],
+)
 def test_the_interval_has_room_for_what_two_processes_of_one_model_differ(
-    latency_ms: float, least: float, most: float
+    track: Track, latency_ms: float, least: float, most: float
 ) -> None:
-    found = Bench(_exactly(latency_ms), _exactly(latency_ms)).sampler.measure(INFERENCE)
+    found = Bench(_exactly(latency_ms), _exactly(latency_ms)).sampler.measure(track)
     assert least < found.interval.high - 1.0 < most
     assert least < 1.0 - found.interval.low < most
     assert not any("wider" in note for note in found.notes), "more samples would not make it narrower"

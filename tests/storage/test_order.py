@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.problem import Problem
@@ -14,7 +15,7 @@ from storage.batches import Batches, BatchLine
 from storage.bells import Bell, take_announced
 from storage.claims import Claims
 from storage.models import Stage, Submission
-from storage.order import QueueFull, refuse_if_full
+from storage.order import LAST_TURN, Alike, QueueFull, Run, refuse_if_full
 from storage.sharing import Turns
 from storage.submissions import NewSubmission, Submissions
 from tests.storage.conftest import LEASE_S, Submit, candidate
@@ -22,13 +23,19 @@ from tests.storage.conftest import LEASE_S, Submit, candidate
 
 @pytest.fixture
 def hand_in(sessions: sessionmaker[Session], problems: dict[str, Problem]) -> Any:
-    """Hands in a batch whose sources begin with its name."""
+    """Hands in a batch whose sources begin with its name, for each of ``kinds`` of problems in turn."""
 
-    def hand_in(name: str, count: int, device: str = "cpu") -> list[Bell]:
+    def hand_in(name: str, count: int, device: str = "cpu", kinds: Sequence[str] = ("relu",)) -> list[Bell]:
         lines = [
             BatchLine(
                 number,
-                NewSubmission(problems["relu"], candidate(f"{name}{number}"), device, "smoke", label=f"{name}{number}"),
+                NewSubmission(
+                    problems[kinds[(number - 1) % len(kinds)]],
+                    candidate(f"{name}{number}"),
+                    device,
+                    "smoke",
+                    label=f"{name}{number}",
+                ),
             )
             for number in range(1, count + 1)
         ]
@@ -66,6 +73,93 @@ def take(
             if at_once:
                 assert Claims(session).claim(claim.submission_id, "evaluate", "w", LEASE_S) is not None
     return labels
+
+
+def take_runs(sessions: sessionmaker[Session], count: int, run: Run) -> list[str]:
+    """Likewise what a worker evaluates that prefers what is alike."""
+    labels = []
+    for _ in range(count):
+        with sessions.begin() as session:
+            claim = Claims(session).claim_next("evaluate", ["cpu"], "w", LEASE_S, alike=run.preferred)
+            assert claim is not None
+            run.goes_on_with(claim.alike)
+            labels.append(session.scalar(select(Submission.label).where(Submission.id == claim.submission_id)) or "")
+    return labels
+
+
+def test_a_worker_goes_on_with_what_is_alike(sessions: sessionmaker[Session], hand_in: Any) -> None:
+    hand_in("a", 9, kinds=["relu", "softmax", "gelu"])
+    take(sessions, 9)
+    assert take_runs(sessions, 9, Run()) == ["a1", "a4", "a7", "a2", "a5", "a8", "a3", "a6", "a9"]
+
+
+def test_after_a_few_that_are_alike_it_is_the_turn_of_the_first(sessions: sessionmaker[Session], hand_in: Any) -> None:
+    hand_in("a", 30)
+    hand_in("b", 3, kinds=["softmax", "gelu"])
+    take(sessions, 33)
+    run = Run()
+    # Eight in a row, then b's first, which has waited for longest; b's second is not like it, and a2 to a8 are gone.
+    assert take_runs(sessions, 8, run) == [f"a{number}" for number in range(1, 9)]
+    assert take_runs(sessions, 2, run) == ["b1", "b3"]
+    assert take_runs(sessions, 9, run) == ["b2", *(f"a{number}" for number in range(9, 17))]
+
+
+def test_nobody_is_overtaken_by_more_than_a_run(sessions: sessionmaker[Session], hand_in: Any) -> None:
+    hand_in("a", 40, kinds=["relu", "softmax"])
+    take(sessions, 40)
+    run, taken = Run(), []
+    while len(taken) < 40:
+        taken += take_runs(sessions, 1, run)
+        waiting = [number for number in range(1, 41) if f"a{number}" not in taken]
+        overtaken_by = len(taken) - (waiting[0] - 1) if waiting else 0
+        assert overtaken_by <= 7
+    assert sorted(taken) == sorted(f"a{number}" for number in range(1, 41))
+
+
+def test_nothing_that_is_alike_goes_before_a_single_one(
+    sessions: sessionmaker[Session], hand_in: Any, submit: Submit, problems: dict[str, Problem]
+) -> None:
+    hand_in("a", 6, kinds=["relu", "softmax"])
+    take(sessions, 6)
+    run = Run()
+    assert take_runs(sessions, 1, run) == ["a1"]
+    submit("x", label="single", problem=problems["softmax"])
+    take(sessions, 1)
+    assert take_runs(sessions, 3, run) == ["single", "a2", "a4"]
+
+
+def test_a_worker_that_prefers_something_takes_up_what_is_evaluated_again(
+    sessions: sessionmaker[Session], hand_in: Any
+) -> None:
+    """It has the last turn that a database's integer can be."""
+    hand_in("a", 1)
+    take(sessions, 1)
+    run = Run()
+    assert take_runs(sessions, 1, run) == ["a1"]
+    hand_in("b", 2, kinds=["softmax", "relu"])
+    take(sessions, 2)
+    with sessions.begin() as session:
+        session.execute(update(Submission).where(Submission.label.in_(["b1", "b2"])).values(turn=LAST_TURN))
+    assert take_runs(sessions, 2, run) == ["b1", "b2"]
+
+
+@pytest.mark.parametrize("other", [{"size": "full"}, {"precision": "float16"}, {"require_gradients": True}])
+def test_what_is_measured_otherwise_is_not_alike(sessions: sessionmaker[Session], other: dict[str, Any]) -> None:
+    usual = {"problem": "relu", "problem_version": "1", "size": "smoke", "precision": "float32"}
+    kind = Alike(**usual, baseline="eager", require_gradients=None)
+    run = Run()
+    run.goes_on_with(kind)
+    run.goes_on_with(kind)
+    assert (run.preferred, run.length) == (kind, 2)
+    run.goes_on_with(replace(kind, **other))
+    assert (run.preferred, run.length) == (replace(kind, **other), 1)
+
+
+def test_who_is_far_from_his_turn_does_not_go_before_it(sessions: sessionmaker[Session], hand_in: Any) -> None:
+    hand_in("a", 270, kinds=["relu", *["softmax"] * 260])
+    take(sessions, 270)
+    run = Run()
+    assert take_runs(sessions, 2, run) == ["a1", "a2"]  # a262 is like a1, and 260 turns behind a2
 
 
 def test_a_single_submission_goes_before_every_batch(

@@ -55,6 +55,9 @@ class ScriptedEngine:
             self._note("close")
         self._running = False
 
+    def keeps_baseline(self, config: EvalConfig) -> bool:
+        return config.baseline == "eager"
+
     def build(
         self,
         problem: Problem,

@@ -8,10 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from evaluator.evaluation import Status
+from evaluator.problem import Problem
+from storage.batches import Batches, BatchLine
 from storage.claims import Claims
-from storage.submissions import Submissions
+from storage.models import Submission
+from storage.sharing import Turns
+from storage.submissions import NewSubmission, Submissions
+from tests.storage.conftest import candidate
 from tests.worker.conftest import Installation
 from tests.worker.engines import ScriptedEngine
 from worker.grading import Grader
@@ -67,6 +73,28 @@ def test_a_doubled_message_changes_nothing(install: Install) -> None:
     worker.build("sub_that_never_was")
     assert installation.journal.count("build done") == 1
     assert installation.journal.count("evaluate done") == 1
+
+
+def test_what_was_evaluated_just_now_decides_what_is_taken_up_next(
+    install: Install, problems: dict[str, Problem]
+) -> None:
+    installation = install()
+    names = ["relu", "softmax"] * 3
+    lines = [
+        BatchLine(number, NewSubmission(problems[name], candidate(str(number)), "cpu", "smoke"))
+        for number, name in enumerate(names)
+    ]
+    with installation.sessions.begin() as session:
+        batches = Batches(session)
+        batches.add(batches.create(name="a").id, lines, [], Turns())
+    worker = grader(installation)
+    for _ in names:
+        worker.build("whichever")
+    for _ in names:
+        worker.evaluate("whichever")
+    with installation.readers() as session:
+        in_order = select(Submission.problem).where(Submission.status == Status.DONE).order_by(Submission.started_at)
+        assert session.scalars(in_order).all() == ["relu"] * 3 + ["softmax"] * 3
 
 
 def test_an_evaluation_uses_the_device_of_the_worker(install: Install) -> None:
