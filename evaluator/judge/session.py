@@ -85,7 +85,8 @@ _HARMLESS: Final = frozenset(
 @dataclass
 class Outcome:
     """What the judge found. ``verdict`` of ``None``: the runner ended; its supervisor knows how. ``keeps_baseline``:
-    the baseline's process holds nothing of this evaluation any more, and can be that of the next one."""
+    the baseline's process holds nothing of this evaluation any more, and can be that of the next one. ``put_back``: the
+    tracks on which time was added that the candidate seemed to have left out."""
 
     verdict: Verdict | None = None
     message: str = ""
@@ -109,6 +110,7 @@ class Outcome:
     peak_memory_bytes: int | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
     keeps_baseline: bool = False
+    put_back: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -502,6 +504,8 @@ class Session:
         measured = self._sampler.measure(track)
         self._measure_memory()  # what an allocator has once been given, it keeps
         outcome = self.outcome
+        if measured.put_back and track.cold:
+            outcome.put_back.append(track.title)
         outcome.samples[track.name] = measured.samples
         outcome.notes.extend(measured.notes)
         outcome.details.setdefault("tracks", {})[track.name] = measured.details
@@ -672,6 +676,7 @@ class Session:
             outcome.speedup_training = outcome.speedup_training_interval = None
             outcome.roofline_share = None
             outcome.roofline = {}
+            outcome.put_back = []
             outcome.latency_ms = outcome.latency_warm_ms = outcome.latency_training_ms = None
 
     def _cycle(self, variants: Sequence[Variant], count: int) -> Iterator[Variant]:

@@ -60,7 +60,7 @@ class CallLoop:
     def serve(self) -> None:
         """Until the judge closes the control socket, or the candidate fails."""
         message, descriptors = wire.receive(self._control)
-        doorbell = Doorbell.join(descriptors, message["spin_s"])
+        self._doorbell = doorbell = Doorbell.join(descriptors, message["spin_s"])
         try:
             self._construct(message)
             self._say_ready()

@@ -414,6 +414,46 @@ def test_no_baseline_is_kept_after_a_candidate_that_may_have_disturbed_it(
     assert _gone(kept)
 
 
+def test_what_had_time_put_back_is_evaluated_again_with_new_processes(
+    engine: Engine, problems: dict[str, Problem], kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, seen = Engine._evaluate, []
+
+    def doubtful_at_first(self: Engine, *arguments: Any) -> tuple[Evaluation, list[str]]:
+        evaluation, _ = evaluate(self, *arguments)
+        seen.append((_kept(self), evaluation))
+        return evaluation, ["inference"] if len(seen) == 1 else []
+
+    monkeypatch.setattr(Engine, "_evaluate", doubtful_at_first)
+    evaluation = _evaluate_plain(engine, problems)
+    (first_kept, _), (second_kept, second) = seen
+    assert first_kept == kept != second_kept
+    assert _gone(kept)
+    assert evaluation.speedup == second.speedup
+    assert evaluation.notes == (
+        *second.notes,
+        "evaluated twice, since in a first evaluation time was put back: inference",
+    )
+
+
+def test_who_leaves_time_out_of_their_clock_does_so_twice(engine: Engine, problems: dict[str, Problem]) -> None:
+    leaves_out = (
+        "import time, torch\n"
+        "clock = time.perf_counter_ns\n"
+        "time.perf_counter_ns = lambda: clock() * 6 // 10\n"
+        "class ModelNew(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        time.sleep(0.001)\n"
+        "        return torch.relu(x)\n"
+    )
+    evaluation = engine.evaluate(problems["relu"], _candidate(leaves_out), _CONFIG)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert any("evaluated twice" in note for note in evaluation.notes), evaluation.notes
+    assert any("were added" in note for note in evaluation.notes), evaluation.notes
+    assert evaluation.latency_ms is not None
+    assert evaluation.latency_ms.candidate > 1.0
+
+
 def test_a_kept_baseline_that_was_killed_is_replaced(engine: Engine, problems: dict[str, Problem], kept: int) -> None:
     keeper = next(pid for pid in _descendants(os.getpid()) if _children(pid) == {kept})
     os.kill(kept, signal.SIGKILL)
