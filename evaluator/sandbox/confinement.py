@@ -89,7 +89,8 @@ def put_on(
     if Layer.IPC not in refused:
         _limit_shared_memory()
     if confinement.gives_way:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        with contextlib.suppress(OSError):  # who runs us in a container may not allow it
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     # What is killed first when the machine has no memory left must not be the judge.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
