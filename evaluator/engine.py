@@ -48,6 +48,7 @@ from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.diagnosis.session import Workplace, diagnose, tool_path
 from evaluator.errors import (
     DeviceUnavailable,
+    DoesNotFit,
     InfrastructureFault,
     ProblemError,
     SandboxIncomplete,
@@ -360,16 +361,21 @@ class Engine:
         cancelled: Callable[[], bool],
     ) -> Evaluation:
         """Evaluate it; once more, with new processes on both sides, where time was put back that it seemed to have left
-        out. That is chance now and then, and not twice; who does leave something out does so again."""
-        evaluation, put_back = self._evaluate(problem, candidate, config, progress, cancelled)
+        out. That is chance now and then, and seldom twice; who does leave something out does so again."""
+        first, put_back = self._evaluate(problem, candidate, config, progress, cancelled)
         if not put_back:
-            return evaluation
+            return first
         self._end_kept()
         tracks = " and ".join(put_back)
-        progress(Progress("loading", f"once more: {tracks} had time put back"))
-        again, _ = self._evaluate(problem, candidate, config, progress, cancelled)
+        try:
+            again, _ = self._evaluate(problem, candidate, config, progress, cancelled)
+        except (DoesNotFit, InfrastructureFault, ProblemError) as error:
+            _log.warning("a second evaluation could not be made: %s", error)
+            note = f"a second evaluation, since time was put back ({tracks}), could not be made: {error}"
+            return replace(first, notes=(*first.notes, note))
+        total_s = first.stage_s["total"] + again.stage_s["total"]
         note = f"evaluated twice, since in a first evaluation time was put back: {tracks}"
-        return replace(again, notes=(*again.notes, note))
+        return replace(again, notes=(*again.notes, note), stage_s={**again.stage_s, "total": total_s})
 
     def _evaluate(
         self,

@@ -11,14 +11,7 @@ from typing import Final
 
 from evaluator.build import preparation
 from evaluator.config import Limits
-from evaluator.devices import (
-    available_devices,
-    cuda_nodes,
-    cuda_uuid,
-    machine_memory_bytes,
-    nvcc_path,
-    processor_shares,
-)
+from evaluator.devices import cuda_nodes, cuda_uuid, machine_memory_bytes, nvcc_path, processor_shares
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
 
@@ -62,14 +55,9 @@ class Surroundings:
         )
 
     def compiler_confinement(self) -> Confinement:
-        """What a compiler may see and use: no device, more room for files, and what was prepared for it.
-
-        On a machine with a GPU it gives way to whatever is measured there: with eight compilers beside it, calls of a
-        candidate's had milliseconds around them that nobody else's had.
-        """
+        """What a compiler may see and use: no device, more room for files, and what was prepared for it."""
         confinement = self.runner_confinement(Limits(disk_bytes=_BUILD_DISK_BYTES), with_device=False)
-        root = replace(confinement.root, visible=self._compiler_visible)
-        return replace(confinement, root=root, gives_way=len(available_devices()) > 1)
+        return replace(confinement, root=replace(confinement.root, visible=self._compiler_visible))
 
     def runner_environment(self, *, with_device: bool = True) -> dict[str, str]:
         """Variables of a runner, but for those that lead into its own folder."""

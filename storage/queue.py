@@ -194,8 +194,9 @@ def _broker(url: str, *, patient: bool) -> tuple[str, dict[str, Any]]:
         limits = Limits()
         return url, {
             **options,
-            # Longer than the longest evaluation, or Redis would hand out what is being worked on.
-            "visibility_timeout": 2 * (limits.build_s + limits.total_s),
+            # Longer than the longest evaluation, or Redis would hand out what is being worked on: made twice, and as
+            # often what it is compared with.
+            "visibility_timeout": 4 * (limits.build_s + limits.total_s),
             "socket_connect_timeout": _CONNECT_TIMEOUT_S,
             "socket_timeout": None if patient else _ANSWER_TIMEOUT_S,
             # One that is gone without a word, its machine switched off, say, would be waited for for ever.

@@ -193,8 +193,8 @@ class Device(ABC):
             self._waiting_bytes = max(0, self.foreign_bytes() - self._alone_bytes)
 
     def note_idle(self) -> None:
-        """Remember what is in use now: by the judge, by others, and by two runners that are about to be given something
-        to do."""
+        """Remember what is in use now: by the judge, by others, and by the runners, which are about to be given
+        something to do."""
         self.idle = Idle(self.total_bytes() - self.free_bytes(), self.foreign_bytes())
 
     def generator(self) -> torch.Generator:

@@ -86,7 +86,8 @@ _HARMLESS: Final = frozenset(
 class Outcome:
     """What the judge found. ``verdict`` of ``None``: the runner ended; its supervisor knows how. ``keeps_baseline``:
     the baseline's process holds nothing of this evaluation any more, and can be that of the next one. ``put_back``: the
-    tracks on which time was added that the candidate seemed to have left out."""
+    tracks with cold caches on which time was added that the candidate seemed to have left out, and so much that it
+    shows."""
 
     verdict: Verdict | None = None
     message: str = ""

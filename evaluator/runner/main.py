@@ -25,7 +25,7 @@ __all__ = ["run"]
 
 
 def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -> None:
-    """Serve one evaluation: warm up when told to, say so, wait for the task, and do it.
+    """Serve one evaluation, or several as their baseline: warm up when told to, say so, wait for the task, and do it.
 
     ``spec``: ``discover`` (only import, to find the extensions), ``cuda`` (whether there is a CUDA device to use). The
     task: ``files`` (written to ``directory``: ``model.py``, ``candidate.py``), ``module`` (the one of them to import,

@@ -37,15 +37,13 @@ class Confinement:
     """What a confined process may see and use.
 
     ``memory_bytes`` is for all of its processes where control groups are there, else for each; ``file_bytes``
-    for a single file; ``root.size_bytes`` for all files together. ``gives_way``: processors are had only while nobody
-    who does not give way wants them.
+    for a single file; ``root.size_bytes`` for all files together.
     """
 
     root: Root
     memory_bytes: int
     processes: int
     file_bytes: int
-    gives_way: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -88,9 +86,6 @@ def put_on(
     limited = _limit_processes(confinement.processes, own_pids=Layer.PID not in refused)
     if Layer.IPC not in refused:
         _limit_shared_memory()
-    if confinement.gives_way:
-        with contextlib.suppress(OSError):  # who runs us in a container may not allow it
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     # What is killed first when the machine has no memory left must not be the judge.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

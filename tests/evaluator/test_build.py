@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import threading
 import time
 from pathlib import Path
@@ -18,11 +15,8 @@ from evaluator.build.builder import Builder
 from evaluator.build.cache import ArtifactCache, BuildFailure
 from evaluator.build.diagnostics import first_error, foreign_header_missing
 from evaluator.build.request import SHARED_NAME, BuildRequest, InvalidRequest
-from evaluator.config import Limits
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
-from evaluator.surroundings import Surroundings
-from tests.processes import descendants, wait_until
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -153,40 +147,12 @@ def test_a_header_that_the_toolkit_lacks_is_told_from_one_that_the_candidate_inv
     assert foreign_header_missing(line, "/b") == header
 
 
-@pytest.mark.parametrize("gives_way", [True, False])
-def test_compilers_give_way_where_that_is_asked_for(tmp_path: Path, *, gives_way: bool) -> None:
-    builder = _builder(tmp_path, gives_way=gives_way)
-    request = BuildRequest.parse({"name": "x", "cpp_sources": ["#include <torch/extension.h>"]})
-    building = threading.Thread(target=builder.build, args=(request, 60.0, threading.Event()))
-    building.start()
-    policies: set[int] = set()
+def _builder(tmp_path: Path) -> Builder:
+    import os
+    import sys
 
-    def seen() -> set[int]:
-        for process in descendants(os.getpid()):
-            if "cc1plus" in process.command:
-                with contextlib.suppress(ProcessLookupError):
-                    policies.add(os.sched_getscheduler(process.pid))
-        return policies
-
-    try:
-        wait_until(seen, "a compiler")
-    finally:
-        builder.close()
-        building.join()
-    assert policies == {os.SCHED_IDLE if gives_way else os.SCHED_OTHER}
-
-
-@pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cuda:0"]])
-def test_compilers_give_way_beside_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: list[str]) -> None:
-    monkeypatch.setattr("evaluator.surroundings.available_devices", lambda: devices)
-    surroundings = Surroundings(None, cache_dir=tmp_path, scratch_dir=tmp_path)
-    assert surroundings.compiler_confinement().gives_way == (len(devices) > 1)
-    assert not surroundings.runner_confinement(Limits()).gives_way
-
-
-def _builder(tmp_path: Path, *, gives_way: bool = False) -> Builder:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
-    confinement = Confinement(Root(visible_paths(), (), (), 2**30), 2**32, 256, 2**30, gives_way=gives_way)
+    confinement = Confinement(Root(visible_paths(), (), (), 2**30), 2**32, 256, 2**30)
     return Builder(ArtifactCache(tmp_path / "cache"), {"nvcc": None}, environment, tmp_path, confinement, slots=1)
 
 
