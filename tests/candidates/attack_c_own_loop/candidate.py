@@ -14,8 +14,6 @@ class Loop:
         message, descriptors = wire.receive(self.control)
         doorbell = Doorbell.join(descriptors, message["spin_s"])
         self.control.sendall(ready)
-        wire.receive(self.control)
-        self.control.sendall(ready)
         for sequence in range(1, 10**6):
             if doorbell.await_release(sequence) is CallMode.MESSAGE:
                 wire.receive(self.control)
