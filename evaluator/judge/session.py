@@ -455,7 +455,7 @@ class Session:
             differing = self._candidate.link.weight_report().differing
             if findings.verdict is Verdict.WRONG_OUTPUT and differing and not loaded:
                 # Constructed from another stream of random numbers than the reference, perhaps: try its weights.
-                self._caller.command(self._candidate, {"op": "load_weights", "weight_names": self._weight_names})
+                self._caller.load_weights(self._candidate, self._weight_names)
                 self.outcome.notes.append(
                     f"{differing} weights differed from the reference's after constructing under the same seed; "
                     "the reference's were loaded"

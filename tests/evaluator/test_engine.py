@@ -108,6 +108,31 @@ def _gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
+def _kill_runner(victim: int) -> None:
+    """Kill it, and wait until that is known."""
+    keeper = next(pid for pid in _descendants(os.getpid()) if _children(pid) == {victim})
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: _gone(keeper), "the keeper's end, which tells of the runner's")
+
+
+def _cancel_when_constructing(engine: Engine, problems: dict[str, Problem]) -> None:
+    stop = threading.Event()
+
+    def cancel(progress: Progress) -> None:
+        if progress.stage == "constructing":
+            stop.set()
+
+    with pytest.raises(EvaluationCancelled):
+        engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, progress=cancel, cancelled=stop.is_set)
+
+
+def _problem(folder: Path, reference: str) -> Problem:
+    """The problem of a reference that has one size, under both names."""
+    (folder / "problem.toml").write_text('title = "T"\ndescription = "D"\n[sizes.full]\n[sizes.smoke]\n')
+    (folder / "reference.py").write_text(reference)
+    return load_problem(folder)
+
+
 @pytest.mark.parametrize("role", ["judge", "forkserver", "builder"])
 def test_a_process_of_ours_that_dies_during_an_evaluation_is_a_fault_and_is_replaced(
     role: str, engine: Engine, problems: dict[str, Problem]
@@ -491,9 +516,7 @@ def test_who_leaves_time_out_of_their_clock_does_so_twice(engine: Engine, proble
 
 
 def test_a_kept_baseline_that_was_killed_is_replaced(engine: Engine, problems: dict[str, Problem], kept: int) -> None:
-    keeper = next(pid for pid in _descendants(os.getpid()) if _children(pid) == {kept})
-    os.kill(kept, signal.SIGKILL)
-    wait_until(lambda: _gone(keeper), "the keeper's end, which tells of the runner's")
+    _kill_runner(kept)
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
     assert _kept(engine) not in (None, kept)
 
@@ -515,16 +538,7 @@ def test_a_kept_baseline_that_dies_during_an_evaluation_is_a_fault_and_is_replac
 def test_a_kept_baseline_is_cancelled_with_its_evaluation(
     engine: Engine, problems: dict[str, Problem], kept: int
 ) -> None:
-    stop = threading.Event()
-
-    def cancel_when_constructing(progress: Progress) -> None:
-        if progress.stage == "constructing":
-            stop.set()
-
-    with pytest.raises(EvaluationCancelled):
-        engine.evaluate(
-            problems["relu"], _candidate(_PLAIN), _CONFIG, progress=cancel_when_constructing, cancelled=stop.is_set
-        )
+    _cancel_when_constructing(engine, problems)
     assert _kept(engine) is None
     assert _gone(kept)
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
@@ -582,23 +596,16 @@ def get_init_inputs():
     ],
 )
 def test_a_baseline_that_cannot_take_other_weights_is_not_kept(keeping: Engine, tmp_path: Path, weight: str) -> None:
-    folder = tmp_path / "keeps_its_weights"
-    folder.mkdir()
     reference = _TELLS_OLD_WEIGHTS.replace("torch.nn.Parameter(torch.randn(64))", weight)
-    (folder / "reference.py").write_text(reference)
-    (folder / "problem.toml").write_text('title = "T"\ndescription = "D"\n[sizes.full]\n[sizes.smoke]\n')
+    problem = _problem(tmp_path, reference)
     for _ in range(2):
-        evaluation = keeping.evaluate(load_problem(folder), _candidate(_LINEAR), _CONFIG)
+        evaluation = keeping.evaluate(problem, _candidate(_LINEAR), _CONFIG)
         assert evaluation.verdict is Verdict.PASSED, evaluation.message
         assert _kept(keeping) is None
 
 
 def test_a_kept_baseline_gets_the_weights_of_each_evaluation(keeping: Engine, tmp_path: Path) -> None:
-    folder = tmp_path / "tells_old_weights"
-    folder.mkdir()
-    (folder / "reference.py").write_text(_TELLS_OLD_WEIGHTS)
-    (folder / "problem.toml").write_text('title = "T"\ndescription = "D"\n[sizes.full]\n[sizes.smoke]\n')
-    problem = load_problem(folder)
+    problem = _problem(tmp_path, _TELLS_OLD_WEIGHTS)
     own = (
         "import torch\nfrom model import Model\nclass ModelNew(Model):\n"
         "    def forward(self, x):\n        return x * self.weight\n"
@@ -616,10 +623,7 @@ def test_one_that_was_killed_while_it_waited_is_replaced(
     role: str, engine: Engine, problems: dict[str, Problem]
 ) -> None:
     _evaluate_plain(engine, problems)
-    victim = _waiting(engine)[role]
-    keeper = next(pid for pid in _descendants(os.getpid()) if _children(pid) == {victim})
-    os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: not Path(f"/proc/{keeper}").exists(), "the keeper's end, which tells of the runner's")
+    _kill_runner(_waiting(engine)[role])
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
 
 
@@ -760,25 +764,14 @@ def test_one_that_is_cancelled_while_the_next_get_ready_leaves_a_judge_that_goes
     engine: Engine, problems: dict[str, Problem]
 ) -> None:
     judge = engine.process_ids["judge"]
-    stop = threading.Event()
-
-    def cancel_when_constructing(progress: Progress) -> None:
-        if progress.stage == "constructing":
-            stop.set()
-
-    with pytest.raises(EvaluationCancelled):
-        engine.evaluate(
-            problems["relu"], _candidate(_PLAIN), _CONFIG, progress=cancel_when_constructing, cancelled=stop.is_set
-        )
+    _cancel_when_constructing(engine, problems)
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
     assert engine.process_ids["judge"] == judge
 
 
 def test_an_argument_may_be_longer_than_a_socket_takes_at_once(engine: Engine, tmp_path: Path) -> None:
-    folder = tmp_path / "long_argument"
-    folder.mkdir()
-    (folder / "problem.toml").write_text('title = "T"\ndescription = "D"\n[sizes.full]\n[sizes.smoke]\n')
-    (folder / "reference.py").write_text(
+    problem = _problem(
+        tmp_path,
         "import torch\n\n\n"
         "class Model(torch.nn.Module):\n"
         "    def forward(self, x, numbers):\n"
@@ -786,17 +779,15 @@ def test_an_argument_may_be_longer_than_a_socket_takes_at_once(engine: Engine, t
         "def get_inputs():\n"
         "    return [torch.randn(64, 64), list(range(200_000))]\n\n\n"
         "def get_init_inputs():\n"
-        "    return []\n"
+        "    return []\n",
     )
-    evaluation = engine.evaluate(load_problem(folder), _candidate(_LINEAR), _CONFIG)
+    evaluation = engine.evaluate(problem, _candidate(_LINEAR), _CONFIG)
     assert evaluation.verdict is Verdict.PASSED, evaluation.message
 
 
 def test_a_weight_that_is_not_trained_has_no_gradient(engine: Engine, tmp_path: Path) -> None:
-    folder = tmp_path / "frozen_weight"
-    folder.mkdir()
-    (folder / "problem.toml").write_text('title = "T"\ndescription = "D"\n[sizes.full]\n[sizes.smoke]\n')
-    (folder / "reference.py").write_text(
+    problem = _problem(
+        tmp_path,
         "import torch\n\n\n"
         "class Model(torch.nn.Module):\n"
         "    def __init__(self):\n"
@@ -808,9 +799,8 @@ def test_a_weight_that_is_not_trained_has_no_gradient(engine: Engine, tmp_path: 
         "def get_inputs():\n"
         "    return [torch.randn(64, 64)]\n\n\n"
         "def get_init_inputs():\n"
-        "    return []\n"
+        "    return []\n",
     )
-    problem = load_problem(folder)
     own = "from model import Model\nclass ModelNew(Model):\n    def forward(self, x):\n        return "
     right = engine.evaluate(problem, _candidate(own + "x * self.scale + self.table\n"), _CONFIG)
     assert (right.verdict, right.gradients) == (Verdict.PASSED, Gradients.MATCH), right.message
