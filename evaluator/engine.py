@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +50,8 @@ from evaluator.diagnosis.session import Workplace, diagnose, tool_path
 from evaluator.errors import (
     DeviceUnavailable,
     DoesNotFit,
+    EvaluationCancelled,
+    EvaluatorError,
     InfrastructureFault,
     ProblemError,
     SandboxIncomplete,
@@ -71,6 +74,9 @@ _KEEPS_BASELINES_ON: Final = frozenset({"cuda"})
 layer) to 10 % (a softmax), mean of 14 evaluations on two cores."""
 _MOST_EVALUATIONS: Final = 32
 """So many evaluations at the most have the same process as their baseline: nothing that goes wrong with one lasts."""
+
+_MOST_TOGETHER: Final = 4
+"""With twice as many, a candidate would take a tenth less."""
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +153,7 @@ class Engine:
         self._judge: JudgeProcess | None = None
         self._builder: BuilderProcess | None = None
         self._forkserver: ForkServer | None = None
-        self._waiting: _Pair | None = None
+        self._waiting: _Team | None = None
         self._kept: _KeptBaseline | None = None
         self._scratch: Path | None = None
         self._surroundings: Surroundings | None = None
@@ -193,7 +199,9 @@ class Engine:
         runners: dict[str, SupervisedRunner] = {}
         waiting, kept = self._waiting, self._kept
         if waiting is not None:
-            runners |= {"candidate": waiting.candidate, "baseline": waiting.baseline}
+            first, *more = waiting.candidates
+            runners |= {"candidate": first, "baseline": waiting.baseline}
+            runners |= {f"candidate {number}": each for number, each in enumerate(more, start=2)}
         if kept is not None:
             runners["kept baseline"] = kept.runner
         return found | {role: each.process.pid for role, each in runners.items() if each.process.status is None}
@@ -244,6 +252,15 @@ class Engine:
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.close()
+
+    def _end_spare(self) -> bool:
+        """End those that wait for candidates beside the first; whether there were any."""
+        waiting = self._waiting
+        if waiting is None or len(waiting.candidates) < 2:
+            return False
+        _close(waiting.candidates[1:])
+        del waiting.candidates[1:]
+        return True
 
     def _end_kept(self) -> None:
         kept, self._kept = self._kept, None
@@ -352,6 +369,82 @@ class Engine:
 
             return CompiledBaselines(self._cache_dir / "baselines").compare(evaluation, problem, config, measure)
 
+    def most_together(self, config: EvalConfig) -> int:
+        """How many candidates of one problem ``evaluate_together`` gains from, at the most, under these settings; 1:
+        none."""
+        gains = self.keeps_baseline(config) and config.sampling.max_samples > 0 and not config.compare_compiled
+        return _MOST_TOGETHER if gains else 1
+
+    def evaluate_together(
+        self,
+        problem: Problem,
+        candidates: Sequence[Candidate],
+        config: EvalConfig,
+        *,
+        progress: Callable[[int, Progress], None],
+        cancelled: Callable[[int], bool],
+        done: Callable[[int, Evaluation | EvaluatorError], None],
+    ) -> None:
+        """Judge several candidates, each by its own figures, against one baseline whose calls they share.
+
+        ``done`` is called once for each, by its index, as soon as its evaluation is known, or with what ``evaluate``
+        would have raised. After an ``InfrastructureFault`` or ``DeviceUnavailable`` this returns; those that were not
+        come to yet have had no call then. What one candidate did cannot decide about another: only who passes among
+        others has passed, and all that have not are evaluated alone.
+        """
+        if self._device is None:
+            raise DeviceUnavailable("this engine only builds: it has no device")
+        with self._evaluating:
+            left = dict(enumerate(candidates))
+            firsts: dict[int, _First] = {}
+            refusal = problem.refuses_baseline(config)
+            if refusal is None and len(left) > 1:
+                firsts = self._evaluate_group(problem, candidates, config, progress, cancelled)
+            for index, (evaluation, put_back) in firsts.items():
+                if not put_back:
+                    del left[index]
+                    done(index, EvaluationCancelled() if cancelled(index) else evaluation)
+            for index, candidate in left.items():
+
+                def report(step: Progress, index: int = index) -> None:
+                    progress(index, step)
+
+                try:
+                    if refusal is not None:
+                        raise ProblemError(refusal)
+                    if cancelled(index):
+                        raise EvaluationCancelled
+                    evaluation = self._evaluate_surely(
+                        problem, candidate, config, report, partial(cancelled, index), firsts.get(index)
+                    )
+                except EvaluatorError as error:
+                    done(index, error)
+                    if isinstance(error, InfrastructureFault | DeviceUnavailable):
+                        return
+                else:
+                    done(index, evaluation)
+
+    def _evaluate_group(
+        self,
+        problem: Problem,
+        candidates: Sequence[Candidate],
+        config: EvalConfig,
+        progress: Callable[[int, Progress], None],
+        cancelled: Callable[[int], bool],
+    ) -> dict[int, _First]:
+        """The evaluations of those that have passed among the others, by index."""
+
+        def all_cancelled() -> bool:
+            return all(cancelled(index) for index in range(len(candidates)))
+
+        try:
+            found = self._evaluate(problem, candidates, config, progress, all_cancelled)
+        except EvaluatorError as error:
+            # Whose fault it is shows when each is alone.
+            _log.info("candidates are evaluated one by one, since together they could not be: %s", error)
+            return {}
+        return {index: first for index, first in enumerate(found) if first[0].verdict is Verdict.PASSED}
+
     def _evaluate_surely(
         self,
         problem: Problem,
@@ -359,16 +452,18 @@ class Engine:
         config: EvalConfig,
         progress: Callable[[Progress], None],
         cancelled: Callable[[], bool],
+        known: _First | None = None,
     ) -> Evaluation:
-        """Evaluate it; once more, with new processes on both sides, where time was put back that it seemed to have left
-        out. That is chance now and then, and seldom twice; who does leave something out does so again."""
-        first, put_back = self._evaluate(problem, candidate, config, progress, cancelled)
+        """Evaluate it, unless a first evaluation is ``known``; once more, with new processes on both sides, where time
+        was put back that it seemed to have left out. That is chance now and then, and seldom twice; who does leave
+        something out does so again."""
+        first, put_back = known or self._evaluate_alone(problem, candidate, config, progress, cancelled)
         if not put_back:
             return first
         self._end_kept()
         tracks = " and ".join(put_back)
         try:
-            again, _ = self._evaluate(problem, candidate, config, progress, cancelled)
+            again, _ = self._evaluate_alone(problem, candidate, config, progress, cancelled)
         except (DoesNotFit, InfrastructureFault, ProblemError) as error:
             _log.warning("a second evaluation could not be made: %s", error)
             note = f"a second evaluation, since time was put back ({tracks}), could not be made: {error}"
@@ -377,15 +472,34 @@ class Engine:
         note = f"evaluated twice, since in a first evaluation time was put back: {tracks}"
         return replace(again, notes=(*again.notes, note), stage_s={**again.stage_s, "total": total_s})
 
-    def _evaluate(
+    def _evaluate_alone(
         self,
         problem: Problem,
         candidate: Candidate,
         config: EvalConfig,
         progress: Callable[[Progress], None],
         cancelled: Callable[[], bool],
-    ) -> tuple[Evaluation, list[str]]:
-        """The evaluation, and the tracks on which time was put back."""
+    ) -> _First:
+        def report(_index: int, step: Progress) -> None:
+            progress(step)
+
+        try:
+            (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
+        except DoesNotFit:
+            if not self._end_spare():
+                raise
+            (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
+        return found
+
+    def _evaluate(
+        self,
+        problem: Problem,
+        candidates: Sequence[Candidate],
+        config: EvalConfig,
+        progress: Callable[[int, Progress], None],
+        cancelled: Callable[[], bool],
+    ) -> list[_First]:
+        """For each candidate its evaluation, and the tracks on which time was put back."""
         self._ensure_alive()
         judge = self._judge
         assert judge is not None
@@ -394,73 +508,85 @@ class Engine:
         kept = self._take_kept(problem, config)
         held = [] if kept is None else [kept.runner]
         try:
-            pair = self._take_pair(config, cancelled)
-            held += [pair.candidate, pair.baseline]
-            evaluations = 1 if kept is None else 1 + kept.evaluations
-            # Where one is kept, the pair's own is left for the evaluation that needs it.
-            runner, baseline = pair.candidate, pair.baseline if kept is None else kept.runner
-            spare = None if kept is None else pair.baseline
-            judge.begin()
+            team, spare = self._take_team(config, len(candidates), cancelled)
+            held += [*team.candidates, team.baseline, *spare]
+            evaluations = len(candidates) + (0 if kept is None else kept.evaluations)
+            runners = team.candidates
+            # Where a baseline is kept, the team's own is left for the evaluation that needs it.
+            baseline = team.baseline if kept is None else kept.runner
+            spare_baseline = None if kept is None else team.baseline
+            judge.begin(waiting=len(runners) + 1)
 
             def assign() -> None:
-                _assign(runner, problem, config, candidate.source)
+                for runner, candidate in zip(runners, candidates, strict=True):
+                    _assign(runner, problem, config, candidate.source)
                 if kept is None:
                     _assign(baseline, problem, config, None)
                 else:
                     baseline.concern()
-                if spare is not None:
-                    held.remove(spare)
-                # Those of the next evaluation are forked while the candidate of this one is loaded and constructed,
-                # and come to the device while it is verified.
-                self._waiting = self._start_next_pair(config, spare)
+                for each in (*spare, spare_baseline):
+                    if each is not None:
+                        held.remove(each)
+                # Those of the next evaluation are forked while the candidates of this one are loaded and constructed,
+                # and come to the device while they are verified.
+                self._waiting = self._start_next_team(config, len(runners), spare, spare_baseline)
 
             keeps_baseline = False
             try:
                 judge.begin_evaluation(
                     problem,
                     config,
-                    _contact(runner),
+                    [_contact(runner) for runner in runners],
                     _contact(baseline) if kept is None else None,
-                    # A spare one is there already.
-                    contexts=(2 if spare is None else 1) if self._prepares_next else 0,
+                    # Spare ones are there already.
+                    contexts=len(runners) + (spare_baseline is None) if self._prepares_next else 0,
                     keeps=self.keeps_baseline(config) and evaluations < _MOST_EVALUATIONS,
                 )
-                outcome = judge.await_outcome(
-                    config,
-                    lambda stage, message, share: progress(Progress(stage, message, share)),
+                found = judge.await_found(
+                    len(candidates) * (config.limits.total_s + config.limits.build_s),
+                    lambda index, stage, message, share: progress(index, Progress(stage, message, share)),
                     cancelled,
                     assign,
                     self._admit,
                     lambda: self._settle(cancelled),
                 )
                 self._admit()  # where it has come to nothing that is timed, they have been told to wait until now
-                status = runner.forkserver.poll(runner.process, _EXIT_S if outcome["verdict"] is None else 0)
-                keeps_baseline = outcome.pop("keeps_baseline")
+                outcomes: list[dict[str, Any]] = found["outcomes"]
+                statuses = [
+                    runner.forkserver.poll(runner.process, _EXIT_S if outcome["verdict"] is None else 0)
+                    for runner, outcome in zip(runners, outcomes, strict=True)
+                ]
+                keeps_baseline = found["keeps_baseline"]
             finally:
                 # The judge frees the shared memory once nobody maps it, however this ended.
-                ended = [runner] if keeps_baseline else [runner, baseline]
+                ended = [*runners] if keeps_baseline else [*runners, baseline]
                 for each in ended:
                     each.begin_kill()  # a context takes a while to go
                 for each in ended:
                     each.kill()
                 judge.clean_up(keeps_baseline=keeps_baseline)
-            if runner.process.left:
-                raise InfrastructureFault("something of the candidate survived its end")
-            killed_by_kernel = runner.process.out_of_memory or out_of_memory_kills() != kills_before
-            if status == signal.SIGKILL and not killed_by_kernel:
-                # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
-                # inside its namespace): it was somebody on this machine.
-                raise InfrastructureFault("the candidate's process was killed from outside")
-            runner.learn_builds()
+            killed_by_kernel = out_of_memory_kills() != kills_before
+            for runner, status in zip(runners, statuses, strict=True):
+                if runner.process.left:
+                    raise InfrastructureFault("something of the candidate survived its end")
+                if status == signal.SIGKILL and not (runner.process.out_of_memory or killed_by_kernel):
+                    # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
+                    # inside its namespace): it was somebody on this machine.
+                    raise InfrastructureFault("the candidate's process was killed from outside")
+                runner.learn_builds()
             if keeps_baseline:
                 held.remove(baseline)
-                self._kept = _KeptBaseline(baseline, problem, config, pair.made_for, evaluations)
-            outcome["stage_s"]["total"] = time.monotonic() - begin
-            put_back: list[str] = outcome.pop("put_back")
-            evaluation = conclude(
-                problem, candidate, config, runner, outcome, status=status, environment=self.environment
-            )
-            return evaluation, put_back
+                self._kept = _KeptBaseline(baseline, problem, config, team.made_for, evaluations)
+            total_s = (time.monotonic() - begin) / len(candidates)
+            concluded: list[_First] = []
+            for candidate, runner, outcome, status in zip(candidates, runners, outcomes, statuses, strict=True):
+                outcome["stage_s"]["total"] = total_s
+                put_back: list[str] = outcome.pop("put_back")
+                evaluation = conclude(
+                    problem, candidate, config, runner, outcome, status=status, environment=self.environment
+                )
+                concluded.append((evaluation, put_back))
+            return concluded
         finally:
             _close(held)
 
@@ -475,8 +601,11 @@ class Engine:
     def _made_for(self, config: EvalConfig) -> _MadeFor:
         return config.limits, self._judge, self._forkserver, self._builder
 
-    def _take_pair(self, config: EvalConfig, cancelled: Callable[[], bool]) -> _Pair:
-        """Two runners that are ready for an evaluation: those that wait, or new ones where these cannot be used.
+    def _take_team(
+        self, config: EvalConfig, count: int, cancelled: Callable[[], bool]
+    ) -> tuple[_Team, list[SupervisedRunner]]:
+        """Runners that are ready for an evaluation of so many candidates: those that wait, or new ones where these
+        cannot be used; and those of candidates' that are left.
 
         Raises ``EvaluationCancelled``, and ``InfrastructureFault`` where there are none to be had.
         """
@@ -484,42 +613,50 @@ class Engine:
         if waiting is not None:
             ready = waiting.made_for == self._made_for(config) and waiting.is_ready(cancelled)
             self._waiting = None
-            if ready:
-                return waiting
-            waiting.close()
-        pair = self._start_pair(config)
+            if not ready:
+                waiting.close()
+                waiting = None
+        spare = [] if waiting is None else waiting.candidates[count:]
+        baseline = None if waiting is None else waiting.baseline
         try:
-            pair.await_warm(cancelled)
+            team = self._start_team(config, count, [] if waiting is None else waiting.candidates[:count], baseline)
+            team.await_warm(cancelled)
         except BaseException:
-            pair.close()
+            if waiting is not None:
+                waiting.close()
             raise
-        return pair
+        return team, spare
 
-    def _start_next_pair(self, config: EvalConfig, baseline: SupervisedRunner | None) -> _Pair | None:
-        """Two runners for the next evaluation, if they can be had: this one can do without. ``baseline``: one that is
-        there already."""
+    def _start_next_team(
+        self, config: EvalConfig, count: int, spare: Sequence[SupervisedRunner], baseline: SupervisedRunner | None
+    ) -> _Team | None:
+        """Runners for the next evaluation, for so many candidates besides the ``spare`` ones, if they can be had: this
+        one can do without. ``baseline``: one that is there already."""
+        there = [*spare, *([] if baseline is None else [baseline])]
         if not self._prepares_next:
+            _close(there)
             return None
         try:
-            return self._start_pair(config, baseline)
+            return self._start_team(config, len(spare) + count, spare, baseline)
         except (InfrastructureFault, OSError, RuntimeError) as error:
             _log.warning("the processes of the next evaluation cannot be started ahead: %s", error)
+            _close(there)
             return None
 
     def _admit(self) -> None:
         """Let those of the next evaluation come to the device."""
         if self._waiting is not None:
-            self._warm_next_pair(self._waiting.begin_warm_up)
+            self._warm_next_team(self._waiting.begin_warm_up)
 
     def _settle(self, cancelled: Callable[[], bool]) -> bool:
         """Wait until those of the next evaluation do nothing but wait, or are gone; which of the two. Raises
         ``EvaluationCancelled``."""
         waiting = self._waiting
         if waiting is not None:
-            self._warm_next_pair(lambda: waiting.await_warm(cancelled))
+            self._warm_next_team(lambda: waiting.await_warm(cancelled))
         return self._waiting is not None
 
-    def _warm_next_pair(self, step: Callable[[], None]) -> None:
+    def _warm_next_team(self, step: Callable[[], None]) -> None:
         """This evaluation can do without them."""
         try:
             step()
@@ -527,20 +664,27 @@ class Engine:
             _log.warning("the processes of the next evaluation are started again: %s", error)
             self._end_waiting()
 
-    def _start_pair(self, config: EvalConfig, baseline: SupervisedRunner | None = None) -> _Pair:
-        runners = [] if baseline is None else [baseline]
+    def _start_team(
+        self,
+        config: EvalConfig,
+        count: int,
+        candidates: Sequence[SupervisedRunner] = (),
+        baseline: SupervisedRunner | None = None,
+    ) -> _Team:
+        """So many runners for candidates, and one for their baseline, beside those that are there already."""
+        started: list[SupervisedRunner] = []
         try:
-            candidate = self._begin_runner(config)
-            runners.append(candidate)
+            started.extend(self._begin_runner(config) for _ in range(count - len(candidates)))
+            new = list(started)
             if baseline is None:
                 baseline = self._begin_runner(config, watched=False)
-                runners.append(baseline)
-            for runner in runners:
+                started.append(baseline)
+            for runner in started:
                 runner.await_forked()
         except BaseException:
-            _close(runners)
+            _close(started)
             raise
-        return _Pair(candidate, baseline, self._made_for(config))
+        return _Team([*candidates, *new], baseline, self._made_for(config))
 
     def diagnose(
         self,
@@ -684,34 +828,42 @@ _MadeFor = tuple[Limits, JudgeProcess | None, ForkServer | None, BuilderProcess 
 """The limits, and the processes of the engine's, that runners go with."""
 
 
-@dataclass
-class _Pair:
-    """Two new runners, for one evaluation."""
+_First = tuple[Evaluation, list[str]]
+"""An evaluation, and the tracks on which time was put back."""
 
-    candidate: SupervisedRunner
+
+@dataclass
+class _Team:
+    """New runners, for one evaluation: of candidates, and of the baseline that they are held against."""
+
+    candidates: list[SupervisedRunner]
     baseline: SupervisedRunner
     made_for: _MadeFor
 
+    @property
+    def runners(self) -> list[SupervisedRunner]:
+        return [*self.candidates, self.baseline]
+
     def begin_warm_up(self) -> None:
-        for runner in (self.candidate, self.baseline):
+        for runner in self.runners:
             runner.begin_warm_up()
 
     def await_warm(self, cancelled: Callable[[], bool] = never_cancelled) -> None:
         self.begin_warm_up()
-        for runner in (self.candidate, self.baseline):
+        for runner in self.runners:
             runner.await_warm(cancelled)
 
     def is_ready(self, cancelled: Callable[[], bool]) -> bool:
-        """Whether both can be given something to do; waits until they can. Raises ``EvaluationCancelled``."""
+        """Whether all can be given something to do; waits until they can. Raises ``EvaluationCancelled``."""
         try:
             self.await_warm(cancelled)
-            return self.candidate.alive and self.baseline.alive
+            return all(runner.alive for runner in self.runners)
         except InfrastructureFault:
             return False
 
     def close(self) -> None:
-        """End both. Idempotent."""
-        _close([self.candidate, self.baseline])
+        """End all of them. Idempotent."""
+        _close(self.runners)
 
 
 @dataclass(frozen=True)

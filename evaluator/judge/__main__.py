@@ -1,13 +1,14 @@
 """The judge's process, one per device: ``python -m evaluator.judge KIND FOLDER FD``.
 
 It lives as long as its supervisor. Over the socket ``FD`` it takes ``{"op": "begin"}`` before runners are given
-anything to do, then ``{"op": "evaluate", ...}`` with the control sockets of the candidate's and the baseline's, or of
-the candidate's alone where the baseline is kept from the evaluation before. It says ``prepared`` when they may be given
+anything to do, then ``{"op": "evaluate", ...}`` with the control sockets of the candidates' and the baseline's, or of
+the candidates' alone where the baseline is kept from the session before. It says ``prepared`` when they may be given
 their tasks, reports progress, says ``still`` before it learns what is calm, ``admit`` when others may come to the
 device and ``settle`` before it times anything for the figures (to the first and the last there is an answer with the
-same ``op``, that of ``settle`` with whether they are ``waiting``), answers with an outcome, and frees the shared memory
-on ``{"op": "clean_up"}``, which may come at any time after ``evaluate`` and says whether the baseline is kept for the
-next evaluation. In ``FOLDER`` it keeps what it has measured of its device. No byte of a candidate ever comes here.
+same ``op``, that of ``settle`` with whether they are ``waiting``), answers with what it has ``found`` of each
+candidate, and frees the shared memory on ``{"op": "clean_up"}``, which may come at any time after ``evaluate`` and says
+whether the baseline is kept for the next session. In ``FOLDER`` it keeps what it has measured of its device. No byte of
+a candidate ever comes here.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
         while True:
             message, descriptors = wire.receive(supervisor)
             if message["op"] == "begin":
-                device.note_waiting()
+                device.note_waiting(message["waiting"])
                 device.ceilings()  # measured while there is nobody who could disturb it
                 device.note_idle()
                 wire.send(supervisor, {"event": "begun"})
@@ -81,13 +82,13 @@ def _evaluate(
     descriptors: list[int],
     kept: KeptBaseline | None,
 ) -> KeptBaseline | None:
-    """Carry one evaluation out; returns its baseline where that is kept. ``kept``: the one of the evaluation before."""
+    """Carry one session out; returns its baseline where that is kept. ``kept``: the one of the session before."""
 
-    def side(name: str) -> Side:
+    def side(name: str, enclosure: dict[str, Any]) -> Side:
         link = RunnerLink(socket.socket(fileno=descriptors.pop(0)), device.spin_s)
-        return Side(name, link, Enclosure(**message[name]))
+        return Side(name, link, Enclosure(**enclosure))
 
-    candidate = side("candidate")
+    candidates = [side("candidate", enclosure) for enclosure in message["candidates"]]
     baseline: Side | KeptBaseline
     if message["baseline"] is None:
         assert kept is not None
@@ -95,10 +96,11 @@ def _evaluate(
     else:
         if kept is not None:
             kept.side.close()
-        baseline = side("baseline")
+        baseline = side("baseline", message["baseline"])
 
-    def progress(stage: str, text: str, share: float | None) -> None:
-        wire.send(supervisor, {"event": "progress", "stage": stage, "message": text, "share": share})
+    def progress(index: int, stage: str, text: str, share: float | None) -> None:
+        event = {"event": "progress", "candidate": index, "stage": stage, "message": text, "share": share}
+        wire.send(supervisor, event)
 
     def prepared() -> None:
         wire.send(supervisor, {"event": "prepared"})
@@ -123,7 +125,7 @@ def _evaluate(
         Problem.from_dict(message["problem"]),
         _config(message["config"]),
         device,
-        candidate,
+        candidates,
         baseline,
         Supervisor(progress, prepared, still, admit, settle),
         contexts=message["contexts"],
@@ -131,8 +133,8 @@ def _evaluate(
     )
     answer: dict[str, Any] | None = None
     try:
-        outcome = session.run()
-        wire.send(supervisor, {"event": "outcome", "outcome": asdict(outcome)})
+        found = session.run()
+        wire.send(supervisor, {"event": "found", **asdict(found)})
     except (DoesNotFit, ProblemError) as error:
         wire.send(supervisor, {"event": "refused", "error": type(error).__name__, "message": str(error)})
     except _Withdrawn as withdrawn:

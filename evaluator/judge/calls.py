@@ -169,8 +169,8 @@ class Caller:
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     warming: dict[tuple[Variant, bool], list[torch.Tensor]]
     learnt: Learnt
-    latest_ms: dict[tuple[str, CallMode], float] = field(default_factory=dict)
-    """What the latest call of a side said that it took."""
+    latest_ms: dict[CallMode, float] = field(default_factory=dict)
+    """What the latest call of the candidate said that it took."""
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
     """What each call of the baseline said that it took."""
     peak_bytes: Counter[str] = field(default_factory=Counter)
@@ -270,10 +270,11 @@ class Caller:
             # get_inputs has another source of randomness than torch: from now on its inputs are kept.
             self._kept_bytes = math.inf
             call, commitment = self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
-        self.latest_ms[side.name, mode] = call.report.device_ms
         self.peak_bytes[side.name] = max(self.peak_bytes[side.name], call.report.peak_bytes)
         if side is self.baseline:
             self.baseline_ms.setdefault(mode, []).append(call.report.device_ms)
+        else:
+            self.latest_ms[mode] = call.report.device_ms
         return call, commitment
 
     def command(self, side: Side, message: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,14 +62,14 @@ class JudgeProcess(ChildProcess):
             raise _REFUSALS[message["error"]](message["message"])
         self.description = message["environment"]
 
-    def begin(self) -> None:
-        """Before runners are given anything to do: have the judge note what is in use on the device already, and
-        measure its highest rates where they are not known.
+    def begin(self, *, waiting: int) -> None:
+        """Before runners are given anything to do, of which so many are ``waiting``: have the judge note what is in use
+        on the device already, and measure its highest rates where they are not known.
 
         Raises ``InfrastructureFault``.
         """
         try:
-            self._send({"op": "begin"})
+            self._send({"op": "begin", "waiting": waiting})
             self._receive_by(time.monotonic() + _START_S)
         except InfrastructureFault:
             self.close()  # a late answer would be taken for another one
@@ -79,15 +79,15 @@ class JudgeProcess(ChildProcess):
         self,
         problem: Problem,
         config: EvalConfig,
-        candidate: Contact,
+        candidates: Sequence[Contact],
         baseline: Contact | None,
         *,
         contexts: int,
         keeps: bool,
     ) -> None:
-        """Have one candidate judged, without waiting for it; ``await_outcome`` waits.
+        """Have candidates judged together, or one alone, without waiting for it; ``await_found`` waits.
 
-        ``baseline`` of ``None``: the one that the evaluation before has kept. ``contexts``: how many processes will
+        ``baseline`` of ``None``: the one that the session before has kept. ``contexts``: how many processes will
         come to the device meanwhile, and wait there. ``keeps``: whether the baseline is wanted for another evaluation.
         ``clean_up`` must follow once the runners are gone, but for a baseline that is kept, whatever happens. Raises
         ``InfrastructureFault``.
@@ -96,31 +96,32 @@ class JudgeProcess(ChildProcess):
             "op": "evaluate",
             "problem": problem.to_dict(),
             "config": asdict(config),
-            "candidate": candidate.enclosure,
+            "candidates": [candidate.enclosure for candidate in candidates],
             "baseline": None if baseline is None else baseline.enclosure,
             "contexts": contexts,
             "keeps": keeps,
         }
-        self._send(message, [each.control for each in (candidate, baseline) if each is not None])
+        self._send(message, [each.control for each in (*candidates, baseline) if each is not None])
 
-    def await_outcome(
+    def await_found(
         self,
-        config: EvalConfig,
-        on_progress: Callable[[str, str, float | None], None],
+        time_s: float,
+        on_progress: Callable[[int, str, str, float | None], None],
         cancelled: Callable[[], bool],
         assign: Callable[[], None],
         admit: Callable[[], None],
         settle: Callable[[], bool],
     ) -> dict[str, Any]:
-        """The judge's ``Outcome`` as plain data; what of it is ``keeps_baseline`` goes into ``clean_up``.
+        """What the judge has ``Found``, as plain data; what of it is ``keeps_baseline`` goes into ``clean_up``. It has
+        ``time_s`` for it.
 
-        ``assign`` is called once all memory is allocated, and is to give the runners their tasks, and to start nothing
-        that goes on when it returns; ``admit`` when others may come to the device, and ``settle`` when they must be at
-        nothing there any more: it says whether they wait there. Raises ``DoesNotFit``,
-        ``ProblemError``, ``EvaluationCancelled`` and ``InfrastructureFault``.
+        ``on_progress`` is told how far which candidate is; ``assign`` is called once all memory is allocated, and is to
+        give the runners their tasks, and to start nothing that goes on when it returns; ``admit`` when others may come
+        to the device, and ``settle`` when they must be at nothing there any more: it says whether they wait there.
+        Raises ``DoesNotFit``, ``ProblemError``, ``EvaluationCancelled`` and ``InfrastructureFault``.
         """
-        # The judge ends an evaluation at ``total_s`` by itself; one that does not is broken.
-        deadline = time.monotonic() + config.limits.total_s + config.limits.build_s + _GRACE_S
+        # The judge ends a session in time by itself; one that does not is broken.
+        deadline = time.monotonic() + time_s + _GRACE_S
         while True:
             if cancelled():
                 raise EvaluationCancelled
@@ -131,7 +132,7 @@ class JudgeProcess(ChildProcess):
                 continue
             message = self._receive_by(deadline)
             if message["event"] == "progress":
-                on_progress(message["stage"], message["message"], message["share"])
+                on_progress(message["candidate"], message["stage"], message["message"], message["share"])
             elif message["event"] == "prepared":
                 assign()
             elif message["event"] == "admit":
@@ -140,9 +141,8 @@ class JudgeProcess(ChildProcess):
                 self._send({"op": "still"})  # whatever was being started when it was asked is there by now
             elif message["event"] == "settle":
                 self._send({"op": "settle", "waiting": settle()})
-            elif message["event"] == "outcome":
-                outcome: dict[str, Any] = message["outcome"]
-                return outcome
+            elif message["event"] == "found":
+                return message
             elif message["event"] == "refused":
                 raise _REFUSALS[message["error"]](message["message"])
             else:

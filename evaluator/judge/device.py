@@ -183,14 +183,14 @@ class Device(ABC):
 
     @property
     def waiting_bytes(self) -> int:
-        """Memory that two runners take on the device while they wait for something to do."""
+        """Memory that a runner takes on the device while it waits for something to do."""
         return self._waiting_bytes or 0
 
-    def note_waiting(self) -> None:
-        """The first time, there is nothing new on the device since it was opened but two runners that wait: remember
-        what they take."""
+    def note_waiting(self, count: int) -> None:
+        """The first time, there is nothing new on the device since it was opened but so many runners that wait:
+        remember what each of them takes."""
         if self._waiting_bytes is None:
-            self._waiting_bytes = max(0, self.foreign_bytes() - self._alone_bytes)
+            self._waiting_bytes = max(0, self.foreign_bytes() - self._alone_bytes) // count
 
     def note_idle(self) -> None:
         """Remember what is in use now: by the judge, by others, and by the runners, which are about to be given

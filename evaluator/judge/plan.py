@@ -22,7 +22,7 @@ class MemoryPlan:
     """Layouts of the shared blocks, and the bytes that the evaluation may reach on the device.
 
     ``room_bytes``: what there is. ``lean``: candidate and baseline take turns in keeping memory, because both at once
-    would be too much.
+    would be too much. ``candidates``: how many there are beside the baseline.
     """
 
     layouts: dict[str, BlockLayout]
@@ -32,10 +32,11 @@ class MemoryPlan:
     context_bytes: int
     room_bytes: int
     lean: bool
+    candidates: int
 
     @property
     def peak_bytes(self) -> int:
-        runners = self.runner_bytes if self.lean else 2 * self.runner_bytes
+        runners = self.runner_bytes if self.lean else (self.candidates + 1) * self.runner_bytes
         return self.shared_bytes + self.judge_bytes + runners + self.context_bytes
 
     def has_room_for(self, byte_count: int) -> bool:
@@ -51,9 +52,17 @@ class MemoryPlan:
 
 
 def plan_memory(
-    signature: Signature, device: Device, *, sliced: bool, gradients: bool, limit: int | None, contexts: int
+    signature: Signature,
+    device: Device,
+    *,
+    sliced: bool,
+    gradients: bool,
+    limit: int | None,
+    contexts: int,
+    candidates: int,
 ) -> MemoryPlan:
-    """The plan for one evaluation; ``contexts``: how many processes come to the device meanwhile.
+    """The plan for one evaluation of so many ``candidates``; ``contexts``: how many processes come to the device
+    meanwhile.
 
     Raises ``DoesNotFit`` with the figures where the device is too small.
     """
@@ -86,12 +95,15 @@ def plan_memory(
         shared_bytes=sum(layout.size_bytes for layout in layouts.values()),
         judge_bytes=judge,
         runner_bytes=runner,
-        # The judge and its two runners have their contexts already.
+        # The judge and its runners have their contexts already.
         context_bytes=contexts * device.context_bytes,
         room_bytes=room,
         lean=False,
+        candidates=candidates,
     )
     if plan.peak_bytes + runner > room:
+        if candidates > 1:
+            raise DoesNotFit(f"so many together need {plan.describe()}, of {room / _GIB:.1f} GiB")
         # A candidate may need more than the reference, and has what the other side gives back.
         plan = MemoryPlan(**{**plan.__dict__, "lean": True})
     if plan.peak_bytes > room:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from evaluator.statistics import (
     widened,
 )
 
-__all__ = ["INFERENCE", "INFERENCE_WARM", "TRAINING", "Measured", "Sampler", "Track"]
+__all__ = ["INFERENCE", "INFERENCE_WARM", "TRAINING", "Measured", "Pair", "Sampler", "Sampling", "Track"]
 
 _CHECK_GROWTH: Final = 1.3
 _CLOSER_LOOKS: Final = {"cpu": (10, 20, 40), "cuda": (10,)}
@@ -116,6 +116,20 @@ class Measured:
     details: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Pair:
+    """One call of each side, verified, on inputs of the same kind; which of them was first."""
+
+    candidate: TimedCall
+    baseline: TimedCall
+    candidate_first: bool
+
+
+Sampling = Generator[int, Pair, Measured]
+"""One track as it is sampled: asks for pairs, by their number, is sent one each time, and comes to its figures. The
+candidate is to be first where the number is even; others that share the baseline's call may want it otherwise."""
+
+
 @dataclass
 class _Pairs:
     """The samples of one look, or of several that belong together."""
@@ -123,23 +137,29 @@ class _Pairs:
     telemetry: Telemetry
     candidate: list[TimedCall] = field(default_factory=list)
     baseline: list[TimedCall] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+
+    def add(self, pair: Pair) -> None:
+        self.candidate.append(pair.candidate)
+        self.baseline.append(pair.baseline)
+        self.order.append("candidate first" if pair.candidate_first else "baseline first")
 
 
 @dataclass
 class Sampler:
-    """Samples tracks of one evaluation.
+    """Samples tracks of one candidate.
 
-    ``pair`` makes one call of each side, verified, the candidate first where the number is even; ``floor_ms`` is
-    the least time that moving the bytes of a call takes; ``report`` says how far it is.
+    ``floor_ms`` is the least time that moving the bytes of a call takes; ``report`` says how far it is.
+    ``share_of_time``: how much of the time that passes is this one's.
     """
 
     caller: Caller
     plan: SamplingPlan
-    pair: Callable[[Track, int], tuple[TimedCall, TimedCall]]
     floor_ms: Callable[[Track], float]
     report: Callable[[str, float], None]
+    share_of_time: float = 1.0
 
-    def measure(self, track: Track) -> Measured:
+    def measure(self, track: Track) -> Sampling:
         """Sample ``track``; anew and with more pairs where the clocks disagree, or something had to be put back: a busy
         machine can do that, too, all the more with few samples. Closer looks are judged together, or each would be
         another chance for who leaves something out.
@@ -148,17 +168,17 @@ class Sampler:
         baseline is not what it was.
         """
         with contextlib.suppress(ClocksDisagree):
-            measured = self._measure(track, self.plan, self._no_pairs())
+            measured = yield from self._measure(track, self.plan, self._no_pairs())
             if not measured.put_back:
                 return measured
         *looks, last = _CLOSER_LOOKS[self.caller.device.torch_device.type]
         pairs = self._no_pairs()
         for least in looks:
             with contextlib.suppress(ClocksDisagree):
-                measured = self._measure(track, self._closely(least), pairs)
+                measured = yield from self._measure(track, self._closely(least), pairs)
                 if not measured.put_back:
                     return measured
-        return self._measure(track, self._closely(last), pairs)
+        return (yield from self._measure(track, self._closely(last), pairs))
 
     def _no_pairs(self) -> _Pairs:
         return _Pairs(Telemetry(self.caller.device.sensors))
@@ -175,22 +195,20 @@ class Sampler:
             budget_s=max(_CLOSER_LOOK_S, self.plan.budget_s),
         )
 
-    def _measure(self, track: Track, plan: SamplingPlan, pairs: _Pairs) -> Measured:
+    def _measure(self, track: Track, plan: SamplingPlan, pairs: _Pairs) -> Sampling:
         """Sample until ``pairs`` are as many as the plan asks for, and sum all of them up."""
         candidate, baseline = pairs.candidate, pairs.baseline
         begin = time.monotonic()
         if not candidate:
-            self._warm_up(track, plan)
+            yield from self._warm_up(track, plan)
         telemetry = pairs.telemetry
         most = plan.max_samples if track.cold else max(plan.warm_samples, plan.least_samples)
         look_at = plan.min_samples
         while len(candidate) < most:
             telemetry.sample()
-            ours, theirs = self.pair(track, len(candidate))
-            candidate.append(ours)
-            baseline.append(theirs)
+            pairs.add((yield len(candidate)))
             count = len(candidate)
-            if time.monotonic() - begin > plan.budget_s and count >= plan.least_samples:
+            if self.share_of_time * (time.monotonic() - begin) > plan.budget_s and count >= plan.least_samples:
                 break
             if count >= look_at:
                 look_at = max(count + 1, round(_CHECK_GROWTH * count))
@@ -201,7 +219,7 @@ class Sampler:
                     break
         telemetry.sample()
         telemetry.finish()
-        measured = self._conclude(track, candidate, baseline)
+        measured = self._conclude(track, pairs)
         moved = [f"{track.title}: {note}" for note in telemetry.notes()]
         return replace(
             measured,
@@ -209,28 +227,29 @@ class Sampler:
             details=measured.details | {"telemetry": telemetry.summary()},
         )
 
-    def _warm_up(self, track: Track, plan: SamplingPlan) -> None:
+    def _warm_up(self, track: Track, plan: SamplingPlan) -> Generator[int, Pair, None]:
         """Pairs that are not counted, until both sides take about as long as in one of the last two calls before:
         allocators, autotuners and clocks settle. Not only the last: the first pair may find the allocators empty."""
-        known = [self.caller.latest_ms.get((name, track.mode)) for name in ("candidate", "baseline")]
-        before = [latest for latest in known if latest is not None]
-        earlier = [before] if track.cold and len(before) == len(known) else []
+        ours, theirs = self.caller.latest_ms.get(track.mode), self.caller.baseline_ms.get(track.mode)
+        earlier = [[ours, theirs[-1]]] if track.cold and ours is not None and theirs else []
         most = min(_WARM_UP_PAIRS[self.caller.device.torch_device.type], plan.max_samples // _LEAST_COUNTED)
         for number in range(max(1, most)):
-            now = [call.report.device_ms for call in self.pair(track, number)]
+            pair = yield number
+            now = [call.report.device_ms for call in (pair.candidate, pair.baseline)]
             if any(_is_settled(now, then) for then in earlier[-2:]):
                 return
             earlier.append(now)
 
-    def _conclude(self, track: Track, candidate: list[TimedCall], baseline: list[TimedCall]) -> Measured:
+    def _conclude(self, track: Track, pairs: _Pairs) -> Measured:
         """Check the samples against the rules, and sum them up."""
+        candidate, baseline = pairs.candidate, pairs.baseline
         split = track.mode is CallMode.BACKWARD
         series = SampleSeries(
             candidate_device_ms=tuple(_device(candidate)),
             baseline_device_ms=tuple(_device(baseline)),
             candidate_outer_ms=tuple(_outer(candidate)),
             baseline_outer_ms=tuple(_outer(baseline)),
-            order=tuple("baseline first" if number % 2 else "candidate first" for number in range(len(candidate))),
+            order=tuple(pairs.order),
             candidate_forward_ms=tuple(call.report.forward_ms for call in candidate) if split else (),
             baseline_forward_ms=tuple(call.report.forward_ms for call in baseline) if split else (),
         )

@@ -58,8 +58,8 @@ def without_chance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """On a busy machine that happens to an honest candidate now and then, and to the processes that a test counts."""
     evaluate = Engine._evaluate
 
-    def once(self: Engine, *arguments: Any) -> tuple[Evaluation, list[str]]:
-        return evaluate(self, *arguments)[0], []
+    def once(self: Engine, *arguments: Any) -> list[tuple[Evaluation, list[str]]]:
+        return [(evaluation, []) for evaluation, _ in evaluate(self, *arguments)]
 
     if "chance" not in request.fixturenames:
         monkeypatch.setattr(Engine, "_evaluate", once)
@@ -459,14 +459,14 @@ def test_no_baseline_is_kept_after_a_candidate_that_may_have_disturbed_it(
 def test_what_had_time_put_back_is_evaluated_again_with_new_processes(
     engine: Engine, problems: dict[str, Problem], kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate, seen = Engine._evaluate, []
+    evaluate, seen = Engine._evaluate_alone, []
 
     def doubtful_at_first(self: Engine, *arguments: Any) -> tuple[Evaluation, list[str]]:
         evaluation, _ = evaluate(self, *arguments)
         seen.append((_kept(self), evaluation))
         return evaluation, ["inference"] if len(seen) == 1 else []
 
-    monkeypatch.setattr(Engine, "_evaluate", doubtful_at_first)
+    monkeypatch.setattr(Engine, "_evaluate_alone", doubtful_at_first)
     evaluation = _evaluate_plain(engine, problems)
     (first_kept, _), (second_kept, second) = seen
     assert first_kept == kept != second_kept
@@ -482,7 +482,7 @@ def test_what_had_time_put_back_is_evaluated_again_with_new_processes(
 def test_what_cannot_be_evaluated_again_keeps_the_figures_that_it_has(
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate, seen = Engine._evaluate, []
+    evaluate, seen = Engine._evaluate_alone, []
 
     def once(self: Engine, *arguments: Any) -> tuple[Evaluation, list[str]]:
         if seen:
@@ -490,7 +490,7 @@ def test_what_cannot_be_evaluated_again_keeps_the_figures_that_it_has(
         seen.append(evaluate(self, *arguments)[0])
         return seen[0], ["training"]
 
-    monkeypatch.setattr(Engine, "_evaluate", once)
+    monkeypatch.setattr(Engine, "_evaluate_alone", once)
     evaluation = _evaluate_plain(engine, problems)
     assert evaluation.speedup == seen[0].speedup
     assert "could not be made: the machine has gone" in evaluation.notes[-1]

@@ -15,7 +15,7 @@ from evaluator.errors import InfrastructureFault
 from evaluator.judge.calls import Caller, Calm, Learnt
 from evaluator.judge.calmness import Calmness
 from evaluator.judge.link import TimedCall
-from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Sampler, Track
+from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Measured, Pair, Sampler, Track
 from evaluator.judge.telemetry import NoSensors
 from evaluator.judge.verify import ClocksDisagree, Violation
 from evaluator.protocol import CallMode, CallReport
@@ -52,19 +52,29 @@ class Bench:
         )
         calm = dict.fromkeys((CallMode.FORWARD, CallMode.BACKWARD), Calm(_OVERHEAD_MS, 1.0, 0.1))
         learnt = Learnt(calm)
-        caller = SimpleNamespace(device=device, learnt=learnt, latest_ms={}, calmness=Calmness())
+        caller = SimpleNamespace(device=device, learnt=learnt, latest_ms={}, baseline_ms={}, calmness=Calmness())
         self.sampler = Sampler(
             cast(Caller, caller),
             plan or SamplingPlan(min_samples=20, max_samples=40, half_width=0.005),
-            self._pair,
             lambda _track: floor_ms,
             lambda _message, _share: None,
         )
 
-    def _pair(self, _track: Track, _number: int) -> tuple[TimedCall, TimedCall]:
+    def measure(self, track: Track) -> Measured:
+        """Sample a track to its end."""
+        sampling = self.sampler.measure(track)
+        try:
+            number = next(sampling)
+            while True:
+                number = sampling.send(self._pair(number))
+        except StopIteration as stop:
+            measured: Measured = stop.value
+            return measured
+
+    def _pair(self, number: int) -> Pair:
         self.pairs += 1
         ours, theirs = (self._call(side) for side in self._sides)
-        return replace(ours, delivery_ms=self._delivery_ms(self.pairs)), theirs
+        return Pair(replace(ours, delivery_ms=self._delivery_ms(self.pairs)), theirs, candidate_first=number % 2 == 0)
 
     def _call(self, side: Side) -> TimedCall:
         takes_ms, says_ms = side(self.pairs)
@@ -79,7 +89,7 @@ def _exactly(milliseconds: float) -> Side:
 
 def test_an_honest_series_is_left_as_it_is_and_sampling_ends_when_the_interval_is_narrow() -> None:
     bench = Bench(_exactly(0.5))
-    found = bench.sampler.measure(INFERENCE)
+    found = bench.measure(INFERENCE)
     assert not found.put_back
     assert (found.speedup, found.latency.candidate) == (2.0, 0.5)
     assert len(found.samples.order) == 20
@@ -88,7 +98,7 @@ def test_an_honest_series_is_left_as_it_is_and_sampling_ends_when_the_interval_i
 
 def test_what_a_runner_leaves_out_is_put_back_after_a_second_look() -> None:
     bench = Bench(lambda _number: (1.0, 0.4))
-    found = bench.sampler.measure(INFERENCE)
+    found = bench.measure(INFERENCE)
     assert found.put_back
     assert 0.97 < found.speedup <= 1.0
     assert any("were added" in note for note in found.notes)
@@ -104,7 +114,7 @@ def test_the_second_look_has_enough_pairs_whatever_the_first_one_had_time_for(tr
 
     plan = SamplingPlan(min_samples=20, max_samples=40, budget_s=0.0, warm_samples=3)
     bench = Bench(side, plan=plan)
-    found = bench.sampler.measure(track)
+    found = bench.measure(track)
     assert len(found.samples.order) == 20
     assert not found.put_back
 
@@ -113,20 +123,21 @@ def test_the_second_look_has_enough_pairs_whatever_the_first_one_had_time_for(tr
 def test_a_first_pair_that_finds_the_allocators_empty_is_not_what_the_second_is_held_against(*, known: bool) -> None:
     bench = Bench(lambda number: (1.0, 9.0 if number == 1 else 1.0))
     if known:
-        bench.sampler.caller.latest_ms.update({(name, CallMode.FORWARD): 1.0 for name in ("candidate", "baseline")})
-    found = bench.sampler.measure(INFERENCE)
+        bench.sampler.caller.latest_ms[CallMode.FORWARD] = 1.0
+        bench.sampler.caller.baseline_ms[CallMode.FORWARD] = [1.0]
+    found = bench.measure(INFERENCE)
     assert found.latency.candidate == 1.0
     not_counted = bench.pairs - len(found.samples.order)
     assert not_counted == (2 if known else 3)
 
 
 def test_a_small_difference_between_two_noisy_processes_costs_nothing() -> None:
-    found = Bench(lambda _number: (0.51, 0.5), noise_ms=0.1).sampler.measure(INFERENCE)
+    found = Bench(lambda _number: (0.51, 0.5), noise_ms=0.1).measure(INFERENCE)
     assert not found.put_back
 
 
 def test_what_is_little_more_than_two_processes_differ_is_put_back_in_part() -> None:
-    found = Bench(lambda _number: (1.04, 1.0)).sampler.measure(INFERENCE)
+    found = Bench(lambda _number: (1.04, 1.0)).measure(INFERENCE)
     assert found.put_back
     assert 1.0 < found.latency.candidate < 1.04
 
@@ -137,18 +148,18 @@ def test_a_candidate_cannot_buy_room_with_noise_of_its_own() -> None:
     def side(_number: int) -> tuple[float, float]:
         return 1.0 + erratic.uniform(0, 0.5), 0.3
 
-    assert Bench(side).sampler.measure(INFERENCE).speedup < 1.01
+    assert Bench(side).measure(INFERENCE).speedup < 1.01
 
 
 def test_what_does_not_show_in_the_figures_is_worth_no_second_look() -> None:
     bench = Bench(lambda _number: (300.1, 300.0), plan=SamplingPlan(min_samples=20, max_samples=40, half_width=0.005))
-    found = bench.sampler.measure(INFERENCE)
+    found = bench.measure(INFERENCE)
     assert bench.pairs < 2 * 20
     assert found.latency.candidate >= 300.1, "it is put back all the same"
 
 
 def test_a_claim_that_nothing_can_be_held_against_gains_nothing_on_a_busy_cpu() -> None:
-    found = Bench(lambda _number: (1.0, 0.1), noise_ms=2.0, kind="cpu").sampler.measure(INFERENCE)
+    found = Bench(lambda _number: (1.0, 0.1), noise_ms=2.0, kind="cpu").measure(INFERENCE)
     assert found.put_back
     assert found.speedup < 1.5
 
@@ -162,7 +173,7 @@ def test_on_a_cpu_doubt_alone_is_looked_into_until_it_is_none_and_what_is_hidden
         bench = Bench(
             lambda _number: (0.2 * (1 + hidden), 0.2), _exactly(0.2), plan=plan, noise_ms=0.1, kind="cpu", seed=seed
         )
-        found = bench.sampler.measure(INFERENCE)
+        found = bench.measure(INFERENCE)
         believed += abs(found.speedup - 1.0) < 0.01
         assert found.speedup < 1.01
         closer += bench.pairs > 5 + 20
@@ -180,7 +191,7 @@ def test_clocks_that_disagree_in_a_burst_are_looked_at_again_as_long_as_there_ar
         return 0.2 + (4.0 if number <= 5 + 10 else 0.0), 0.2
 
     bench = Bench(side, _exactly(0.2), plan=SamplingPlan.usual("cpu", "smoke"), noise_ms=0.01, kind="cpu")
-    assert bench.sampler.measure(INFERENCE).speedup == 1.0
+    assert bench.measure(INFERENCE).speedup == 1.0
     for kind, lasting in (("cpu", 60), ("cuda", 18)):
         always = Bench(
             lambda number, last=lasting: (4.2 if number <= last else 0.2, 0.2),
@@ -190,11 +201,11 @@ def test_clocks_that_disagree_in_a_burst_are_looked_at_again_as_long_as_there_ar
             kind=kind,
         )
         with pytest.raises(ClocksDisagree):
-            always.sampler.measure(INFERENCE)
+            always.measure(INFERENCE)
 
 
 def test_now_and_then_a_slow_copy_of_the_outputs_is_nothing() -> None:
-    found = Bench(_exactly(0.5), delivery_ms=lambda number: 0.9 if number % 3 == 0 else 0.05).sampler.measure(INFERENCE)
+    found = Bench(_exactly(0.5), delivery_ms=lambda number: 0.9 if number % 3 == 0 else 0.05).measure(INFERENCE)
     assert not found.put_back
     assert found.speedup == 2.0
     assert found.interval.high - found.interval.low < 0.03
@@ -213,7 +224,7 @@ def test_slow_copies_that_spoil_the_interval_alone_are_worth_a_second_look() -> 
         plan=SamplingPlan(min_samples=8, max_samples=40, half_width=0.005),
         delivery_ms=lambda number: 0.15 if number in slow else 0.05,
     )
-    found = bench.sampler.measure(INFERENCE)
+    found = bench.measure(INFERENCE)
     assert bench.pairs > 8 + 10, "there was a second look"
     assert found.interval.high - found.interval.low < 0.03
     assert not any("wider than" in note for note in found.notes)
@@ -227,13 +238,13 @@ def test_work_put_off_until_the_outputs_are_copied_is_put_back(honest_every: int
     found = Bench(
         lambda number: _exactly(1.0 if honest(number) else 0.2)(number),
         delivery_ms=lambda number: 0.05 if honest(number) else 0.85,
-    ).sampler.measure(INFERENCE)
+    ).measure(INFERENCE)
     assert found.put_back
     assert 0.95 < found.speedup < 1.05
 
 
 def test_what_is_left_out_of_most_calls_alone_is_put_back() -> None:
-    found = Bench(lambda number: (1.0, 1.0 if number % 5 < 2 else 0.4)).sampler.measure(INFERENCE)
+    found = Bench(lambda number: (1.0, 1.0 if number % 5 < 2 else 0.4)).measure(INFERENCE)
     assert found.put_back
     assert found.speedup <= 1.0
 
@@ -251,7 +262,7 @@ def test_what_is_left_out_of_most_calls_alone_is_put_back() -> None:
 def test_the_interval_has_room_for_what_two_processes_of_one_model_differ(
     track: Track, latency_ms: float, least: float, most: float
 ) -> None:
-    found = Bench(_exactly(latency_ms), _exactly(latency_ms)).sampler.measure(track)
+    found = Bench(_exactly(latency_ms), _exactly(latency_ms)).measure(track)
     assert least < found.interval.high - 1.0 < most
     assert least < 1.0 - found.interval.low < most
     assert not any("wider" in note for note in found.notes), "more samples would not make it narrower"
@@ -259,22 +270,22 @@ def test_the_interval_has_room_for_what_two_processes_of_one_model_differ(
 
 def test_more_than_the_slack_is_a_violation() -> None:
     with pytest.raises(ClocksDisagree, match="inner and outer clock disagree"):
-        Bench(lambda _number: (4.0, 0.5)).sampler.measure(INFERENCE)
+        Bench(lambda _number: (4.0, 0.5)).measure(INFERENCE)
 
 
 def test_an_overhead_that_has_grown_for_both_sides_is_the_machines_and_nobodys_violation() -> None:
     with pytest.raises(InfrastructureFault, match="outside of what the runners measured"):
-        Bench(_exactly(1.0), later_overhead_ms=3.0).sampler.measure(INFERENCE)
+        Bench(_exactly(1.0), later_overhead_ms=3.0).measure(INFERENCE)
 
 
 def test_a_baseline_that_has_become_slower_is_the_machines_fault() -> None:
     with pytest.raises(InfrastructureFault, match="before the candidate had the shared memory"):
-        Bench(_exactly(1.0), _exactly(2.0)).sampler.measure(INFERENCE)
+        Bench(_exactly(1.0), _exactly(2.0)).measure(INFERENCE)
 
 
 def test_a_call_below_the_floor_is_a_violation() -> None:
     with pytest.raises(Violation, match="faster than this device can move"):
-        Bench(_exactly(0.1), floor_ms=0.2).sampler.measure(INFERENCE)
+        Bench(_exactly(0.1), floor_ms=0.2).measure(INFERENCE)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +297,7 @@ def test_a_call_below_the_floor_is_a_violation() -> None:
     ],
 )
 def test_what_makes_a_number_doubtful_is_said(side: Side, said: str) -> None:
-    notes = Bench(side).sampler.measure(INFERENCE).notes
+    notes = Bench(side).measure(INFERENCE).notes
     assert any(said in note for note in notes), notes
 
 
@@ -297,19 +308,19 @@ def test_a_wide_interval_is_said_at_the_cap() -> None:
         takes = erratic.uniform(0.5, 1.5)
         return takes, takes
 
-    found = Bench(side).sampler.measure(INFERENCE)
+    found = Bench(side).measure(INFERENCE)
     assert len(found.samples.order) == 40
     assert any("wider than the ± 0.5 % aimed at" in note for note in found.notes)
 
 
 def test_the_warm_track_has_a_number_of_pairs_of_its_own() -> None:
     plan = SamplingPlan(min_samples=20, max_samples=40, warm_samples=7)
-    found = Bench(_exactly(0.5), plan=plan).sampler.measure(INFERENCE_WARM)
+    found = Bench(_exactly(0.5), plan=plan).measure(INFERENCE_WARM)
     assert len(found.samples.order) == 7
 
 
 def test_details_are_ready_for_json() -> None:
     import json
 
-    details: dict[str, Any] = Bench(_exactly(0.5), kind="cpu").sampler.measure(INFERENCE).details
+    details: dict[str, Any] = Bench(_exactly(0.5), kind="cpu").measure(INFERENCE).details
     assert json.loads(json.dumps(details, allow_nan=False)) == details

@@ -1,0 +1,344 @@
+"""One candidate in its session: its trials, its samples, what is found of it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from evaluator.config import EvalConfig
+from evaluator.errors import ProblemError
+from evaluator.evaluation import ErrorFigures, Gradients, Latency, Verdict
+from evaluator.judge.calls import Caller, Learnt, Side
+from evaluator.judge.calmness import Calmness
+from evaluator.judge.device import Device
+from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.link import RunnerTimeout, TimedCall
+from evaluator.judge.outcome import Outcome
+from evaluator.judge.plan import MemoryPlan
+from evaluator.judge.reference import Reference
+from evaluator.judge.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
+from evaluator.judge.verify import CallFindings, Verifier, Violation
+from evaluator.judge.work import count_work
+from evaluator.memory import Block
+from evaluator.problem import Problem
+from evaluator.protocol import CallMode
+from evaluator.roofline import Work, share_of_roofline
+
+__all__ = ["Common", "Concluded", "Judgement"]
+
+_TRIALS: Final = (
+    Variant.AS_WRITTEN,
+    Variant.SIGNED,
+    Variant.WIDE,
+    Variant.SPECIAL,
+    Variant.STRUCTURED,
+)
+_GRADIENT_TRIALS: Final = (Variant.SIGNED, Variant.AS_WRITTEN, Variant.WIDE)
+_WHOLE_TRIALS: Final = 2
+_WHOLE_GRADIENT_TRIALS: Final = 1
+"""After so many trials in which every element of tensors was compared that are treated in slices, secret rows of
+theirs are enough."""
+
+
+class Concluded(Exception):
+    """The verdict stands; ``Judgement.outcome`` has it."""
+
+
+@dataclass
+class Common:
+    """What all candidates of a session are judged with.
+
+    ``sampled``: what inputs of timed calls are like; ``training``: whether there are gradients to be compared;
+    ``deadline``: when it has to be over; ``calmness``: of the device, whoever is called; ``used_before``: what was in
+    use of its memory. ``blamed``: a context in which what a side does wrong is put down to it. ``candidates``: how many
+    there are; ``warming``: inputs of calls that nobody looks at; ``baseline_ms``: what each call of the baseline said
+    that it took; ``work``: what a call has to do, once it was counted.
+    """
+
+    problem: Problem
+    config: EvalConfig
+    device: Device
+    baseline: Side
+    reference: Reference
+    blocks: dict[str, Block]
+    plan: MemoryPlan
+    source: InputSource
+    sampled: Variant
+    training: bool
+    deadline: float
+    learnt: Learnt
+    used_before: int
+    candidates: int
+    blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
+    calmness: Calmness = field(default_factory=Calmness)
+    warming: dict[tuple[Variant, bool], list[torch.Tensor]] = field(default_factory=dict)
+    baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
+    work: dict[str, Work] | None = None
+
+    @property
+    def used_bytes(self) -> int:
+        """What is in use of the device's memory."""
+        return self.device.total_bytes() - self.device.free_bytes()
+
+    @property
+    def weight_names(self) -> list[str]:
+        return [name for name, _ in self.reference.signature.weights]
+
+
+class Judgement:
+    """What is found of one candidate, by calls of it. ``report`` says how far it is: a stage, a message, a share."""
+
+    def __init__(
+        self, common: Common, candidate: Side, outcome: Outcome, report: Callable[[str, str, float | None], None]
+    ) -> None:
+        self.candidate = candidate
+        self.outcome = outcome
+        self.others_bytes = 0
+        """Memory of the device that other candidates of the session hold."""
+        self._common = common
+        self._report = report
+        self._device = common.device
+        self._config = common.config
+        problem, config = common.problem, common.config
+        self._verifier = Verifier(
+            common.reference,
+            common.blocks,
+            problem.tolerance(config.precision),
+            common.device.generator,
+            common.device.slice_elements if problem.row_independent else None,
+        )
+        self.caller = Caller(
+            common.device,
+            config.limits,
+            candidate,
+            common.baseline,
+            common.blocks,
+            common.reference.signature.input_tensors,
+            common.source,
+            self._verifier,
+            common.plan.lean,
+            common.blamed,
+            common.warming,
+            common.learnt,
+            baseline_ms=common.baseline_ms,
+            calmness=common.calmness,
+        )
+        self._sampler = Sampler(
+            self.caller,
+            config.sampling,
+            self._floor_ms,
+            lambda message, share: report("sampling", message, share),
+            share_of_time=1 / common.candidates,
+        )
+        self._output_names = {tally.name for tally in self._verifier.output_tallies()}
+        self._gradients_required = (
+            problem.gradient_policy == "require" if config.require_gradients is None else config.require_gradients
+        )
+        self._peak_bytes = 0
+        self._max_abs: float | None = None
+        self._max_rel: float | None = None
+        self._reference_max_rel: float | None = None
+        outcome.gradients = Gradients.NOT_CHECKED if common.training else Gradients.NOT_APPLICABLE
+        if problem.gradient_policy == "none":
+            outcome.gradients = Gradients.NOT_CHECKED
+
+    def verify(self) -> None:
+        """Forward trials, then gradient trials; sets the gradient result. Raises ``Concluded`` where something is
+        wrong, and what ``Caller.call`` raises."""
+        trials, gradient_trials = self._config.sampling.trials, self._config.sampling.gradient_trials
+        loaded = False
+        conclusive = 0
+        variants = list(self._cycle(_TRIALS, trials))
+        position = 0
+        while position < len(variants):
+            variant = variants[position]
+            self._report("verifying", f"forward, inputs {variant.value}", position / (trials + gradient_trials))
+            glance = conclusive >= _WHOLE_TRIALS and self._verifier.sliced
+            _, findings = self._call(CallMode.FORWARD, variant, first=position == 0, glance=glance)
+            differing = self.candidate.link.weight_report().differing
+            if findings.verdict is Verdict.WRONG_OUTPUT and differing and not loaded:
+                # Constructed from another stream of random numbers than the reference, perhaps: try its weights.
+                self.caller.load_weights(self.candidate, self._common.weight_names)
+                self.outcome.notes.append(
+                    f"{differing} weights differed from the reference's after constructing under the same seed; "
+                    "the reference's were loaded"
+                )
+                loaded, position, conclusive = True, 0, 0
+                continue
+            self._conclude_if_wrong(findings)
+            conclusive += not findings.inconclusive
+            if position == 0:
+                self._try_baseline(INFERENCE)
+            position += 1
+        if not conclusive:
+            raise ProblemError("the reference is not finite on any of its inputs: nothing can be compared")
+        if self._common.training:
+            self._verify_gradients(gradient_trials, trials)
+
+    def _verify_gradients(self, gradient_trials: int, trials: int) -> None:
+        conclusive = 0
+        for number, variant in enumerate(self._cycle(_GRADIENT_TRIALS, gradient_trials)):
+            share = (trials + number) / (trials + gradient_trials)
+            self._report("verifying", f"gradients, inputs {variant.value}", share)
+            glance = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.sliced
+            _, findings = self._call(CallMode.BACKWARD, variant, glance=glance)
+            conclusive += not findings.inconclusive
+            if not findings.inconclusive:
+                self.outcome.gradients = findings.gradients
+            self._conclude_if_wrong(findings)
+            self.outcome.note_once(findings.gradient_notes)
+            if number == 0:
+                self._try_baseline(TRAINING)
+            if findings.gradients is Gradients.MISSING:
+                if self._gradients_required:
+                    self._conclude(
+                        Verdict.WRONG_GRADIENT,
+                        "gradients are required, and the output carries no graph: nothing flows back to the inputs",
+                    )
+                return
+        if self._gradients_required and self.outcome.gradients is not Gradients.MATCH:
+            self._conclude(
+                Verdict.WRONG_GRADIENT, "gradients are required, and not all of them could be compared: see the notes"
+            )
+
+    def measure(self, track: Track) -> Sampling:
+        """Sample one track: asks for pairs, and comes to figures (see ``record``)."""
+        return self._sampler.measure(track)
+
+    def record(self, track: Track, measured: Measured) -> None:
+        """Take the figures of one track into the outcome."""
+        self.outcome.record(track, measured)
+        if track.cold:
+            self._record_roofline(track, measured.latency)
+
+    def _record_roofline(self, track: Track, latency: Latency) -> None:
+        common, outcome = self._common, self.outcome
+        try:
+            if common.work is None:
+                common.work = count_work(
+                    common.reference, lambda: common.source.draw(secrets.randbits(63)), training=common.training
+                )
+            found = share_of_roofline(
+                common.work[track.name], self._device.ceilings(), self._config.precision, latency.candidate
+            )
+        except Exception as error:  # noqa: BLE001 - a reference may raise anything; what is measured stands without
+            outcome.note_once([f"no roofline: the reference's work cannot be counted: {error}"])
+            return
+        outcome.roofline[track.name] = found
+        if track is INFERENCE:
+            outcome.roofline_share = found.share
+        outcome.note_once([note for note in [found.note(track.name)] if note is not None])
+
+    def sample(self, track: Track) -> TimedCall:
+        """One timed call of the candidate, verified."""
+        call, findings = self._call(track.mode, self._common.sampled, glance=True, cold=track.cold)
+        self._conclude_if_wrong(findings)
+        if track.mode is CallMode.BACKWARD and findings.gradients is not Gradients.MATCH and not findings.inconclusive:
+            self._conclude(Verdict.WRONG_GRADIENT, f"gradients were {findings.gradients} in a timed call, not before")
+        return call
+
+    def sample_baseline(self, track: Track) -> TimedCall:
+        """One timed call of the baseline."""
+        common = self._common
+        with common.blamed(common.baseline):
+            call, commitment = self.caller.call(
+                common.baseline, track.mode, common.sampled, self._config.limits.call_s, glance=True, cold=track.cold
+            )
+        if self._device.outlives_processes and self.caller.is_short(track.mode):
+            # Whatever comes next finds the processor's caches as it would after a call of the candidate's: without
+            # this, the candidate's calls had some 10 µs more around them than the baseline's on an H200.
+            self._verifier.verify_outputs(commitment, common.sampled)
+        return call
+
+    def _try_baseline(self, track: Track) -> None:
+        """Where nothing is timed, the baseline would not be called at all, and what is wrong with it not be found."""
+        if not self._config.sampling.max_samples:
+            self.sample_baseline(track)
+
+    def _call(
+        self, mode: CallMode, variant: Variant, *, first: bool = False, glance: bool = False, cold: bool = True
+    ) -> tuple[TimedCall, CallFindings]:
+        if time.monotonic() > self._common.deadline:
+            raise RunnerTimeout(f"the evaluation took longer than {self._config.limits.total_s:.0f} s in all")
+        # Some candidates build their extension in the first call.
+        timeout_s = self._config.limits.call_s + (self._config.limits.late_build_s if first else 0.0)
+        call, commitment = self.caller.call(self.candidate, mode, variant, timeout_s, glance=glance, cold=cold)
+        if call.report.device_ms <= 0:
+            raise Violation("the runner reported a call that took no time")
+        if mode is CallMode.FORWARD:
+            findings = self._verifier.verify_outputs(commitment, variant)
+        else:
+            counterparts = self.candidate.link.weight_report().counterparts
+            findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant)
+        if not glance or self._common.plan.lean:
+            self.measure_memory()
+        self._note_errors(findings)
+        return call, findings
+
+    def _floor_ms(self, _track: Track) -> float:
+        """The least time for moving the outputs and the inputs that they depend on."""
+        signature = self._common.reference.signature
+        moved = sum(spec.size_bytes for spec in signature.outputs)
+        for index, spec in enumerate(signature.float_inputs):
+            moved += int(spec.size_bytes * self._verifier.influence.get(index, 0.0))
+        return self._device.floor_ms(moved)
+
+    def measure_memory(self) -> None:
+        """Note what is in use of the device's memory now."""
+        # A CPU's memory is everybody's; a CUDA device is the judge's and its runners'.
+        foreign = self._common.used_before if self._device.torch_device.type == "cpu" else 0
+        self._peak_bytes = max(self._peak_bytes, self._common.used_bytes - foreign - self.others_bytes)
+
+    def note_memory(self, *, baseline_peak_bytes: int, grown_bytes: int | None) -> None:
+        """Peaks that the runners' allocators report, and by how much what the device has given away has grown since
+        the candidate was constructed, where that can be told."""
+        # Where memory is lean, both give back what they hold, and reserve it again.
+        if self._device.outlives_processes and not self._common.plan.lean:
+            self.outcome.details["memory"] = {
+                "candidate_peak_bytes": self.caller.peak_bytes["candidate"],
+                "baseline_peak_bytes": baseline_peak_bytes,
+                **({} if grown_bytes is None else {"grown_bytes": grown_bytes}),
+            }
+
+    def _note_errors(self, findings: CallFindings) -> None:
+        details = self.outcome.details
+        for tally in findings.tallies:
+            if tally.total and tally.finite:
+                if tally.name in self._output_names:
+                    self._max_abs = max(self._max_abs or 0.0, tally.max_abs)
+                    self._max_rel = max(self._max_rel or 0.0, tally.max_rel)
+                    self._reference_max_rel = max(self._reference_max_rel or 0.0, tally.reference_max_rel)
+                else:
+                    worst = details.setdefault("gradient_max_abs", {})
+                    worst[tally.name] = max(worst.get(tally.name, 0.0), tally.max_abs)
+                if tally.widened > 1.0:
+                    widened = details.setdefault("tolerance_widened", {})
+                    widened[tally.name] = max(widened.get(tally.name, 1.0), tally.widened)
+
+    def _conclude_if_wrong(self, findings: CallFindings) -> None:
+        if findings.verdict is not None and not findings.inconclusive:
+            self.outcome.gradients = (
+                Gradients.MISMATCH if findings.verdict is Verdict.WRONG_GRADIENT else self.outcome.gradients
+            )
+            if findings.mismatch is not None:
+                self.outcome.details["mismatch"] = findings.mismatch
+            self._conclude(findings.verdict, findings.message)
+
+    def _conclude(self, verdict: Verdict, message: str) -> None:
+        self.outcome.note_verdict(verdict, message)
+        raise Concluded
+
+    def finish(self) -> None:
+        """What there is to be said at the end, whatever the verdict."""
+        self.outcome.errors = ErrorFigures(self._max_abs, self._max_rel, self._reference_max_rel)
+        self.outcome.peak_memory_bytes = self._peak_bytes or None
+
+    def _cycle(self, variants: Sequence[Variant], count: int) -> Iterator[Variant]:
+        usable = [variant for variant in variants if self._common.source.available(variant)]
+        return (usable[number % len(usable)] for number in range(count))

@@ -1,0 +1,367 @@
+"""Several candidates evaluated together: who passes, who is evaluated alone, and that nobody decides about another."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from evaluator import engine as engine_module
+from evaluator.candidate import Candidate, parse_candidate
+from evaluator.config import EvalConfig, Limits, SamplingPlan
+from evaluator.engine import Engine, Progress
+from evaluator.errors import DeviceUnavailable, EvaluationCancelled, EvaluatorError, InfrastructureFault, ProblemError
+from evaluator.evaluation import Evaluation, Gradients, Verdict
+from evaluator.problem import Problem
+
+_QUICK = SamplingPlan(min_samples=6, max_samples=6, warm_samples=0)
+_CONFIG = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
+_PLAIN = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
+_SLOWER = _PLAIN.replace("return", "__import__('time').sleep(0.02)\n        return")
+_CLAMPS = _PLAIN.replace("torch.relu(x)", "x.clamp_min(0)")
+_WRONG = _PLAIN.replace("torch.relu(x)", "torch.nn.functional.leaky_relu(x)")
+_NO_GRAPH = _PLAIN.replace("torch.relu(x)", "torch.relu(x.detach())")
+_ENDS = _PLAIN.replace("return torch.relu(x)", "__import__('os')._exit(3)")
+_LINEAR = "from model import Model\nclass ModelNew(Model):\n    pass\n"
+
+Done = Evaluation | EvaluatorError
+
+
+def _candidate(source: str) -> Candidate:
+    candidate = parse_candidate(code=source)
+    assert isinstance(candidate, Candidate), candidate
+    return candidate
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine that does on a CPU what it does on CUDA: figures are not as good, but nothing else depends on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_module, "_KEEPS_BASELINES_ON", {"cpu"})
+        with Engine(device="cpu", cache_dir=tmp_path_factory.mktemp("cache")) as engine:
+            yield engine
+
+
+@pytest.fixture(autouse=True)
+def without_chance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, time is put back of an honest candidate now and then, and it is evaluated once more."""
+    evaluate = Engine._evaluate
+
+    def once(self: Engine, *arguments: Any) -> list[tuple[Evaluation, list[str]]]:
+        return [(evaluation, []) for evaluation, _ in evaluate(self, *arguments)]
+
+    if "alone" not in request.fixturenames:
+        monkeypatch.setattr(Engine, "_evaluate", once)
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many candidates each session had, in order."""
+    evaluate, counts = Engine._evaluate, list[int]()
+
+    def counting(
+        self: Engine, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
+    ) -> list[tuple[Evaluation, list[str]]]:
+        counts.append(len(candidates))
+        return evaluate(self, problem, candidates, *arguments)
+
+    monkeypatch.setattr(Engine, "_evaluate", counting)
+    return counts
+
+
+def _together(
+    engine: Engine,
+    problem: Problem,
+    *sources: str,
+    config: EvalConfig = _CONFIG,
+    progress: Callable[[int, Progress], None] = lambda _index, _step: None,
+    cancelled: Callable[[int], bool] = lambda _index: False,
+) -> dict[int, Done]:
+    """What came of each, in the order in which it was known."""
+    found: dict[int, Done] = {}
+
+    def done(index: int, result: Done) -> None:
+        assert index not in found
+        found[index] = result
+
+    engine.evaluate_together(
+        problem, [_candidate(source) for source in sources], config, progress=progress, cancelled=cancelled, done=done
+    )
+    return found
+
+
+def _evaluation(result: Done) -> Evaluation:
+    assert isinstance(result, Evaluation), result
+    return result
+
+
+def test_each_has_figures_of_its_own_against_calls_of_one_baseline(
+    engine: Engine, problems: dict[str, Problem], sessions: list[int]
+) -> None:
+    stages: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    found = _together(
+        engine,
+        problems["relu"],
+        _PLAIN,
+        _SLOWER,
+        _CLAMPS,
+        progress=lambda index, step: stages[index].append(step.stage),
+    )
+    assert sessions == [3]
+    evaluations = [_evaluation(found[index]) for index in range(3)]
+    for evaluation in evaluations:
+        assert evaluation.verdict is Verdict.PASSED, evaluation.message
+        assert evaluation.gradients is Gradients.MATCH
+        assert evaluation.details["together"] == 3
+        assert evaluation.speedup_interval is not None
+        assert evaluation.roofline_share is not None
+        assert evaluation.peak_memory_bytes is not None
+        assert {"preparing", "loading", "constructing", "verifying", "sampling", "total"} == set(evaluation.stage_s)
+        assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
+    plain, slower, _ = evaluations
+    assert plain.latency_ms is not None
+    assert slower.latency_ms is not None
+    assert slower.latency_ms.candidate > 1.5 * plain.latency_ms.candidate
+    for track in ("inference", "training"):
+        assert plain.samples[track].candidate_device_ms != slower.samples[track].candidate_device_ms
+        # Who is looked at more closely goes on with other rounds.
+        rounds = [set(evaluation.samples[track].baseline_device_ms) for evaluation in evaluations]
+        shared = [one & other for one, other in itertools.combinations(rounds, 2)]
+        assert max(map(len, shared)) >= 3, "the baseline is called once in a round, for all of them"
+        assert set(plain.samples[track].order) == {"candidate first", "baseline first"}
+    for seen in stages.values():
+        assert {"preparing", "loading", "constructing", "verifying", "sampling"} <= set(seen)
+
+
+def test_their_speedups_are_those_that_they_have_alone(engine: Engine, problems: dict[str, Problem]) -> None:
+    together = _together(engine, problems["relu"], _SLOWER, _SLOWER)
+    alone = engine.evaluate(problems["relu"], _candidate(_SLOWER), _CONFIG)
+    assert alone.latency_ms is not None
+    for result in together.values():
+        latency = _evaluation(result).latency_ms
+        assert latency is not None
+        assert latency.candidate == pytest.approx(alone.latency_ms.candidate, rel=0.2)
+
+
+def test_what_does_not_pass_is_evaluated_alone_and_the_others_are_not(
+    engine: Engine, problems: dict[str, Problem], sessions: list[int]
+) -> None:
+    found = _together(engine, problems["relu"], _WRONG, _PLAIN, "1/0\n" + _PLAIN, _CLAMPS)
+    assert sessions == [4, 1, 1]
+    assert list(found) == [1, 3, 0, 2], "what is known is told at once"
+    verdicts = {index: _evaluation(result).verdict for index, result in found.items()}
+    assert verdicts == {
+        0: Verdict.WRONG_OUTPUT,
+        1: Verdict.PASSED,
+        2: Verdict.LOAD_ERROR,
+        3: Verdict.PASSED,
+    }
+    assert [_evaluation(found[index]).details.get("together") for index in range(4)] == [None, 4, None, 4]
+    assert "ZeroDivisionError" in _evaluation(found[2]).message
+
+
+def test_who_has_no_gradients_has_no_training_and_the_others_have(
+    engine: Engine, problems: dict[str, Problem], sessions: list[int]
+) -> None:
+    found = _together(engine, problems["relu"], _NO_GRAPH, _PLAIN)
+    assert sessions == [2]
+    without, honest = _evaluation(found[0]), _evaluation(found[1])
+    assert (without.verdict, without.gradients, without.speedup_training) == (Verdict.PASSED, Gradients.MISSING, None)
+    assert (honest.verdict, honest.gradients) == (Verdict.PASSED, Gradients.MATCH)
+    assert honest.speedup_training is not None
+    assert without.speedup is not None
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict"),
+    [
+        (_ENDS, Verdict.RUNTIME_ERROR),
+        (_PLAIN.replace("return", "__import__('time').sleep(600)\n        return"), Verdict.TIMEOUT),
+        # Right while it is only verified: in a group, too, it is found out while it is timed.
+        (
+            _PLAIN.replace("def forward", "calls = 0\n    def forward").replace(
+                "return torch.relu(x)", "self.calls += 1\n        return torch.relu(x) if self.calls < 11 else x"
+            ),
+            Verdict.WRONG_OUTPUT,
+        ),
+    ],
+)
+def test_who_may_have_disturbed_the_others_ends_it_for_all_of_them(
+    source: str, verdict: Verdict, engine: Engine, problems: dict[str, Problem], sessions: list[int]
+) -> None:
+    limits = Limits(call_s=2, late_build_s=1)
+    found = _together(engine, problems["relu"], _PLAIN, source, config=replace(_CONFIG, limits=limits))
+    honest, other = _evaluation(found[0]), _evaluation(found[1])
+    assert other.verdict is verdict, other.message
+    assert "together" not in other.details
+    assert honest.verdict is Verdict.PASSED
+    if verdict is Verdict.WRONG_OUTPUT:
+        assert sessions == [2, 1]
+        assert honest.details["together"] == 2
+    else:
+        assert sessions == [2, 1, 1]
+        assert "together" not in honest.details
+
+
+def test_weights_are_the_same_for_all(engine: Engine, problems: dict[str, Problem], sessions: list[int]) -> None:
+    draws = _LINEAR.replace(
+        "pass",
+        "def __init__(self, *arguments):\n"
+        "        __import__('torch').rand(3)\n"
+        "        super().__init__(*arguments)",
+    )
+    found = _together(engine, problems["linear_relu_divide"], _LINEAR, draws)
+    assert sessions == [2]
+    for result in found.values():
+        evaluation = _evaluation(result)
+        assert (evaluation.verdict, evaluation.gradients) == (Verdict.PASSED, Gradients.MATCH), evaluation.message
+    assert any("the reference's were loaded" in note for note in _evaluation(found[1]).notes)
+
+
+def test_of_whom_time_was_put_back_is_evaluated_alone(
+    engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch, alone: list[int]
+) -> None:
+    evaluate = Engine._evaluate
+
+    def doubtful(
+        self: Engine, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
+    ) -> list[tuple[Evaluation, list[str]]]:
+        found = [evaluation for evaluation, _ in evaluate(self, problem, candidates, *arguments)]
+        alone.append(len(candidates))
+        doubts = [["inference"], []] if len(found) == 2 else [[]]
+        return list(zip(found, doubts, strict=True))
+
+    monkeypatch.setattr(Engine, "_evaluate", doubtful)
+    found = _together(engine, problems["relu"], _PLAIN, _CLAMPS)
+    assert alone == [2, 1]
+    assert list(found) == [1, 0]
+    assert any("evaluated twice" in note for note in _evaluation(found[0]).notes)
+    assert "together" not in _evaluation(found[0]).details
+
+
+@pytest.fixture
+def alone() -> list[int]:
+    """For a test that says itself of whom time was put back."""
+    return []
+
+
+def test_one_that_is_cancelled_has_no_evaluation_and_the_others_have(
+    engine: Engine, problems: dict[str, Problem], sessions: list[int]
+) -> None:
+    found = _together(engine, problems["relu"], _PLAIN, _CLAMPS, cancelled=lambda index: index == 0)
+    assert isinstance(found[0], EvaluationCancelled)
+    assert _evaluation(found[1]).verdict is Verdict.PASSED
+    assert sessions == [2]
+
+
+def test_once_all_are_cancelled_it_ends_soon(engine: Engine, problems: dict[str, Problem], sessions: list[int]) -> None:
+    seen: list[str] = []
+    found = _together(
+        engine,
+        problems["relu"],
+        _PLAIN,
+        _CLAMPS,
+        progress=lambda _index, step: seen.append(step.stage),
+        cancelled=lambda _index: "verifying" in seen,
+    )
+    assert "sampling" not in seen
+    assert all(isinstance(result, EvaluationCancelled) for result in found.values())
+    assert len(found) == 2
+    assert sessions == [2]
+    assert _evaluation(_together(engine, problems["relu"], _PLAIN)[0]).verdict is Verdict.PASSED
+
+
+def test_what_fails_on_our_side_is_tried_one_by_one(
+    engine: Engine, problems: dict[str, Problem], sessions: list[int]
+) -> None:
+    killed: list[int] = []
+
+    def kill_once(_index: int, step: Progress) -> None:
+        if step.stage == "verifying" and not killed:
+            killed.append(engine.process_ids["judge"])
+            os.kill(killed[0], signal.SIGKILL)
+
+    found = _together(engine, problems["relu"], _PLAIN, _CLAMPS, progress=kill_once)
+    assert sessions == [2, 1, 1]
+    assert [_evaluation(result).verdict for result in found.values()] == [Verdict.PASSED] * 2
+
+
+def test_a_fault_that_stays_is_told_of_one_and_the_rest_is_left(
+    engine: Engine, problems: dict[str, Problem], sessions: list[int]
+) -> None:
+    def kill(_index: int, step: Progress) -> None:
+        if step.stage == "verifying" and "judge" in engine.process_ids:
+            os.kill(engine.process_ids["judge"], signal.SIGKILL)
+
+    found = _together(engine, problems["relu"], _PLAIN, _CLAMPS, progress=kill)
+    assert sessions == [2, 1]
+    assert list(found) == [0]
+    assert isinstance(found[0], InfrastructureFault)
+
+
+def test_where_there_is_no_room_for_all_each_is_evaluated_alone(
+    engine: Engine, problems: dict[str, Problem], sessions: list[int]
+) -> None:
+    wanted = _evaluation(_together(engine, problems["relu"], _PLAIN)[0]).details["memory_plan"]
+    # For one candidate and its baseline, with what else a candidate may take; not for three.
+    limits = Limits(device_memory_bytes=int(float(wanted.split()[0]) * 2**30) + 2**29)
+    config = replace(_CONFIG, limits=limits)
+    found = _together(engine, problems["relu"], *[_PLAIN] * 3, config=config)
+    assert [_evaluation(result).verdict for result in found.values()] == [Verdict.PASSED] * 3
+    assert sessions[0] == 1
+    assert sessions[1] == 3
+
+
+def test_a_setting_that_is_refused_is_refused_for_each(engine: Engine, problems: dict[str, Problem]) -> None:
+    found = _together(engine, problems["relu"], _PLAIN, _CLAMPS, config=replace(_CONFIG, baseline="tf32"))
+    assert [type(result) for result in found.values()] == [ProblemError, ProblemError]
+
+
+def test_processes_for_as_many_wait_for_the_next_and_one_alone_takes_one(
+    engine: Engine, problems: dict[str, Problem]
+) -> None:
+    _together(engine, problems["relu"], _PLAIN, _CLAMPS, _SLOWER)
+    waiting = _waiting(engine)
+    assert set(waiting) == {"candidate", "candidate 2", "candidate 3", "baseline"}
+    assert "kept baseline" in engine.process_ids
+    assert engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG).verdict is Verdict.PASSED
+    after = _waiting(engine)
+    assert set(after) == set(waiting)
+    assert len(set(after.values()) & set(waiting.values())) == 3, "two candidates' and the baseline's are the same"
+    again = _together(engine, problems["relu"], _PLAIN, _CLAMPS, _SLOWER)
+    assert all(_evaluation(result).verdict is Verdict.PASSED for result in again.values())
+    assert not set(_waiting(engine).values()) & (set(after.values()) - {after["baseline"]})
+
+
+def _waiting(engine: Engine) -> dict[str, int]:
+    roles = engine.process_ids
+    return {role: pid for role, pid in roles.items() if role.startswith("candidate") or role == "baseline"}
+
+
+def test_how_many_go_together_depends_on_the_settings(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert engine.most_together(_CONFIG) == 4
+    assert engine.most_together(replace(_CONFIG, baseline="compile")) == 1
+    assert engine.most_together(replace(_CONFIG, compare_compiled=True)) == 1
+    assert engine.most_together(replace(_CONFIG, sampling=SamplingPlan(max_samples=0))) == 1
+    monkeypatch.setattr(engine_module, "_KEEPS_BASELINES_ON", {"cuda"})
+    assert engine.most_together(_CONFIG) == 1, "on a CPU a process that has worked for a while is faster than a new one"
+
+
+def test_an_engine_without_a_device_evaluates_nobody(tmp_path: Path, problems: dict[str, Problem]) -> None:
+    with Engine(device=None, cache_dir=tmp_path) as engine, pytest.raises(DeviceUnavailable):
+        _together(engine, problems["relu"], _PLAIN, _CLAMPS)
+
+
+def test_the_baseline_that_they_share_takes_what_it_takes_alone(engine: Engine, problems: dict[str, Problem]) -> None:
+    config = replace(_CONFIG, sampling=SamplingPlan(min_samples=20, max_samples=20, warm_samples=0))
+    alone = engine.evaluate(problems["relu"], _candidate(_PLAIN), config)
+    together = _evaluation(_together(engine, problems["relu"], _PLAIN, _SLOWER, config=config)[0])
+    ours, theirs = (median(each.samples["inference"].baseline_device_ms) for each in (together, alone))
+    assert ours == pytest.approx(theirs, rel=0.5)
