@@ -30,7 +30,7 @@ from evaluator.problem import Problem
 from evaluator.protocol import CallMode
 from evaluator.roofline import Work, share_of_roofline
 
-__all__ = ["Common", "Concluded", "Judgement"]
+__all__ = ["Common", "Concluded", "Judgement", "Standard"]
 
 _TRIALS: Final = (
     Variant.AS_WRITTEN,
@@ -90,45 +90,85 @@ class Common:
     def weight_names(self) -> list[str]:
         return [name for name, _ in self.reference.signature.weights]
 
+    def new_verifier(self) -> Verifier:
+        return Verifier(
+            self.reference,
+            self.blocks,
+            self.problem.tolerance(self.config.precision),
+            self.device.generator,
+            self.device.slice_elements if self.problem.row_independent else None,
+        )
+
+    def new_caller(self, candidate: Side, verifier: Verifier) -> Caller:
+        return Caller(
+            self.device,
+            self.config.limits,
+            candidate,
+            self.baseline,
+            self.blocks,
+            self.reference.signature.input_tensors,
+            self.source,
+            verifier,
+            self.plan.lean,
+            self.blamed,
+            self.warming,
+            self.learnt,
+            baseline_ms=self.baseline_ms,
+            calmness=self.calmness,
+        )
+
+
+class Standard:
+    """What all candidates are held against: timed calls of the baseline. ``candidate``: one that it takes turns with
+    in keeping memory, where that is lean."""
+
+    def __init__(self, common: Common, candidate: Side) -> None:
+        self._common = common
+        self._verifier = common.new_verifier()
+        self.caller = common.new_caller(candidate, self._verifier)
+
+    def sample(self, track: Track) -> TimedCall:
+        """One timed call."""
+        common, caller = self._common, self.caller
+        side, limits = common.baseline, common.config.limits
+        with common.blamed(side):
+            call, commitment = caller.call(
+                side, track.mode, common.sampled, limits.call_s, glance=True, cold=track.cold
+            )
+        # Whatever comes next finds processor and device as it would after a call of a candidate's. In a session of
+        # one, where each side follows itself as often as the other, only what is short feels it: without this, the
+        # candidate's calls had some 10 µs more around them than the baseline's on an H200.
+        if common.candidates > 1 and track.mode is CallMode.BACKWARD:
+            counterparts = side.link.weight_report().counterparts
+            self._verifier.verify_gradients(commitment, call.report, counterparts, common.sampled)
+        elif common.candidates > 1 or (common.device.outlives_processes and caller.is_short(track.mode)):
+            self._verifier.verify_outputs(commitment, common.sampled)
+        return call
+
 
 class Judgement:
     """What is found of one candidate, by calls of it. ``report`` says how far it is: a stage, a message, a share."""
 
     def __init__(
-        self, common: Common, candidate: Side, outcome: Outcome, report: Callable[[str, str, float | None], None]
+        self,
+        common: Common,
+        standard: Standard,
+        candidate: Side,
+        outcome: Outcome,
+        report: Callable[[str, str, float | None], None],
     ) -> None:
         self.candidate = candidate
         self.outcome = outcome
         self.others_bytes = 0
         """Memory of the device that other candidates of the session hold."""
         self._common = common
+        self._standard = standard
         self._report = report
         self._device = common.device
         self._config = common.config
         problem, config = common.problem, common.config
-        self._verifier = Verifier(
-            common.reference,
-            common.blocks,
-            problem.tolerance(config.precision),
-            common.device.generator,
-            common.device.slice_elements if problem.row_independent else None,
-        )
-        self.caller = Caller(
-            common.device,
-            config.limits,
-            candidate,
-            common.baseline,
-            common.blocks,
-            common.reference.signature.input_tensors,
-            common.source,
-            self._verifier,
-            common.plan.lean,
-            common.blamed,
-            common.warming,
-            common.learnt,
-            baseline_ms=common.baseline_ms,
-            calmness=common.calmness,
-        )
+        self._verifier = common.new_verifier()
+        self.caller = common.new_caller(candidate, self._verifier)
         self._sampler = Sampler(
             self.caller,
             config.sampling,
@@ -243,23 +283,10 @@ class Judgement:
             self._conclude(Verdict.WRONG_GRADIENT, f"gradients were {findings.gradients} in a timed call, not before")
         return call
 
-    def sample_baseline(self, track: Track) -> TimedCall:
-        """One timed call of the baseline."""
-        common = self._common
-        with common.blamed(common.baseline):
-            call, commitment = self.caller.call(
-                common.baseline, track.mode, common.sampled, self._config.limits.call_s, glance=True, cold=track.cold
-            )
-        if self._device.outlives_processes and self.caller.is_short(track.mode):
-            # Whatever comes next finds the processor's caches as it would after a call of the candidate's: without
-            # this, the candidate's calls had some 10 µs more around them than the baseline's on an H200.
-            self._verifier.verify_outputs(commitment, common.sampled)
-        return call
-
     def _try_baseline(self, track: Track) -> None:
         """Where nothing is timed, the baseline would not be called at all, and what is wrong with it not be found."""
         if not self._config.sampling.max_samples:
-            self.sample_baseline(track)
+            self._standard.sample(track)
 
     def _call(
         self, mode: CallMode, variant: Variant, *, first: bool = False, glance: bool = False, cold: bool = True

@@ -10,6 +10,7 @@ any ends the session for all. Who has not passed is evaluated alone (see ``evalu
 from __future__ import annotations
 
 import contextlib
+import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ from evaluator.gate import GATE
 from evaluator.judge.calls import Caller, Learnt, Side
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant
-from evaluator.judge.judgement import Common, Concluded, Judgement
+from evaluator.judge.judgement import Common, Concluded, Judgement, Standard
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
 from evaluator.judge.outcome import HARMLESS, Outcome
 from evaluator.judge.plan import MemoryPlan, plan_memory
@@ -124,6 +125,7 @@ class Session:
         self._deadline = time.monotonic() + len(self._candidates) * config.limits.total_s
         self._used_before = device.idle.used_bytes
         self._outcomes = [Outcome() for _ in self._candidates]
+        self._random = random.SystemRandom()
         self._judged: list[Judgement] = []
         self._within: tuple[Judgement, ...] = ()
         """Those that are still in the running."""
@@ -170,8 +172,8 @@ class Session:
 
     @property
     def _caller(self) -> Caller:
-        """One that calls the baseline: each of them can."""
-        return self._judged[0].caller
+        """What calls the baseline."""
+        return self._standard.caller
 
     def _baseline_lets_go(self) -> bool:
         """Have the baseline close the shared memory; whether it has, can take other weights, and there is room for it
@@ -269,9 +271,10 @@ class Session:
             candidates=len(self._candidates),
             blamed=self._blamed,
         )
+        self._standard = Standard(self._common, self._candidates[0])
         for index, (side, outcome) in enumerate(zip(self._candidates, self._outcomes, strict=True)):
             outcome.details |= {"ceilings": ceilings, "memory_plan": plan.describe()}
-            self._judged.append(Judgement(self._common, side, outcome, self._reporter(index)))
+            self._judged.append(Judgement(self._common, self._standard, side, outcome, self._reporter(index)))
         self._within = tuple(self._judged)
 
     def _require_quiet(self) -> None:
@@ -296,8 +299,8 @@ class Session:
         self._note_memory(coming=self._device.waiting_bytes * self._contexts if others_wait else 0)
         if sampling.max_samples:
             with self._stage("sampling"):
-                for judgement in self._within:
-                    judgement.caller.alone = True
+                for caller in (self._caller, *(judgement.caller for judgement in self._within)):
+                    caller.alone = True
                 if not self._device.outlives_processes:
                     self._caller.decide_releases()
                 self._sample_track(INFERENCE, self._within)
@@ -401,9 +404,16 @@ class Session:
                 judgement.caller.command(judgement.candidate, release)
                 sampling = judgement.measure(track)
                 asking[judgement] = sampling, next(sampling)
+        order: list[Judgement | None] = []
         while asking:
-            number = next(number for _, number in asking.values())
-            pairs = self._round(track, number, list(asking))
+            if next(number for _, number in asking.values()) % 2 == 0:
+                order = [*asking, None]
+                if len(asking) > 1:
+                    # Drawn anew each time: nobody knows whom they follow, or who follows them.
+                    self._random.shuffle(order)
+            else:
+                order.reverse()
+            pairs = self._round(track, [each for each in order if each is None or each in asking])
             for judgement in list(asking):
                 sampling, _ = asking.pop(judgement)
                 if judgement not in pairs:
@@ -416,17 +426,19 @@ class Session:
                             judgement.measure_memory()  # what an allocator has once been given, it keeps
                         judgement.record(track, stop.value)
 
-    def _round(self, track: Track, number: int, judged: Sequence[Judgement]) -> dict[Judgement, Pair]:
-        """One call of each side on inputs of the same kind; ABBA: who is first alternates."""
+    def _round(self, track: Track, order: Sequence[Judgement | None]) -> dict[Judgement, Pair]:
+        """One call of each side on inputs of the same kind, in this order; ``None`` is the baseline."""
         calls: dict[Judgement, TimedCall] = {}
-        candidates_first = number % 2 == 0
-        theirs = None if candidates_first else judged[0].sample_baseline(track)
-        for judgement in judged if candidates_first else reversed(judged):
-            with self._judging(judgement):
-                calls[judgement] = judgement.sample(track)
-        if theirs is None:
-            theirs = judged[0].sample_baseline(track)
-        return {judgement: Pair(call, theirs, candidates_first) for judgement, call in calls.items()}
+        theirs: TimedCall | None = None
+        first: set[Judgement] = set()
+        for judgement in order:
+            if judgement is None:
+                theirs, first = self._standard.sample(track), set(calls)
+            else:
+                with self._judging(judgement):
+                    calls[judgement] = judgement.sample(track)
+        assert theirs is not None
+        return {judgement: Pair(call, theirs, judgement in first) for judgement, call in calls.items()}
 
     def _blamed(self, side: Side) -> contextlib.AbstractContextManager[None]:
         return self._ours("the reference fails") if side is self._baseline else contextlib.nullcontext()

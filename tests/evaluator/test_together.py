@@ -20,6 +20,7 @@ from evaluator.engine import Engine, Progress
 from evaluator.errors import DeviceUnavailable, EvaluationCancelled, EvaluatorError, InfrastructureFault, ProblemError
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problem import Problem
+from tests.corpus import load_case
 
 _QUICK = SamplingPlan(min_samples=6, max_samples=6, warm_samples=0)
 _CONFIG = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
@@ -213,9 +214,7 @@ def test_who_may_have_disturbed_the_others_ends_it_for_all_of_them(
 def test_weights_are_the_same_for_all(engine: Engine, problems: dict[str, Problem], sessions: list[int]) -> None:
     draws = _LINEAR.replace(
         "pass",
-        "def __init__(self, *arguments):\n"
-        "        __import__('torch').rand(3)\n"
-        "        super().__init__(*arguments)",
+        "def __init__(self, *arguments):\n        __import__('torch').rand(3)\n        super().__init__(*arguments)",
     )
     found = _together(engine, problems["linear_relu_divide"], _LINEAR, draws)
     assert sessions == [2]
@@ -365,3 +364,48 @@ def test_the_baseline_that_they_share_takes_what_it_takes_alone(engine: Engine, 
     together = _evaluation(_together(engine, problems["relu"], _PLAIN, _SLOWER, config=config)[0])
     ours, theirs = (median(each.samples["inference"].baseline_device_ms) for each in (together, alone))
     assert ours == pytest.approx(theirs, rel=0.5)
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("problem", ["linear_relu_divide", "gelu", "relu"])
+def test_identical_models_are_no_faster_together(
+    problem: str, cuda_engine: Engine, problems: dict[str, Problem], sessions: list[int]
+) -> None:
+    config = EvalConfig(device="cuda", size="full")
+    for number in range(2):
+        sessions.clear()
+        found = _together(cuda_engine, problems[problem], *[_LINEAR] * cuda_engine.most_together(config), config=config)
+        assert sessions[0] == 4
+        for result in found.values():
+            evaluation = _evaluation(result)
+            assert (evaluation.verdict, evaluation.gradients) == (Verdict.PASSED, Gradients.MATCH), evaluation.message
+            assert evaluation.speedup == pytest.approx(1.0, abs=0.02), number
+            assert evaluation.speedup_training == pytest.approx(1.0, abs=0.02), number
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attack_a_cuda_persisting_l2",
+        "attack_a_cuda_precompute",
+        "attack_a_cuda_resident_single",
+        "attack_a_cuda_watched_output",
+        "attack_a_cuda_work_in_delivery",
+        "bomb_cuda_illegal_address",
+    ],
+)
+def test_an_attack_among_others_gains_nothing_and_harms_nobody(
+    name: str, cuda_engine: Engine, problems: dict[str, Problem]
+) -> None:
+    case = load_case(name)
+    found = _together(cuda_engine, problems[case.problem], _LINEAR, case.source, _LINEAR, config=case.config("cuda"))
+    assert not case.complaints(_evaluation(found[1]))
+    for index in (0, 2):
+        honest = _evaluation(found[index])
+        assert (honest.verdict, honest.gradients) == (Verdict.PASSED, Gradients.MATCH), honest.message
+        assert honest.speedup_interval is not None
+        assert honest.speedup_interval.low <= 1.05
+        assert honest.speedup_interval.high >= 0.95
