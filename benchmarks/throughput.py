@@ -65,11 +65,12 @@ class Pass:
 
     @property
     def stage_s(self) -> dict[str, list[float]]:
-        """Of each stage the seconds of every candidate that got there.
+        """Of each stage the seconds of every candidate that got there; of candidates that are evaluated together, equal
+        parts.
 
-        ``the rest`` is what an evaluation takes besides its stages, ``recording`` what a worker takes besides it.
+        ``the rest`` is what an evaluation takes besides its stages.
         """
-        found: dict[str, list[float]] = {stage: [] for stage in (*_STAGES, "the rest", "recording")}
+        found: dict[str, list[float]] = {stage: [] for stage in (*_STAGES, "the rest")}
         for each in self.graded:
             stage_s = each.record["stage_s"]
             for stage in _STAGES:
@@ -77,8 +78,6 @@ class Pass:
                     found[stage].append(stage_s[stage])
             if "total" in stage_s:
                 found["the rest"].append(stage_s["total"] - sum(stage_s.get(stage, 0.0) for stage in _STAGES[1:]))
-                claimed_s = sum(end - begin for _, (begin, end) in _spans([each], "evaluate"))
-                found["recording"].append(claimed_s - stage_s["total"])
         return {stage: seconds for stage, seconds in found.items() if seconds}
 
     @property
@@ -88,11 +87,27 @@ class Pass:
         return min(end for _, end in builds) - min(begin for begin, _ in builds) if builds else 0.0
 
     @property
-    def busy_share(self) -> float:
-        """How much of the time from the first build to the end of the last evaluation the devices were evaluating."""
+    def recording_s(self) -> float:
+        """What a worker takes for a candidate besides its evaluation, on average."""
+        claimed_s = sum(_covered_s(spans, 0.0) for spans in self._evaluating.values())
+        return (claimed_s - sum(each.record["stage_s"].get("total", 0.0) for each in self.graded)) / len(self.graded)
+
+    @property
+    def together(self) -> int:
+        """How many were through together with others."""
+        return sum("together" in each.record["details"] for each in self.graded)
+
+    @property
+    def _evaluating(self) -> dict[str, list[Span]]:
         by_worker: dict[str, list[Span]] = defaultdict(list)
         for worker, span in _spans(self.graded, "evaluate"):
             by_worker[worker].append(span)
+        return by_worker
+
+    @property
+    def busy_share(self) -> float:
+        """How much of the time from the first build to the end of the last evaluation the devices were evaluating."""
+        by_worker = self._evaluating
         builds = [span for _, span in _spans(self.graded, "build")]
         if not builds or not by_worker:
             return 0.0
@@ -211,6 +226,7 @@ def _told(title: str, found: Pass) -> str:
         ),
         f"  first build there after {found.first_built_s:.2f} s; builds side by side: {found.builds_at_a_time:.1f}",
         f"  devices evaluating from then on: {100 * found.busy_share:.1f} % of the time of {found.devices}",
+        f"  through together with others: {found.together}; besides evaluations, {found.recording_s:.3f} s for each",
     ]
     again = sum(len(each.attempts) > _ATTEMPTS for each in found.graded)
     if again:
@@ -256,6 +272,8 @@ def _report(passes: dict[str, Pass], size: str) -> dict[str, Any]:
                 "builds_at_a_time": one.builds_at_a_time,
                 "devices": one.devices,
                 "busy_share": one.busy_share,
+                "together": one.together,
+                "recording_s": one.recording_s,
                 "graded": [asdict(each) for each in one.graded],
             }
             for title, one in passes.items()
