@@ -56,6 +56,7 @@ _PLACE_S: Final = 0.2
 """How long to wait for others who are ringing: it takes a millisecond where the broker answers."""
 
 TRANSPORT_ALIASES["folder"] = "storage.mailbox:Transport"
+TRANSPORT_ALIASES["redis"] = TRANSPORT_ALIASES["rediss"] = "storage.redis_transport:Transport"
 
 _log = logging.getLogger(__name__)
 
@@ -64,9 +65,8 @@ def make_celery(settings: Settings, *, patient: bool = True) -> Celery:
     """The application for ``settings.broker_url``. A worker registers its tasks on it.
 
     ``patient``: where the broker has stopped answering, whoever asks it waits until it answers again, or the connection
-    is found dead after a minute. That is for taking messages: a worker's Celery takes nothing more after an
-    acknowledgement that failed. Who rings is not to be patient, and gives up after some seconds (Redis; a ``folder``
-    answers at once).
+    is found dead after a minute. That is for taking messages: what was not acknowledged is handed out again. Who rings
+    is not to be patient, and gives up after some seconds (Redis; a ``folder`` answers at once).
     """
     app = Celery("kerneljudge", set_as_current=False)
     broker_url, transport_options = _broker(settings.broker_url, patient=patient)

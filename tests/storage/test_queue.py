@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from celery import Celery
+from kombu.message import Message
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.config import Limits
@@ -20,7 +22,7 @@ from storage.problems import sync_problems
 from storage.queue import DIAGNOSIS_QUEUES, QUEUES, _Ringer, make_celery, queue_name, ring, ring_after_commit
 from storage.settings import Settings
 from storage.submissions import NewSubmission, Submissions
-from tests.services import free_port
+from tests.services import free_port, redis_server
 from tests.storage.conftest import candidate
 
 
@@ -162,6 +164,24 @@ def test_each_message_of_the_folder_goes_to_one_consumer(tmp_path: Path) -> None
     for consumer in consumers:
         consumer.join(timeout=60)
     assert sorted(taken) == sorted(ids)
+
+
+@pytest.mark.parametrize("answer", [Message.ack, Message.reject, Message.requeue])
+def test_a_message_that_redis_cannot_be_told_of_makes_room_for_the_next(
+    tmp_path: Path, answer: Callable[[Message], None]
+) -> None:
+    port = free_port()
+    app = make_celery(Settings(data_dir=tmp_path, broker_url=f"redis://127.0.0.1:{port}/0"))
+    with app.connection_for_read() as connection:
+        with redis_server(port):
+            assert ring(app, Bell("sub_1", "build", "cpu"))
+            taking = connection.SimpleQueue("build")
+            taking.channel.basic_qos(prefetch_count=1)
+            message = taking.get(timeout=10)
+            assert not taking.channel.qos.can_consume()
+        with pytest.raises(connection.connection_errors):
+            answer(message)
+        assert taking.channel.qos.can_consume()
 
 
 def test_redis_keeps_a_message_back_for_longer_than_the_longest_evaluation_takes(tmp_path: Path) -> None:

@@ -223,6 +223,22 @@ def test_a_broker_that_goes_away_and_comes_back_loses_nothing(install: Install, 
         installation.wait(while_away, Status.DONE)
 
 
+def test_a_broker_that_goes_away_during_an_evaluation_stops_no_worker(
+    install: Install, start_worker: StartWorker
+) -> None:
+    port = free_port()
+    installation = install(**_FAST, broker_url=f"redis://127.0.0.1:{port}/0")
+    with redis_server(port):
+        for queue in ("build", "evaluate.cpu"):
+            start_worker(installation, queue)
+        under_way = installation.submit("# evaluate: sleep 1")
+        installation.wait(under_way, Status.EVALUATING)
+    installation.wait(under_way, Status.DONE)
+    time.sleep(1)  # meanwhile the acknowledgement fails
+    with redis_server(port):
+        installation.wait(installation.submit("# 2"), Status.DONE)
+
+
 def test_a_broker_that_hangs_for_a_while_loses_nothing(install: Install, start_worker: StartWorker) -> None:
     with running_redis() as server:
         installation = install(**_FAST, broker_url=server.url)
