@@ -425,7 +425,7 @@ class AttemptRecord(BaseModel):
     ended: datetime | None
     outcome: str = Field(
         description="`running`, `built`, `done`, `fault` (ours), `lost` (the worker was not heard of any more), "
-        "`released` (the worker was stopped), `cancelled`."
+        "`released` (given back without a fault: `detail` says why), `cancelled`."
     )
     detail: str
 

@@ -6,13 +6,14 @@ comes from a worker whose claim is gone (its lease expired, somebody cancelled) 
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVarTuple
 
-from sqlalchemy import CursorResult, Select, and_, select, update
+from sqlalchemy import CursorResult, Select, and_, func, select, update
 from sqlalchemy.orm import Session
 
 from evaluator.candidate import Candidate
@@ -25,7 +26,7 @@ from storage.clock import database_now
 from storage.completion import completed
 from storage.diagnoses import Diagnoses
 from storage.models import Attempt, Stage, Submission
-from storage.order import QUEUE_ORDER, Alike, near
+from storage.order import LAST_TURN, QUEUE_ORDER, Alike, near
 from storage.records import store_evaluation
 from storage.rests import rest_after, rested
 from storage.routing import ANYTHING, Offer, runs_on, takers
@@ -127,6 +128,27 @@ class Claims:
             )
             self._update(unfit, {"bell_due_at": database_now(self._session) + _LEFT_FOR})
         return None
+
+    def claim_alike(self, claim: Claim, most: int, lease_s: float, offer: Offer | None = None) -> list[Claim]:
+        """Take up, in the order of the queue, ``most`` more at the most to be evaluated together with ``claim``.
+
+        They are alike, out of batches, and their turn is near. What has had a fault is evaluated alone, so that
+        whatever ends a worker does so to others once at the most; so are single submissions and evaluations again.
+        Where other workers could take what waits, no more than this one's share of it is taken.
+        """
+        row = self._session.get_one(Submission, claim.submission_id)
+        if most < 1 or row.faults or not 0 < row.turn < LAST_TURN:
+            return []
+        waiting = _takeable("evaluate", claim.device, offer, database_now(self._session))
+        first_turn = self._session.scalar(_first(select(Submission.turn).where(waiting), 1))
+        if not first_turn:  # nothing is left, or a single one, which nothing goes ahead of
+            return []
+        count = self._share(row, waiting, 1 + most) - 1
+        alike = select(Submission.id).where(waiting, near(first_turn), claim.alike.matches(), Submission.faults == 0)
+        # Who holds several rows must not wait for one: others do as well.
+        rows = self._session.scalars(_first(alike, count).with_for_update(skip_locked=True)).all()
+        claims = [self.claim(submission_id, "evaluate", claim.worker, lease_s, offer) for submission_id in rows]
+        return [each for each in claims if each is not None]
 
     def claim(
         self, submission_id: str, stage: Stage, worker: str, lease_s: float, offer: Offer | None = None
@@ -257,12 +279,12 @@ class Claims:
         """Our fault: back into the queue after a rest, or ``failed`` if it cannot or may no more be retried."""
         return self._fault(claim.token, "fault", detail, max_attempts if retriable else 0)
 
-    def release(self, claim: Claim) -> bool:
-        """Back into the queue without a fault: the worker is being stopped."""
+    def release(self, claim: Claim, why: str = "the worker was stopped") -> bool:
+        """Back into the queue without a fault."""
         now = database_now(self._session)
         if not self._update(Submission.claim_token == claim.token, {**_UNCLAIMED, **_waiting(now)}):
             return False
-        self._end_attempt(claim.token, claim.device, "released", "the worker was stopped", now)
+        self._end_attempt(claim.token, claim.device, "released", why, now)
         announce(self._session, Bell(claim.submission_id, claim.stage, claim.device))
         return True
 
@@ -354,19 +376,24 @@ class Claims:
         preferred: list[tuple[int, str]] = []
         for device in devices:
             # One kind at a time: that is how the index has them in order.
-            waiting = select(Submission.turn, Submission.id).where(
-                Submission.status == Status.QUEUED,
-                Submission.stage == stage,
-                Submission.device == device,
-                rested(Submission.not_before, now),
-                runs_on(offer),
-            )
+            waiting = select(Submission.turn, Submission.id).where(_takeable(stage, device, offer, now))
             found = [(turn, row_id) for turn, row_id in self._session.execute(_first(waiting, _TRIED))]
             if alike is not None and found and found[0][0] > 0:  # nothing goes ahead of a single one
                 near_ones = waiting.where(near(found[0][0]), alike.matches())
                 preferred.extend((turn, row_id) for turn, row_id in self._session.execute(_first(near_ones, 1)))
             rows.extend(found)
         return [submission_id for _, submission_id in (*preferred, *sorted(rows)[:_TRIED])]
+
+    def _share(self, row: Submission, waiting: Any, most: int) -> int:
+        """How many, up to ``most``, whoever has taken up ``row`` may hold at once, out of that and what is ``waiting``:
+        as many as leave the same to each of the others that could take ``row``."""
+        others = [worker for worker in takers(self._session, "evaluate", row) if worker.id != row.claim_worker]
+        if not others:
+            return most
+        workers = 1 + len(others)
+        enough = select(Submission.id).where(waiting).limit(most * workers).subquery()
+        there = 1 + (self._session.scalar(select(func.count()).select_from(enough)) or 0)
+        return min(most, math.ceil(there / workers))
 
     def _ring_another(self, stage: Stage, devices: Collection[str]) -> None:
         """Ring for one that was never rung for: of a batch, only the first few are when it comes in."""
@@ -463,6 +490,17 @@ class Claims:
         result = self._session.execute(statement)
         assert isinstance(result, CursorResult)
         return result.rowcount == 1
+
+
+def _takeable(stage: Stage, device: str, offer: Offer | None, now: datetime) -> Any:
+    """The condition that a submission waits for ``stage``, does not rest and can run on ``offer``."""
+    return and_(
+        Submission.status == Status.QUEUED,
+        Submission.stage == stage,
+        Submission.device == device,
+        rested(Submission.not_before, now),
+        runs_on(offer),
+    )
 
 
 def _first(waiting: Select[*_Columns], count: int) -> Select[*_Columns]:

@@ -249,7 +249,7 @@ class Attempt(Base):
     devices, and ``None`` for builders.
 
     ``outcome``: ``running``, ``built``, ``done``, ``fault`` (ours, with ``detail``), ``lost`` (the lease
-    expired), ``released`` (the worker was stopped), ``cancelled``.
+    expired), ``released`` (given back, ``detail`` says why), ``cancelled``.
     """
 
     __tablename__ = "attempts"

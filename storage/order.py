@@ -6,7 +6,7 @@ up, beginning at the lowest that waits for the same kind of device: so batches t
 whenever they came. What evaluates a record again has the last turn of all (see ``storage.verification``).
 
 A worker that has just evaluated something may prefer what is *alike*, since the baseline's process then stays: out of
-those of batches whose turn is near, and for a few in a row.
+those of batches whose turn is near, and for a few in a row. Of such, it may take up several together.
 """
 
 from __future__ import annotations
@@ -65,10 +65,14 @@ class Run:
         """What the next one should be like; ``None`` where it is the turn of whatever is first."""
         return self.latest if self.length < _LONGEST_RUN else None
 
-    def goes_on_with(self, taken: Alike | None) -> None:
-        """Note what was taken up; ``None``: something that no other one gains from."""
+    def room_for(self, kind: Alike) -> int:
+        """How many of ``kind`` may be taken up together as the next ones: no run becomes longer by that."""
+        return _LONGEST_RUN - self.length if kind == self.preferred else _LONGEST_RUN
+
+    def goes_on_with(self, taken: Alike | None, count: int = 1) -> None:
+        """Note what was taken up, and how many of it together; ``None``: something that no other one gains from."""
         first = taken != self.latest or self.length >= _LONGEST_RUN
-        self.latest, self.length = taken, 1 if first else self.length + 1
+        self.latest, self.length = taken, count if first else self.length + count
 
 
 def ahead_of(submission: Submission) -> Any:

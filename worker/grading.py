@@ -1,7 +1,7 @@
 """What a task does: claim, build, evaluate or diagnose, record.
 
 Doing it twice changes nothing: the second claim finds nothing to claim. No transaction is open while
-the engine works.
+the engine works. Several submissions that are alike may be evaluated by one task (see ``worker.together``).
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator import logs
@@ -42,12 +45,13 @@ from worker.busy import BusyClock
 from worker.guard import DeviceGuard
 from worker.hold import AnyClaim, Hold, Ledger
 from worker.spans import stages
+from worker.together import EvaluatesTogether, NotComeTo, Together
 
 __all__ = ["Grader", "GradingEngine"]
 
 _DATABASE_PATIENCE_S: Final = 60.0
 _DETAIL_CHARACTERS: Final = 2000
-_DATABASE_AWAY: Final = (OperationalError, InterfaceError)
+_DATABASE_AWAY: Final = (OperationalError, InterfaceError, NoConnection)
 """What another machine, or this one in a minute, may well not have."""
 
 _log = logging.getLogger(__name__)
@@ -57,7 +61,7 @@ Record = Callable[[Session], bool]
 """Stores what came of the work; ``False``: the claim is gone."""
 
 
-class GradingEngine(Protocol):
+class GradingEngine(EvaluatesTogether, Protocol):
     """What a grader needs of ``evaluator.engine.Engine``."""
 
     @property
@@ -97,6 +101,8 @@ class GradingEngine(Protocol):
     def tools(self) -> frozenset[Tool]: ...
 
     def keeps_baseline(self, config: EvalConfig) -> bool: ...
+
+    def most_together(self, config: EvalConfig) -> int: ...
 
     def diagnose(
         self,
@@ -170,26 +176,38 @@ class Grader:
                 claim, seconds=report.seconds, log=report.log, builds=report.builds, failed_builds=report.failed
             )
 
-        # Any machine builds for any kind of device.
-        self._grade(submission_id, "build", DEVICE_KINDS, work)
+        self._work(
+            # Any machine builds for any kind of device.
+            lambda session: self._next(session, "build", DEVICE_KINDS, submission_id),
+            lambda claim: self._work_on("build", Claims, claim, work),
+        )
 
     def evaluate(self, submission_id: str) -> None:
-        """Take what is next through its evaluation; ``submission_id`` is whom it was rung for."""
+        """Take what is next through its evaluation; ``submission_id`` is whom it was rung for.
+
+        Where the engine gains from it, others that are alike are taken through theirs together with it.
+        """
         device = self._device
         assert device is not None
 
-        def work(claim: Claim, hold: Hold[Claim]) -> Record:
-            config = replace(_config(claim, device), compare_compiled=self._settings.compare_compiled)
-            self._run.goes_on_with(claim.alike if self._engine.keeps_baseline(config) else None)
-            with stages(hold.show) as show:
-                evaluation = self._engine.evaluate(
-                    claim.problem, claim.candidate, config, progress=show, cancelled=hold.over
-                )
-            _log.info("verdict: %s", evaluation.verdict)
-            follow, verify = self._settings.diagnose == "auto", self._settings.verify_records == "auto"
-            return lambda session: Claims(session).record_evaluation(claim, evaluation, diagnose=follow, verify=verify)
+        def take(session: Session) -> list[Claim] | None:
+            first = self._next(session, "evaluate", [device.partition(":")[0]], submission_id, self._run.preferred)
+            if first is None:
+                return None
+            more = self._most_together(first, device) - 1
+            return [first, *Claims(session).claim_alike(first, more, self._settings.lease_s, self._offer)]
 
-        self._grade(submission_id, "evaluate", [device.partition(":")[0]], work, alike=self._run.preferred)
+        def alone(claim: Claim, hold: Hold[Claim]) -> Record:
+            config = self._begin([claim], device)
+            return self._evaluate(partial(self._engine.evaluate, claim.problem, claim.candidate, config), claim, hold)
+
+        def work(claims: list[Claim]) -> None:
+            if len(claims) == 1:
+                self._work_on("evaluate", Claims, claims[0], alone)
+            else:
+                self._work_together(claims, self._begin(claims, device))
+
+        self._work(take, work)
 
     def diagnose(self, submission_id: str, tool: str) -> None:
         """Run a submission's candidate below a tool; stops as soon as a submission waits to be evaluated."""
@@ -206,48 +224,76 @@ class Grader:
             return lambda session: Diagnoses(session).record(claim, found)
 
         self._work(
-            tool,
-            Diagnoses,
             lambda session: Diagnoses(session).claim(submission_id, Tool(tool), self._worker, lease_s),
-            work,
-            overtaken=evaluation_waits,
+            lambda claim: self._work_on(tool, Diagnoses, claim, work, evaluation_waits),
         )
 
-    def _grade(
-        self,
-        submission_id: str,
-        stage: Stage,
-        devices: Collection[str],
-        work: Callable[[Claim, Hold[Claim]], Record],
-        *,
-        alike: Alike | None = None,
-    ) -> None:
-        _log.debug("%s: rung for", stage, extra={"fields": {"submission": submission_id}})
+    def _next(
+        self, session: Session, stage: Stage, devices: Collection[str], rung: str, alike: Alike | None = None
+    ) -> Claim | None:
+        _log.debug("%s: rung for", stage, extra={"fields": {"submission": rung}})
         lease_s, offer = self._settings.lease_s, self._offer
-        self._work(
-            stage,
-            Claims,
-            lambda session: Claims(session).claim_next(
-                stage, devices, self._worker, lease_s, offer, rung=submission_id, alike=alike
-            ),
-            work,
-        )
+        return Claims(session).claim_next(stage, devices, self._worker, lease_s, offer, rung=rung, alike=alike)
 
-    def _work(
-        self,
-        what: str,
-        ledger: Callable[[Session], Ledger[AnyClaim]],
-        take: Callable[[Session], AnyClaim | None],
-        work: Callable[[AnyClaim, Hold[AnyClaim]], Record],
-        *,
-        overtaken: Callable[[Session], bool] | None = None,
-    ) -> None:
+    def _most_together(self, claim: Claim, device: str) -> int:
+        """How many like ``claim`` to evaluate at once, itself included."""
+        try:
+            config = self._config(claim, device)
+        except ValueError:  # which it is told of when it is worked on
+            return 1
+        return min(self._engine.most_together(config), self._run.room_for(claim.alike))
+
+    def _config(self, claim: Claim, device: str) -> EvalConfig:
+        """What to evaluate it by; the same for all that are alike."""
+        return replace(_config(claim, device), compare_compiled=self._settings.compare_compiled)
+
+    def _begin(self, claims: Sequence[Claim], device: str) -> EvalConfig:
+        """What to evaluate them by, all of which are alike; they are part of a run from here on."""
+        config = self._config(claims[0], device)
+        self._run.goes_on_with(claims[0].alike if self._engine.keeps_baseline(config) else None, len(claims))
+        return config
+
+    def _evaluate(self, evaluate: Callable[..., Evaluation], claim: Claim, hold: Hold[Claim]) -> Record:
+        with stages(hold.show) as show:
+            evaluation = evaluate(progress=show, cancelled=hold.over)
+        _log.info("verdict: %s", evaluation.verdict)
+        follow, verify = self._settings.diagnose == "auto", self._settings.verify_records == "auto"
+        return lambda session: Claims(session).record_evaluation(claim, evaluation, diagnose=follow, verify=verify)
+
+    def _work_together(self, claims: Sequence[Claim], config: EvalConfig) -> None:
+        """Evaluate them at once. Each is held, and what comes of it recorded, by a thread of its own."""
+
+        def work(index: int, claim: Claim, hold: Hold[Claim]) -> Record:
+            try:
+                return self._evaluate(partial(together.evaluate, index), claim, hold)
+            except NotComeTo as error:
+                why = str(error)
+                _log.info("given back: %s", why)
+                return lambda session: Claims(session).release(claim, why)
+
+        candidates = [claim.candidate for claim in claims]
+        with (
+            # What the engine's processes have to say meanwhile may be about any of them.
+            logs.about(submission=" ".join(claim.submission_id for claim in claims)),
+            ThreadPoolExecutor(len(claims), "together") as threads,
+            Together(self._engine, claims[0].problem, candidates, config) as together,
+        ):
+            working = [
+                threads.submit(self._work_on, "evaluate", Claims, claim, partial(work, index))
+                for index, claim in enumerate(claims)
+            ]
+            together.run()
+        for each in working:
+            each.result()
+
+    def _work(self, take: Callable[[Session], _T | None], work: Callable[[_T], None]) -> None:
+        """Have ``work`` done on what there is to ``take``, as soon as this worker may."""
         if self._stopping.is_set():
             return
         with nullcontext(True) if self._guard is None else self._guard.use() as fit:
-            claim = self._persist(take) if fit else None
-            if claim is not None:
-                self._work_on(what, ledger, claim, work, overtaken)
+            taken = self._persist(take) if fit else None
+            if taken is not None:
+                work(taken)
 
     def _work_on(
         self,
@@ -255,7 +301,7 @@ class Grader:
         ledger: Callable[[Session], Ledger[AnyClaim]],
         claim: AnyClaim,
         work: Callable[[AnyClaim, Hold[AnyClaim]], Record],
-        overtaken: Callable[[Session], bool] | None,
+        overtaken: Callable[[Session], bool] | None = None,
     ) -> None:
         with (
             self._taken_up(claim, what),

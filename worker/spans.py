@@ -1,9 +1,10 @@
-"""What an engine shows of its progress, as spans of the current trace."""
+"""What an engine shows of its progress, as spans of a trace."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 
 from opentelemetry.trace import Span
 
@@ -15,11 +16,15 @@ __all__ = ["stages"]
 
 @contextmanager
 def stages(show: Callable[[Progress], None]) -> Iterator[Callable[[Progress], None]]:
-    """``show``, which on the way makes a span of each stage; ``show`` itself where nothing is traced."""
+    """``show``, which on the way makes a span of each stage; ``show`` itself where nothing is traced.
+
+    They are part of what is current here, whichever thread shows them.
+    """
     if not tracing.enabled():
         yield show
         return
     current: list[tuple[str, Span]] = []
+    here = copy_context()
 
     def leave() -> None:
         while current:
@@ -28,7 +33,7 @@ def stages(show: Callable[[Progress], None]) -> Iterator[Callable[[Progress], No
     def enter(progress: Progress) -> None:
         if not current or current[0][0] != progress.stage:
             leave()
-            current.append((progress.stage, tracing.stage_span(progress.stage)))
+            current.append((progress.stage, here.run(tracing.stage_span, progress.stage)))
         show(progress)
 
     try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,10 +17,12 @@ from evaluator.problem import Problem
 from storage.batches import Batches, BatchLine
 from storage.bells import Bell, take_announced
 from storage.claims import Claims
-from storage.models import Stage, Submission
+from storage.models import Stage, Submission, WorkerState
 from storage.order import LAST_TURN, Alike, QueueFull, Run, refuse_if_full
+from storage.problems import sync_problems
 from storage.sharing import Turns
 from storage.submissions import NewSubmission, Submissions
+from storage.workers import Condition, register
 from tests.storage.conftest import LEASE_S, Submit, candidate
 
 
@@ -87,6 +92,40 @@ def take_runs(sessions: sessionmaker[Session], count: int, run: Run) -> list[str
     return labels
 
 
+def take_together(sessions: sessionmaker[Session], most: int, worker: str = "w") -> list[str]:
+    """The labels of those that a worker takes up to evaluate them together; none where nothing waits."""
+    with sessions.begin() as session:
+        claims = Claims(session)
+        first = claims.claim_next("evaluate", ["cpu"], worker, LEASE_S)
+        if first is None:
+            return []
+        taken = [first, *claims.claim_alike(first, most - 1, LEASE_S)]
+        assert len({claim.token for claim in taken}) == len(taken)
+        return [session.get_one(Submission, claim.submission_id).label or "" for claim in taken]
+
+
+def serve(
+    sessions: sessionmaker[Session], *workers: str, device: str = "cpu", state: WorkerState = WorkerState.READY
+) -> None:
+    """These workers are alive and evaluate."""
+    with sessions.begin() as session:
+        for worker in workers:
+            register(
+                session,
+                worker,
+                kind="evaluate",
+                queues=[f"evaluate.{device}"],
+                device=device,
+                capabilities={},
+                condition=Condition(state),
+            )
+
+
+def change(sessions: sessionmaker[Session], label: str, **values: Any) -> None:
+    with sessions.begin() as session:
+        session.execute(update(Submission).where(Submission.label == label).values(**values))
+
+
 def test_a_worker_goes_on_with_what_is_alike(sessions: sessionmaker[Session], hand_in: Any) -> None:
     hand_in("a", 9, kinds=["relu", "softmax", "gelu"])
     take(sessions, 9)
@@ -153,6 +192,225 @@ def test_what_is_measured_otherwise_is_not_alike(sessions: sessionmaker[Session]
     assert (run.preferred, run.length) == (kind, 2)
     run.goes_on_with(replace(kind, **other))
     assert (run.preferred, run.length) == (replace(kind, **other), 1)
+
+
+def test_what_is_alike_is_taken_up_together_in_the_order_of_the_queue(
+    sessions: sessionmaker[Session], hand_in: Any
+) -> None:
+    hand_in("a", 9, kinds=["relu", "softmax", "gelu"])
+    take(sessions, 9)
+    assert take_together(sessions, 2) == ["a1", "a4"]
+    assert take_together(sessions, 8) == ["a2", "a5", "a8"]
+    assert take_together(sessions, 1) == ["a3"]
+    assert take_together(sessions, 8) == ["a6", "a9"]
+    assert take_together(sessions, 8) == ["a7"]
+    assert take_together(sessions, 8) == []
+
+
+def test_each_that_is_taken_up_together_is_a_claim_of_its_own(sessions: sessionmaker[Session], hand_in: Any) -> None:
+    hand_in("a", 3)
+    take(sessions, 3)
+    with sessions.begin() as session:
+        first = Claims(session).claim_next("evaluate", ["cpu"], "w", LEASE_S)
+        assert first is not None
+        second, third = Claims(session).claim_alike(first, 7, LEASE_S)
+    assert {(each.worker, each.stage, each.attempt) for each in (first, second, third)} == {("w", "evaluate", 1)}
+    assert (second.problem, second.alike) == (first.problem, first.alike)
+    assert (second.candidate.source, third.candidate.source) == ("a2", "a3")
+    with sessions.begin() as session:
+        assert Claims(session).release(second, "the other failed")
+        assert not Claims(session).holds(second)
+        assert Claims(session).holds(third)
+        attempts = Submissions(session).attempts_of(second.submission_id)
+    assert [(each.stage, each.outcome, each.detail) for each in attempts] == [
+        ("build", "built", ""),
+        ("evaluate", "released", "the other failed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"size": "full"},
+        {"precision": "float16"},
+        {"baseline": "compile"},
+        {"require_gradients": True},
+        {"device": "cuda"},
+    ],
+)
+def test_only_what_is_measured_in_the_same_way_is_taken_up_together(
+    sessions: sessionmaker[Session], hand_in: Any, other: dict[str, Any]
+) -> None:
+    hand_in("a", 4)
+    take(sessions, 4)
+    for label in ("a2", "a4"):
+        change(sessions, label, **other)
+    assert take_together(sessions, 8) == ["a1", "a3"]
+
+
+def test_versions_of_a_problem_are_not_taken_up_together(
+    sessions: sessionmaker[Session], hand_in: Any, problems: dict[str, Problem]
+) -> None:
+    edited = replace(problems["relu"], source=problems["relu"].source + "# edited\n")
+    with sessions.begin() as session:
+        sync_problems(session, {"relu": edited})
+    hand_in("a", 4)
+    take(sessions, 4)
+    for label in ("a1", "a3"):
+        change(sessions, label, problem_version=edited.version)
+    assert take_together(sessions, 8) == ["a1", "a3"]
+    assert take_together(sessions, 8) == ["a2", "a4"]
+
+
+def test_a_single_submission_is_taken_up_alone(sessions: sessionmaker[Session], hand_in: Any, submit: Submit) -> None:
+    submit("x", label="single")
+    submit("y", label="another")
+    hand_in("a", 3)
+    take(sessions, 5)
+    assert take_together(sessions, 8) == ["single"]
+    assert take_together(sessions, 8) == ["another"]
+    assert take_together(sessions, 8) == ["a1", "a2", "a3"]
+
+
+def test_nothing_more_is_taken_up_once_a_single_one_waits(
+    sessions: sessionmaker[Session], hand_in: Any, submit: Submit
+) -> None:
+    hand_in("a", 3)
+    take(sessions, 3)
+    with sessions.begin() as session:
+        first = Claims(session).claim_next("evaluate", ["cpu"], "w", LEASE_S)
+        assert first is not None
+    submit("x", label="single")
+    take(sessions, 1)
+    with sessions.begin() as session:
+        assert Claims(session).claim_alike(first, 7, LEASE_S) == []
+    assert take_together(sessions, 8) == ["single"]
+    assert take_together(sessions, 8) == ["a2", "a3"]
+
+
+def test_what_is_evaluated_again_is_taken_up_alone(sessions: sessionmaker[Session], hand_in: Any) -> None:
+    hand_in("a", 5)
+    take(sessions, 5)
+    for label in ("a2", "a4"):
+        change(sessions, label, turn=LAST_TURN)
+    with sessions.begin() as session:
+        again = session.scalars(select(Submission.id).where(Submission.label == "a2")).one()
+        claim = Claims(session).claim(again, "evaluate", "w", LEASE_S)
+        assert claim is not None
+        assert Claims(session).claim_alike(claim, 7, LEASE_S) == []
+    assert take_together(sessions, 8) == ["a1", "a3", "a5"]
+    assert take_together(sessions, 8) == ["a4"]
+
+
+def test_what_has_had_a_fault_is_taken_up_alone(sessions: sessionmaker[Session], hand_in: Any) -> None:
+    hand_in("a", 5)
+    take(sessions, 5)
+    for label in ("a1", "a3"):
+        change(sessions, label, faults=1)
+    assert take_together(sessions, 8) == ["a1"]
+    assert take_together(sessions, 8) == ["a2", "a4", "a5"]
+    assert take_together(sessions, 8) == ["a3"]
+
+
+def test_what_rests_or_is_far_from_its_turn_is_not_taken_up_with_others(
+    sessions: sessionmaker[Session], hand_in: Any
+) -> None:
+    hand_in("a", 5, kinds=["relu", "softmax", "relu", "relu", "relu"])
+    take(sessions, 5)
+    change(sessions, "a3", not_before=datetime.now(UTC) + timedelta(minutes=1))
+    with sessions.begin() as session:
+        turn = session.scalars(select(Submission.turn).where(Submission.label == "a2")).one()
+    change(sessions, "a4", turn=turn + 256)
+    change(sessions, "a5", turn=turn + 257)
+    assert take_together(sessions, 8) == ["a1", "a4"]
+
+
+def test_workers_share_what_waits(sessions: sessionmaker[Session], hand_in: Any) -> None:
+    serve(sessions, "w", "v")
+    hand_in("a", 9)
+    take(sessions, 9)
+    assert take_together(sessions, 8, "w") == ["a1", "a2", "a3", "a4", "a5"]
+    assert take_together(sessions, 8, "v") == ["a6", "a7"]
+    hand_in("b", 100)
+    take(sessions, 100)
+    assert len(take_together(sessions, 8, "w")) == 8
+
+
+def test_other_work_for_the_others_is_enough(sessions: sessionmaker[Session], hand_in: Any) -> None:
+    serve(sessions, "w", "v")
+    hand_in("a", 8, kinds=["relu", "softmax"])
+    take(sessions, 8)
+    assert take_together(sessions, 8, "w") == ["a1", "a3", "a5", "a7"]
+    assert take_together(sessions, 8, "v") == ["a2", "a4"]
+
+
+def test_nothing_is_left_to_workers_that_could_not_take_it(sessions: sessionmaker[Session], hand_in: Any) -> None:
+    serve(sessions, "w")
+    serve(sessions, "on another device", device="cuda")
+    serve(sessions, "unfit", state=WorkerState.OUT)
+    hand_in("a", 4)
+    take(sessions, 4)
+    assert take_together(sessions, 8) == ["a1", "a2", "a3", "a4"]
+
+
+def test_of_many_workers_that_take_up_several_at_a_time_each_is_one_s(
+    sessions: sessionmaker[Session], hand_in: Any
+) -> None:
+    names = ["u", "v", "w"]
+    serve(sessions, *names)
+    hand_in("a", 60, kinds=["relu", "softmax"])
+    take(sessions, 60)
+    together = threading.Barrier(len(names))
+
+    def work(name: str) -> list[list[str]]:
+        together.wait()
+        taken = []
+        while group := take_together(sessions, 8, name):
+            taken.append(group)
+        return taken
+
+    with ThreadPoolExecutor(len(names)) as threads:
+        groups = [group for taken in threads.map(work, names) for group in taken]
+    assert sorted(label for group in groups for label in group) == sorted(f"a{number}" for number in range(1, 61))
+    for group in groups:
+        assert len({int(label[1:]) % 2 for label in group}) == 1
+    assert max(len(group) for group in groups) == 8
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_who_takes_up_several_waits_for_nobody(sessions: sessionmaker[Session], hand_in: Any) -> None:
+    """Two that wait for each other would be a deadlock. (SQLite has one that writes at a time.)"""
+    hand_in("a", 6)
+    take(sessions, 6)
+    with ThreadPoolExecutor(1) as threads, sessions.begin() as session:
+        claims = Claims(session)
+        first = claims.claim_next("evaluate", ["cpu"], "w", LEASE_S)
+        assert first is not None
+        assert len(claims.claim_alike(first, 2, LEASE_S)) == 2
+
+        def take_fourth() -> int:
+            with sessions.begin() as other:
+                fourth = other.scalars(select(Submission.id).where(Submission.label == "a4")).one()
+                claim = Claims(other).claim(fourth, "evaluate", "v", LEASE_S)
+                assert claim is not None
+                return len(Claims(other).claim_alike(claim, 7, LEASE_S))
+
+        assert threads.submit(take_fourth).result(timeout=10) == 2
+
+
+def test_what_is_taken_up_together_counts_as_that_many_of_a_run() -> None:
+    kind = Alike("relu", "1", "smoke", "float32", "eager", None)
+    run = Run()
+    assert run.room_for(kind) == 8
+    run.goes_on_with(kind, 3)
+    assert (run.room_for(kind), run.room_for(replace(kind, problem="softmax"))) == (5, 8)
+    run.goes_on_with(kind)
+    assert run.room_for(kind) == 4
+    run.goes_on_with(kind, 4)
+    # It is the turn of whatever is first: where that is alike again, another run begins.
+    assert (run.preferred, run.room_for(kind)) == (None, 8)
+    run.goes_on_with(kind, 2)
+    assert (run.preferred, run.room_for(kind)) == (kind, 6)
 
 
 def test_who_is_far_from_his_turn_does_not_go_before_it(sessions: sessionmaker[Session], hand_in: Any) -> None:
@@ -237,8 +495,6 @@ def test_what_was_never_rung_for_is_found_by_the_reconciler(sessions: sessionmak
 
 
 def test_a_worker_passes_over_what_it_leaves_to_others(sessions: sessionmaker[Session], submit: Submit) -> None:
-    from storage.workers import register
-
     first, second = submit("x"), submit("y")
     with sessions.begin() as session:
         for worker in ("w", "v"):

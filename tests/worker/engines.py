@@ -8,8 +8,9 @@ size, ``# diagnose: overrun-when-full`` at the full one. It knows the candidates
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,30 @@ from evaluator.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.diagnosis.findings import Diagnosis, Fault, Tool
 from evaluator.engine import BuildReport, Progress, SandboxLayer
-from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault, ToolchainMissing
+from evaluator.errors import (
+    DeviceUnavailable,
+    DoesNotFit,
+    EvaluationCancelled,
+    EvaluatorError,
+    InfrastructureFault,
+    ToolchainMissing,
+)
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problem import Problem
 
 
 class ScriptedEngine:
-    """Does what the candidate's source says. ``journal`` is a file with a line for all that it did."""
+    """Does what the candidate's source says. ``journal`` is a file with a line for all that it did.
 
-    def __init__(self, journal: Path, tools: Collection[Tool] = ()) -> None:
+    ``together``: so many candidates are evaluated together, one after the other.
+    """
+
+    def __init__(self, journal: Path, tools: Collection[Tool] = (), together: int = 1) -> None:
         self._journal = journal
         self._tools = frozenset(tools)
+        self._together = together
         self._running = False
+        self._evaluating = False
 
     @property
     def environment(self) -> Mapping[str, Any]:
@@ -51,6 +64,7 @@ class ScriptedEngine:
         self._note("start")
 
     def close(self) -> None:
+        assert not self._evaluating
         if self._running:
             self._note("close")
         self._running = False
@@ -88,6 +102,37 @@ class ScriptedEngine:
         evaluation = _evaluation(problem, config, Verdict.PASSED, "it passed", speedup=2.0)
         # Something that no database can hold.
         return replace(evaluation, details={"what": object()}) if "unstorable" in candidate.source else evaluation
+
+    def most_together(self, config: EvalConfig) -> int:
+        return self._together if config.baseline == "eager" else 1
+
+    def evaluate_together(
+        self,
+        problem: Problem,
+        candidates: Sequence[Candidate],
+        config: EvalConfig,
+        *,
+        progress: Callable[[int, Progress], None],
+        cancelled: Callable[[int], bool],
+        done: Callable[[int, Evaluation | EvaluatorError], None],
+    ) -> None:
+        assert 1 < len(candidates) <= self._together
+        self._note(f"together {len(candidates)}")
+        self._evaluating = True
+        try:
+            for index, candidate in enumerate(candidates):
+                show, over = partial(progress, index), partial(cancelled, index)
+                try:
+                    if over():
+                        raise EvaluationCancelled("stopped before it began")
+                    done(index, self.evaluate(problem, candidate, config, progress=show, cancelled=over))
+                except EvaluatorError as error:
+                    done(index, error)
+                    if isinstance(error, InfrastructureFault | DeviceUnavailable):
+                        time.sleep(0.2)  # as long as it takes to clean up
+                        return
+        finally:
+            self._evaluating = False
 
     def _self_test(self, problem: Problem, candidate: Candidate, config: EvalConfig) -> Evaluation:
         """As a judge would have it, unless there is a file ``blind`` beside the journal: then everything passes."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 from evaluator.evaluation import Status
 from evaluator.problem import Problem
@@ -21,15 +22,21 @@ from tests.storage.conftest import candidate
 from tests.worker.conftest import Installation
 from tests.worker.engines import ScriptedEngine
 from worker.grading import Grader
+from worker.guard import DeviceGuard
 from worker.reconciler import Reconciler
 
 Install = Callable[..., Installation]
 
 
 def grader(
-    installation: Installation, *, device: str | None = "cpu", stopping: threading.Event | None = None
+    installation: Installation,
+    *,
+    device: str | None = "cpu",
+    stopping: threading.Event | None = None,
+    together: int = 1,
+    guard: DeviceGuard | None = None,
 ) -> Grader:
-    engine = ScriptedEngine(installation.settings.data_dir / "journal")
+    engine = ScriptedEngine(installation.settings.data_dir / "journal", together=together)
     engine.start()
     return Grader(
         installation.settings,
@@ -39,6 +46,7 @@ def grader(
         worker="w",
         device=device,
         stopping=stopping or threading.Event(),
+        guard=guard,
     )
 
 
@@ -159,6 +167,24 @@ def test_a_result_that_cannot_be_recorded_is_a_fault_with_its_reason(install: In
     assert "the result cannot be recorded" in failed.message
     assert "object" in failed.message
     assert installation.outcomes(submission_id)[-1] == ("evaluate", "fault")
+
+
+def test_a_result_waits_for_a_connection_to_the_database(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    installation = install(max_attempts=1)
+    submission_id = installation.submit()
+    worker = grader(installation)
+    worker.build(submission_id)
+    record, busy = Claims.record_evaluation, iter([True])
+
+    def recording(*args: Any, **options: Any) -> bool:
+        if next(busy, False):
+            raise NoConnection("QueuePool limit of size 5 overflow 10 reached")
+        return record(*args, **options)
+
+    monkeypatch.setattr(Claims, "record_evaluation", recording)
+    worker.evaluate(submission_id)
+    assert next(busy, None) is None
+    assert installation.outcomes(submission_id)[-1] == ("evaluate", "done")
 
 
 def test_holding_goes_on_after_an_error_that_nobody_expected(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

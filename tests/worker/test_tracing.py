@@ -125,6 +125,30 @@ def test_each_submission_of_a_batch_has_a_trace_linked_to_the_request(
         assert any(f"{span.context.trace_id:032x}-{span.context.span_id:016x}" in str(each) for each in traces)
 
 
+def test_those_that_are_evaluated_together_have_a_trace_each(
+    exported: InMemorySpanExporter, http: tuple[httpx.Client, Installation]
+) -> None:
+    client, installation = http
+    answer = client.post("/api/v1/batches", json={"submissions": [body("# evaluate: sleep 0.1"), body("# 2")]})
+    assert answer.status_code == 202, answer.text
+    worker = grader(installation, together=2)
+    for _ in range(2):
+        worker.build("whichever")
+    worker.evaluate("whichever")
+    assert "together 2" in installation.journal
+    with installation.readers() as session:
+        rows = session.scalars(select(Submission).order_by(Submission.turn)).all()
+    traces = {row.id: str(row.traceparent).split("-")[1] for row in rows}
+    spans = exported.get_finished_spans()
+    evaluated = {(span.attributes or {})["kerneljudge.submission"]: span for span in spans if span.name == "evaluate"}
+    assert {each: f"{span.context.trace_id:032x}" for each, span in evaluated.items()} == traces
+    (slept,) = [span for span in spans if span.name == "trials"]
+    assert (parent(slept), f"{slept.context.trace_id:032x}") == (
+        evaluated[rows[0].id].context.span_id,
+        traces[rows[0].id],
+    )
+
+
 def test_who_only_asks_whether_we_are_there_leaves_no_trace(
     exported: InMemorySpanExporter, http: tuple[httpx.Client, Installation]
 ) -> None:

@@ -1,0 +1,332 @@
+"""Several submissions that one task evaluates together, within one process; on each kind of database."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select, update
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator import logs
+from evaluator.config import EvalConfig
+from evaluator.engine import Progress
+from evaluator.errors import DoesNotFit
+from evaluator.evaluation import Status
+from evaluator.health import DeviceHealth, Health
+from evaluator.problem import Problem
+from storage.batches import Batches, BatchLine
+from storage.claims import Claims
+from storage.clock import database_now
+from storage.database import session_factory
+from storage.ids import new_id
+from storage.models import Submission, WorkerState
+from storage.queue import make_celery, ring_after_commit
+from storage.settings import Settings
+from storage.sharing import Turns
+from storage.submissions import NewSubmission, Submissions
+from tests.processes import wait_until
+from tests.storage.conftest import candidate
+from tests.worker.conftest import Installation
+from tests.worker.engines import ScriptedEngine
+from tests.worker.test_grading import grader
+from worker.grading import Grader
+from worker.guard import DeviceGuard
+from worker.together import Together
+
+
+@pytest.fixture
+def installation(
+    settings: Settings, sessions: sessionmaker[Session], engine: Engine, problems: dict[str, Problem]
+) -> Installation:
+    settings.data_dir.mkdir(exist_ok=True)
+    # What is evaluated again would be in the journal as well.
+    settings = settings.model_copy(update={"verify_records": "off", "max_attempts": 2})
+    ring_after_commit(sessions, make_celery(settings, patient=False))
+    return Installation(settings, sessions, session_factory(engine, read_only=True), problems["relu"])
+
+
+def hand_in(installation: Installation, *actions: str) -> list[str]:
+    """A batch of candidates with which evaluating goes so, built; returns the submissions' ids, in order."""
+    # Unlike those of every other batch, or they would be shared.
+    sources = [f"# {new_id('source')}\n# evaluate: {action}" for action in actions]
+    lines = [
+        BatchLine(number, NewSubmission(installation.problem, candidate(source), "cpu", "smoke"))
+        for number, source in enumerate(sources, 1)
+    ]
+    digests = [line.new.candidate.digest for line in lines]
+    with installation.sessions.begin() as session:
+        batches = Batches(session)
+        batches.add(batches.create(name="a").id, lines, [], Turns())
+        ids = {row.source_digest: row.id for row in session.scalars(select(Submission))}
+    builder = grader(installation, device=None)
+    for _ in lines:
+        builder.build("whichever")
+    return [ids[digest] for digest in digests]
+
+
+@contextmanager
+def evaluating(worker: Grader) -> Iterator[threading.Thread]:
+    """The worker evaluates meanwhile, and is through with it at the end."""
+    task = threading.Thread(target=worker.evaluate, args=("whichever",))
+    task.start()
+    yield task
+    task.join(timeout=20)
+    assert not task.is_alive()
+
+
+def statuses(installation: Installation, ids: Sequence[str]) -> list[str]:
+    return [installation.read(each).status for each in ids]
+
+
+def last_outcomes(installation: Installation, ids: Sequence[str]) -> list[str]:
+    return [installation.outcomes(each)[-1][1] for each in ids]
+
+
+def groups(installation: Installation) -> list[str]:
+    return [line for line in installation.journal if line.startswith("together")]
+
+
+def test_several_are_evaluated_together_and_each_is_recorded(installation: Installation) -> None:
+    ids = hand_in(installation, "pass", "overrun", "pass", "pass")
+    worker = grader(installation, together=3)
+    worker.evaluate(ids[0])
+    assert statuses(installation, ids) == [Status.DONE] * 3 + [Status.QUEUED]
+    assert groups(installation) == ["together 3"]
+    assert [installation.read(each).message for each in ids[:3]] == ["it passed", "CUDA error", "it passed"]
+    for each in ids[:3]:
+        assert installation.outcomes(each) == [("build", "built"), ("evaluate", "done")]
+        assert installation.read(each).progress_stage is None
+    assert worker.current_submission is None
+    worker.evaluate(ids[1])
+    assert installation.read(ids[3]).status == Status.DONE
+    assert groups(installation) == ["together 3"]
+
+
+def test_results_come_one_by_one_and_a_cancelled_one_disturbs_no_other(installation: Installation) -> None:
+    first, second, third = hand_in(installation, "pass", "sleep 60", "sleep 1")
+    worker = grader(installation, together=3)
+    with evaluating(worker):
+        installation.wait(first, Status.DONE)
+        assert statuses(installation, [second, third]) == [Status.EVALUATING] * 2
+        wait_until(lambda: worker.current_submission in (second, third), "the first one being over")
+        wait_until(lambda: installation.read(second).progress_message == "asleep for 60 s", "progress of the second")
+        assert installation.read(third).progress_message is None
+        with installation.sessions.begin() as session:
+            Submissions(session).cancel(second)
+        wait_until(lambda: installation.read(third).progress_message == "asleep for 1 s", "progress of the third")
+    assert statuses(installation, [first, second, third]) == [Status.DONE, Status.CANCELLED, Status.DONE]
+    assert last_outcomes(installation, [first, second, third]) == ["done", "cancelled", "done"]
+    assert groups(installation) == ["together 3"]
+    assert "evaluate stopped" in installation.journal
+
+
+def test_what_an_engine_says_before_anybody_asks_is_not_lost(tmp_path: Path, problems: dict[str, Problem]) -> None:
+    engine = ScriptedEngine(tmp_path / "journal", together=2)
+    engine.start()
+    shown: list[Progress] = []
+    candidates = [candidate("# evaluate: sleep 0"), candidate("# evaluate: big")]
+    with Together(engine, problems["relu"], candidates, EvalConfig(size="smoke")) as together:
+        together.run()
+        evaluation = together.evaluate(0, progress=shown.append, cancelled=lambda: False)
+        with pytest.raises(DoesNotFit):
+            together.evaluate(1, progress=shown.append, cancelled=lambda: False)
+    assert evaluation.message == "it passed"
+    assert [progress.message for progress in shown] == ["asleep for 0 s"]
+
+
+def test_one_that_waits_for_its_turn_may_be_cancelled_as_well(installation: Installation) -> None:
+    first, second, third = hand_in(installation, "sleep 2", "pass", "pass")
+    with evaluating(grader(installation, together=3)):
+        installation.wait(second, Status.EVALUATING)
+        with installation.sessions.begin() as session:
+            Submissions(session).cancel(second)
+    assert statuses(installation, [first, second, third]) == [Status.DONE, Status.CANCELLED, Status.DONE]
+    assert installation.journal.count("evaluate done") == 2
+
+
+def test_one_that_is_taken_away_disturbs_no_other(installation: Installation) -> None:
+    first, second, third = hand_in(installation, "pass", "sleep 60", "pass")
+    with evaluating(grader(installation, together=3)):
+        installation.wait(first, Status.DONE)
+        with installation.sessions.begin() as session:
+            past = database_now(session) - timedelta(seconds=1)
+            session.execute(update(Submission).where(Submission.id == second).values(lease_until=past))
+            assert Claims(session).release_expired(3) == 1
+    assert statuses(installation, [first, second, third]) == [Status.DONE, Status.QUEUED, Status.DONE]
+    assert last_outcomes(installation, [first, second, third]) == ["done", "lost", "done"]
+
+
+def test_leases_are_renewed_of_those_that_wait_for_their_turn_as_well(installation: Installation) -> None:
+    installation.settings = installation.settings.model_copy(update={"lease_s": 0.6})
+    ids = hand_in(installation, "sleep 1", "sleep 1", "pass")
+    with evaluating(grader(installation, together=3)) as task:
+        while task.is_alive():
+            with installation.sessions.begin() as session:
+                assert Claims(session).release_expired(3) == 0
+            time.sleep(0.1)
+    assert last_outcomes(installation, ids) == ["done"] * 3
+
+
+def test_a_stopped_worker_gives_all_back_and_they_are_evaluated_later(installation: Installation) -> None:
+    ids = hand_in(installation, "pass", "sleep 2", "pass", "pass")
+    stopping = threading.Event()
+    with evaluating(grader(installation, stopping=stopping, together=4)):
+        installation.wait(ids[0], Status.DONE)
+        stopping.set()
+    assert statuses(installation, ids) == [Status.DONE] + [Status.QUEUED] * 3
+    assert last_outcomes(installation, ids) == ["done"] + ["released"] * 3
+    assert [installation.read(each).faults for each in ids] == [0] * 4
+    with evaluating(grader(installation, together=4)):
+        pass
+    assert statuses(installation, ids) == [Status.DONE] * 4
+    assert groups(installation) == ["together 4", "together 3"]
+    assert [installation.read(each).attempts for each in ids] == [1] * 4
+
+
+@pytest.mark.parametrize("action", ["fault", "device"])
+def test_after_a_fault_of_the_machine_the_others_go_back_at_once(installation: Installation, action: str) -> None:
+    ids = hand_in(installation, "pass", action, "pass", "pass")
+    worker = grader(installation, together=4)
+    worker.evaluate(ids[0])
+    assert statuses(installation, ids) == [Status.DONE] + [Status.QUEUED] * 3
+    assert last_outcomes(installation, ids) == ["done", "fault", "released", "released"]
+    assert [installation.read(each).faults for each in ids] == [0, 1, 0, 0]
+    assert [installation.read(each).not_before is None for each in ids] == [True, False, True, True]
+    with installation.readers() as session:
+        (*_, attempt) = Submissions(session).attempts_of(ids[2])
+    assert attempt.detail == "what it was evaluated together with has ended before it"
+    # Evaluated on new processes, and what has had a fault alone.
+    assert installation.journal.count("close") == 1
+    worker.evaluate(ids[2])
+    installation.end_rest()
+    worker.evaluate(ids[1])
+    assert statuses(installation, ids) == [Status.DONE, Status.FAILED, Status.DONE, Status.DONE]
+    assert groups(installation) == ["together 4", "together 2"]
+
+
+def test_what_another_machine_may_have_or_does_not_fit_is_a_matter_of_one(installation: Installation) -> None:
+    ids = hand_in(installation, "big", "toolchain", "pass")
+    grader(installation, together=3).evaluate(ids[0])
+    assert statuses(installation, ids) == [Status.FAILED, Status.QUEUED, Status.DONE]
+    assert last_outcomes(installation, ids) == ["fault", "fault", "done"]
+    assert "close" not in installation.journal
+
+
+def test_a_bug_of_ours_is_a_fault_of_those_that_are_left(installation: Installation) -> None:
+    ids = hand_in(installation, "pass", "bug", "pass")
+    grader(installation, together=3).evaluate(ids[0])
+    assert last_outcomes(installation, ids) == ["done", "fault", "fault"]
+    assert "internal error: KeyError" in installation.read(ids[2]).message
+
+
+def test_a_result_that_cannot_be_recorded_is_a_fault_of_its_own(installation: Installation) -> None:
+    ids = hand_in(installation, "pass", "pass\n# unstorable", "pass")
+    grader(installation, together=3).evaluate(ids[0])
+    assert last_outcomes(installation, ids) == ["done", "fault", "done"]
+    assert "the result cannot be recorded" in installation.read(ids[1]).message
+
+
+def test_single_submissions_are_evaluated_one_by_one(installation: Installation) -> None:
+    ids = [installation.submit(f"# {number}") for number in range(3)]
+    worker = grader(installation, together=3)
+    for each in ids:
+        worker.build(each)
+    for number, each in enumerate(ids, 1):
+        worker.evaluate(each)
+        assert statuses(installation, ids).count(Status.DONE) == number
+    assert groups(installation) == []
+
+
+def test_what_gains_nothing_from_others_is_evaluated_alone(installation: Installation) -> None:
+    ids = hand_in(installation, "pass", "pass")
+    with installation.sessions.begin() as session:
+        session.execute(update(Submission).values(baseline="compile"))
+    worker = grader(installation, together=3)
+    worker.evaluate(ids[0])
+    assert statuses(installation, ids) == [Status.DONE, Status.QUEUED]
+    assert groups(installation) == []
+
+
+def test_what_nobody_can_evaluate_keeps_nothing_from_its_turn(installation: Installation) -> None:
+    ids = hand_in(installation, "pass", "pass")
+    with installation.sessions.begin() as session:
+        session.execute(update(Submission).where(Submission.id == ids[0]).values(baseline="none"))
+    worker = grader(installation, together=2)
+    worker.evaluate(ids[0])
+    worker.evaluate(ids[1])
+    assert statuses(installation, ids) == [Status.QUEUED, Status.DONE]
+    assert "baseline must be one of" in installation.read(ids[0]).message
+
+
+def test_no_run_is_longer_than_eight(installation: Installation) -> None:
+    worker = grader(installation, together=100)
+    hand_in(installation, *["pass"] * 3)
+    worker.evaluate("whichever")
+    ids = hand_in(installation, *["pass"] * 15)
+    for _ in range(3):
+        worker.evaluate("whichever")
+    assert groups(installation) == ["together 3", "together 5", "together 8", "together 2"]
+    assert statuses(installation, ids) == [Status.DONE] * 15
+
+
+def test_each_is_logged_about_and_counted_for_itself(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = hand_in(installation, "sleep 0.2", "sleep 0.2", "sleep 0.2")
+    told: list[tuple[str, str]] = []
+    meanwhile: list[str] = []
+    evaluate_together = ScriptedEngine.evaluate_together
+
+    def listening(engine: ScriptedEngine, *args: Any, **options: Any) -> None:
+        meanwhile.append(logs.current_fields()["submission"])
+        evaluate_together(engine, *args, **options)
+
+    monkeypatch.setattr(ScriptedEngine, "evaluate_together", listening)
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append((record.getMessage(), logs.current_fields()["submission"]))
+
+    handler, log = Told(), logging.getLogger("worker.grading")
+    before, level = time.monotonic(), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    worker = grader(installation, together=3)
+    try:
+        worker.evaluate(ids[0])
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+    # What is told by the engine's processes may be about any of them.
+    assert meanwhile == [" ".join(ids)]
+    assert sorted(each for line, each in told if line == "verdict: passed") == sorted(ids)
+    assert sorted(each for line, each in told if line.startswith("evaluate: attempt 1 of w")) == sorted(ids)
+    assert 0.6 <= worker.busy_s <= time.monotonic() - before
+
+
+class _Fit(DeviceHealth):
+    """A device that nothing is wrong with."""
+
+    def look(self, own: object = ()) -> Health:  # noqa: ARG002 - the interface
+        return Health()
+
+
+def test_the_device_is_told_of_a_fault_by_the_one_that_had_it(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = hand_in(installation, "pass", "fault", "pass")
+    guard = DeviceGuard(_Fit(), None, stopping=threading.Event())
+    faults: list[str] = []
+    monkeypatch.setattr(guard, "fault", lambda submission_id, _detail: faults.append(submission_id))
+    worker = grader(installation, together=3, guard=guard)
+    worker.evaluate(ids[0])
+    assert faults == [ids[1]]
+    assert guard.condition.state is WorkerState.READY

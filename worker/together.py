@@ -1,0 +1,117 @@
+"""Several submissions that an engine evaluates together, each of them worked on by a thread of its own.
+
+To such a thread it is an evaluation like any other; recording what came of it, it keeps neither the engine waiting nor
+the other threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Protocol, Self
+
+from evaluator.candidate import Candidate
+from evaluator.config import EvalConfig
+from evaluator.engine import Progress
+from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFault
+from evaluator.evaluation import Evaluation
+from evaluator.problem import Problem
+
+__all__ = ["EvaluatesTogether", "NotComeTo", "Together"]
+
+
+class EvaluatesTogether(Protocol):
+    """What is needed of ``evaluator.engine.Engine``."""
+
+    def evaluate_together(
+        self,
+        problem: Problem,
+        candidates: Sequence[Candidate],
+        config: EvalConfig,
+        *,
+        progress: Callable[[int, Progress], None],
+        cancelled: Callable[[int], bool],
+        done: Callable[[int, Evaluation | EvaluatorError], None],
+    ) -> None: ...
+
+
+class NotComeTo(Exception):
+    """The engine has ended before it came to this one; nothing is known against it."""
+
+
+class Together:
+    """One evaluation of several candidates. A context manager: at its end there is an outcome for each of them."""
+
+    def __init__(
+        self, engine: EvaluatesTogether, problem: Problem, candidates: Sequence[Candidate], config: EvalConfig
+    ) -> None:
+        self._engine = engine
+        self._problem = problem
+        self._candidates = candidates
+        self._config = config
+        self._outcomes: list[Future[Evaluation]] = [Future() for _ in candidates]
+        self._lock = threading.Lock()
+        self._progress: dict[int, Callable[[Progress], None]] = {}
+        self._unseen: dict[int, Progress] = {}
+        self._cancelled: dict[int, Callable[[], bool]] = {}
+        self._faults: dict[int, EvaluatorError] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(NotComeTo("what it was evaluated together with has ended before it"))
+
+    def evaluate(
+        self, index: int, *, progress: Callable[[Progress], None], cancelled: Callable[[], bool]
+    ) -> Evaluation:
+        """Wait for what comes of one of the candidates. Raises what ``Engine.evaluate`` does, and ``NotComeTo``."""
+        self._cancelled[index] = cancelled
+        with self._lock:
+            self._progress[index] = progress
+            if index in self._unseen:
+                progress(self._unseen[index])
+        return self._outcomes[index].result()
+
+    def run(self) -> None:
+        """Have the engine evaluate them."""
+        try:
+            self._engine.evaluate_together(
+                self._problem,
+                self._candidates,
+                self._config,
+                progress=self._show,
+                cancelled=self._is_cancelled,
+                done=self._done,
+            )
+        except Exception as error:  # noqa: BLE001 - a bug of ours, which each of those that are left tells of
+            self._end(error)
+
+    def _show(self, index: int, progress: Progress) -> None:
+        with self._lock:
+            if index in self._progress:
+                self._progress[index](progress)
+            else:  # its thread is about to ask
+                self._unseen[index] = progress
+
+    def _is_cancelled(self, index: int) -> bool:
+        return index in self._cancelled and self._cancelled[index]()
+
+    def _done(self, index: int, outcome: Evaluation | EvaluatorError) -> None:
+        if isinstance(outcome, Evaluation):
+            self._outcomes[index].set_result(outcome)
+        elif isinstance(outcome, InfrastructureFault | DeviceUnavailable):
+            # Whoever learns of it renews the engine, which has to be through with this before.
+            self._faults[index] = outcome
+        else:
+            self._outcomes[index].set_exception(outcome)
+
+    def _end(self, error: Exception) -> None:
+        """There is nothing more to come: those without an outcome have come to ``error``."""
+        for index, outcome in enumerate(self._outcomes):
+            if not outcome.done():
+                outcome.set_exception(self._faults.get(index, error))
