@@ -57,7 +57,7 @@ from evaluator.errors import (
     SandboxIncomplete,
     ToolchainMissing,
 )
-from evaluator.evaluation import Evaluation, Verdict
+from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.judge.client import Contact, JudgeProcess
 from evaluator.problem import Problem
 from evaluator.sandbox.client import ForkServer
@@ -155,6 +155,8 @@ class Engine:
         self._forkserver: ForkServer | None = None
         self._waiting: _Team | None = None
         self._kept: _KeptBaseline | None = None
+        self._too_large: set[tuple[str, str, EvalConfig]] = set()
+        """What does not fit together: problem, version, settings."""
         self._scratch: Path | None = None
         self._surroundings: Surroundings | None = None
         self._evaluating = threading.Lock()
@@ -253,15 +255,6 @@ class Engine:
         if waiting is not None:
             waiting.close()
 
-    def _end_spare(self) -> bool:
-        """End those that wait for candidates beside the first; whether there were any."""
-        waiting = self._waiting
-        if waiting is None or len(waiting.candidates) < 2:
-            return False
-        _close(waiting.candidates[1:])
-        del waiting.candidates[1:]
-        return True
-
     def _end_kept(self) -> None:
         kept, self._kept = self._kept, None
         if kept is not None:
@@ -357,17 +350,7 @@ class Engine:
         if refusal is not None:
             raise ProblemError(refusal)
         with self._evaluating:
-            evaluation = self._evaluate_surely(problem, candidate, config, progress, cancelled)
-            if not config.compare_compiled or config.baseline != "eager":
-                return evaluation
-
-            def measure(reference: Candidate, its_config: EvalConfig) -> Evaluation:
-                def report(step: Progress) -> None:
-                    progress(Progress("comparing", f"torch.compile, {step.stage}: {step.message}", step.share))
-
-                return self._evaluate_surely(problem, reference, its_config, report, cancelled)
-
-            return CompiledBaselines(self._cache_dir / "baselines").compare(evaluation, problem, config, measure)
+            return self._evaluate_and_compare(problem, candidate, config, progress, cancelled)
 
     def most_together(self, config: EvalConfig) -> int:
         """How many candidates of one problem ``evaluate_together`` gains from, at the most, under these settings; 1:
@@ -398,7 +381,8 @@ class Engine:
             left = dict(enumerate(candidates))
             firsts: dict[int, _First] = {}
             refusal = problem.refuses_baseline(config)
-            if refusal is None and len(left) > 1:
+            fits = (problem.id, problem.version, config) not in self._too_large
+            if refusal is None and fits and 1 < len(left) <= self.most_together(config):
                 firsts = self._evaluate_group(problem, candidates, config, progress, cancelled)
             for index, (evaluation, put_back) in firsts.items():
                 if not put_back:
@@ -414,7 +398,7 @@ class Engine:
                         raise ProblemError(refusal)
                     if cancelled(index):
                         raise EvaluationCancelled
-                    evaluation = self._evaluate_surely(
+                    evaluation = self._evaluate_and_compare(
                         problem, candidate, config, report, partial(cancelled, index), firsts.get(index)
                     )
                 except EvaluatorError as error:
@@ -423,6 +407,28 @@ class Engine:
                         return
                 else:
                     done(index, evaluation)
+
+    def _evaluate_and_compare(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: EvalConfig,
+        progress: Callable[[Progress], None],
+        cancelled: Callable[[], bool],
+        known: _First | None = None,
+    ) -> Evaluation:
+        """Evaluate it, and hold what passes against the compiled reference where the settings say so."""
+        evaluation = self._evaluate_surely(problem, candidate, config, progress, cancelled, known)
+        if not config.compare_compiled or config.baseline != "eager":
+            return evaluation
+
+        def measure(reference: Candidate, its_config: EvalConfig) -> Evaluation:
+            def report(step: Progress) -> None:
+                progress(Progress("comparing", f"torch.compile, {step.stage}: {step.message}", step.share))
+
+            return self._evaluate_surely(problem, reference, its_config, report, cancelled)
+
+        return CompiledBaselines(self._cache_dir / "baselines").compare(evaluation, problem, config, measure)
 
     def _evaluate_group(
         self,
@@ -442,8 +448,10 @@ class Engine:
         except EvaluatorError as error:
             # Whose fault it is shows when each is alone.
             _log.info("candidates are evaluated one by one, since together they could not be: %s", error)
+            if isinstance(error, DoesNotFit):
+                self._too_large.add((problem.id, problem.version, config))
             return {}
-        return {index: first for index, first in enumerate(found) if first[0].verdict is Verdict.PASSED}
+        return {index: first for index, first in enumerate(found) if first is not None}
 
     def _evaluate_surely(
         self,
@@ -483,12 +491,17 @@ class Engine:
         def report(_index: int, step: Progress) -> None:
             progress(step)
 
+        waiting = self._waiting
+        others_wait = waiting is not None and len(waiting.candidates) > 1
         try:
             (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
         except DoesNotFit:
-            if not self._end_spare():
+            if not others_wait:
                 raise
+            # Without those that wait for a larger session, it may.
+            self._end_waiting()
             (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
+        assert found is not None
         return found
 
     def _evaluate(
@@ -498,14 +511,15 @@ class Engine:
         config: EvalConfig,
         progress: Callable[[int, Progress], None],
         cancelled: Callable[[], bool],
-    ) -> list[_First]:
-        """For each candidate its evaluation, and the tracks on which time was put back."""
+    ) -> list[_First | None]:
+        """For each candidate its evaluation, and the tracks on which time was put back; ``None`` for one that has to be
+        evaluated alone."""
         self._ensure_alive()
         judge = self._judge
         assert judge is not None
         begin = time.monotonic()
         kills_before = out_of_memory_kills()
-        kept = self._take_kept(problem, config)
+        kept = self._take_kept(problem, config, len(candidates))
         held = [] if kept is None else [kept.runner]
         try:
             team, spare = self._take_team(config, len(candidates), cancelled)
@@ -540,6 +554,7 @@ class Engine:
                     _contact(baseline) if kept is None else None,
                     # Spare ones are there already.
                     contexts=len(runners) + (spare_baseline is None) if self._prepares_next else 0,
+                    spare=len(spare),
                     keeps=self.keeps_baseline(config) and evaluations < _MOST_EVALUATIONS,
                 )
                 found = judge.await_found(
@@ -552,10 +567,9 @@ class Engine:
                 )
                 self._admit()  # where it has come to nothing that is timed, they have been told to wait until now
                 outcomes: list[dict[str, Any]] = found["outcomes"]
-                statuses = [
-                    runner.forkserver.poll(runner.process, _EXIT_S if outcome["verdict"] is None else 0)
-                    for runner, outcome in zip(runners, outcomes, strict=True)
-                ]
+                # Of several, one that has no verdict may as well stand still, and is evaluated alone in any case.
+                ends = len(runners) == 1 and outcomes[0]["verdict"] is None
+                statuses = [runner.forkserver.poll(runner.process, _EXIT_S if ends else 0) for runner in runners]
                 keeps_baseline = found["keeps_baseline"]
             finally:
                 # The judge frees the shared memory once nobody maps it, however this ended.
@@ -573,13 +587,16 @@ class Engine:
                     # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
                     # inside its namespace): it was somebody on this machine.
                     raise InfrastructureFault("the candidate's process was killed from outside")
-                runner.learn_builds()
             if keeps_baseline:
                 held.remove(baseline)
                 self._kept = _KeptBaseline(baseline, problem, config, team.made_for, evaluations)
             total_s = (time.monotonic() - begin) / len(candidates)
-            concluded: list[_First] = []
+            concluded: list[_First | None] = []
             for candidate, runner, outcome, status in zip(candidates, runners, outcomes, statuses, strict=True):
+                if len(candidates) > 1 and not _stands_among_others(outcome):
+                    concluded.append(None)
+                    continue
+                runner.learn_builds()
                 outcome["stage_s"]["total"] = total_s
                 put_back: list[str] = outcome.pop("put_back")
                 evaluation = conclude(
@@ -590,10 +607,10 @@ class Engine:
         finally:
             _close(held)
 
-    def _take_kept(self, problem: Problem, config: EvalConfig) -> _KeptBaseline | None:
-        """The baseline that is kept, if it can be that of this evaluation; otherwise it is ended."""
+    def _take_kept(self, problem: Problem, config: EvalConfig, count: int) -> _KeptBaseline | None:
+        """The baseline that is kept, if it can be that of so many candidates' evaluation; otherwise it is ended."""
         kept = self._kept
-        if kept is not None and not kept.serves(problem, config, self._made_for(config)):
+        if kept is not None and not kept.serves(problem, config, self._made_for(config), count):
             self._end_kept()
         kept, self._kept = self._kept, None
         return kept
@@ -616,16 +633,19 @@ class Engine:
             if not ready:
                 waiting.close()
                 waiting = None
-        spare = [] if waiting is None else waiting.candidates[count:]
-        baseline = None if waiting is None else waiting.baseline
+        team: _Team | None = None
         try:
-            team = self._start_team(config, count, [] if waiting is None else waiting.candidates[:count], baseline)
+            if waiting is None:
+                team = self._start_team(config, count)
+            else:
+                team = self._start_team(config, count, waiting.candidates[:count], waiting.baseline)
             team.await_warm(cancelled)
         except BaseException:
-            if waiting is not None:
-                waiting.close()
+            for each in (team, waiting):
+                if each is not None:
+                    each.close()
             raise
-        return team, spare
+        return team, [] if waiting is None else waiting.candidates[count:]
 
     def _start_next_team(
         self, config: EvalConfig, count: int, spare: Sequence[SupervisedRunner], baseline: SupervisedRunner | None
@@ -877,9 +897,11 @@ class _KeptBaseline:
     made_for: _MadeFor
     evaluations: int
 
-    def serves(self, problem: Problem, config: EvalConfig, made_for: _MadeFor) -> bool:
-        """Whether it is alive, and what an evaluation needs."""
+    def serves(self, problem: Problem, config: EvalConfig, made_for: _MadeFor, count: int) -> bool:
+        """Whether it is alive, and what an evaluation of so many candidates needs."""
         if (problem, config, made_for) != (self.problem, self.config, self.made_for):
+            return False
+        if self.evaluations + count > _MOST_EVALUATIONS:
             return False
         try:
             return self.runner.alive
@@ -892,6 +914,12 @@ def _close(runners: Sequence[SupervisedRunner]) -> None:
         runner.begin_kill()  # a context takes a while to go
     for runner in runners:
         runner.close()
+
+
+def _stands_among_others(outcome: Mapping[str, Any]) -> bool:
+    """Whether what the judge found of one of several is not to be looked at again: it has passed, and all of it that
+    could be compared alone was."""
+    return outcome["verdict"] == Verdict.PASSED and outcome["gradients"] != Gradients.PARTIAL
 
 
 def _contact(runner: SupervisedRunner) -> Contact:

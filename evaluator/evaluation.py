@@ -140,7 +140,8 @@ class Evaluation:
     ``flags``: advice about the source; no verdict depends on it.
     ``peak_memory_bytes``: the most that judge, candidate and baseline, and the processes that wait for the next
     evaluation, together had taken of the device after calls that were compared as a whole and after each track
-    (allocators keep what they took); on a CPU, the growth of what the machine had in use.
+    (allocators keep what they took); on a CPU, the growth of what the machine had in use; unknown where several
+    candidates were evaluated together, since it cannot be told whose it is.
     ``roofline``: by track, for what passed. ``roofline_share``: the inference track's share.
     """
 

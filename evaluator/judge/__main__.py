@@ -129,6 +129,7 @@ def _evaluate(
         baseline,
         Supervisor(progress, prepared, still, admit, settle),
         contexts=message["contexts"],
+        spare=message["spare"],
         keeps=message["keeps"],
     )
     answer: dict[str, Any] | None = None

@@ -7,7 +7,6 @@ There is no phase in which a candidate is timed and not verified.
 from __future__ import annotations
 
 import contextlib
-import math
 import secrets
 import time
 from collections import Counter
@@ -178,7 +177,6 @@ class Caller:
     calmness: Calmness = field(default_factory=Calmness)
     alone: bool = False
     """Whether nobody comes to the device but both sides: then it has to be calm before each call."""
-    _kept_bytes: float = _KEPT_BYTES
 
     def calibrate(self, mode: CallMode) -> None:
         """Learn what lies between the two clocks while only the baseline has the shared memory, or see that it is what
@@ -268,7 +266,7 @@ class Caller:
             call, commitment = self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
         except _NotRepeatable:
             # get_inputs has another source of randomness than torch: from now on its inputs are kept.
-            self._kept_bytes = math.inf
+            self.source.repeatable = False
             call, commitment = self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
         self.peak_bytes[side.name] = max(self.peak_bytes[side.name], call.report.peak_bytes)
         if side is self.baseline:
@@ -313,7 +311,8 @@ class Caller:
         inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
         given = self._make_inputs(inputs)
         warming = self._make_warming(inputs) if self.is_short(mode) or not cold else None
-        if self.blocks["inputs"].layout.size_bytes <= self._kept_bytes and not glance:
+        kept = not self.source.repeatable or self.blocks["inputs"].layout.size_bytes <= _KEPT_BYTES
+        if kept and not glance:
             inputs.kept = given
         self.verifier.commit(commitment, "inputs", given)
         if mode is CallMode.BACKWARD:

@@ -57,9 +57,10 @@ class Look:
 
 @dataclass
 class Calmness:
-    """What came of the preludes of one evaluation. ``late``: how many took longer than at first; ``disturbed``: how
-    many of these because of the device."""
+    """What came of the preludes of one session of so many ``candidates``. ``late``: how many took longer than at first;
+    ``disturbed``: how many of these because of the device."""
 
+    candidates: int = 1
     preludes: int = 0
     late: int = 0
     disturbed: int = 0
@@ -81,7 +82,7 @@ class Calmness:
         if not begun and look.alone_ms <= _SHARED * calm.alone_ms:
             return True
         self.disturbed += 1
-        if self.disturbed > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes:
+        if self.disturbed > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes / self.candidates:
             raise Violation(
                 f"the device was busy while every process was stopped: {self.disturbed} of {self.preludes} times it "
                 f"took longer for the judge's own work than before the candidate had the shared memory, at last "

@@ -83,14 +83,15 @@ class JudgeProcess(ChildProcess):
         baseline: Contact | None,
         *,
         contexts: int,
+        spare: int,
         keeps: bool,
     ) -> None:
         """Have candidates judged together, or one alone, without waiting for it; ``await_found`` waits.
 
         ``baseline`` of ``None``: the one that the session before has kept. ``contexts``: how many processes will
-        come to the device meanwhile, and wait there. ``keeps``: whether the baseline is wanted for another evaluation.
-        ``clean_up`` must follow once the runners are gone, but for a baseline that is kept, whatever happens. Raises
-        ``InfrastructureFault``.
+        come to the device meanwhile, and wait there, besides the ``spare`` ones that do so already. ``keeps``: whether
+        the baseline is wanted for another evaluation. ``clean_up`` must follow once the runners are gone, but for a
+        baseline that is kept, whatever happens. Raises ``InfrastructureFault``.
         """
         message = {
             "op": "evaluate",
@@ -99,6 +100,7 @@ class JudgeProcess(ChildProcess):
             "candidates": [candidate.enclosure for candidate in candidates],
             "baseline": None if baseline is None else baseline.enclosure,
             "contexts": contexts,
+            "spare": spare,
             "keeps": keeps,
         }
         self._send(message, [each.control for each in (*candidates, baseline) if each is not None])

@@ -45,13 +45,15 @@ _AS_DRAWN: Final = (Variant.AS_WRITTEN, Variant.MIXED)
 
 
 class InputSource:
-    """Draws inputs of one problem at one size."""
+    """Draws inputs of one problem at one size. ``repeatable``: whether the same seed makes the same, as far as is
+    known."""
 
     def __init__(self, get_inputs: Callable[[], Sequence[Any]], device: torch.device, *, variants: bool) -> None:
         self._get_inputs = get_inputs
         self._device = device
         self._variants = variants
         self._scales: list[float] | None = None
+        self.repeatable = True
 
     def available(self, variant: Variant) -> bool:
         return self._variants or variant is Variant.AS_WRITTEN

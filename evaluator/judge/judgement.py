@@ -56,9 +56,10 @@ class Common:
 
     ``sampled``: what inputs of timed calls are like; ``training``: whether there are gradients to be compared;
     ``deadline``: when it has to be over; ``calmness``: of the device, whoever is called; ``used_before``: what was in
-    use of its memory. ``blamed``: a context in which what a side does wrong is put down to it. ``candidates``: how many
-    there are; ``warming``: inputs of calls that nobody looks at; ``baseline_ms``: what each call of the baseline said
-    that it took; ``work``: what a call has to do, once it was counted.
+    use of its memory, and ``spare_bytes`` what runners hold that wait for a larger session. ``blamed``: a context in
+    which what a side does wrong is put down to it. ``candidates``: how many there are; ``warming``: inputs of calls
+    that nobody looks at; ``baseline_ms``: what each call of the baseline said that it took; ``work``: what a call has
+    to do, once it was counted.
     """
 
     problem: Problem
@@ -74,9 +75,10 @@ class Common:
     deadline: float
     learnt: Learnt
     used_before: int
+    spare_bytes: int
     candidates: int
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
-    calmness: Calmness = field(default_factory=Calmness)
+    calmness: Calmness
     warming: dict[tuple[Variant, bool], list[torch.Tensor]] = field(default_factory=dict)
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
     work: dict[str, Work] | None = None
@@ -89,6 +91,25 @@ class Common:
     @property
     def weight_names(self) -> list[str]:
         return [name for name, _ in self.reference.signature.weights]
+
+    def write_weights(self) -> None:
+        """Write the reference's weights to the shared memory."""
+        for target, value in zip(self.blocks["weights"].tensors, self.reference.weight_values(), strict=True):
+            target.copy_(value)
+        self.device.synchronize()
+
+    @contextlib.contextmanager
+    def weights_shown(self) -> Iterator[None]:
+        """While a candidate compares or loads them, the shared memory has the reference's weights, whatever another one
+        has written there. Raises ``Violation``."""
+        if self.candidates == 1:
+            yield  # it could only spoil its own
+            return
+        self.write_weights()
+        yield
+        shown = self.blocks["weights"].tensors
+        if not all(torch.equal(*pair) for pair in zip(shown, self.reference.weight_values(), strict=True)):
+            raise Violation("the reference's weights were overwritten in the shared memory")
 
     def new_verifier(self) -> Verifier:
         return Verifier(
@@ -159,8 +180,6 @@ class Judgement:
     ) -> None:
         self.candidate = candidate
         self.outcome = outcome
-        self.others_bytes = 0
-        """Memory of the device that other candidates of the session hold."""
         self._common = common
         self._standard = standard
         self._report = report
@@ -204,7 +223,8 @@ class Judgement:
             differing = self.candidate.link.weight_report().differing
             if findings.verdict is Verdict.WRONG_OUTPUT and differing and not loaded:
                 # Constructed from another stream of random numbers than the reference, perhaps: try its weights.
-                self.caller.load_weights(self.candidate, self._common.weight_names)
+                with self._common.weights_shown():
+                    self.caller.load_weights(self.candidate, self._common.weight_names)
                 self.outcome.notes.append(
                     f"{differing} weights differed from the reference's after constructing under the same seed; "
                     "the reference's were loaded"
@@ -317,10 +337,12 @@ class Judgement:
         return self._device.floor_ms(moved)
 
     def measure_memory(self) -> None:
-        """Note what is in use of the device's memory now."""
+        """Note what is in use of the device's memory now; whose it is cannot be told where there are several."""
+        if self._common.candidates > 1:
+            return
         # A CPU's memory is everybody's; a CUDA device is the judge's and its runners'.
         foreign = self._common.used_before if self._device.torch_device.type == "cpu" else 0
-        self._peak_bytes = max(self._peak_bytes, self._common.used_bytes - foreign - self.others_bytes)
+        self._peak_bytes = max(self._peak_bytes, self._common.used_bytes - foreign - self._common.spare_bytes)
 
     def note_memory(self, *, baseline_peak_bytes: int, grown_bytes: int | None) -> None:
         """Peaks that the runners' allocators report, and by how much what the device has given away has grown since

@@ -71,9 +71,10 @@ class RunnerLink:
         self.shares = False
         """Whether the runner has its model and the shared memory."""
 
-    def await_ready(self, timeout_s: float, what: str) -> None:
-        """Wait for a ready frame. Raises ``RunnerFailed``, ``RunnerGone`` or ``RunnerTimeout``."""
-        frame = self._read_frame(timeout_s, what)
+    def await_ready(self, timeout_s: float, what: str, *, since: float | None = None) -> None:
+        """Wait for a ready frame, from now on or ``since`` then (monotonic, in seconds). Raises ``RunnerFailed``,
+        ``RunnerGone`` or ``RunnerTimeout``."""
+        frame = self._read_frame(timeout_s, what, time.monotonic() if since is None else since)
         if frame.kind is FrameKind.FAILED:
             raise RunnerFailed(frame.failure, frame.text)
 
@@ -161,12 +162,11 @@ class RunnerLink:
         finally:
             self._control.settimeout(None)
 
-    def _read_frame(self, timeout_s: float, what: str) -> Frame:
-        deadline = time.monotonic() + timeout_s
+    def _read_frame(self, timeout_s: float, what: str, since: float) -> Frame:
+        deadline = since + timeout_s
         data = b""
         while len(data) < FRAME_BYTES:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0 or not select.select([self._control], [], [], remaining)[0]:
+            if not select.select([self._control], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise RunnerTimeout(f"{what} took longer than {timeout_s:.0f} s")
             part = b""
             with contextlib.suppress(ConnectionError):

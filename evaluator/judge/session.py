@@ -24,6 +24,7 @@ from evaluator.errors import DoesNotFit, InfrastructureFault, ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.gate import GATE
 from evaluator.judge.calls import Caller, Learnt, Side
+from evaluator.judge.calmness import Calmness
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.judgement import Common, Concluded, Judgement, Standard
@@ -95,9 +96,9 @@ class Supervisor:
 
 class Session:
     """One evaluation of each of ``candidates``. ``baseline``: a new process, or one that is kept from an evaluation
-    before. ``contexts``: how many processes will come to the device meanwhile, and wait there; ``keeps``: whether the
-    baseline is wanted for another evaluation. ``run`` never raises for what a candidate does; ``close`` gives the
-    memory back."""
+    before. ``contexts``: how many processes will come to the device meanwhile, and wait there, besides the ``spare``
+    ones that do so already; ``keeps``: whether the baseline is wanted for another evaluation. ``run`` never raises for
+    what a candidate does; ``close`` gives the memory back."""
 
     def __init__(
         self,
@@ -109,6 +110,7 @@ class Session:
         supervisor: Supervisor,
         *,
         contexts: int,
+        spare: int,
         keeps: bool,
     ) -> None:
         self._problem = problem
@@ -119,10 +121,12 @@ class Session:
         self._baseline = baseline.side if isinstance(baseline, KeptBaseline) else baseline
         self._supervisor = supervisor
         self._contexts = contexts
+        self._spare = spare
         self._keeps = keeps
         self._baseline_bytes = 0 if self._kept is None else self._kept.held_bytes
         self._blocks: dict[str, Block] = {}
-        self._deadline = time.monotonic() + len(self._candidates) * config.limits.total_s
+        # The same for several: nobody has longer among others than alone.
+        self._deadline = time.monotonic() + config.limits.total_s
         self._used_before = device.idle.used_bytes
         self._outcomes = [Outcome() for _ in self._candidates]
         self._random = random.SystemRandom()
@@ -207,7 +211,7 @@ class Session:
             return ""
         left = 0
         allowed = _LEFT_BYTES
-        # Besides those of two that wait, one that is kept has its context and its model there.
+        # Besides those of runners that wait, one that is kept has its context and its model there.
         if self._kept is not None:
             allowed -= self._device.context_bytes + self._kept.held_bytes
         if keeps_baseline:
@@ -215,7 +219,7 @@ class Session:
 
         def clean() -> bool:
             nonlocal left
-            # Two runners had their contexts then, and two that wait have theirs now; where none do, two contexts more
+            # The runners had their contexts then, and as many that wait have theirs now; where none do, so many more
             # could be left unnoticed.
             left = self._device.foreign_bytes() - self._device.idle.foreign_bytes
             return left <= allowed and self._device.is_quiet()
@@ -268,8 +272,11 @@ class Session:
             deadline=self._deadline,
             learnt=Learnt() if self._kept is None else self._kept.learnt,
             used_before=self._used_before,
+            spare_bytes=self._spare * device.waiting_bytes,
             candidates=len(self._candidates),
             blamed=self._blamed,
+            # Who leaves work behind at each turn of its own does so before fewer of all calls.
+            calmness=Calmness(len(self._candidates)),
         )
         self._standard = Standard(self._common, self._candidates[0])
         for index, (side, outcome) in enumerate(zip(self._candidates, self._outcomes, strict=True)):
@@ -285,16 +292,21 @@ class Session:
     def _run_stages(self) -> None:
         limits, sampling = self._config.limits, self._config.sampling
         with self._stage("loading"):
+            begin = time.monotonic()
             for judgement in self._within:
                 with self._judging(judgement):
-                    judgement.candidate.link.await_ready(limits.load_s + limits.build_s, "importing the module")
+                    judgement.candidate.link.await_ready(
+                        limits.load_s + limits.build_s, "importing the module", since=begin
+                    )
             if self._kept is None:
                 with self._ours("the reference does not import"):
                     self._baseline.link.await_ready(limits.load_s, "importing the reference")
         with self._stage("constructing"):
             self._construct()
         with self._stage("verifying"):
-            self._verify()
+            for judgement in self._within:
+                with self._judging(judgement):
+                    judgement.verify()
             others_wait = self._supervisor.settle()
         self._note_memory(coming=self._device.waiting_bytes * self._contexts if others_wait else 0)
         if sampling.max_samples:
@@ -327,7 +339,7 @@ class Session:
             "products": signature.products,
             "weights": bool(signature.weights),
         }
-        prepared_bytes = self._common.used_bytes
+        begin = time.monotonic()
         if self._kept is None:
             with self._ours("the reference does not construct"):
                 self._baseline.link.begin_construct(message)
@@ -335,15 +347,15 @@ class Session:
             with self._judging(judgement):
                 judgement.candidate.link.begin_construct(message)
         reference.construct(seed, self._baseline.enclosure.processors)
-        for target, value in zip(self._blocks["weights"].tensors, reference.weight_values(), strict=True):
-            target.copy_(value)
-        self._device.synchronize()
+        self._common.write_weights()
         if self._kept is None:
             with self._ours("the reference does not construct"):
                 self._baseline.link.await_ready(max(limits.construct_s, _REFERENCE_S), "constructing the reference")
         for judgement in self._within:
             with self._judging(judgement):
-                judgement.candidate.link.await_ready(limits.construct_s + limits.late_build_s, "constructing ModelNew")
+                judgement.candidate.link.await_ready(
+                    limits.construct_s + limits.late_build_s, "constructing ModelNew", since=begin
+                )
         for side in (*self._candidates, self._baseline):
             side.enclosure.freeze()
         self._supervisor.still()
@@ -370,20 +382,9 @@ class Session:
         self._held_before = self._device.foreign_bytes()
         self._supervisor.admit()
         for judgement in self._within:
-            with self._judging(judgement), _running(judgement.candidate):
+            # It compares its own weights with them now.
+            with self._judging(judgement), self._common.weights_shown(), _running(judgement.candidate):
                 judgement.candidate.link.share(shared, self._blocks_of(judgement.candidate), limits.call_s)
-        self._constructed_bytes = self._common.used_bytes
-        models = len(self._judged) + (self._kept is None)
-        self._model_bytes = max(0, self._constructed_bytes - prepared_bytes) // models
-
-    def _verify(self) -> None:
-        """One after the other: what others hold has grown by then."""
-        for judgement in self._within:
-            if len(self._judged) > 1:
-                grown_bytes = self._common.used_bytes - self._constructed_bytes
-                judgement.others_bytes = max(0, grown_bytes) + (len(self._judged) - 1) * self._model_bytes
-            with self._judging(judgement):
-                judgement.verify()
 
     def _blocks_of(self, side: Side) -> dict[str, Block]:
         """What a side is given: the shared memory, and a gate that no other one can touch."""
@@ -404,16 +405,14 @@ class Session:
                 judgement.caller.command(judgement.candidate, release)
                 sampling = judgement.measure(track)
                 asking[judgement] = sampling, next(sampling)
-        order: list[Judgement | None] = []
         while asking:
-            if next(number for _, number in asking.values()) % 2 == 0:
-                order = [*asking, None]
-                if len(asking) > 1:
-                    # Drawn anew each time: nobody knows whom they follow, or who follows them.
-                    self._random.shuffle(order)
-            else:
+            order: list[Judgement | None]
+            order = [*asking, None]
+            if len(self._judged) > 1:
+                self._random.shuffle(order)  # nobody knows who follows them
+            elif next(number for _, number in asking.values()) % 2:
                 order.reverse()
-            pairs = self._round(track, [each for each in order if each is None or each in asking])
+            pairs = self._round(track, order)
             for judgement in list(asking):
                 sampling, _ = asking.pop(judgement)
                 if judgement not in pairs:
@@ -422,8 +421,7 @@ class Session:
                     try:
                         asking[judgement] = sampling, sampling.send(pairs[judgement])
                     except StopIteration as stop:
-                        if len(self._judged) == 1:
-                            judgement.measure_memory()  # what an allocator has once been given, it keeps
+                        judgement.measure_memory()  # what an allocator has once been given, it keeps
                         judgement.record(track, stop.value)
 
     def _round(self, track: Track, order: Sequence[Judgement | None]) -> dict[Judgement, Pair]:

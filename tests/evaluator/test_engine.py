@@ -58,8 +58,8 @@ def without_chance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """On a busy machine that happens to an honest candidate now and then, and to the processes that a test counts."""
     evaluate = Engine._evaluate
 
-    def once(self: Engine, *arguments: Any) -> list[tuple[Evaluation, list[str]]]:
-        return [(evaluation, []) for evaluation, _ in evaluate(self, *arguments)]
+    def once(self: Engine, *arguments: Any) -> list[tuple[Evaluation, list[str]] | None]:
+        return [found and (found[0], []) for found in evaluate(self, *arguments)]
 
     if "chance" not in request.fixturenames:
         monkeypatch.setattr(Engine, "_evaluate", once)
