@@ -919,7 +919,7 @@ def _close(runners: Sequence[SupervisedRunner]) -> None:
 def _stands_among_others(outcome: Mapping[str, Any]) -> bool:
     """Whether what the judge found of one of several is not to be looked at again: it has passed, and all of it that
     could be compared alone was."""
-    return outcome["verdict"] == Verdict.PASSED and outcome["gradients"] != Gradients.PARTIAL
+    return bool(outcome["verdict"] == Verdict.PASSED and outcome["gradients"] != Gradients.PARTIAL)
 
 
 def _contact(runner: SupervisedRunner) -> Contact:
