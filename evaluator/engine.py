@@ -50,6 +50,7 @@ from evaluator.diagnosis.session import Workplace, diagnose, tool_path
 from evaluator.errors import (
     DeviceUnavailable,
     DoesNotFit,
+    DoNotFitTogether,
     EvaluationCancelled,
     EvaluatorError,
     InfrastructureFault,
@@ -352,11 +353,11 @@ class Engine:
         with self._evaluating:
             return self._evaluate_and_compare(problem, candidate, config, progress, cancelled)
 
-    def most_together(self, config: EvalConfig) -> int:
-        """How many candidates of one problem ``evaluate_together`` gains from, at the most, under these settings; 1:
+    def most_together(self, problem: Problem, config: EvalConfig) -> int:
+        """How many candidates of the problem ``evaluate_together`` gains from, at the most, under these settings; 1:
         none."""
         gains = self.keeps_baseline(config) and config.sampling.max_samples > 0 and not config.compare_compiled
-        return _MOST_TOGETHER if gains else 1
+        return _MOST_TOGETHER if gains and (problem.id, problem.version, config) not in self._too_large else 1
 
     def evaluate_together(
         self,
@@ -371,9 +372,9 @@ class Engine:
         """Judge several candidates, each by its own figures, against one baseline whose calls they share.
 
         ``done`` is called once for each, by its index, as soon as its evaluation is known, or with what ``evaluate``
-        would have raised. After an ``InfrastructureFault`` or ``DeviceUnavailable`` this returns; those that were not
-        come to yet have had no call then. What one candidate did cannot decide about another: only who passes among
-        others has passed, and all that have not are evaluated alone.
+        would have raised. After an ``InfrastructureFault`` or ``DeviceUnavailable``, which is told of one where it is
+        of all together, this returns; those that were not come to yet have had no call then. What one candidate did cannot
+        decide about another: only who passes among others has passed, and all that have not are evaluated alone.
         """
         if self._device is None:
             raise DeviceUnavailable("this engine only builds: it has no device")
@@ -381,9 +382,13 @@ class Engine:
             left = dict(enumerate(candidates))
             firsts: dict[int, _First] = {}
             refusal = problem.refuses_baseline(config)
-            fits = (problem.id, problem.version, config) not in self._too_large
-            if refusal is None and fits and 1 < len(left) <= self.most_together(config):
-                firsts = self._evaluate_group(problem, candidates, config, progress, cancelled)
+            if refusal is None and 1 < len(left) <= self.most_together(problem, config):
+                try:
+                    firsts = self._evaluate_group(problem, candidates, config, progress, cancelled)
+                except (InfrastructureFault, DeviceUnavailable) as error:
+                    # Told of one: who of them was to blame shows in time, since what had a fault is evaluated alone.
+                    done(0, error)
+                    return
             for index, (evaluation, put_back) in firsts.items():
                 if not put_back:
                     del left[index]
@@ -438,17 +443,20 @@ class Engine:
         progress: Callable[[int, Progress], None],
         cancelled: Callable[[int], bool],
     ) -> dict[int, _First]:
-        """The evaluations of those that have passed among the others, by index."""
+        """The evaluations of those that have passed among the others, by index. Raises ``InfrastructureFault`` and
+        ``DeviceUnavailable``."""
 
         def all_cancelled() -> bool:
             return all(cancelled(index) for index in range(len(candidates)))
 
         try:
             found = self._evaluate(problem, candidates, config, progress, all_cancelled)
+        except (InfrastructureFault, DeviceUnavailable):
+            raise
         except EvaluatorError as error:
-            # Whose fault it is shows when each is alone.
+            # Whose it is shows when each is alone.
             _log.info("candidates are evaluated one by one, since together they could not be: %s", error)
-            if isinstance(error, DoesNotFit):
+            if isinstance(error, DoNotFitTogether):
                 self._too_large.add((problem.id, problem.version, config))
             return {}
         return {index: first for index, first in enumerate(found) if first is not None}
@@ -493,12 +501,14 @@ class Engine:
 
         waiting = self._waiting
         others_wait = waiting is not None and len(waiting.candidates) > 1
+        found: _First | None = None
         try:
             (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
         except DoesNotFit:
             if not others_wait:
                 raise
-            # Without those that wait for a larger session, it may.
+        if found is None or (others_wait and found[0].verdict is Verdict.OUT_OF_MEMORY):
+            # Without those that wait for a larger session there is more room.
             self._end_waiting()
             (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
         assert found is not None

@@ -6,6 +6,7 @@
     ├── ToolchainMissing      no compiler for what the candidate needs
     ├── SandboxIncomplete     a complete sandbox is required, and the kernel refuses a part of it (says which)
     ├── DoesNotFit            the problem's size cannot fit the device (says the figures)
+    │   └── DoNotFitTogether  for so many candidates at once
     ├── InfrastructureFault   a judge, builder or fork server died or broke its protocol: retry elsewhere
     └── EvaluationCancelled   the caller asked to stop
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 __all__ = [
     "DeviceUnavailable",
+    "DoNotFitTogether",
     "DoesNotFit",
     "EvaluationCancelled",
     "EvaluatorError",
@@ -54,6 +56,10 @@ class SandboxIncomplete(EvaluatorError):
 
 class DoesNotFit(EvaluatorError):
     """The problem at this size cannot fit the device; the message has the figures."""
+
+
+class DoNotFitTogether(DoesNotFit):
+    """So many candidates of the problem at this size cannot be on the device at once; fewer may."""
 
 
 class InfrastructureFault(EvaluatorError):

@@ -102,7 +102,7 @@ class GradingEngine(EvaluatesTogether, Protocol):
 
     def keeps_baseline(self, config: EvalConfig) -> bool: ...
 
-    def most_together(self, config: EvalConfig) -> int: ...
+    def most_together(self, problem: Problem, config: EvalConfig) -> int: ...
 
     def diagnose(
         self,
@@ -241,7 +241,9 @@ class Grader:
             config = self._config(claim, device)
         except ValueError:  # which it is told of when it is worked on
             return 1
-        return min(self._engine.most_together(config), self._run.room_for(claim.alike))
+        if self._settings.max_attempts == 1:  # whatever ends this worker would end others for good
+            return 1
+        return min(self._engine.most_together(claim.problem, config), self._run.room_for(claim.alike))
 
     def _config(self, claim: Claim, device: str) -> EvalConfig:
         """What to evaluate it by; the same for all that are alike."""
@@ -271,6 +273,12 @@ class Grader:
                 _log.info("given back: %s", why)
                 return lambda session: Claims(session).release(claim, why)
 
+        def attend(index: int, claim: Claim) -> None:
+            try:
+                self._work_on("evaluate", Claims, claim, partial(work, index))
+            finally:
+                together.leave(index)
+
         candidates = [claim.candidate for claim in claims]
         with (
             # What the engine's processes have to say meanwhile may be about any of them.
@@ -278,13 +286,13 @@ class Grader:
             ThreadPoolExecutor(len(claims), "together") as threads,
             Together(self._engine, claims[0].problem, candidates, config) as together,
         ):
-            working = [
-                threads.submit(self._work_on, "evaluate", Claims, claim, partial(work, index))
-                for index, claim in enumerate(claims)
-            ]
+            working = [threads.submit(attend, index, claim) for index, claim in enumerate(claims)]
             together.run()
-        for each in working:
-            each.result()
+        errors = [error for error in (each.exception() for each in working) if error is not None]
+        for error in errors[1:]:
+            _log.error("not recorded", exc_info=error)
+        if errors:
+            raise errors[0]
 
     def _work(self, take: Callable[[Session], _T | None], work: Callable[[_T], None]) -> None:
         """Have ``work`` done on what there is to ``take``, as soon as this worker may."""

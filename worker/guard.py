@@ -1,7 +1,8 @@
 """Lets nobody onto a device that is not fit for it.
 
-Before a worker takes anything, and after its device was taken out, a self-test must pass; before each evaluation the
-device is looked at. Until then whoever comes for the device waits here, so that at most one bell waits with him.
+Before a worker takes anything, and after its device was taken out, a self-test must pass; before each evaluation, or
+several that are made together, the device is looked at. Until then whoever comes for the device waits here, so that at
+most one bell waits with him.
 """
 
 from __future__ import annotations

@@ -77,6 +77,10 @@ class Together:
                 progress(self._unseen[index])
         return self._outcomes[index].result()
 
+    def leave(self, index: int) -> None:
+        """Nobody waits for what comes of this one any more."""
+        self._cancelled[index] = lambda: True
+
     def run(self) -> None:
         """Have the engine evaluate them."""
         try:

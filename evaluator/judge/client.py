@@ -11,7 +11,14 @@ from typing import Any, Final
 
 from evaluator.child import ChildProcess
 from evaluator.config import EvalConfig
-from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault, ProblemError
+from evaluator.errors import (
+    DeviceUnavailable,
+    DoesNotFit,
+    DoNotFitTogether,
+    EvaluationCancelled,
+    InfrastructureFault,
+    ProblemError,
+)
 from evaluator.problem import Problem
 
 __all__ = ["Contact", "JudgeProcess"]
@@ -20,7 +27,7 @@ _START_S: Final = 180.0
 _CLEAN_S: Final = 60.0
 _POLL_S: Final = 0.2
 _GRACE_S: Final = 300.0
-_REFUSALS: Final = {error.__name__: error for error in (DeviceUnavailable, DoesNotFit, ProblemError)}
+_REFUSALS: Final = {error.__name__: error for error in (DeviceUnavailable, DoesNotFit, DoNotFitTogether, ProblemError)}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from evaluator.judge.outcome import Outcome
 from evaluator.judge.plan import MemoryPlan
 from evaluator.judge.reference import Reference
 from evaluator.judge.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
-from evaluator.judge.verify import CallFindings, Verifier, Violation
+from evaluator.judge.verify import CallFindings, Verifier, Violation, same_bits
 from evaluator.judge.work import count_work
 from evaluator.memory import Block
 from evaluator.problem import Problem
@@ -107,8 +107,8 @@ class Common:
             return
         self.write_weights()
         yield
-        shown = self.blocks["weights"].tensors
-        if not all(torch.equal(*pair) for pair in zip(shown, self.reference.weight_values(), strict=True)):
+        shown, right = self.blocks["weights"].tensors, self.reference.weight_values()
+        if not all(same_bits(one, other.contiguous()) for one, other in zip(shown, right, strict=True)):
             raise Violation("the reference's weights were overwritten in the shared memory")
 
     def new_verifier(self) -> Verifier:

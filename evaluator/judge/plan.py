@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from evaluator.errors import DoesNotFit
+from evaluator.errors import DoesNotFit, DoNotFitTogether
 from evaluator.judge.device import Device
 from evaluator.judge.reference import Signature
 from evaluator.memory import BlockLayout, TensorSpec
@@ -103,7 +103,7 @@ def plan_memory(
     )
     if plan.peak_bytes + runner > room:
         if candidates > 1:
-            raise DoesNotFit(f"so many together need {plan.describe()}, of {room / _GIB:.1f} GiB")
+            raise DoNotFitTogether(f"so many together need {plan.describe()}, of {room / _GIB:.1f} GiB")
         # A candidate may need more than the reference, and has what the other side gives back.
         plan = MemoryPlan(**{**plan.__dict__, "lean": True})
     if plan.peak_bytes > room:

@@ -247,6 +247,8 @@ class Session:
             contexts=self._contexts,
             candidates=len(self._candidates),
         )
+        if plan.lean and self._spare:
+            raise DoesNotFit(f"{plan.describe()}, beside {self._spare} that wait for a larger session")
         for name, layout in plan.layouts.items():
             self._blocks[name] = create_block(layout, device.torch_device)
         for side in (*self._candidates, self._baseline):
@@ -354,7 +356,9 @@ class Session:
         for judgement in self._within:
             with self._judging(judgement):
                 judgement.candidate.link.await_ready(
-                    limits.construct_s + limits.late_build_s, "constructing ModelNew", since=begin
+                    limits.construct_s + limits.late_build_s,
+                    "constructing ModelNew",
+                    since=begin if len(self._judged) > 1 else None,
                 )
         for side in (*self._candidates, self._baseline):
             side.enclosure.freeze()

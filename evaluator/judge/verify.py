@@ -21,7 +21,7 @@ from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
 from evaluator.protocol import CallReport
 
-__all__ = ["CallFindings", "ClocksDisagree", "Commitment", "Verifier", "Violation"]
+__all__ = ["CallFindings", "ClocksDisagree", "Commitment", "Verifier", "Violation", "same_bits"]
 
 _PICKS: Final = 1024
 """Elements of each delivered tensor that are read before the judge's clock is. Work of which a share s is still
@@ -95,7 +95,7 @@ class Commitment:
     def has_content(self, other: Commitment) -> bool:
         """Whether all that ``other`` is about was the same here."""
         return all(self.fingerprints[place] == value for place, value in other.fingerprints.items()) and all(
-            _same_bits(self.copies[place], copy) for place, copy in other.copies.items()
+            same_bits(self.copies[place], copy) for place, copy in other.copies.items()
         )
 
 
@@ -434,7 +434,7 @@ class Verifier:
                 given, found = kept, self._blocks[name].tensors[index].index_select(0, commitment.rows)
             else:
                 found = commitment.picks[name, index]
-            if not _same_bits(given, found):
+            if not same_bits(given, found):
                 raise Violation(_CHANGED[name].format(index=index))
             return kept
         tensor = self._blocks[name].tensors[index]
@@ -442,7 +442,7 @@ class Verifier:
         if place in commitment.copies:
             # Another copy all the same: a reference may write to its inputs, and they are asked for again.
             copy = commitment.copies[place].clone()
-            unchanged = _same_bits(copy, part)
+            unchanged = same_bits(copy, part)
         else:
             copy = part.clone()
             unchanged = self._fingerprints.of(copy) == commitment.fingerprints[place]
@@ -485,10 +485,10 @@ def _agrees(copy: torch.Tensor, commitment: Commitment, place: tuple[str, int], 
         within = (places >= start) & (places < start + copy.numel())
         places = (places - start).clamp_(0, copy.numel() - 1)
         then = torch.where(within, then, now[places])
-    return _same_bits(then, now[places])
+    return same_bits(then, now[places])
 
 
-def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two contiguous tensors of one shape are the same, NaN included."""
     octets = [tensor.view(-1).view(torch.uint8) for tensor in (one, other)]
     if any(flat.numel() % _WORD or flat.storage_offset() % _WORD for flat in octets):

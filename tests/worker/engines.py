@@ -103,7 +103,7 @@ class ScriptedEngine:
         # Something that no database can hold.
         return replace(evaluation, details={"what": object()}) if "unstorable" in candidate.source else evaluation
 
-    def most_together(self, config: EvalConfig) -> int:
+    def most_together(self, problem: Problem, config: EvalConfig) -> int:  # noqa: ARG002 - the interface
         return self._together if config.baseline == "eager" else 1
 
     def evaluate_together(
