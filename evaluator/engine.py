@@ -373,8 +373,8 @@ class Engine:
 
         ``done`` is called once for each, by its index, as soon as its evaluation is known, or with what ``evaluate``
         would have raised. After an ``InfrastructureFault`` or ``DeviceUnavailable``, which is told of one where it is
-        of all together, this returns; those that were not come to yet have had no call then. What one candidate did cannot
-        decide about another: only who passes among others has passed, and all that have not are evaluated alone.
+        of all together, this returns; those that were not come to yet have had no call then. What one candidate did
+        cannot decide about another: only who passes among others has passed, and all that have not are evaluated alone.
         """
         if self._device is None:
             raise DeviceUnavailable("this engine only builds: it has no device")

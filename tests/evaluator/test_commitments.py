@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from evaluator.judge.inputs import InputSource, Variant, seed_generators
-from evaluator.judge.verify import Commitment, Violation, _agrees, _same_bits
+from evaluator.judge.verify import Commitment, Violation, _agrees, same_bits
 from evaluator.problem import Problem
 from evaluator.protocol import CallReport
 from tests.evaluator.verifying import verifier_over_blocks
@@ -116,18 +116,18 @@ def test_bits_are_compared_wherever_rows_begin(dtype: torch.dtype) -> None:
     tensor = torch.arange(7 * 33).remainder(2).view(7, 33).to(dtype)
     for start in range(7):
         part, copy = tensor[start:], tensor[start:].clone()
-        assert _same_bits(part, copy)
+        assert same_bits(part, copy)
         copy[-1, -1] = 1 - int(copy[-1, -1])
-        assert not _same_bits(part, copy)
-    assert _same_bits(tensor[:0], tensor[:0].clone())
+        assert not same_bits(part, copy)
+    assert same_bits(tensor[:0], tensor[:0].clone())
 
 
 def test_nan_has_bits_like_any_other_number() -> None:
     tensor = torch.full((8,), torch.nan)
-    assert _same_bits(tensor, tensor.clone())
+    assert same_bits(tensor, tensor.clone())
     other = (tensor.view(torch.int32) ^ 1).view(torch.float32)
     assert bool(other.isnan().all())
-    assert not _same_bits(tensor, other)
+    assert not same_bits(tensor, other)
 
 
 def test_a_seed_begins_the_stream_that_torch_begins() -> None:
