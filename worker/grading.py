@@ -10,6 +10,7 @@ import logging
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -32,7 +33,7 @@ from evaluator.errors import (
     EvaluatorError,
     InfrastructureFault,
 )
-from evaluator.evaluation import Evaluation
+from evaluator.evaluation import Evaluation, Verdict
 from evaluator.problem import Problem
 from storage import tracing
 from storage.claims import Claim, Claims
@@ -51,6 +52,11 @@ __all__ = ["Grader", "GradingEngine"]
 
 _DATABASE_PATIENCE_S: Final = 60.0
 _DETAIL_CHARACTERS: Final = 2000
+_RECENT: Final = 16
+_LEAST_RECENT: Final = 4
+_PASSING: Final = 0.6
+"""Of what does not pass, an evaluation among others was for nothing: as long as its stages took on an H200, several
+together are quicker while more than about half of them pass."""
 _DATABASE_AWAY: Final = (OperationalError, InterfaceError, NoConnection)
 """What another machine, or this one in a minute, may well not have."""
 
@@ -150,6 +156,7 @@ class Grader:
         self._current: set[str] = set()
         self._busy = BusyClock()
         self._run = Run()
+        self._passed: deque[bool] = deque(maxlen=_RECENT)
 
     @property
     def current_submission(self) -> str | None:
@@ -236,12 +243,15 @@ class Grader:
         return Claims(session).claim_next(stage, devices, self._worker, lease_s, offer, rung=rung, alike=alike)
 
     def _most_together(self, claim: Claim, device: str) -> int:
-        """How many like ``claim`` to evaluate at once, itself included."""
+        """How many like ``claim`` to evaluate at once, itself included: one, where most of late have not passed."""
         try:
             config = self._config(claim, device)
         except ValueError:  # which it is told of when it is worked on
             return 1
         if self._settings.max_attempts == 1:  # whatever ends this worker would end others for good
+            return 1
+        passed = list(self._passed)
+        if len(passed) >= _LEAST_RECENT and sum(passed) < _PASSING * len(passed):
             return 1
         return min(self._engine.most_together(claim.problem, config), self._run.room_for(claim.alike))
 
@@ -259,6 +269,7 @@ class Grader:
         with stages(hold.show) as show:
             evaluation = evaluate(progress=show, cancelled=hold.over)
         _log.info("verdict: %s", evaluation.verdict)
+        self._passed.append(evaluation.verdict is Verdict.PASSED)
         follow, verify = self._settings.diagnose == "auto", self._settings.verify_records == "auto"
         return lambda session: Claims(session).record_evaluation(claim, evaluation, diagnose=follow, verify=verify)
 

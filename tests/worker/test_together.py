@@ -110,6 +110,20 @@ def test_several_are_evaluated_together_and_each_is_recorded(installation: Insta
     assert groups(installation) == ["together 3"]
 
 
+def test_while_most_do_not_pass_each_is_evaluated_alone(installation: Installation) -> None:
+    ids = hand_in(installation, "overrun", "overrun", "pass", "pass", *["pass"] * 6)
+    worker = grader(installation, together=2)
+    for _ in range(2):
+        worker.evaluate(ids[0])
+    assert groups(installation) == ["together 2"] * 2
+    assert statuses(installation, ids[:4]) == [Status.DONE] * 4
+    worker.evaluate(ids[0])
+    assert groups(installation) == ["together 2"] * 2, "two of four have passed, and then three of five"
+    worker.evaluate(ids[0])
+    assert groups(installation) == ["together 2"] * 3
+    assert statuses(installation, ids) == [Status.DONE] * 7 + [Status.QUEUED] * 3
+
+
 def test_results_come_one_by_one_and_a_cancelled_one_disturbs_no_other(installation: Installation) -> None:
     first, second, third = hand_in(installation, "pass", "sleep 60", "sleep 1")
     worker = grader(installation, together=3)
