@@ -1,4 +1,4 @@
-"""Whether a device is fit to be measured on, asked before what a worker takes. Torch-free, and CUDA is not touched.
+"""Whether a device is fit to be measured on, asked before a worker takes anything. Torch-free; CUDA is not touched.
 
 A finding is either sound, a reason not to use the device, or a note that something could not be looked at: what a
 machine does not say is never taken for good.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from evaluator.engine import Engine, available_devices
+from evaluator.evaluation import Evaluation
 from evaluator.problem import Problem, load_problems
 
 _ROOT = Path(__file__).parent.parent.parent
@@ -35,3 +37,20 @@ def cuda_engine(artifact_cache: Path) -> Iterator[Engine]:
         pytest.skip("no CUDA device on this machine")
     with Engine(device="cuda:0", cache_dir=artifact_cache) as engine:
         yield engine
+
+
+@pytest.fixture
+def chance() -> None:
+    """For a test in which an evaluation may be made once more, since time was put back."""
+
+
+@pytest.fixture
+def without_chance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine that happens to an honest candidate now and then, and to the processes that a test counts."""
+    evaluate = Engine._evaluate
+
+    def once(self: Engine, *arguments: Any) -> list[tuple[Evaluation, list[str]] | None]:
+        return [found and (found[0], []) for found in evaluate(self, *arguments)]
+
+    if "chance" not in request.fixturenames:
+        monkeypatch.setattr(Engine, "_evaluate", once)

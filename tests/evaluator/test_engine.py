@@ -35,6 +35,9 @@ _LINEAR = "from model import Model\nclass ModelNew(Model):\n    pass\n"
 _SLOW = "import time, torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        time.sleep(600)\n"
 
 
+pytestmark = pytest.mark.usefixtures("without_chance")
+
+
 def _candidate(source: str) -> Candidate:
     candidate = parse_candidate(code=source)
     assert isinstance(candidate, Candidate)
@@ -46,23 +49,6 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """An engine of this module's own: its processes get killed."""
     with Engine(device="cpu", cache_dir=tmp_path_factory.mktemp("cache")) as engine:
         yield engine
-
-
-@pytest.fixture
-def chance() -> None:
-    """For a test in which an evaluation may be made once more, since time was put back."""
-
-
-@pytest.fixture(autouse=True)
-def without_chance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine that happens to an honest candidate now and then, and to the processes that a test counts."""
-    evaluate = Engine._evaluate
-
-    def once(self: Engine, *arguments: Any) -> list[tuple[Evaluation, list[str]] | None]:
-        return [found and (found[0], []) for found in evaluate(self, *arguments)]
-
-    if "chance" not in request.fixturenames:
-        monkeypatch.setattr(Engine, "_evaluate", once)
 
 
 def _evaluate_plain(engine: Engine, problems: dict[str, Problem]) -> Evaluation:

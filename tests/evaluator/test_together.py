@@ -39,8 +39,14 @@ _WRONG = _PLAIN.replace("torch.relu(x)", "torch.nn.functional.leaky_relu(x)")
 _NO_GRAPH = _PLAIN.replace("torch.relu(x)", "torch.relu(x.detach())")
 _ENDS = _PLAIN.replace("return torch.relu(x)", "__import__('os')._exit(3)")
 _LINEAR = "from model import Model\nclass ModelNew(Model):\n    pass\n"
+_DRAWS = _LINEAR.replace(
+    "pass", "def __init__(self, *arguments):\n        __import__('torch').rand(3)\n        super().__init__(*arguments)"
+)
 
 Done = Evaluation | EvaluatorError
+
+
+pytestmark = pytest.mark.usefixtures("without_chance")
 
 
 def _candidate(source: str) -> Candidate:
@@ -56,18 +62,6 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         patch.setattr(engine_module, "_KEEPS_BASELINES_ON", {"cpu"})
         with Engine(device="cpu", cache_dir=tmp_path_factory.mktemp("cache")) as engine:
             yield engine
-
-
-@pytest.fixture(autouse=True)
-def without_chance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine, time is put back of an honest candidate now and then, and it is evaluated once more."""
-    evaluate = Engine._evaluate
-
-    def once(self: Engine, *arguments: Any) -> list[tuple[Evaluation, list[str]] | None]:
-        return [found and (found[0], []) for found in evaluate(self, *arguments)]
-
-    if "alone" not in request.fixturenames:
-        monkeypatch.setattr(Engine, "_evaluate", once)
 
 
 @pytest.fixture
@@ -209,11 +203,7 @@ def test_who_may_have_disturbed_the_others_ends_it_for_all_of_them(
 
 
 def test_weights_are_the_same_for_all(engine: Engine, problems: dict[str, Problem], sessions: list[int]) -> None:
-    draws = _LINEAR.replace(
-        "pass",
-        "def __init__(self, *arguments):\n        __import__('torch').rand(3)\n        super().__init__(*arguments)",
-    )
-    found = _together(engine, problems["linear_relu_divide"], _LINEAR, draws)
+    found = _together(engine, problems["linear_relu_divide"], _LINEAR, _DRAWS)
     assert sessions == [2]
     for result in found.values():
         evaluation = _evaluation(result)
@@ -221,31 +211,26 @@ def test_weights_are_the_same_for_all(engine: Engine, problems: dict[str, Proble
     assert any("the reference's were loaded" in note for note in _evaluation(found[1]).notes)
 
 
+@pytest.mark.usefixtures("chance")
 def test_of_whom_time_was_put_back_is_evaluated_alone(
-    engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch, alone: list[int]
+    engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate = Engine._evaluate
+    evaluate, counts = Engine._evaluate, list[int]()
 
     def doubtful(
         self: Engine, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
     ) -> list[tuple[Evaluation, list[str]] | None]:
         found = evaluate(self, problem, candidates, *arguments)
-        alone.append(len(candidates))
+        counts.append(len(candidates))
         doubts = [["inference"], []] if len(found) == 2 else [[]]
         return [first and (first[0], doubt) for first, doubt in zip(found, doubts, strict=True)]
 
     monkeypatch.setattr(Engine, "_evaluate", doubtful)
     found = _together(engine, problems["relu"], _PLAIN, _CLAMPS)
-    assert alone == [2, 1]
+    assert counts == [2, 1]
     assert list(found) == [1, 0]
     assert any("evaluated twice" in note for note in _evaluation(found[0]).notes)
     assert "together" not in _evaluation(found[0]).details
-
-
-@pytest.fixture
-def alone() -> list[int]:
-    """For a test that says itself of whom time was put back."""
-    return []
 
 
 def test_one_that_is_cancelled_has_no_evaluation_and_the_others_have(
@@ -415,11 +400,7 @@ def test_nobody_overwrites_the_weights_that_others_are_shown(
         "    return found\n"
         "calls.match_weights = overwriting\n" + _LINEAR
     )
-    draws = _LINEAR.replace(
-        "pass",
-        "def __init__(self, *arguments):\n        __import__('torch').rand(3)\n        super().__init__(*arguments)",
-    )
-    honest = _LINEAR if when == "match_weights" else draws
+    honest = _LINEAR if when == "match_weights" else _DRAWS
     found = _together(engine, problems["linear_relu_divide"], overwrites, honest)
     evaluation = _evaluation(found[1])
     assert (evaluation.verdict, evaluation.gradients) == (Verdict.PASSED, Gradients.MATCH), evaluation.message
