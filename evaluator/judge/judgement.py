@@ -23,7 +23,7 @@ from evaluator.judge.outcome import Outcome
 from evaluator.judge.plan import MemoryPlan
 from evaluator.judge.reference import Reference
 from evaluator.judge.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
-from evaluator.judge.verify import CallFindings, Verifier, Violation, same_bits
+from evaluator.judge.verify import CallFindings, Excused, Verifier, Violation, same_bits
 from evaluator.judge.work import count_work
 from evaluator.memory import Block
 from evaluator.problem import Problem
@@ -111,13 +111,14 @@ class Common:
         if not all(same_bits(one, other.contiguous()) for one, other in zip(shown, right, strict=True)):
             raise Violation("the reference's weights were overwritten in the shared memory")
 
-    def new_verifier(self) -> Verifier:
+    def new_verifier(self, usual: Excused | None = None) -> Verifier:
         return Verifier(
             self.reference,
             self.blocks,
             self.problem.tolerance(self.config.precision),
             self.device.generator,
             self.device.slice_elements if self.problem.row_independent else None,
+            usual,
         )
 
     def new_caller(self, candidate: Side, verifier: Verifier) -> Caller:
@@ -147,6 +148,11 @@ class Standard:
         self._common = common
         self._verifier = common.new_verifier()
         self.caller = common.new_caller(candidate, self._verifier)
+
+    @property
+    def excused(self) -> Excused:
+        """What was excused of the baseline's gradients so far."""
+        return self._verifier.excused
 
     def sample(self, track: Track) -> TimedCall:
         """One timed call."""
@@ -186,7 +192,7 @@ class Judgement:
         self._device = common.device
         self._config = common.config
         problem, config = common.problem, common.config
-        self._verifier = common.new_verifier()
+        self._verifier = common.new_verifier(usual=standard.excused)
         self.caller = common.new_caller(candidate, self._verifier)
         self._sampler = Sampler(
             self.caller,

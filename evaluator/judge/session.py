@@ -404,6 +404,7 @@ class Session:
         release = {"op": "release_memory"}
         self._caller.command(self._baseline, release)
         asking: dict[Judgement, tuple[Sampling, int]] = {}
+        first_round = True
         for judgement in judged:
             with self._judging(judgement):
                 judgement.caller.command(judgement.candidate, release)
@@ -414,9 +415,13 @@ class Session:
             order = [*asking, None]
             if len(self._judged) > 1:
                 self._random.shuffle(order)  # nobody knows who follows them
+                if first_round:
+                    # No figure is of this round, and what is excused of the baseline need not be found of all.
+                    order.sort(key=lambda judgement: judgement is not None)
             elif next(number for _, number in asking.values()) % 2:
                 order.reverse()
             pairs = self._round(track, order)
+            first_round = False
             for judgement in list(asking):
                 sampling, _ = asking.pop(judgement)
                 if judgement not in pairs:

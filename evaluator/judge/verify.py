@@ -21,7 +21,7 @@ from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
 from evaluator.protocol import CallReport
 
-__all__ = ["CallFindings", "ClocksDisagree", "Commitment", "Verifier", "Violation", "same_bits"]
+__all__ = ["CallFindings", "ClocksDisagree", "Commitment", "Excused", "Verifier", "Violation", "same_bits"]
 
 _PICKS: Final = 1024
 """Elements of each delivered tensor that are read before the judge's clock is. Work of which a share s is still
@@ -114,8 +114,13 @@ class CallFindings:
     """The reference itself is not finite on these inputs: the call says nothing."""
 
 
+Excused = dict[tuple[str, Variant], Departure]
+"""By tensor and kind of inputs: how a gradient departed from the reference where that was next to kinks alone."""
+
+
 class Verifier:
-    """Verifies the calls of one evaluation over its shared blocks."""
+    """Verifies the calls of one side over the shared blocks. ``usual``: what was excused of the baseline, which has no
+    reason to be further off than rounding makes it; it may grow."""
 
     def __init__(
         self,
@@ -124,6 +129,7 @@ class Verifier:
         tolerance: Tolerance,
         new_generator: Callable[[], torch.Generator],
         slice_elements: int | None,
+        usual: Excused | None = None,
     ) -> None:
         self._reference = reference
         self._blocks = blocks
@@ -135,7 +141,8 @@ class Verifier:
         self._rows_alone = slice_elements is not None and reference.signature.rows is not None
         self._order = random.SystemRandom()
         self._secret = new_generator()
-        self._excused: dict[tuple[str, Variant], Departure] = {}
+        self.excused: Excused = {}
+        self._usual = {} if usual is None else usual
         self.influence: dict[int, float] = {}
         """Share of the elements of each floating-point input that the outputs were seen to depend on."""
 
@@ -322,11 +329,11 @@ class Verifier:
         the inputs do, one after the other until nothing looks wrong any more.
 
         That costs two dozen evaluations of the reference, so it is asked for only where something looks wrong. Where
-        it has excused a few elements of this gradient before (those next to a kink), as many and as far again are
-        expected: only more than that is looked into once more.
+        it has excused a few elements of this gradient before (those next to a kink), of this side's or the baseline's,
+        as many and as far again are expected: only more than that is looked into once more.
         """
         sensitivity = None
-        known = self._excused.get((tally.name, variant))
+        known = self._known((tally.name, variant))
         found = None if known is None else compare_usually(actual, expected, reference, self._tolerance)
         if found is None:
             found = compare_slice(actual, expected, reference, self._tolerance)
@@ -351,10 +358,15 @@ class Verifier:
                 # would otherwise be excused wherever ties are dense.
                 found = replace(found, right=found.total - max(1, round(seen.share * found.total)))
             elif found.right == found.total and seen.share <= _FEW:
-                self._excused[tally.name, variant] = seen if known is None else known.joined(seen)
+                self.excused[tally.name, variant] = seen if known is None else known.joined(seen)
         tally.add(found)
         if found.finite and found.right < found.total:
             tally.examine(actual, expected, reference, self._tolerance, sensitivity)
+
+    def _known(self, gradient: tuple[str, Variant]) -> Departure | None:
+        """What was excused of a gradient before, of either side."""
+        ours, usual = self.excused.get(gradient), self._usual.get(gradient)
+        return ours.joined(usual) if ours is not None and usual is not None else ours or usual
 
     def _judge(self, outputs: list[Tally], gradients: list[Tally], variant: Variant) -> CallFindings:
         findings = CallFindings(tallies=[*outputs, *(tally for tally in gradients if tally.total)])

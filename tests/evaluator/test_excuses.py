@@ -9,6 +9,7 @@ import torch
 
 from evaluator.judge.compare import Departure, Tally
 from evaluator.judge.inputs import Variant
+from evaluator.judge.verify import Excused
 from evaluator.problem import Problem
 from tests.evaluator.verifying import verifier_over_blocks
 
@@ -36,13 +37,20 @@ def _departing(expected: torch.Tensor, elements: int, times: float) -> torch.Ten
 
 
 def _tally_of(
-    problem: Problem, actual: torch.Tensor, expected: torch.Tensor, known: Departure | None
+    problem: Problem,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    known: Departure | None,
+    of_baseline: Departure | None = None,
 ) -> tuple[Tally, int]:
-    """What is made of it where so much is ``known``, and how often it was asked how far the gradient moves (it does
-    not)."""
-    verifier, _ = verifier_over_blocks(problem)
+    """What is made of it where so much is ``known``, and so much ``of_baseline``; and how often it was asked how far
+    the gradient moves (it does not)."""
+    usual: Excused = {}
+    verifier, _ = verifier_over_blocks(problem, usual=usual)
     if known is not None:
-        verifier._excused[_NAME, Variant.SIGNED] = known
+        verifier.excused[_NAME, Variant.SIGNED] = known
+    if of_baseline is not None:
+        usual[_NAME, Variant.SIGNED] = of_baseline
     asked = 0
 
     def moves() -> torch.Tensor | None:
@@ -77,6 +85,18 @@ def test_more_is_looked_into(problems: dict[str, Problem], expected: torch.Tenso
     assert tally.worst is not None
     assert tally.worst.excess == pytest.approx(0.99 * times * _EXCESS, rel=0.01)
     assert tally.evidence is not None
+
+
+@pytest.mark.parametrize("known", [None, Departure(_EXCUSED.share / _KINKS, 1.0, 1.0)])
+def test_what_is_excused_of_the_baseline_later_is_expected_as_well(
+    problems: dict[str, Problem], expected: torch.Tensor, known: Departure | None
+) -> None:
+    tally, asked = _tally_of(problems["relu"], _departing(expected, 2 * _KINKS, 3.9), expected, known, _EXCUSED)
+    assert tally.passed
+    assert asked == 0
+    tally, asked = _tally_of(problems["relu"], _departing(expected, 2 * _KINKS + 1, 1.0), expected, known, _EXCUSED)
+    assert asked == 1
+    assert tally.right == tally.total - 2 * _KINKS - 1
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -6,7 +6,7 @@ import os
 
 from evaluator.judge.device import CpuDevice
 from evaluator.judge.reference import Reference
-from evaluator.judge.verify import Verifier
+from evaluator.judge.verify import Excused, Verifier
 from evaluator.memory import Block, BlockLayout, create_block
 from evaluator.problem import Problem
 
@@ -14,10 +14,11 @@ __all__ = ["constructed_reference", "verifier_of", "verifier_over_blocks"]
 
 
 def verifier_over_blocks(
-    problem: Problem, size: str = "smoke", slice_elements: int | None = None
+    problem: Problem, size: str = "smoke", slice_elements: int | None = None, usual: Excused | None = None
 ) -> tuple[Verifier, dict[str, Block]]:
-    """For forward and backward calls of a problem without weights, on a CPU."""
-    return verifier_of(constructed_reference(problem, size), problem, slice_elements)
+    """For forward and backward calls of a problem without weights, on a CPU. ``usual``: what is excused of the
+    baseline."""
+    return verifier_of(constructed_reference(problem, size), problem, slice_elements, usual=usual)
 
 
 def constructed_reference(problem: Problem, size: str) -> Reference:
@@ -28,7 +29,12 @@ def constructed_reference(problem: Problem, size: str) -> Reference:
 
 
 def verifier_of(
-    reference: Reference, problem: Problem, slice_elements: int | None, *, weights: bool = False
+    reference: Reference,
+    problem: Problem,
+    slice_elements: int | None,
+    *,
+    weights: bool = False,
+    usual: Excused | None = None,
 ) -> tuple[Verifier, dict[str, Block]]:
     """For calls of ``reference``; ``weights``: with a block for their gradients."""
     device, signature = CpuDevice(), reference.signature
@@ -41,4 +47,4 @@ def verifier_of(
     if weights:
         tensors["weight_gradients"] = tuple(spec for _, spec in signature.weights)
     blocks = {name: create_block(BlockLayout(specs), device.torch_device) for name, specs in tensors.items()}
-    return Verifier(reference, blocks, problem.tolerance("float32"), device.generator, slice_elements), blocks
+    return Verifier(reference, blocks, problem.tolerance("float32"), device.generator, slice_elements, usual), blocks
