@@ -77,7 +77,7 @@ _MOST_EVALUATIONS: Final = 32
 """So many evaluations at the most have the same process as their baseline: nothing that goes wrong with one lasts."""
 
 _MOST_TOGETHER: Final = 4
-"""With twice as many, a candidate would take about a tenth less, as reckoned from what the stages take."""
+"""With twice as many, candidates of two problems took 5 and 17 % less on an H200, and those of three 7 to 11 % more."""
 
 _log = logging.getLogger(__name__)
 
