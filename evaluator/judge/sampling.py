@@ -73,7 +73,7 @@ such doubt, and there only ``_MOST_LEFT_OUT`` of it can be left out."""
 _WARM_UP_PAIRS: Final = {"cpu": 3, "cuda": 8}
 """On a CPU, calls as short as those of small tensors are seldom as near to each other as would be settled."""
 _LEAST_COUNTED: Final = 5
-"""For each pair that is not counted, so many at the least may be."""
+"""For each pair that is not counted, more than so many may be."""
 _SETTLED: Final = 0.2
 _LAUNCH_BOUND_MS: Final = 0.05
 _MATTERS: Final = 0.25
@@ -232,8 +232,10 @@ class Sampler:
         allocators, autotuners and clocks settle. Not only the last: the first pair may find the allocators empty."""
         ours, theirs = self.caller.latest_ms.get(track.mode), self.caller.baseline_ms.get(track.mode)
         earlier = [[ours, theirs[-1]]] if track.cold and ours is not None and theirs else []
-        most = min(_WARM_UP_PAIRS[self.caller.device.torch_device.type], plan.max_samples // _LEAST_COUNTED)
-        for number in range(max(1, most)):
+        most = min(_WARM_UP_PAIRS[self.caller.device.torch_device.type], (plan.max_samples - 1) // _LEAST_COUNTED)
+        # Both sides have been called, and on a CPU there is no allocator that was emptied since.
+        least = 1 if self.caller.device.outlives_processes else 0
+        for number in range(max(least, most)):
             pair = yield number
             now = [call.report.device_ms for call in (pair.candidate, pair.baseline)]
             if any(_is_settled(now, then) for then in earlier[-2:]):

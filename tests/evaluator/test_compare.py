@@ -105,6 +105,30 @@ def test_by_the_usual_limits_nothing_is_widened_and_what_is_wrong_is_counted() -
     assert compare_usually(actual, expected, reference, _TOLERANCE) is None
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_large_tensor_is_compared_to_its_last_element(transposed: bool) -> None:
+    torch.manual_seed(5)
+    expected = torch.randn(301, 211, dtype=torch.float64)
+    expected = expected.t() if transposed else expected
+    reference, actual = expected.float(), expected.float()
+    found = compare_usually(actual, expected, reference, _TOLERANCE)
+    assert found is not None
+    error = (actual - expected).abs()
+    least = _TOLERANCE.atol * float(expected.square().mean().sqrt())
+    assert (found.total, found.right) == (expected.numel(), expected.numel())
+    assert found.max_abs == float(error.max())
+    assert found.max_rel == found.reference_max_rel == pytest.approx(float((error / expected.abs().clamp(least)).max()))
+    for number, at in enumerate([0, 2**15 - 1, 2**15, expected.numel() - 1]):
+        actual[divmod(at, actual.shape[1])] += 0.5
+        found = compare_usually(actual, expected, reference, _TOLERANCE)
+        assert found is not None
+        assert found.total - found.right == number + 1
+        assert found.max_abs == pytest.approx(0.5)
+        assert found.reference_max_rel < 1e-3 < found.max_rel
+    reference[-1, -1] = math.inf
+    assert compare_usually(actual, expected, reference, _TOLERANCE) is None
+
+
 def test_a_departure_is_counted_where_either_is_not_zero() -> None:
     expected = torch.zeros(1000, dtype=torch.float64)
     expected[:100] = 2.0

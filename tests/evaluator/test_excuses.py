@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
 
+from evaluator.config import EvalConfig
+from evaluator.judge.calls import Learnt
+from evaluator.judge.calmness import Calmness
 from evaluator.judge.compare import Departure, Tally
-from evaluator.judge.inputs import Variant
-from evaluator.judge.verify import Excused
+from evaluator.judge.device import CpuDevice
+from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.judgement import Common, Judgement, Standard
+from evaluator.judge.outcome import Outcome
+from evaluator.judge.plan import plan_memory
+from evaluator.judge.verify import Excused, Verifier
 from evaluator.problem import Problem
-from tests.evaluator.verifying import verifier_over_blocks
+from tests.evaluator.verifying import constructed_reference, verifier_of, verifier_over_blocks
 
 _SHAPE = (100, 200)
 _KINKS = 10
@@ -121,3 +130,53 @@ def test_a_gradient_that_is_missing_for_the_most_part_is_not_expected(
     tally, asked = _tally_of(problems["relu"], actual, sparse, Departure(1.0, 1e9, 1.0))
     assert asked == 1
     assert tally.right == tally.total - _KINKS
+
+
+def test_what_is_excused_of_the_baseline_of_a_session_reaches_all_of_its_candidates(
+    problems: dict[str, Problem], expected: torch.Tensor
+) -> None:
+    common = _common_of(problems["relu"])
+    standard = Standard(common, common.baseline)
+    judged = [Judgement(common, standard, common.baseline, Outcome(), lambda *_: None) for _ in range(2)]
+    actual = _departing(expected, _KINKS, 1.0)
+
+    def looked_into(verifier: Verifier) -> bool:
+        asked = []
+        tally = Tally(_NAME, _SHAPE)
+        moves = [lambda: asked.append(tally)]
+        verifier._add(tally, actual, expected, expected.float(), Variant.SIGNED, moves)
+        return bool(asked)
+
+    assert all(looked_into(judgement._verifier) for judgement in judged)
+    # Found of it in the course of the session, after the candidates were there.
+    standard._verifier.excused[_NAME, Variant.SIGNED] = _EXCUSED
+    assert not any(looked_into(judgement._verifier) for judgement in judged)
+
+
+def _common_of(problem: Problem) -> Common:
+    """What a session of two judges with, on a CPU."""
+    reference = constructed_reference(problem, "smoke")
+    _, blocks = verifier_of(reference, problem, None)
+    device, config = CpuDevice(), EvalConfig(device="cpu", size="smoke")
+    unused: Any = None
+    return Common(
+        problem=problem,
+        config=config,
+        device=device,
+        baseline=unused,
+        reference=reference,
+        blocks=blocks,
+        plan=plan_memory(
+            reference.signature, device, sliced=False, gradients=True, limit=None, contexts=2, candidates=2
+        ),
+        source=InputSource(reference.get_inputs, device.torch_device, variants=True),
+        sampled=Variant.MIXED,
+        training=True,
+        deadline=math.inf,
+        learnt=Learnt(),
+        used_before=0,
+        spare_bytes=0,
+        candidates=2,
+        blamed=lambda _side: nullcontext(),
+        calmness=Calmness(2),
+    )
