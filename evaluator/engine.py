@@ -126,8 +126,8 @@ class Engine:
     ``device``: ``cpu``, ``cuda`` or ``cuda:N``; ``None`` for an engine that only builds. ``cache_dir`` holds built
     extensions, about ``cache_bytes`` of them at the most, and may be shared by several engines; those of other
     machines are had from the ``artifact_store``, where there is one. With ``prepares_next`` the processes of the next
-    evaluation are started ahead, which shortens all but the first, and on CUDA the baseline's is kept for the next one
-    of the same problem under the same settings. With ``require_sandbox`` it does not start where
+    build and of the next evaluation are started ahead, which shortens all but the first, and on CUDA the baseline's is
+    kept for the next one of the same problem under the same settings. With ``require_sandbox`` it does not start where
     the kernel refuses a layer of the sandbox.
     """
 
@@ -156,6 +156,8 @@ class Engine:
         self._forkserver: ForkServer | None = None
         self._waiting: _Team | None = None
         self._kept: _KeptBaseline | None = None
+        self._discoverer: tuple[SupervisedRunner, Limits] | None = None
+        """A runner that waits for the next module to find the extensions of, and the limits that it goes with."""
         self._too_large: set[tuple[str, str, EvalConfig]] = set()
         """What does not fit together: problem, version, settings."""
         self._scratch: Path | None = None
@@ -192,7 +194,8 @@ class Engine:
     @property
     def process_ids(self) -> dict[str, int]:
         """The engine's own processes that are alive, by role. Of those that wait for an evaluation, ``candidate`` and
-        ``baseline`` hold nothing but a context on the device, and a ``kept baseline`` its model as well."""
+        ``baseline`` hold nothing but a context on the device, and a ``kept baseline`` its model as well; a
+        ``discoverer`` waits for a build."""
         roles = {"judge": self._judge, "builder": self._builder, "forkserver": self._forkserver}
         found = {
             role: process.pid
@@ -200,14 +203,18 @@ class Engine:
             if process is not None and process.alive and process.pid is not None
         }
         runners: dict[str, SupervisedRunner] = {}
-        waiting, kept = self._waiting, self._kept
+        waiting, kept, discoverer = self._waiting, self._kept, self._discoverer
         if waiting is not None:
             first, *more = waiting.candidates
             runners |= {"candidate": first, "baseline": waiting.baseline}
             runners |= {f"candidate {number}": each for number, each in enumerate(more, start=2)}
         if kept is not None:
             runners["kept baseline"] = kept.runner
-        return found | {role: each.process.pid for role, each in runners.items() if each.process.status is None}
+        if discoverer is not None:
+            runners["discoverer"] = discoverer[0]
+        return found | {
+            role: each.process.pid for role, each in runners.items() if each.process.pid and each.process.status is None
+        }
 
     def start(self) -> None:
         """Start every process and wait until it is ready.
@@ -242,6 +249,7 @@ class Engine:
         """End every process and remove the scratch directory. Idempotent."""
         self._end_waiting()
         self._end_kept()
+        self._end_discoverer()
         for process in (self._forkserver, self._judge, self._builder):
             if process is not None:
                 process.close()
@@ -260,6 +268,11 @@ class Engine:
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.runner.close()
+
+    def _end_discoverer(self) -> None:
+        discoverer, self._discoverer = self._discoverer, None
+        if discoverer is not None:
+            discoverer[0].close()
 
     def keeps_baseline(self, config: EvalConfig) -> bool:
         """Whether an evaluation gains from one before it of the same problem under the same settings."""
@@ -284,7 +297,7 @@ class Engine:
         begin = time.monotonic()
         self._ensure_alive(judge=False)
         progress(Progress("building", "looking for extensions"))
-        runner = self._begin_runner(config, discover=True)
+        runner = self._take_discoverer(config)
         try:
             runner.await_forked()
             _assign(runner, problem, config, candidate.source)
@@ -297,6 +310,7 @@ class Engine:
             builds, log = runner.builds, runner.log(config.limits.log_bytes)
         finally:
             runner.close()
+        self._prepare_discoverer(config)
         seconds = time.monotonic() - begin
         failed = failed_build(builds)
         ending: tuple[Verdict, str] | None = None
@@ -810,6 +824,34 @@ class Engine:
                 "a complete sandbox is required, and the kernel refuses: "
                 + "; ".join(f"{layer.name} ({layer.meaning})" for layer in needed)
             )
+
+    def _take_discoverer(self, config: EvalConfig) -> SupervisedRunner:
+        """A runner without a device, to import a module in: the one that waits, or a new one."""
+        with self._starting:
+            waiting, self._discoverer = self._discoverer, None
+        if waiting is not None:
+            runner, limits = waiting
+            ours = limits == config.limits and runner.forkserver is self._forkserver and runner.builder is self._builder
+            with contextlib.suppress(InfrastructureFault):
+                runner.await_forked()
+                if ours and runner.alive:
+                    return runner
+            runner.close()
+        return self._begin_runner(config, discover=True)
+
+    def _prepare_discoverer(self, config: EvalConfig) -> None:
+        """Have the one of the next build forked now, which takes longer than all else about one that finds everything
+        in the cache. Builds can do without."""
+        with self._starting:
+            if not self._prepares_next or self._discoverer is not None:
+                return
+            try:
+                runner = self._begin_runner(config, discover=True)
+                self._discoverer = runner, config.limits
+                runner.begin_warm_up()
+            except (InfrastructureFault, OSError, RuntimeError) as error:
+                _log.warning("the process of the next build cannot be started ahead: %s", error)
+                self._end_discoverer()
 
     def _start_builder(
         self, versions: Mapping[str, str | None], surroundings: Surroundings, *, line_information: bool = False

@@ -90,6 +90,21 @@ def _kept(engine: Engine) -> int | None:
     return engine.process_ids.get("kept baseline")
 
 
+def _discoverer(engine: Engine) -> int | None:
+    """The one that waits for the next build, as soon as it is there."""
+    waiting = engine._discoverer
+    if waiting is None:
+        return None
+    waiting[0].await_forked()
+    return engine.process_ids["discoverer"]
+
+
+def _build_plain(engine: Engine, problems: dict[str, Problem], config: EvalConfig = _CONFIG) -> None:
+    """One build in which there is nothing to compile, and nothing wrong."""
+    report = engine.build(problems["relu"], _candidate(_PLAIN), config)
+    assert (report.evaluation, report.extensions, report.failed) == (None, 0, 0)
+
+
 def _gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
@@ -736,14 +751,42 @@ def test_whatever_waits_ends_with_the_engine(tmp_path: Path, problems: dict[str,
     before = _descendants(os.getpid())
     with Engine(device="cpu", cache_dir=tmp_path) as engine:
         _evaluate_plain(engine, problems)
+        _build_plain(engine, problems)
         assert len(_waiting(engine)) == 2
+        assert _discoverer(engine) is not None
     assert _descendants(os.getpid()) <= before
 
 
-def test_nothing_waits_where_no_other_evaluation_follows(tmp_path: Path, problems: dict[str, Problem]) -> None:
+def test_nothing_waits_where_nothing_else_follows(tmp_path: Path, problems: dict[str, Problem]) -> None:
     with Engine(device="cpu", cache_dir=tmp_path, prepares_next=False) as engine:
+        _build_plain(engine, problems)
         assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
         assert _waiting(engine) == {}
+        assert _discoverer(engine) is None
+
+
+def test_a_build_has_the_runner_that_waits_for_it_if_that_is_alive_and_goes_with_it(
+    engine: Engine, problems: dict[str, Problem]
+) -> None:
+    _build_plain(engine, problems)
+    first = _discoverer(engine)
+    assert first is not None
+    _build_plain(engine, problems)
+    second = _discoverer(engine)
+    assert _gone(first)
+    assert second is not None
+    _kill_runner(second)
+    _build_plain(engine, problems)
+    third = _discoverer(engine)
+    assert third is not None
+    limits = replace(_CONFIG.limits, log_bytes=_CONFIG.limits.log_bytes + 1)
+    _build_plain(engine, problems, replace(_CONFIG, limits=limits))
+    assert _gone(third)
+    victim = engine.process_ids["forkserver"]
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: "forkserver" not in engine.process_ids, "the fork server is seen to be gone")
+    _build_plain(engine, problems)
+    assert _discoverer(engine) is not None
 
 
 def test_one_that_is_cancelled_while_the_next_get_ready_leaves_a_judge_that_goes_on(
