@@ -73,7 +73,8 @@ def _children(pid: int) -> set[int]:
 
 
 def _but_for_those_that_wait(engine: Engine) -> set[int]:
-    """This process's descendants, without the runners that wait for another evaluation, and their keepers."""
+    """This process's descendants, without the runners that wait for something to do, and their keepers."""
+    _discoverer(engine)
     ours = {pid for role, pid in engine.process_ids.items() if role in ("judge", "forkserver", "builder")}
     waiting = set(engine.process_ids.values()) - ours
     keepers = {pid for pid in _descendants(os.getpid()) if waiting & _descendants(pid)} - ours
@@ -282,10 +283,11 @@ def test_a_device_that_is_not_there_is_named(tmp_path: Path) -> None:
         Engine(device="cuda:77", cache_dir=tmp_path).start()
 
 
-def test_nothing_of_a_closed_engine_is_left(problems: dict[str, Problem], tmp_path: Path) -> None:
+def test_nothing_of_a_closed_engine_is_left(engine: Engine, problems: dict[str, Problem], tmp_path: Path) -> None:
+    _discoverer(engine)  # another engine's, which may still be on its way
     before = _descendants(os.getpid())
-    with Engine(device="cpu", cache_dir=tmp_path / "cache", scratch_dir=tmp_path) as engine:
-        _evaluate_plain(engine, problems)
+    with Engine(device="cpu", cache_dir=tmp_path / "cache", scratch_dir=tmp_path) as closed:
+        _evaluate_plain(closed, problems)
     assert _descendants(os.getpid()) <= before
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
@@ -747,13 +749,14 @@ def test_nothing_of_a_candidate_is_executed_before_the_judge_has_allocated_every
     assert allocated == 6
 
 
-def test_whatever_waits_ends_with_the_engine(tmp_path: Path, problems: dict[str, Problem]) -> None:
+def test_whatever_waits_ends_with_the_engine(engine: Engine, tmp_path: Path, problems: dict[str, Problem]) -> None:
+    _discoverer(engine)  # another engine's, which may still be on its way
     before = _descendants(os.getpid())
-    with Engine(device="cpu", cache_dir=tmp_path) as engine:
-        _evaluate_plain(engine, problems)
-        _build_plain(engine, problems)
-        assert len(_waiting(engine)) == 2
-        assert _discoverer(engine) is not None
+    with Engine(device="cpu", cache_dir=tmp_path) as closed:
+        _evaluate_plain(closed, problems)
+        _build_plain(closed, problems)
+        assert len(_waiting(closed)) == 2
+        assert _discoverer(closed) is not None
     assert _descendants(os.getpid()) <= before
 
 
