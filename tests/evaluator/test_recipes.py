@@ -117,6 +117,20 @@ def test_a_recipe_that_says_what_is_wrong_with_the_sources_has_the_last_word(tmp
     assert (result.message, result.recipe, result.refusals) == ("no such thing", "sure", {})
 
 
+def test_compilers_have_the_processors_where_nobody_else_wants_them(tmp_path: Path) -> None:
+    sessions = Path("/proc/self/autogroup")
+    before = (os.nice(0), sessions.read_text() if sessions.exists() else None)
+    body = """
+    sessions = Path("/proc/self/autogroup")
+    session = sessions.read_text().split(" ", 1)[1].strip() if sessions.exists() else None
+    fail(f"{os.popen('nice').read().strip()}, {session}")
+    """
+    result = _build(_builder(tmp_path, recipes=(_recipe(tmp_path, "tells", body),)), _INLINE)
+    assert isinstance(result, BuildFailure)
+    assert result.message in ("19, nice 19", "19, None")
+    assert (os.nice(0), sessions.read_text() if sessions.exists() else None) == before
+
+
 def test_the_same_sources_under_another_name_are_built_once(tmp_path: Path) -> None:
     builder = _builder(tmp_path, recipes=(_recipe(tmp_path, "good", _BUILDS),))
     first = _build(builder, _INLINE)
