@@ -63,6 +63,7 @@ from evaluator.judge.client import Contact, JudgeProcess
 from evaluator.problem import Problem
 from evaluator.sandbox.client import ForkServer
 from evaluator.sandbox.layers import MEANING, OPTIONAL, Layer, SandboxLayer
+from evaluator.sandbox.priority import was_starved
 from evaluator.supervision import Discovery, SupervisedRunner, begin_runner
 from evaluator.surroundings import Surroundings
 
@@ -306,6 +307,8 @@ class Engine:
                 lambda passed_s: progress(Progress("building", f"{passed_s:.0f} s")),
                 cancelled,
             )
+            if discovery is Discovery.TIMED_OUT and was_starved(runner.process.pid, time.monotonic() - begin):
+                raise InfrastructureFault("importing the module had hardly a processor: the machine is busy otherwise")
             runner.learn_builds()
             builds, log = runner.builds, runner.log(config.limits.log_bytes)
         finally:

@@ -23,8 +23,10 @@ from evaluator.build.recipes import RECIPES, Recipe, recipe_versions
 from evaluator.build.request import BuildRequest
 from evaluator.build.resources import KernelResources
 from evaluator.build.store import ArtifactStore
+from evaluator.errors import InfrastructureFault
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.confinement import Confinement
+from evaluator.sandbox.priority import was_starved
 
 __all__ = ["Builder"]
 
@@ -53,6 +55,8 @@ class _Attempt:
     report: Mapping[str, Any]
     folder: str
     """Where it worked, as the compiler names it."""
+    starved: bool
+    """Whether it was too late because it had hardly any processor."""
 
     @property
     def refusal(self) -> str | None:
@@ -99,7 +103,8 @@ class Builder:
     ) -> tuple[Artifact | BuildFailure, bool]:
         """The artifact or why there is none, and whether it came from the cache.
 
-        An artifact is what ``request.shared`` builds. ``ended`` is set when nobody waits for it any more: its
+        Raises ``InfrastructureFault`` where it took too long because the machine was busy with something else. An
+        artifact is what ``request.shared`` builds. ``ended`` is set when nobody waits for it any more: its
         compiler is ended then.
         """
         if request.uses_cuda and not self._toolchain.get("nvcc"):
@@ -157,6 +162,10 @@ class Builder:
             path = str(library) if report.get("linked") else None
             return Artifact(key, request.name, path, kernels, seconds, log, resources)
         if attempt.status is None:
+            if attempt.starved:
+                raise InfrastructureFault(
+                    f"building an extension had hardly a processor for {seconds:.0f} s: the machine is busy otherwise"
+                )
             message = f"building the extension took longer than {timeout_s:.0f} s"
             return BuildFailure(request.name, message, log, seconds, timed_out=True)
         header = foreign_header_missing(log, attempt.folder)
@@ -229,16 +238,19 @@ class Builder:
                 process.stdin.write(json.dumps(payload).encode())
                 process.stdin.close()
             status: int | None = None
-            deadline = time.monotonic() + timeout_s
+            begin = time.monotonic()
+            deadline = begin + timeout_s
             while status is None and time.monotonic() < deadline and not ended.is_set():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     status = process.wait(_POLL_S)
+            late = status is None and not ended.is_set()
+            starved = late and was_starved(process.pid, time.monotonic() - begin)
             _kill_group(process)
             process.wait()
             with self._lock:
                 self._running.discard(process)
         said = _last_object(report.text(_DRAIN_S))
-        return _Attempt(status, output.text(_DRAIN_S), said, str(said.get("directory", directory)))
+        return _Attempt(status, output.text(_DRAIN_S), said, str(said.get("directory", directory)), starved)
 
 
 def _is_the_sources_fault(failure: BuildFailure) -> bool:

@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, Final, NoReturn
 from evaluator.build.diagnostics import demangled
 from evaluator.build.resources import KernelResources, ResourceReader, short_name
 from evaluator.sandbox.confinement import Confinement, move_in
+from evaluator.sandbox.priority import give_way
 
 __all__ = ["REFUSED", "Task", "begin", "deliver", "fail", "refuse", "run_ninja", "succeed"]
 
@@ -30,10 +30,6 @@ REFUSED: Final = 75
 """The exit status of a recipe that leaves the request to the next one."""
 
 _MAX_REASON: Final = 300
-_LEAST_URGENT: Final = 19
-_ASK_AGAIN_S: Final = 0.1
-"""Linux changes the priority of a session no more often than that, for whoever is not its administrator."""
-_ASKED: Final = 50
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ class Task:
 def begin() -> Task:
     """Read the task and go on in the sandbox: the project's own modules cannot be imported any more."""
     payload = json.load(sys.stdin)
-    _give_way()
+    give_way()
     # The compiler sees what it needs of the machine, and no more.
     move_in(Confinement.from_json(payload["confinement"]), Path.cwd())
     directory = Path.cwd()
@@ -62,22 +58,6 @@ def begin() -> Task:
     return Task(
         payload["request"], directory, payload["line_information"], None if prepared is None else Path(prepared)
     )
-
-
-def _give_way() -> None:
-    """Have the processors where nobody else wants them, with all that this process starts: sixteen compilers beside an
-    evaluation made it take two to six times as long, and its figures wrong."""
-    os.nice(_LEAST_URGENT)
-    # Where the kernel first shares out the processors between sessions, of which each build is one, only this counts.
-    for _ in range(_ASKED):
-        try:
-            Path("/proc/self/autogroup").write_text(str(_LEAST_URGENT))
-        except BlockingIOError:
-            time.sleep(_ASK_AGAIN_S)
-        except OSError:
-            return
-        else:
-            return
 
 
 def run_ninja(

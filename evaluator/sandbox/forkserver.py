@@ -38,6 +38,7 @@ from evaluator.sandbox.cgroups import Group, GroupParent
 from evaluator.sandbox.confinement import Confinement, put_on
 from evaluator.sandbox.filesystem import WORKING_FOLDER
 from evaluator.sandbox.layers import Layer
+from evaluator.sandbox.priority import give_way
 from evaluator.sandbox.syscalls import compile_filter
 
 __all__ = ["main"]
@@ -225,6 +226,8 @@ def _become_runner(
     try:
         namespaces.die_with_parent()
         os.setsid()  # its keeper must not be in its process group: kill(0) knows no namespaces
+        if spec.get("discover"):
+            give_way()
         if group is not None and not group.join():
             group = None
         limited = group is not None and group.limits

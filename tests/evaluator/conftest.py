@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,17 @@ def artifact_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cpu_engine(artifact_cache: Path) -> Iterator[Engine]:
     with Engine(device="cpu", cache_dir=artifact_cache) as engine:
         yield engine
+
+
+@pytest.fixture
+def busy_processors() -> Iterator[None]:
+    """Processors that whoever gives way has next to nothing of."""
+    loop = ["sh", "-c", "while :; do :; done"]
+    running = [subprocess.Popen(loop) for _ in os.sched_getaffinity(0)]
+    yield
+    for process in running:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture(scope="session")

@@ -239,6 +239,21 @@ def test_a_candidate_that_hangs_times_out_and_leaves_nothing(engine: Engine, pro
     assert _but_for_those_that_wait(engine) <= before
 
 
+def test_an_import_that_looks_for_extensions_gives_way_to_evaluations(
+    engine: Engine, problems: dict[str, Problem]
+) -> None:
+    source = "import os\nprint('priority', os.nice(0))\n" + _PLAIN
+    assert "priority 19" in engine.build(problems["relu"], _candidate(source), _CONFIG).log
+    assert "priority 0" in engine.evaluate(problems["relu"], _candidate(source), _CONFIG).log
+
+
+@pytest.mark.usefixtures("busy_processors")
+def test_an_import_that_had_no_processor_is_our_fault(engine: Engine, problems: dict[str, Problem]) -> None:
+    config = EvalConfig(device="cpu", size="smoke", sampling=_QUICK, limits=Limits(load_s=5))
+    with pytest.raises(InfrastructureFault, match="hardly a processor"):
+        engine.build(problems["relu"], _candidate("while True: pass\n" + _PLAIN), config)
+
+
 def test_processes_that_a_candidate_leaves_behind_are_ended(engine: Engine, problems: dict[str, Problem]) -> None:
     daemon = (
         "import os, time, torch\n"

@@ -26,6 +26,7 @@ from evaluator.build.preparation import Preparation, find, make
 from evaluator.build.recipes import PLAIN, RECIPES, Recipe, recipe_versions
 from evaluator.build.request import BuildRequest
 from evaluator.conclusion import build_details
+from evaluator.errors import InfrastructureFault
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
 from evaluator.surroundings import Surroundings
@@ -181,6 +182,13 @@ def test_all_recipes_together_take_no_longer_than_one_build_may(tmp_path: Path) 
     assert (result.timed_out, result.recipe) == (True, "endless")
     assert 5 <= result.seconds < 8
     assert "longer than 5 s" in result.message
+
+
+@pytest.mark.usefixtures("busy_processors")
+def test_a_build_that_had_no_processor_is_our_fault(tmp_path: Path) -> None:
+    recipes = (_recipe(tmp_path, "busy", "while True: pass"),)
+    with pytest.raises(InfrastructureFault, match="hardly a processor"):
+        _build(_builder(tmp_path, recipes=recipes), _INLINE, 5)
 
 
 def test_what_is_not_prepared_is_passed_over_and_said(tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""Who has the processors first, and who had none. Torch-free.
+
+Builds, and the imports that find what is to be built, run beside evaluations, whose runners need a processor the moment
+they are woken. On an H200 with 16 cores, 16 compilers of the same priority made evaluations take two to sixteen times
+as long and an identical candidate come to a speedup of 0.42.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+__all__ = ["give_way", "was_starved"]
+
+_LEAST_URGENT: Final = 19
+_ASK_AGAIN_S: Final = 0.1
+"""Linux changes the priority of a session no more often than that, for whoever is not its administrator."""
+_ASKED: Final = 50
+_HAD_SHARE: Final = 0.25
+_WAITED_SHARE: Final = 0.5
+
+
+def give_way() -> None:
+    """Have the processors where nobody else wants them, with all that this process starts. To be called in a session
+    of its own: that gives way with it."""
+    os.nice(_LEAST_URGENT)
+    # Where the kernel first shares out the processors between sessions, only this counts.
+    for _ in range(_ASKED):
+        try:
+            Path("/proc/self/autogroup").write_text(str(_LEAST_URGENT))
+        except BlockingIOError:
+            time.sleep(_ASK_AGAIN_S)
+        except OSError:
+            return
+        else:
+            return
+
+
+def was_starved(session: int, elapsed_s: float) -> bool:
+    """Whether the processes of this session, which began ``elapsed_s`` ago, wanted a processor most of the time and had
+    one for little of it: the machine did something else. Those that only wait for each other have had them all."""
+    had_s = waited_s = 0.0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                # Its own and, of those that it has waited for, what they took.
+                had_s += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+                waited_s += int((process / "schedstat").read_text().split()[1]) / 1e9
+    return had_s < _HAD_SHARE * elapsed_s and waited_s > _WAITED_SHARE * elapsed_s
