@@ -5,7 +5,8 @@ where ``scale`` is the root mean square of the expected slice: neither zeros nor
 an absolute tolerance. Three things widen a limit, and all come from the reference alone; none is asked for where
 everything is right without it:
 
-- the reference's own error in the problem's precision, where it uses up more than a quarter of the limit;
+- the reference's own error in the problem's precision, where it uses up more than a quarter of the limit (so in timed
+  calls the reference is computed in that precision only where something is wrong without it);
 - for outputs of which little is wrong, how far the reference's output moves when its inputs are rounded otherwise:
   where that is more than the limit, nobody who computes in this precision knows better;
 - for gradients, how far the reference's gradient moves when its inputs move by the relative tolerance (a
@@ -24,7 +25,7 @@ from typing import Final
 
 import torch
 
-from evaluator.judge.kernels import SliceErrors, kernels
+from evaluator.judge.kernels import SliceDeparture, SliceErrors, kernels
 from evaluator.judge.mismatch import Evidence
 from evaluator.problem import Tolerance
 
@@ -61,13 +62,14 @@ class Worst:
 
 @dataclass(frozen=True)
 class SliceComparison:
-    """What comparing one slice showed. ``suspect``: something is wrong, or the limit had to be widened."""
+    """What comparing one slice showed. ``suspect``: something is wrong, or the limit had to be widened.
+    ``reference_max_rel`` of ``None``: the reference's own error was not looked at."""
 
     total: int
     right: int
     max_abs: float = 0.0
     max_rel: float = 0.0
-    reference_max_rel: float = 0.0
+    reference_max_rel: float | None = None
     widened: float = 1.0
     worst: Worst | None = None
     finite: bool = True
@@ -103,7 +105,8 @@ class Tally:
     right: int = 0
     max_abs: float = 0.0
     max_rel: float = 0.0
-    reference_max_rel: float = 0.0
+    reference_max_rel: float | None = 0.0
+    """``None`` where the reference's own error was not looked at in all of it."""
     widened: float = 1.0
     worst: Worst | None = None
     finite: bool = True
@@ -126,7 +129,10 @@ class Tally:
         self.right += found.right
         self.max_abs = max(self.max_abs, found.max_abs)
         self.max_rel = max(self.max_rel, found.max_rel)
-        self.reference_max_rel = max(self.reference_max_rel, found.reference_max_rel)
+        if found.reference_max_rel is None or self.reference_max_rel is None:
+            self.reference_max_rel = None
+        else:
+            self.reference_max_rel = max(self.reference_max_rel, found.reference_max_rel)
         self.widened = max(self.widened, found.widened)
         self.finite = self.finite and found.finite
 
@@ -217,44 +223,60 @@ def compare_slice(
 
 
 def compare_usually(
-    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
+    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
 ) -> SliceComparison | None:
     """What ``compare_slice`` says before anything widens a limit, without the worst element; ``None`` of integers,
-    where the reference is not finite, and where there is nothing to compare.
+    where the reference is not finite, and where there is nothing to compare. Without a ``reference`` in the problem's
+    precision nothing is known of its error; ``None`` then where ``actual`` is not finite.
 
     Nearly every comparison comes to an end here, and this goes over the memory half as often.
     """
     if not expected.is_floating_point() or not expected.numel():
         return None
+    own = actual if reference is None else reference
     fused = kernels() if expected.is_cuda else None
-    if fused is not None:
-        seen = fused.compare(actual, expected, reference, _rules(tolerance))
-        if seen is not None:
-            return _as_comparison(seen, expected.numel())
+    seen = None if fused is None else fused.compare(actual, expected, own, _rules(tolerance))
+    if seen is None:
+        seen = _compare_in_pieces(actual, expected, reference, tolerance)
+    if not math.isfinite(seen.own_max_abs):
+        return None
+    return SliceComparison(
+        total=expected.numel(),
+        right=expected.numel() - seen.wrong,
+        max_abs=seen.max_abs,
+        max_rel=seen.max_rel,
+        reference_max_rel=None if reference is None else seen.own_max_rel,
+    )
+
+
+def _compare_in_pieces(
+    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
+) -> SliceErrors:
+    """In torch's operations what ``Kernels.compare`` does. Without a ``reference``, ``actual`` stands for it."""
     least = tolerance.atol * _scale(expected)
-    pieces = list(_pieces(actual, expected, reference))
+    pieces = list(_pieces(actual, expected, *([] if reference is None else [reference])))
     figures = [_largest_figures(*piece, least=least, rtol=tolerance.rtol) for piece in pieces]
     # Each is NaN where any element's is.
     over, max_abs, max_rel, own_max_abs, own_max_rel = torch.stack(figures).amax(0).tolist()
-    if not math.isfinite(own_max_abs):
-        return None
-    right = total = expected.numel()
+    wrong = 0
     if not over <= 0:
-        right = sum(_count_right(ours, exact, least, tolerance.rtol) for ours, exact, _ in pieces)
-    return SliceComparison(total, right, max_abs, max_rel, own_max_rel)
+        wrong = expected.numel() - sum(_count_right(piece[0], piece[1], least, tolerance.rtol) for piece in pieces)
+    return SliceErrors(wrong, own_max_abs, max_abs, max_rel, own_max_rel)
 
 
 def _largest_figures(
-    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor, *, least: float, rtol: float
+    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None = None, *, least: float, rtol: float
 ) -> torch.Tensor:
     """By how much an element is over its limit, its error and its relative error, and the reference's own two: the
-    largest of each."""
+    largest of each. Without a ``reference``, ``actual`` stands for it."""
     magnitude = expected.abs()
     error = torch.sub(actual, expected).abs_()
     over = magnitude.mul(rtol).add_(least).sub_(error).amin().neg()
     largest = error.amax()
     magnitude.clamp_(min=least)
     relative = error.div_(magnitude).amax()
+    if reference is None:
+        return torch.stack([over, largest, relative, largest, relative])
     error = torch.sub(reference, expected).abs_()
     return torch.stack([over, largest, relative, error.amax(), error.div_(magnitude).amax()])
 
@@ -264,57 +286,45 @@ def _count_right(actual: torch.Tensor, expected: torch.Tensor, least: float, rto
     return int((error <= expected.abs().mul_(rtol).add_(least)).sum())
 
 
-def _pieces(
-    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor
-) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """All three, so much at a time that a processor is fast; a GPU is where there is much to do."""
-    if expected.is_cuda or expected.numel() <= _PIECE:
-        yield actual, expected, reference
+def _pieces(*tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+    """Of all of these, so much at a time that a processor is fast; a GPU is where there is much to do."""
+    if tensors[0].is_cuda or tensors[0].numel() <= _PIECE:
+        yield list(tensors)
         return
-    flat = [tensor.reshape(-1) for tensor in (actual, expected, reference)]
-    for start in range(0, expected.numel(), _PIECE):
-        ours, exact, own = (values[start : start + _PIECE] for values in flat)
-        yield ours, exact, own
-
-
-def _as_comparison(seen: SliceErrors, total: int) -> SliceComparison | None:
-    if not math.isfinite(seen.own_max_abs):
-        return None
-    return SliceComparison(
-        total=total,
-        right=total - seen.wrong,
-        max_abs=seen.max_abs,
-        max_rel=seen.max_rel,
-        reference_max_rel=seen.own_max_rel,
-    )
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    for start in range(0, len(flat[0]), _PIECE):
+        yield [values[start : start + _PIECE] for values in flat]
 
 
 def departures(
-    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
-) -> tuple[Departure, float]:
-    """That of ``actual``, and the magnitude of the reference's own; arguments as for ``compare_slice``."""
+    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
+) -> tuple[Departure, Departure]:
+    """That of ``actual``, and the reference's own; arguments as for ``compare_slice``. Without a ``reference``, both
+    are that of ``actual``."""
+    own = actual if reference is None else reference
     fused = kernels() if expected.is_cuda and expected.numel() else None
-    seen = None if fused is None else fused.departure(actual, expected, reference, _rules(tolerance))
+    seen = None if fused is None else fused.departure(actual, expected, own, _rules(tolerance))
     if seen is not None:
-        return (
-            Departure(
-                seen.wrong / max(1, seen.counted),
-                math.inf if math.isnan(seen.excess) else seen.excess,
-                _share_of(seen.magnitude, seen.right_magnitude),
-            ),
-            _share_of(seen.own_magnitude, seen.right_magnitude),
-        )
-    excess = (actual.double() - expected).abs_().div_(usual_limit(expected, tolerance)[0])
+        ours, theirs = (_as_departure(one, seen.right_magnitude) for one in (seen.actual, seen.own))
+        return ours, theirs
+    limit, _ = usual_limit(expected, tolerance)
+    departure = _depart(actual, expected, limit)
+    return departure, departure if reference is None else _depart(reference, expected, limit)
+
+
+def _as_departure(seen: SliceDeparture, whole: float) -> Departure:
+    excess = math.inf if math.isnan(seen.excess) else seen.excess
+    return Departure(seen.wrong / max(1, seen.counted), excess, _share_of(seen.magnitude, whole))
+
+
+def _depart(values: torch.Tensor, expected: torch.Tensor, limit: torch.Tensor) -> Departure:
+    excess = (values.double() - expected).abs_().div_(limit)
     wrong = excess.numel() - int((excess <= 1.0).sum())
-    counted = int(((expected != 0) | (actual != 0)).sum())
-    whole = _sum_of_magnitudes(expected)
-    return (
-        Departure(
-            wrong / max(1, counted),
-            _maximum(excess.nan_to_num(nan=math.inf)),
-            _share_of(_sum_of_magnitudes(actual), whole),
-        ),
-        _share_of(_sum_of_magnitudes(reference), whole),
+    counted = int(((expected != 0) | (values != 0)).sum())
+    return Departure(
+        wrong / max(1, counted),
+        _maximum(excess.nan_to_num(nan=math.inf)),
+        _share_of(_sum_of_magnitudes(values), _sum_of_magnitudes(expected)),
     )
 
 
@@ -371,11 +381,15 @@ def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor) -> SliceCompa
     right = (actual == expected).reshape(-1)
     count = int(right.sum())
     if count == right.numel():
-        return SliceComparison(count, count)
+        return SliceComparison(count, count, reference_max_rel=0.0)
     at = int((~right).to(torch.uint8).argmax())
     got, wanted = float(actual.reshape(-1)[at]), float(expected.reshape(-1)[at])
     return SliceComparison(
-        right.numel(), count, worst=Worst(at, got, wanted, abs(got - wanted), 0.0, math.inf), max_abs=abs(got - wanted)
+        right.numel(),
+        count,
+        max_abs=abs(got - wanted),
+        reference_max_rel=0.0,
+        worst=Worst(at, got, wanted, abs(got - wanted), 0.0, math.inf),
     )
 
 

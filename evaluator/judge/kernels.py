@@ -18,7 +18,7 @@ import torch
 
 from evaluator.memory import check, driver
 
-__all__ = ["Kernels", "SliceDeparture", "SliceErrors", "kernels"]
+__all__ = ["Kernels", "SliceDeparture", "SliceDepartures", "SliceErrors", "kernels"]
 
 _THREADS: Final = 256
 _WORDS_OF_A_BLOCK: Final = 2**13
@@ -124,16 +124,34 @@ struct Errors {
 };
 
 struct Departure {
-  double largest = 0.0, sum = 0.0, right_sum = 0.0, own_sum = 0.0;
+  double largest = 0.0, sum = 0.0;
   unsigned long long wrong = 0, counted = 0;
-  __device__ void take(double right, double value, double own_value, const Rules& rules) {
+  __device__ void take(double right, double value, const Rules& rules) {
     const double excess = fabs(value - right) / (rules.least + rules.rtol * fabs(right));
     wrong += !(excess <= 1.0);
     counted += right != 0.0 || value != 0.0;
     largest = larger(largest, excess);
     sum += fabs(value);
+  }
+  __device__ void give(unsigned long long* found, double* magnitude) {
+    keep_largest(&found[0], largest);
+    const unsigned long long all_wrong = sum_in_block(wrong), all_counted = sum_in_block(counted);
+    const double all = sum_in_block(sum);
+    if (threadIdx.x == 0) {
+      atomicAdd(&found[1], all_wrong);
+      atomicAdd(&found[2], all_counted);
+      atomicAdd(magnitude, all);
+    }
+  }
+};
+
+struct Departures {
+  Departure actual, own;
+  double right_sum = 0.0;
+  __device__ void take(double right, double value, double own_value, const Rules& rules) {
+    actual.take(right, value, rules);
+    own.take(right, own_value, rules);
     right_sum += fabs(right);
-    own_sum += fabs(own_value);
   }
 };
 
@@ -175,19 +193,12 @@ _DEPARTURE: Final = r"""
 extern "C" __global__ void departure(
     const float* actual, const double* expected, const float* reference, const long long* sizes,
     const double* rules, const double* squares, unsigned long long* found, double* magnitudes) {
-  Departure departure;
-  take_each(departure, actual, expected, reference, sizes[0], Rules(rules, squares, sizes[0]));
-  keep_largest(&found[0], departure.largest);
-  const unsigned long long wrong = sum_in_block(departure.wrong), counted = sum_in_block(departure.counted);
-  const double sum = sum_in_block(departure.sum), right_sum = sum_in_block(departure.right_sum);
-  const double own_sum = sum_in_block(departure.own_sum);
-  if (threadIdx.x == 0) {
-    atomicAdd(&found[1], wrong);
-    atomicAdd(&found[2], counted);
-    atomicAdd(&magnitudes[0], sum);
-    atomicAdd(&magnitudes[1], right_sum);
-    atomicAdd(&magnitudes[2], own_sum);
-  }
+  Departures departures;
+  take_each(departures, actual, expected, reference, sizes[0], Rules(rules, squares, sizes[0]));
+  departures.actual.give(&found[0], &magnitudes[0]);
+  departures.own.give(&found[3], &magnitudes[1]);
+  const double right_sum = sum_in_block(departures.right_sum);
+  if (threadIdx.x == 0) atomicAdd(&magnitudes[2], right_sum);
 }
 """
 
@@ -206,16 +217,23 @@ class SliceErrors:
 
 @dataclass(frozen=True)
 class SliceDeparture:
-    """What one pass over a slice has found: how many elements are ``wrong`` by the usual limits, and how many are
-    ``counted``, zeros of both being left out; the largest error as a multiple of its limit; the sums of the magnitudes
-    of what was compared, of what is right, and of the reference in its own precision."""
+    """How many elements of something are ``wrong`` by the usual limits, and how many are ``counted``, zeros of it and
+    of what is right being left out; the largest error as a multiple of its limit; the sum of the magnitudes."""
 
     wrong: int
     counted: int
     excess: float
     magnitude: float
+
+
+@dataclass(frozen=True)
+class SliceDepartures:
+    """What one pass over a slice has found: of what was compared, and of the reference in its own precision; and the
+    sum of the magnitudes of what is right."""
+
+    actual: SliceDeparture
+    own: SliceDeparture
     right_magnitude: float
-    own_magnitude: float
 
 
 class Kernels:
@@ -262,15 +280,20 @@ class Kernels:
         expected: torch.Tensor,
         reference: torch.Tensor,
         rules: tuple[float, float, float],
-    ) -> SliceDeparture | None:
-        """How ``actual`` departs from ``expected``; arguments as for ``compare``."""
+    ) -> SliceDepartures | None:
+        """How ``actual`` and ``reference`` depart from ``expected``; arguments as for ``compare``."""
         if not _are_comparable(actual, expected, reference):
             return None
-        found = torch.zeros(3, dtype=torch.int64, device=expected.device)
+        found = torch.zeros(6, dtype=torch.int64, device=expected.device)
         magnitudes = torch.zeros(3, dtype=torch.float64, device=expected.device)
         self._hold_against(self._departure, actual, expected, reference, rules, [found, magnitudes])
-        excess, wrong, counted = found.tolist()
-        return SliceDeparture(wrong, counted, _as_double(excess), *magnitudes.tolist())
+        *sums, right_sum = magnitudes.tolist()
+        excess, wrong, counted, own_excess, own_wrong, own_counted = found.tolist()
+        return SliceDepartures(
+            SliceDeparture(wrong, counted, _as_double(excess), sums[0]),
+            SliceDeparture(own_wrong, own_counted, _as_double(own_excess), sums[1]),
+            right_sum,
+        )
 
     def _hold_against(
         self,

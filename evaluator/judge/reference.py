@@ -100,25 +100,30 @@ class Reference:
         assert self._model is not None
         return [parameter.detach() for parameter in self._model.parameters()]
 
-    def outputs(self, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Outputs in float64 and in the problem's precision, for inputs in the problem's precision."""
-        assert self._model is not None
+    def exact_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """Outputs in float64, for inputs in the problem's precision."""
         assert self._model64 is not None
-        with torch.no_grad():
-            with _default_dtype(torch.float64):
-                exact = _as_list(self._model64(*(_to_double(value) for value in inputs)))
-            own = _as_list(self._model(*inputs))
-        return exact, own
+        with torch.no_grad(), _default_dtype(torch.float64):
+            return _as_list(self._model64(*(_to_double(value) for value in inputs)))
 
-    def gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> tuple[GradientSlice, GradientSlice]:
-        """Outputs and gradients in float64 and in the problem's precision."""
+    def own_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """Outputs in the problem's precision."""
         assert self._model is not None
+        with torch.no_grad():
+            return _as_list(self._model(*inputs))
+
+    def exact_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
+        """Outputs and gradients in float64."""
         assert self._model64 is not None
         with _default_dtype(torch.float64):
-            exact = _differentiate(
+            return _differentiate(
                 self._model64, [_to_double(value) for value in inputs], [gradient.double() for gradient in upstream]
             )
-        return exact, _differentiate(self._model, inputs, upstream)
+
+    def own_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
+        """Outputs and gradients in the problem's precision."""
+        assert self._model is not None
+        return _differentiate(self._model, inputs, upstream)
 
     @property
     def epsilon(self) -> float:

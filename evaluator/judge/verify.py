@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import torch
@@ -15,7 +15,8 @@ from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.compare import Departure, Tally, compare_slice, compare_usually, departures
 from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.inputs import Variant
-from evaluator.judge.reference import Reference, Signature
+from evaluator.judge.own import Own, OwnGradients
+from evaluator.judge.reference import GradientSlice, Reference, Signature
 from evaluator.judge.sensitivity import Sensitivity, accumulate, take_largest
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
@@ -208,18 +209,22 @@ class Verifier:
         fingerprints = self._fingerprints.of_each([parts[place] for place in large])
         commitment.fingerprints |= dict(zip(large, fingerprints, strict=True))
 
-    def verify_outputs(self, commitment: Commitment, variant: Variant) -> CallFindings:
-        """Compare the outputs of a forward call. Raises ``Violation``."""
+    def verify_outputs(self, commitment: Commitment, variant: Variant, *, own_too: bool) -> CallFindings:
+        """Compare the outputs of a forward call. ``own_too``: the reference's own error is wanted, needed or not.
+        Raises ``Violation``."""
         tallies = self.output_tallies(commitment.rows)
         for number in self._compared(commitment):
             values = self._input_slice(commitment, number)
-            self._add_outputs(tallies, commitment, number, values, *self._reference.outputs(values))
+            exact = self._reference.exact_outputs(values)
+            own = cache(partial(self._reference.own_outputs, values))
+            self._add_outputs(tallies, commitment, number, values, exact, own, own_too=own_too)
         return self._judge(tallies, [], variant)
 
     def verify_gradients(
-        self, commitment: Commitment, report: CallReport, counterparts: int, variant: Variant
+        self, commitment: Commitment, report: CallReport, counterparts: int, variant: Variant, *, own_too: bool
     ) -> CallFindings:
-        """Compare outputs and gradients of a forward and backward call. Raises ``Violation``."""
+        """Compare outputs and gradients of a forward and backward call. ``own_too``: as for outputs. Raises
+        ``Violation``."""
         signature = self._reference.signature
         outputs = self.output_tallies(commitment.rows)
         inputs = [
@@ -228,27 +233,26 @@ class Verifier:
         ]
         weights = [Tally(f"the gradient of {name}", spec.shape) for name, spec in signature.weights]
         exact_weights: list[torch.Tensor | None] = [None] * len(weights)
-        own_weights: list[torch.Tensor | None] = [None] * len(weights)
         expected: set[str] = set()
         influence: dict[int, float] = {}
         numbers = self._compared(commitment)
+
+        def slice_of(number: int) -> tuple[list[Any], list[torch.Tensor]]:
+            return self._input_slice(commitment, number), self._upstream_slice(commitment, number)
+
         sensitivity = Sensitivity(
-            self._reference,
-            self._tolerance,
-            self._generator,
-            numbers,
-            lambda number: (self._input_slice(commitment, number), self._upstream_slice(commitment, number)),
-            rows_alone=self._rows_alone,
+            self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=self._rows_alone
         )
+        owns = OwnGradients(self._reference, numbers, slice_of)
         for number in numbers:
-            values, upstream = self._input_slice(commitment, number), self._upstream_slice(commitment, number)
-            exact, own = self._reference.gradients(values, upstream)
+            values, upstream = slice_of(number)
+            exact = self._reference.exact_gradients(values, upstream)
+            own = owns.of_slice(number, values, upstream)
             accumulate(exact_weights, exact.weights)
-            accumulate(own_weights, own.weights)
-            self._add_outputs(outputs, commitment, number, values, exact.outputs, own.outputs)
+            self._add_outputs(outputs, commitment, number, values, exact.outputs, _outputs_of(own), own_too=own_too)
             for index, tally in enumerate(inputs):
-                right, near = exact.inputs[index], own.inputs[index]
-                if right is None or near is None:
+                right = exact.inputs[index]
+                if right is None:
                     continue
                 share = int(torch.count_nonzero(right)) / max(1, right.numel())
                 if commitment.rows is None:
@@ -258,13 +262,14 @@ class Verifier:
                     expected.add(tally.name)
                 if report.present >> (1 + index) & 1:
                     actual = self._private(commitment, "input_gradients", index, number)
-                    moves = partial(sensitivity.of_input, number, index, exact, actual, near)
-                    self._add(tally, actual, right, near, variant, [moves])
+                    near = partial(_own_input, own, index, right)
+                    moves = partial(_move_of_input, sensitivity, number, index, exact, actual, near)
+                    self._add(tally, actual, right, near, variant, [moves], own_too=own_too)
         for index, share in influence.items():
             self.influence[index] = max(share, self.influence.get(index, 0.0))
         for index, tally in enumerate(weights):
-            right, near = exact_weights[index], own_weights[index]
-            if right is None or near is None:
+            right = exact_weights[index]
+            if right is None:
                 continue
             if bool((right != 0).any()):
                 expected.add(tally.name)
@@ -272,7 +277,8 @@ class Verifier:
                 actual = self._private(commitment, "weight_gradients", index, 0)
                 by_rows = partial(sensitivity.near_weight, index)
                 by_all = partial(sensitivity.of_weight, index, exact_weights)
-                self._add(tally, actual, right, near, variant, [by_rows, by_all])
+                near = partial(owns.of_weight, index, right)
+                self._add(tally, actual, right, near, variant, [by_rows, by_all], own_too=own_too)
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None and not findings.inconclusive:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
@@ -285,7 +291,9 @@ class Verifier:
         number: int,
         values: Sequence[Any],
         exact: Sequence[torch.Tensor],
-        own: Sequence[torch.Tensor],
+        own: Callable[[], Sequence[torch.Tensor]],
+        *,
+        own_too: bool,
     ) -> None:
         """Compare one slice of every output, and look closely at what is wrong.
 
@@ -297,15 +305,20 @@ class Verifier:
         for index, tally in enumerate(tallies):
             actual = self._private(commitment, "outputs", index, number)
             sensitivity = None
-            found = compare_slice(actual, exact[index], own[index], self._tolerance)
+            usual = None if own_too else compare_usually(actual, exact[index], None, self._tolerance)
+            if usual is not None and usual.right == usual.total:
+                tally.add(usual)
+                continue
+            near = own()[index]
+            found = compare_slice(actual, exact[index], near, self._tolerance)
             wrong = found.total - found.right
             if found.finite and exact[index].is_floating_point() and 0 < wrong <= _ILL_CONDITIONED * found.total:
                 moves = moves or self._moves_of_outputs(values, exact)
                 sensitivity = moves[index]
-                found = compare_slice(actual, exact[index], own[index], self._tolerance, sensitivity)
+                found = compare_slice(actual, exact[index], near, self._tolerance, sensitivity)
             tally.add(found)
             if found.finite and found.right < found.total:
-                tally.examine(actual, exact[index], own[index], self._tolerance, sensitivity)
+                tally.examine(actual, exact[index], near, self._tolerance, sensitivity)
 
     def _moves_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """How far each output moves, at most, when the inputs are rounded otherwise; ``None`` for integers."""
@@ -321,36 +334,47 @@ class Verifier:
         tally: Tally,
         actual: torch.Tensor,
         expected: torch.Tensor,
-        reference: torch.Tensor,
+        own: Own,
         variant: Variant,
         moves: Sequence[Callable[[], torch.Tensor | None]],
+        *,
+        own_too: bool,
     ) -> None:
         """Compare a slice of a gradient, and look closely at one that is wrong. ``moves`` say how far it moves when
         the inputs do, one after the other until nothing looks wrong any more.
 
-        That costs two dozen evaluations of the reference, so it is asked for only where something looks wrong. Where
-        it has excused a few elements of this gradient before (those next to a kink), of this side's or the baseline's,
-        as many and as far again are expected: only more than that is looked into once more.
+        That costs two dozen evaluations of the reference, so it is asked for only where nothing else explains what
+        looks wrong. Next to a kink, a few elements are on the one side of it or on the other by rounding alone: as many
+        and as far are expected as the reference's own gradient in the problem's precision has on these very inputs, or
+        as were excused before, of this side's or the baseline's. Only more than that is looked into.
         """
+        usual = compare_usually(actual, expected, own() if own_too else None, self._tolerance)
+        if usual is not None and usual.right == usual.total:
+            tally.add(usual)
+            return
+        place = tally.name, variant
+        known = self._known(place)
+        if usual is not None and known is not None:
+            seen, _ = departures(actual, expected, None, self._tolerance)
+            if _is_expected(seen, known) and _is_whole(seen, None):
+                tally.add(replace(usual, right=usual.total))
+                return
         sensitivity = None
-        known = self._known((tally.name, variant))
-        found = None if known is None else compare_usually(actual, expected, reference, self._tolerance)
-        if found is None:
-            found = compare_slice(actual, expected, reference, self._tolerance)
+        found = compare_slice(actual, expected, own(), self._tolerance)
         if found.suspect:
-            seen, own_magnitude = departures(actual, expected, reference, self._tolerance)
-            # Where the reference's own gradient is all rounding, so may be the candidate's.
-            whole = abs(seen.magnitude - 1.0) <= max(_MISSING, _OWN_FACTOR * abs(own_magnitude - 1.0))
-            if known is not None:
-                if whole and seen.share <= 2 * known.share and seen.excess <= 4 * known.excess:
-                    tally.add(replace(found, right=found.total))
-                    return
-                found = compare_slice(actual, expected, reference, self._tolerance)
+            seen, its_own = departures(actual, expected, own(), self._tolerance)
+            whole = _is_whole(seen, its_own)
+            if 0 < its_own.share <= _FEW:
+                known = its_own if known is None else known.joined(its_own)
+            if known is not None and whole and _is_expected(seen, known):
+                self.excused[place] = known
+                tally.add(replace(found, right=found.total, widened=1.0))
+                return
             for move in moves:
                 moved = move()
                 if moved is not None:
                     sensitivity = moved
-                    found = compare_slice(actual, expected, reference, self._tolerance, sensitivity)
+                    found = compare_slice(actual, expected, own(), self._tolerance, sensitivity)
                 if not found.suspect:
                     break
             if found.right == found.total and not whole:
@@ -358,10 +382,10 @@ class Verifier:
                 # would otherwise be excused wherever ties are dense.
                 found = replace(found, right=found.total - max(1, round(seen.share * found.total)))
             elif found.right == found.total and seen.share <= _FEW:
-                self.excused[tally.name, variant] = seen if known is None else known.joined(seen)
+                self.excused[place] = seen if known is None else known.joined(seen)
         tally.add(found)
         if found.finite and found.right < found.total:
-            tally.examine(actual, expected, reference, self._tolerance, sensitivity)
+            tally.examine(actual, expected, own(), self._tolerance, sensitivity)
 
     def _known(self, gradient: tuple[str, Variant]) -> Departure | None:
         """What was excused of a gradient before, of either side."""
@@ -476,6 +500,34 @@ class Verifier:
             self._private(commitment, "upstream", index, number)
             for index in range(len(self._blocks["upstream"].tensors))
         ]
+
+
+def _outputs_of(own: Callable[[], GradientSlice]) -> Callable[[], Sequence[torch.Tensor]]:
+    return lambda: own().outputs
+
+
+def _own_input(own: Callable[[], GradientSlice], index: int, exact: torch.Tensor) -> torch.Tensor:
+    """The reference's own gradient of input ``index``; ``exact``, where it has none."""
+    found = own().inputs[index]
+    return exact if found is None else found
+
+
+def _move_of_input(
+    sensitivity: Sensitivity, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: Own
+) -> torch.Tensor | None:
+    return sensitivity.of_input(number, index, exact, actual, own())
+
+
+def _is_expected(seen: Departure, known: Departure) -> bool:
+    """Whether a gradient is at about as many elements about as far off as is ``known`` to happen."""
+    return seen.share <= 2 * known.share and seen.excess <= 4 * known.excess
+
+
+def _is_whole(seen: Departure, own: Departure | None) -> bool:
+    """Whether a gradient's magnitudes add up to about those of the exact one. Where the reference's ``own`` gradient is
+    all rounding, so may be the candidate's."""
+    allowed = _MISSING if own is None else max(_MISSING, _OWN_FACTOR * abs(own.magnitude - 1.0))
+    return abs(seen.magnitude - 1.0) <= allowed
 
 
 def _explain(findings: CallFindings, message: str, tally: Tally, variant: Variant) -> None:

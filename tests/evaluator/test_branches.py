@@ -9,6 +9,7 @@ import torch
 
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.inputs import Variant
+from evaluator.judge.own import OwnGradients
 from evaluator.judge.verify import CallFindings, Commitment
 from evaluator.problem import load_problem
 from evaluator.protocol import CallReport
@@ -55,9 +56,11 @@ WEIGHTS = ("a.weight", "a.bias", "b.weight", "b.bias")
 
 
 class Calls:
-    """Forward and backward calls in four slices of 16 rows, right in every element but where a test says otherwise."""
+    """Forward and backward calls in four slices of 16 rows, right in every element but where a test says otherwise.
+    ``own_too``: the reference's own error is wanted each time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, own_too: bool) -> None:
+        self._own_too = own_too
         (folder / "reference.py").write_text(REFERENCE)
         (folder / "problem.toml").write_text(MANIFEST)
         problem = load_problem(folder)
@@ -88,12 +91,14 @@ class Calls:
         for name in ("outputs", "input_gradients", "weight_gradients"):
             self.verifier.commit(commitment, name, self.blocks[name].tensors)
         report = CallReport(device_ms=1.0, peak_bytes=0, present=present, forward_ms=0.5)
-        return self.verifier.verify_gradients(commitment, report, (1 << len(WEIGHTS)) - 1, Variant.SIGNED)
+        return self.verifier.verify_gradients(
+            commitment, report, (1 << len(WEIGHTS)) - 1, Variant.SIGNED, own_too=self._own_too
+        )
 
 
-@pytest.fixture
-def calls(tmp_path: Path) -> Calls:
-    return Calls(tmp_path)
+@pytest.fixture(params=[False, True])
+def calls(request: pytest.FixtureRequest, tmp_path: Path) -> Calls:
+    return Calls(tmp_path, own_too=request.param)
 
 
 def _rows(*, without_b: slice) -> torch.Tensor:
@@ -110,6 +115,33 @@ def test_a_part_that_a_slice_does_not_reach_is_compared(calls: Calls, without_b:
     findings = calls.call(x, wrong="b.weight")
     assert findings.verdict is Verdict.WRONG_GRADIENT
     assert findings.message.startswith("the gradient of b.weight differs")
+
+
+def test_the_references_own_error_is_known_where_it_is_wanted(tmp_path: Path) -> None:
+    for own_too in (False, True):
+        calls = Calls(tmp_path, own_too=own_too)
+        tallies = calls.call(_rows(without_b=slice(0, 16))).tallies
+        assert [tally.passed for tally in tallies] == [True] * (2 + len(WEIGHTS))
+        assert {tally.reference_max_rel is not None for tally in tallies} == {own_too}
+
+
+def test_the_references_own_gradients_of_weights_are_those_of_all_slices(tmp_path: Path) -> None:
+    reference = Calls(tmp_path, own_too=False).reference
+    x, upstream = _rows(without_b=slice(0, 48)), torch.randn(64, 6)
+    asked = []
+
+    def slice_of(number: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        asked.append(number)
+        return [x[16 * number : 16 * number + 16].clone()], [upstream[16 * number : 16 * number + 16]]
+
+    owns = OwnGradients(reference, range(4), slice_of)
+    second = owns.of_slice(1, *slice_of(1))
+    assert second() is second()
+    whole = reference.own_gradients([x], [upstream])
+    for index, right in enumerate(whole.weights):
+        assert right is not None
+        assert torch.allclose(owns.of_weight(index, torch.zeros_like(right)), right, rtol=1e-4, atol=1e-5)
+    assert asked == [1, 0, 2, 3]
 
 
 def test_a_part_that_a_call_does_not_reach_is_compared_in_the_next(calls: Calls) -> None:

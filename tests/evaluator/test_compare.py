@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from evaluator.judge.compare import SliceComparison, Tally, compare_slice, compare_usually, departures
+from evaluator.judge.compare import Departure, SliceComparison, Tally, compare_slice, compare_usually, departures
 from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.kernels import _SUMS
 from evaluator.problem import Tolerance
@@ -105,6 +106,31 @@ def test_by_the_usual_limits_nothing_is_widened_and_what_is_wrong_is_counted() -
     assert compare_usually(actual, expected, reference, _TOLERANCE) is None
 
 
+def test_without_the_reference_in_the_problems_precision_the_same_is_right_and_nothing_is_known_of_its_error() -> None:
+    expected = torch.linspace(-3.0, 3.0, 2**16 + 5, dtype=torch.float64)
+    actual = expected.float()
+    for wrong in range(3):
+        with_it = compare_usually(actual, expected, expected.float(), _TOLERANCE)
+        without = compare_usually(actual, expected, None, _TOLERANCE)
+        assert with_it is not None
+        assert without == replace(with_it, reference_max_rel=None)
+        assert without.total - without.right == wrong
+        actual[2**15 * wrong + 3] += 0.1
+    tally = Tally("the output", (len(expected),))
+    tally.add(compare_usually(expected.float(), expected, None, _TOLERANCE) or pytest.fail("nothing was found"))
+    assert tally.passed
+    assert tally.reference_max_rel is None
+
+
+@pytest.mark.parametrize("planted", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_left_to_the_whole_comparison(planted: float) -> None:
+    expected = torch.linspace(-3.0, 3.0, 1000, dtype=torch.float64)
+    actual = expected.float()
+    actual[77] = planted
+    assert compare_usually(actual, expected, None, _TOLERANCE) is None
+    assert compare_slice(actual, expected, expected.float(), _TOLERANCE).right == 999
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_large_tensor_is_compared_to_its_last_element(transposed: bool) -> None:
     torch.manual_seed(5)
@@ -136,11 +162,13 @@ def test_a_departure_is_counted_where_either_is_not_zero() -> None:
     actual = reference.clone()
     actual[0] = 0.0  # a kink on its other side
     actual[500] = 1.0
-    found, own_magnitude = departures(actual, expected, reference, _TOLERANCE)
+    found, own = departures(actual, expected, reference, _TOLERANCE)
     assert found.share == pytest.approx(2 / 101)
     assert found.magnitude == pytest.approx(199 / 200)
     assert found.excess > 1000
-    assert own_magnitude == 1.0
+    assert own == Departure(0.0, 0.0, 1.0)
+    assert departures(reference, expected, actual, _TOLERANCE) == (own, found)
+    assert departures(actual, expected, None, _TOLERANCE) == (found, found)
     actual[1] = math.nan
     assert math.isnan(departures(actual, expected, reference, _TOLERANCE)[0].magnitude)
 

@@ -1,4 +1,4 @@
-"""What was excused of a gradient once is expected again, and no more than that."""
+"""What was excused of a gradient once, or is true of the reference's own, is expected, and no more than that."""
 
 from __future__ import annotations
 
@@ -51,9 +51,12 @@ def _tally_of(
     expected: torch.Tensor,
     known: Departure | None,
     of_baseline: Departure | None = None,
+    own: torch.Tensor | None = None,
+    *,
+    own_too: bool = True,
 ) -> tuple[Tally, int]:
-    """What is made of it where so much is ``known``, and so much ``of_baseline``; and how often it was asked how far
-    the gradient moves (it does not)."""
+    """What is made of it where so much is ``known``, and so much ``of_baseline``, and the reference has it as its
+    ``own`` in the problem's precision; and how often it was asked how far the gradient moves (it does not)."""
     usual: Excused = {}
     verifier, _ = verifier_over_blocks(problem, usual=usual)
     if known is not None:
@@ -68,7 +71,8 @@ def _tally_of(
         return None
 
     tally = Tally(_NAME, _SHAPE)
-    verifier._add(tally, actual, expected, expected.float(), Variant.SIGNED, [moves])
+    near = expected.float() if own is None else own
+    verifier._add(tally, actual, expected, lambda: near, Variant.SIGNED, [moves], own_too=own_too)
     return tally, asked
 
 
@@ -79,6 +83,7 @@ def test_about_as_much_is_expected(
     tally, asked = _tally_of(problems["relu"], _departing(expected, elements, times), expected, _EXCUSED)
     assert tally.passed
     assert (asked, tally.widened, tally.worst, tally.evidence) == (0, 1.0, None, None)
+    assert tally.reference_max_rel is not None
     assert tally.max_abs > 100 * tally.reference_max_rel
     tally, asked = _tally_of(problems["relu"], _departing(expected, elements, times), expected, None)
     assert not tally.passed
@@ -94,6 +99,55 @@ def test_more_is_looked_into(problems: dict[str, Problem], expected: torch.Tenso
     assert tally.worst is not None
     assert tally.worst.excess == pytest.approx(0.99 * times * _EXCESS, rel=0.01)
     assert tally.evidence is not None
+
+
+@pytest.mark.parametrize("own_too", [False, True])
+def test_as_much_is_expected_as_the_references_own_gradient_departs_on_the_same_inputs(
+    problems: dict[str, Problem], expected: torch.Tensor, own_too: bool
+) -> None:
+    own = _departing(expected, _KINKS, 1.0)
+    for elements, times in ((1, 1.0), (2 * _KINKS, 1.0), (_KINKS, 3.9)):
+        actual = _departing(expected, elements, times)
+        tally, asked = _tally_of(problems["relu"], actual, expected, None, own=own, own_too=own_too)
+        assert tally.passed
+        assert (asked, tally.widened) == (0, 1.0)
+    for elements, times in ((2 * _KINKS + 1, 1.0), (_KINKS, 4.5)):
+        actual = _departing(expected, elements, times)
+        _, asked = _tally_of(problems["relu"], actual, expected, None, own=own, own_too=own_too)
+        assert asked == 1
+
+
+def test_who_is_off_where_the_references_own_gradient_is_off_everywhere_is_looked_into(
+    problems: dict[str, Problem], expected: torch.Tensor
+) -> None:
+    own = _departing(expected, expected.numel() // 100, 1.0)
+    _, asked = _tally_of(problems["relu"], _departing(expected, _KINKS, 1.0), expected, None, own=own)
+    assert asked == 1
+
+
+def test_the_references_own_gradient_is_computed_where_it_decides(
+    problems: dict[str, Problem], expected: torch.Tensor
+) -> None:
+    verifier, _ = verifier_over_blocks(problems["relu"])
+    computed = 0
+
+    def own() -> torch.Tensor:
+        nonlocal computed
+        computed += 1
+        return _departing(expected, _KINKS, 1.0)
+
+    def add(actual: torch.Tensor) -> None:
+        tally = Tally(_NAME, _SHAPE)
+        verifier._add(tally, actual, expected, own, Variant.SIGNED, [], own_too=False)
+        assert tally.passed
+
+    add(expected.float())
+    assert computed == 0
+    add(_departing(expected, _KINKS, 1.0))
+    assert computed > 0
+    before = computed
+    add(_departing(expected, _KINKS, 1.0))  # as is known by now
+    assert computed == before
 
 
 @pytest.mark.parametrize("known", [None, Departure(_EXCUSED.share / _KINKS, 1.0, 1.0)])
@@ -144,7 +198,7 @@ def test_what_is_excused_of_the_baseline_of_a_session_reaches_all_of_its_candida
         asked = []
         tally = Tally(_NAME, _SHAPE)
         moves = [lambda: asked.append(tally)]
-        verifier._add(tally, actual, expected, expected.float(), Variant.SIGNED, moves)
+        verifier._add(tally, actual, expected, expected.float, Variant.SIGNED, moves, own_too=False)
         return bool(asked)
 
     assert all(looked_into(judgement._verifier) for judgement in judged)

@@ -1,0 +1,61 @@
+"""What the reference comes to in the problem's own precision: computed where it is asked for.
+
+It says how exact the reference itself is, which widens limits, and is reported beside a candidate's errors. Where
+everything is right without it and nobody wants to know, computing it is as much work as the candidate's own call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from evaluator.judge.reference import GradientSlice, Reference
+from evaluator.judge.sensitivity import accumulate
+
+__all__ = ["Own", "OwnGradients"]
+
+Own = Callable[[], torch.Tensor]
+"""Asks for one tensor."""
+
+
+class OwnGradients:
+    """Those of one call. ``slices``: the numbers of those that it is compared in; ``slice_of``: inputs and upstream
+    gradients of one, anew each time, since a reference may write to what it is given."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        slices: Sequence[int],
+        slice_of: Callable[[int], tuple[list[Any], list[torch.Tensor]]],
+    ) -> None:
+        self._reference = reference
+        self._slices = slices
+        self._slice_of = slice_of
+        self._weights: dict[int, torch.Tensor | None] = {}
+        self._summed: set[int] = set()
+
+    def of_slice(
+        self, number: int, values: Sequence[Any], upstream: Sequence[torch.Tensor]
+    ) -> Callable[[], GradientSlice]:
+        """Outputs and gradients of slice ``number`` at these ``values``; computed once."""
+        return cache(partial(self._compute, number, values, upstream))
+
+    def of_weight(self, index: int, exact: torch.Tensor) -> torch.Tensor:
+        """The gradient of weight ``index``, over all slices; ``exact``, where the reference has none."""
+        for number in self._slices:
+            if number not in self._summed:
+                self._compute(number, *self._slice_of(number))
+        own = self._weights[index]
+        return exact if own is None else own
+
+    def _compute(self, number: int, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
+        found = self._reference.own_gradients(values, upstream)
+        if number not in self._summed:
+            sums = [self._weights.get(index) for index in range(len(found.weights))]
+            accumulate(sums, found.weights)
+            self._weights = dict(enumerate(sums))
+            self._summed.add(number)
+        return found
