@@ -275,6 +275,27 @@ class Caller:
             self.latest_ms[mode] = call.report.device_ms
         return call, commitment
 
+    def show_unseen(self, mode: CallMode) -> None:
+        """Write inputs, and upstream gradients for a backward, for calls of which nothing is delivered."""
+        self._write_inputs(self._make_inputs(_Inputs(Variant.AS_WRITTEN, secrets.randbits(63), avoid_zero=False)))
+        if mode is CallMode.BACKWARD:
+            for tensor in self.blocks["upstream"].tensors:
+                fill_random(tensor)
+        self.device.synchronize()
+
+    def begin_unseen(self, mode: CallMode) -> None:
+        """Let the candidate begin a call on what is shown, without waiting for it: ``end_unseen`` waits."""
+        self._wake(self.candidate)
+        self.candidate.link.release(mode, self.candidate.open_gate)
+
+    def end_unseen(self, mode: CallMode, timeout_s: float) -> None:
+        """Wait for what was begun, and stop the candidate again. Raises ``RunnerFailed``, ``RunnerGone`` and
+        ``RunnerTimeout``."""
+        try:
+            self.candidate.link.await_done(mode, timeout_s)
+        finally:
+            self.candidate.enclosure.freeze()
+
     def command(self, side: Side, message: dict[str, Any]) -> None:
         """Have something done between two calls."""
         with self.blamed(side), self._awake(side):
@@ -323,7 +344,8 @@ class Caller:
         for name in delivered:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.
             self._poison(name)
-        prelude_ms = self._await_calm(mode)
+        # A candidate whose figures are not timed yet need not find the device calm.
+        prelude_ms = self._await_calm(mode) if self.alone or side is self.baseline else 0.0
 
         def show(number: int = 0) -> None:
             self._write_inputs(given)

@@ -75,6 +75,8 @@ _WARM_UP_PAIRS: Final = {"cpu": 3, "cuda": 8}
 _LEAST_COUNTED: Final = 5
 """For each pair that is not counted, more than so many may be."""
 _SETTLED: Final = 0.2
+_COUNTS: Final = 0.02
+"""Who takes as long as before, but for so much, has nothing left to settle."""
 _LAUNCH_BOUND_MS: Final = 0.05
 _MATTERS: Final = 0.25
 """What is less than this part of the interval's width that is aimed at is put back at once."""
@@ -199,14 +201,17 @@ class Sampler:
         """Sample until ``pairs`` are as many as the plan asks for, and sum all of them up."""
         candidate, baseline = pairs.candidate, pairs.baseline
         begin = time.monotonic()
+        before = 0
         if not candidate:
-            yield from self._warm_up(track, plan)
+            before, settled = yield from self._warm_up(track, plan)
+            if settled is not None:
+                pairs.add(settled)
         telemetry = pairs.telemetry
         most = plan.max_samples if track.cold else max(plan.warm_samples, plan.least_samples)
         look_at = plan.min_samples
         while len(candidate) < most:
             telemetry.sample()
-            pairs.add((yield len(candidate)))
+            pairs.add((yield before + len(candidate)))
             count = len(candidate)
             if self.share_of_time * (time.monotonic() - begin) > plan.budget_s and count >= plan.least_samples:
                 break
@@ -227,20 +232,27 @@ class Sampler:
             details=measured.details | {"telemetry": telemetry.summary()},
         )
 
-    def _warm_up(self, track: Track, plan: SamplingPlan) -> Generator[int, Pair, None]:
+    def _warm_up(self, track: Track, plan: SamplingPlan) -> Generator[int, Pair, tuple[int, Pair | None]]:
         """Pairs that are not counted, until both sides take about as long as in one of the last two calls before:
-        allocators, autotuners and clocks settle. Not only the last: the first pair may find the allocators empty."""
+        allocators, autotuners and clocks settle. Not only the last: the first pair may find the allocators empty.
+
+        Returns how many there were, and one that counts all the same, since it is as long as any can be told to be.
+        """
         ours, theirs = self.caller.latest_ms.get(track.mode), self.caller.baseline_ms.get(track.mode)
         earlier = [[ours, theirs[-1]]] if track.cold and ours is not None and theirs else []
         most = min(_WARM_UP_PAIRS[self.caller.device.torch_device.type], (plan.max_samples - 1) // _LEAST_COUNTED)
-        # Both sides have been called, and on a CPU there is no allocator that was emptied since.
+        # Both sides have been called, and on a CPU that was a moment ago.
         least = 1 if self.caller.device.outlives_processes else 0
-        for number in range(max(least, most)):
+        most = max(least, most)
+        for number in range(most):
             pair = yield number
             now = [call.report.device_ms for call in (pair.candidate, pair.baseline)]
-            if any(_is_settled(now, then) for then in earlier[-2:]):
-                return
+            if any(_is_settled(now, then, _COUNTS) for then in earlier[-2:]):
+                return number, pair
+            if any(_is_settled(now, then, _SETTLED) for then in earlier[-2:]):
+                return number + 1, None
             earlier.append(now)
+        return most, None
 
     def _conclude(self, track: Track, pairs: _Pairs) -> Measured:
         """Check the samples against the rules, and sum them up."""
@@ -473,9 +485,9 @@ class Sampler:
             )
 
 
-def _is_settled(now: Sequence[float], then: Sequence[float]) -> bool:
-    """Whether both sides take about as long as then."""
-    return all(abs(new - old) <= _SETTLED * old for new, old in zip(now, then, strict=True))
+def _is_settled(now: Sequence[float], then: Sequence[float], share: float) -> bool:
+    """Whether both sides take as long as then, give or take this share of it."""
+    return all(abs(new - old) <= share * old for new, old in zip(now, then, strict=True))
 
 
 def _raw_half_width(series: SampleSeries) -> float:

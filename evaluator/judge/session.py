@@ -384,11 +384,31 @@ class Session:
                 if self._common.training and self._config.sampling.gradient_trials:
                     self._caller.calibrate(CallMode.BACKWARD)
         self._held_before = self._device.foreign_bytes()
-        self._supervisor.admit()
         for judgement in self._within:
             # It compares its own weights with them now.
             with self._judging(judgement), self._common.weights_shown(), _running(judgement.candidate):
                 judgement.candidate.link.share(shared, self._blocks_of(judgement.candidate), limits.call_s)
+        if len(self._within) > 1:
+            self._rehearse()
+        self._supervisor.admit()  # contexts are made one at a time, and whoever loads something waits for each
+
+    def _rehearse(self) -> None:
+        """Have all candidates make their first calls side by side: a process takes twenty to a hundred milliseconds for
+        what it loads in them, most of it on a processor, and would do so one after the other when each is verified.
+        What comes of these calls is not looked at: every kind of call is made again."""
+        limits, modes = self._config.limits, [CallMode.FORWARD]
+        if self._common.training and self._config.sampling.gradient_trials:
+            modes.append(CallMode.BACKWARD)
+        for mode in modes:
+            self._caller.show_unseen(mode)
+            begun = []
+            for judgement in self._within:
+                with self._judging(judgement):
+                    judgement.caller.begin_unseen(mode)
+                    begun.append(judgement)
+            for judgement in begun:
+                with self._judging(judgement):
+                    judgement.caller.end_unseen(mode, limits.call_s + limits.late_build_s)
 
     def _blocks_of(self, side: Side) -> dict[str, Block]:
         """What a side is given: the shared memory, and a gate that no other one can touch."""
@@ -401,13 +421,9 @@ class Session:
 
     def _sample_track(self, track: Track, judged: Sequence[Judgement]) -> None:
         """Record the figures of one track, for all that it is measured of."""
-        release = {"op": "release_memory"}
-        self._caller.command(self._baseline, release)
         asking: dict[Judgement, tuple[Sampling, int]] = {}
-        first_round = True
         for judgement in judged:
             with self._judging(judgement):
-                judgement.caller.command(judgement.candidate, release)
                 sampling = judgement.measure(track)
                 asking[judgement] = sampling, next(sampling)
         while asking:
@@ -415,13 +431,9 @@ class Session:
             order = [*asking, None]
             if len(self._judged) > 1:
                 self._random.shuffle(order)  # nobody knows who follows them
-                if first_round:
-                    # No figure is of this round, and what is excused of the baseline need not be found of all.
-                    order.sort(key=lambda judgement: judgement is not None)
             elif next(number for _, number in asking.values()) % 2:
                 order.reverse()
             pairs = self._round(track, order)
-            first_round = False
             for judgement in list(asking):
                 sampling, _ = asking.pop(judgement)
                 if judgement not in pairs:

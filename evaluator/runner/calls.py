@@ -313,7 +313,8 @@ def _first_kernels(
             ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_CAPTURE_RELAXED)))
             # Nor is it on the stream that everything else waits for: to record is forbidden while that is at work.
             with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
-                one, other = (torch.zeros(1, 1, dtype=dtype, device=device) for _ in range(2))
+                # Of a single element there is nothing to be gathered, and half of a comparison would not be loaded.
+                one, other = (torch.zeros(2, 2, dtype=dtype, device=device) for _ in range(2))
                 if there_are_products:
                     try:
                         one.mm(other)

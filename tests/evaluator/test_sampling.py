@@ -128,7 +128,21 @@ def test_a_first_pair_that_finds_the_allocators_empty_is_not_what_the_second_is_
     found = bench.measure(INFERENCE)
     assert found.latency.candidate == 1.0
     not_counted = bench.pairs - len(found.samples.order)
-    assert not_counted == (2 if known else 3)
+    assert not_counted == (1 if known else 2)
+
+
+@pytest.mark.parametrize(("first_ms", "not_counted"), [(1.015, 0), (1.1, 1), (1.3, 1)])
+def test_a_first_pair_that_is_like_the_calls_before_counts(first_ms: float, not_counted: int) -> None:
+    bench = Bench(lambda number: (first_ms, first_ms) if number == 1 else (1.0, 1.0))
+    bench.sampler.caller.latest_ms[CallMode.FORWARD] = 1.0
+    bench.sampler.caller.baseline_ms[CallMode.FORWARD] = [1.0]
+    found = bench.measure(INFERENCE)
+    assert bench.pairs - len(found.samples.order) == not_counted
+    assert (first_ms in found.samples.candidate_device_ms) == (not_counted == 0)
+    assert found.samples.order[:3] in (
+        ("candidate first", "baseline first", "candidate first"),
+        ("baseline first", "candidate first", "baseline first"),
+    )
 
 
 def test_a_small_difference_between_two_noisy_processes_costs_nothing() -> None:
