@@ -46,7 +46,8 @@ class Limits:
 class SamplingPlan:
     """How many calls are made. Trials verify; samples are timed (and verified as well)."""
 
-    trials: int = 6
+    trials: int = 5
+    """As many as there are kinds of inputs."""
     gradient_trials: int = 3
     min_samples: int = 6
     """An even number, so that both sides are first as often."""

@@ -344,12 +344,14 @@ class Caller:
         for name in delivered:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.
             self._poison(name)
-        # A candidate whose figures are not timed yet need not find the device calm.
-        prelude_ms = self._await_calm(mode) if self.alone or side is self.baseline else 0.0
+        # A candidate that is not timed yet need not find the device calm, or its caches empty.
+        timed = self.alone or side is self.baseline
+        prelude_ms = self._await_calm(mode) if timed else 0.0
+        flushes = cold and timed
 
         def show(number: int = 0) -> None:
             self._write_inputs(given)
-            if cold:
+            if flushes:
                 self.device.flush_cache()
             side.open_gate(number)
             self.device.synchronize()
@@ -361,10 +363,10 @@ class Caller:
             # for which a device need not turn to the runner, would otherwise fetch inputs that are not there yet.
             self.device.occupy(backward=mode is CallMode.BACKWARD)
             last = self.blocks["inputs"].layout.size_bytes <= _SHOWN_LAST_BYTES
-            if last and cold:
+            if last and flushes:
                 self.device.overwrite_cache()
             self._write_inputs(given)
-            if cold and not last:
+            if flushes and not last:
                 self.device.overwrite_cache()
             side.open_gate(number)
 

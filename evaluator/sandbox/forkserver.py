@@ -38,7 +38,7 @@ from evaluator.sandbox.cgroups import Group, GroupParent
 from evaluator.sandbox.confinement import Confinement, put_on
 from evaluator.sandbox.filesystem import WORKING_FOLDER
 from evaluator.sandbox.layers import Layer
-from evaluator.sandbox.priority import give_way
+from evaluator.sandbox.priority import have_give_way
 from evaluator.sandbox.syscalls import compile_filter
 
 __all__ = ["main"]
@@ -54,6 +54,7 @@ when this process began. (Another runner may be at work when this one is forked.
 class _Child:
     keeper: int
     connection: socket.socket
+    gives_way: bool
     pid: int = 0
 
 
@@ -111,7 +112,7 @@ def _obey(
         theirs.close()
         for descriptor in descriptors:
             os.close(descriptor)
-        children[number] = _Child(keeper, ours)
+        children[number] = _Child(keeper, ours, gives_way=bool(message["spec"].get("discover")))
     elif number in children:
         _kill(children[number])
 
@@ -122,6 +123,8 @@ def _hear_keeper(connection: socket.socket, children: dict[int, _Child], number:
     if data and child.pid == 0:
         started = json.loads(data)
         child.pid = started["pid"]
+        if child.gives_way:
+            have_give_way(child.pid)
         wire.send(connection, {"event": "spawned", "id": number, **started})
         return
     # The second message is about the runner's end; an end without one means that the keeper was killed.
@@ -226,8 +229,6 @@ def _become_runner(
     try:
         namespaces.die_with_parent()
         os.setsid()  # its keeper must not be in its process group: kill(0) knows no namespaces
-        if spec.get("discover"):
-            give_way()
         if group is not None and not group.join():
             group = None
         limited = group is not None and group.limits

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-__all__ = ["give_way", "was_starved"]
+__all__ = ["give_way", "have_give_way", "was_starved"]
 
 _LEAST_URGENT: Final = 19
 _ASK_AGAIN_S: Final = 0.1
@@ -37,6 +37,16 @@ def give_way() -> None:
             return
         else:
             return
+
+
+def have_give_way(session: int) -> None:
+    """Have the session of another process give way, given by that process's number. To be asked for from outside of its
+    namespaces, where an administrator need not wait; whoever would have to is left with what is more urgent within its
+    session alone: eight imports that waited for each other took nine times as long."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, session, _LEAST_URGENT)
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{session}/autogroup").write_text(str(_LEAST_URGENT))
 
 
 def was_starved(session: int, elapsed_s: float) -> bool:

@@ -243,8 +243,16 @@ def test_an_import_that_looks_for_extensions_gives_way_to_evaluations(
     engine: Engine, problems: dict[str, Problem]
 ) -> None:
     source = "import os\nprint('priority', os.nice(0))\n" + _PLAIN
-    assert "priority 19" in engine.build(problems["relu"], _candidate(source), _CONFIG).log
-    assert "priority 0" in engine.evaluate(problems["relu"], _candidate(source), _CONFIG).log
+    # Where there are sessions of processes that share out the processors, only these count.
+    sessions = Path("/proc/self/autogroup").exists()
+    source = ("print(open('/proc/self/autogroup').read())\n" if sessions else "") + source
+    built = engine.build(problems["relu"], _candidate(source), _CONFIG).log
+    evaluated = engine.evaluate(problems["relu"], _candidate(source), _CONFIG).log
+    assert "priority 19" in built
+    assert "priority 0" in evaluated
+    if sessions:
+        assert "nice 19" in built
+        assert "nice 0" in evaluated
 
 
 @pytest.mark.usefixtures("busy_processors")
