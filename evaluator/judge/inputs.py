@@ -7,6 +7,7 @@ exist only in the judge.
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ _PIECE: Final = 2**25
 _WIDE_BITS: Final = 10
 _PLANT_EVERY: Final = 64
 _STRETCHES: Final = 32
+_LATTICE: Final = 67
+_LATTICE_STRIDE: Final = 31
 
 
 class Variant(StrEnum):
@@ -149,17 +152,26 @@ def _fill_variant(target: torch.Tensor, variant: Variant, scale: float, stream: 
     for piece in _pieces(target):
         if variant is Variant.WIDE:
             piece.uniform_(-1.0, 1.0, generator=generator)
-            exponent = piece.abs().mul_(2 * _WIDE_BITS).sub_(_WIDE_BITS)
-            piece.sign_().mul_(exponent.exp2_()).mul_(scale)
+            least = math.log2(scale) - _WIDE_BITS
+            magnitude = piece.abs().mul_(2 * _WIDE_BITS).add_(least).exp2_()
+            torch.copysign(magnitude, piece, out=piece)
         elif variant is Variant.STRUCTURED:
-            lattice = torch.arange(start, start + piece.numel(), device=target.device)
-            # A prime stride: neither rows nor columns of any usual size see the same value twice in a row.
-            piece.copy_(lattice.mul_(31).remainder_(67).sub_(33)).mul_(scale / 16)
+            _fill_lattice(piece, scale / 16, start)
         else:
             piece.normal_(0.0, scale, generator=generator)
             if variant is Variant.SPECIAL:
                 _plant(piece, scale, generator)
         start += piece.numel()
+
+
+def _fill_lattice(piece: torch.Tensor, unit: float, start: int) -> None:
+    """Fill with whole multiples of ``unit``. A prime stride: neither rows nor columns of any usual size see the same
+    value twice in a row."""
+    numbers = torch.arange(start % _LATTICE, start % _LATTICE + _LATTICE, device=piece.device)
+    period = numbers.mul_(_LATTICE_STRIDE).remainder_(_LATTICE).sub_(_LATTICE // 2).to(piece.dtype).mul_(unit)
+    whole = piece.numel() // _LATTICE * _LATTICE
+    piece[:whole].view(-1, _LATTICE).copy_(period)
+    piece[whole:].copy_(period[: piece.numel() - whole])
 
 
 def _plant(piece: torch.Tensor, scale: float, generator: torch.Generator) -> None:
