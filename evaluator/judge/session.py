@@ -45,6 +45,7 @@ _REFERENCE_S: Final = Limits.construct_s
 _CLEAN_S: Final = 10.0
 _CLEAN_POLL_S: Final = 0.02
 _LEFT_BYTES: Final = 2**30
+_RELEASE_MEMORY: Final = {"op": "release_memory"}
 _WARM_CACHES: Final = 4
 """Warm and cold differ while the tensors of a call are at most so many times as large as the last-level cache."""
 
@@ -410,6 +411,8 @@ class Session:
             for judgement in begun:
                 with self._judging(judgement):
                     judgement.caller.end_unseen(mode, limits.call_s + limits.late_build_s)
+        # Where a process has its memory is part of its figures: what it was given beside others it is to have anew.
+        self._release_memory(self._within)
 
     def _blocks_of(self, side: Side) -> dict[str, Block]:
         """What a side is given: the shared memory, and a gate that no other one can touch."""
@@ -422,6 +425,10 @@ class Session:
 
     def _sample_track(self, track: Track, judged: Sequence[Judgement]) -> None:
         """Record the figures of one track, for all that it is measured of."""
+        if self._common.plan.lean:
+            # Each takes what it needs in one block, which must not come on top of what it has in several.
+            self._caller.command(self._baseline, _RELEASE_MEMORY)
+            self._release_memory(judged)
         asking: dict[Judgement, tuple[Sampling, int]] = {}
         for judgement in judged:
             with self._judging(judgement):
@@ -445,6 +452,12 @@ class Session:
                     except StopIteration as stop:
                         judgement.measure_memory()  # what an allocator has once been given, it keeps
                         judgement.record(track, stop.value)
+
+    def _release_memory(self, judged: Sequence[Judgement]) -> None:
+        """Have candidates give back what their allocators keep."""
+        for judgement in judged:
+            with self._judging(judgement):
+                judgement.caller.command(judgement.candidate, _RELEASE_MEMORY)
 
     def _round(self, track: Track, order: Sequence[Judgement | None]) -> dict[Judgement, Pair]:
         """One call of each side on inputs of the same kind, in this order; ``None`` is the baseline."""

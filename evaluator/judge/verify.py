@@ -213,11 +213,15 @@ class Verifier:
         """Compare the outputs of a forward call. ``own_too``: the reference's own error is wanted, needed or not.
         Raises ``Violation``."""
         tallies = self.output_tallies(commitment.rows)
-        for number in self._compared(commitment):
+
+        def add(number: int) -> None:
             values = self._input_slice(commitment, number)
             exact = self._reference.exact_outputs(values)
             own = cache(partial(self._reference.own_outputs, values))
             self._add_outputs(tallies, commitment, number, values, exact, own, own_too=own_too)
+
+        for number in self._compared(commitment):
+            add(number)  # by itself, so that nothing is left of a slice when the next one needs memory
         return self._judge(tallies, [], variant)
 
     def verify_gradients(
@@ -244,7 +248,8 @@ class Verifier:
             self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=self._rows_alone
         )
         owns = OwnGradients(self._reference, numbers, slice_of)
-        for number in numbers:
+
+        def add(number: int) -> None:
             values, upstream = slice_of(number)
             exact = self._reference.exact_gradients(values, upstream)
             own = owns.of_slice(number, values, upstream)
@@ -265,6 +270,9 @@ class Verifier:
                     near = partial(_own_input, own, index, right)
                     moves = partial(_move_of_input, sensitivity, number, index, exact, actual, near)
                     self._add(tally, actual, right, near, variant, [moves], own_too=own_too)
+
+        for number in numbers:
+            add(number)
         for index, share in influence.items():
             self.influence[index] = max(share, self.influence.get(index, 0.0))
         for index, tally in enumerate(weights):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.inputs import Variant
 from evaluator.judge.own import OwnGradients
+from evaluator.judge.reference import GradientSlice
 from evaluator.judge.verify import CallFindings, Commitment
 from evaluator.problem import load_problem
 from evaluator.protocol import CallReport
@@ -123,6 +126,32 @@ def test_the_references_own_error_is_known_where_it_is_wanted(tmp_path: Path) ->
         tallies = calls.call(_rows(without_b=slice(0, 16))).tallies
         assert [tally.passed for tally in tallies] == [True] * (2 + len(WEIGHTS))
         assert {tally.reference_max_rel is not None for tally in tallies} == {own_too}
+
+
+@pytest.mark.parametrize("own_too", [False, True])
+def test_nothing_is_left_of_a_slice_when_the_next_is_computed(
+    tmp_path: Path, own_too: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(tmp_path, own_too=own_too)
+    kept: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+
+    def watched(compute: Callable[..., GradientSlice]) -> Callable[..., GradientSlice]:
+        def noting(values: list[torch.Tensor], upstream: list[torch.Tensor]) -> GradientSlice:
+            alive.append(sum(each() is not None for each in kept))
+            found = compute(values, upstream)
+            gradients = [gradient for gradient in found.inputs if gradient is not None]
+            kept.extend(weakref.ref(each) for each in (*values, *upstream, *found.outputs, *gradients))
+            return found
+
+        return noting
+
+    for name in ("exact_gradients", "own_gradients"):
+        monkeypatch.setattr(calls.reference, name, watched(getattr(calls.reference, name)))
+    calls.call(_rows(without_b=slice(0, 16)))
+    assert len(kept) == 4 * 4 * (1 + own_too)
+    # Of the same slice, its inputs and what is exact; the first computation of a slice finds nothing.
+    assert alive == ([0, 4] * 4 if own_too else [0] * 4)
 
 
 def test_the_references_own_gradients_of_weights_are_those_of_all_slices(tmp_path: Path) -> None:
