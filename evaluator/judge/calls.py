@@ -1,7 +1,7 @@
 """One call of either side: fresh inputs, poisoned outputs, cold cache, release, wait, commit to what came.
 
-Every call, timed or not, goes through the same steps, and every one is committed to, so that it can be compared.
-There is no phase in which a candidate is timed and not verified.
+Every timed call goes through the same steps, whichever side's, and every call is committed to, so that it can be
+compared. There is no phase in which a candidate is timed and not verified.
 """
 
 from __future__ import annotations
@@ -275,27 +275,6 @@ class Caller:
             self.latest_ms[mode] = call.report.device_ms
         return call, commitment
 
-    def show_unseen(self, mode: CallMode) -> None:
-        """Write inputs, and upstream gradients for a backward, for calls of which nothing is delivered."""
-        self._write_inputs(self._make_inputs(_Inputs(Variant.AS_WRITTEN, secrets.randbits(63), avoid_zero=False)))
-        if mode is CallMode.BACKWARD:
-            for tensor in self.blocks["upstream"].tensors:
-                fill_random(tensor)
-        self.device.synchronize()
-
-    def begin_unseen(self, mode: CallMode) -> None:
-        """Let the candidate begin a call on what is shown, without waiting for it: ``end_unseen`` waits."""
-        self._wake(self.candidate)
-        self.candidate.link.release(mode, self.candidate.open_gate)
-
-    def end_unseen(self, mode: CallMode, timeout_s: float) -> None:
-        """Wait for what was begun, and stop the candidate again. Raises ``RunnerFailed``, ``RunnerGone`` and
-        ``RunnerTimeout``."""
-        try:
-            self.candidate.link.await_done(mode, timeout_s)
-        finally:
-            self.candidate.enclosure.freeze()
-
     def command(self, side: Side, message: dict[str, Any]) -> None:
         """Have something done between two calls."""
         with self.blamed(side), self._awake(side):
@@ -319,9 +298,9 @@ class Caller:
     ) -> tuple[TimedCall, Commitment]:
         """One call of either side, and what proves later what it was given and what it delivered.
 
-        Everything here is the same for both sides, needed or not. Leaving the fingerprints out for the
-        baseline alone made it 8 % slower on an H200: what a device did last decides how the next call finds it.
-        The side's processes run from shortly before the release until what they deliver is there; otherwise they
+        Everything here is the same for both sides when the candidate is timed, needed or not. Leaving the fingerprints
+        out for the baseline alone made it 8 % slower on an H200: what a device did last decides how the next call finds
+        it. The side's processes run from shortly before the release until what they deliver is there; otherwise they
         are stopped.
         """
         self._take_memory(side, self.baseline if side is self.candidate else self.candidate)
@@ -344,10 +323,10 @@ class Caller:
         for name in delivered:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.
             self._poison(name)
-        # A candidate that is not timed yet need not find the device calm, or its caches empty.
+        # A candidate that is not timed yet need not find the device calm; nor its caches empty, where that takes long.
         timed = self.alone or side is self.baseline
         prelude_ms = self._await_calm(mode) if timed else 0.0
-        flushes = cold and timed
+        flushes = cold and (timed or self.device.outlives_processes)
 
         def show(number: int = 0) -> None:
             self._write_inputs(given)

@@ -338,7 +338,7 @@ class Judgement:
             findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant, own_too=own_too)
         if not glance or self._common.plan.lean:
             self.measure_memory()
-        self._note_errors(findings)
+        self._note_errors(findings, own_too=own_too)
         return call, findings
 
     def _floor_ms(self, _track: Track) -> float:
@@ -368,15 +368,17 @@ class Judgement:
                 **({} if grown_bytes is None else {"grown_bytes": grown_bytes}),
             }
 
-    def _note_errors(self, findings: CallFindings) -> None:
+    def _note_errors(self, findings: CallFindings, *, own_too: bool) -> None:
         details = self.outcome.details
         for tally in findings.tallies:
             if tally.total and tally.finite:
                 if tally.name in self._output_names:
-                    # Of the same calls as the reference's: else whoever is called more often would look less exact.
-                    if tally.reference_max_rel is not None:
+                    # Of the trials alone, which the reference's own are known of: else whoever is called more often
+                    # would look less exact.
+                    if own_too or not tally.passed:
                         self._max_abs = max(self._max_abs or 0.0, tally.max_abs)
                         self._max_rel = max(self._max_rel or 0.0, tally.max_rel)
+                    if own_too and tally.reference_max_rel is not None:
                         self._reference_max_rel = max(self._reference_max_rel or 0.0, tally.reference_max_rel)
                 else:
                     worst = details.setdefault("gradient_max_abs", {})

@@ -123,23 +123,11 @@ class RunnerLink:
         The judge's clock runs from before ``before``, which comes before the release and is given the call's number,
         until ``settle`` has ended: what that reads must be there by then. ``wake`` follows the release.
         """
-        begin_ns = time.perf_counter_ns()
-        self.release(mode, before)
-        wake()
-        self.await_done(mode, timeout_s)
-        settle()
-        outer_ms = (time.perf_counter_ns() - begin_ns) / 1e6
-        return TimedCall(outer_ms, self._doorbell.report())
-
-    def release(self, mode: CallMode, before: Callable[[int], None] = _nothing) -> None:
-        """Release one call, after ``before``, without waiting for it: ``await_done`` waits."""
         self._sequence += 1
+        begin_ns = time.perf_counter_ns()
         before(self._sequence)
         self._doorbell.release(self._sequence, mode)
-
-    def await_done(self, mode: CallMode, timeout_s: float) -> None:
-        """Wait until the runner says that the call released last is done. Raises ``RunnerFailed``, ``RunnerGone`` or
-        ``RunnerTimeout``."""
+        wake()
         try:
             done = self._doorbell.await_done(self._sequence, time.monotonic() + timeout_s, self._control.fileno())
         except TimeoutError:
@@ -147,6 +135,9 @@ class RunnerLink:
         if not done:
             self.await_ready(timeout_s, _WORDS[mode])
             raise RunnerGone
+        settle()
+        outer_ms = (time.perf_counter_ns() - begin_ns) / 1e6
+        return TimedCall(outer_ms, self._doorbell.report())
 
     def weight_report(self) -> WeightReport:
         return self._doorbell.weight_report()

@@ -234,7 +234,8 @@ class Sampler:
 
     def _warm_up(self, track: Track, plan: SamplingPlan) -> Generator[int, Pair, tuple[int, Pair | None]]:
         """Pairs that are not counted, until both sides take about as long as in one of the last two calls before:
-        allocators, autotuners and clocks settle. Not only the last: the first pair may find the allocators empty.
+        allocators, autotuners and clocks settle. Not only the last: where memory is lean, the first pair finds the
+        allocators empty.
 
         Returns how many there were, and one that counts all the same, since it is as long as any can be told to be.
         """

@@ -386,33 +386,11 @@ class Session:
                 if self._common.training and self._config.sampling.gradient_trials:
                     self._caller.calibrate(CallMode.BACKWARD)
         self._held_before = self._device.foreign_bytes()
+        self._supervisor.admit()
         for judgement in self._within:
             # It compares its own weights with them now.
             with self._judging(judgement), self._common.weights_shown(), _running(judgement.candidate):
                 judgement.candidate.link.share(shared, self._blocks_of(judgement.candidate), limits.call_s)
-        if len(self._within) > 1:
-            self._rehearse()
-        self._supervisor.admit()  # contexts are made one at a time, and whoever loads something waits for each
-
-    def _rehearse(self) -> None:
-        """Have all candidates make their first calls side by side: a process takes twenty to a hundred milliseconds for
-        what it loads in them, most of it on a processor, and would do so one after the other when each is verified.
-        What comes of these calls is not looked at: every kind of call is made again."""
-        limits, modes = self._config.limits, [CallMode.FORWARD]
-        if self._common.training and self._config.sampling.gradient_trials:
-            modes.append(CallMode.BACKWARD)
-        for mode in modes:
-            self._caller.show_unseen(mode)
-            begun = []
-            for judgement in self._within:
-                with self._judging(judgement):
-                    judgement.caller.begin_unseen(mode)
-                    begun.append(judgement)
-            for judgement in begun:
-                with self._judging(judgement):
-                    judgement.caller.end_unseen(mode, limits.call_s + limits.late_build_s)
-        # Where a process has its memory is part of its figures: what it was given beside others it is to have anew.
-        self._release_memory(self._within)
 
     def _blocks_of(self, side: Side) -> dict[str, Block]:
         """What a side is given: the shared memory, and a gate that no other one can touch."""
@@ -428,7 +406,9 @@ class Session:
         if self._common.plan.lean:
             # Each takes what it needs in one block, which must not come on top of what it has in several.
             self._caller.command(self._baseline, _RELEASE_MEMORY)
-            self._release_memory(judged)
+            for judgement in judged:
+                with self._judging(judgement):
+                    judgement.caller.command(judgement.candidate, _RELEASE_MEMORY)
         asking: dict[Judgement, tuple[Sampling, int]] = {}
         for judgement in judged:
             with self._judging(judgement):
@@ -452,12 +432,6 @@ class Session:
                     except StopIteration as stop:
                         judgement.measure_memory()  # what an allocator has once been given, it keeps
                         judgement.record(track, stop.value)
-
-    def _release_memory(self, judged: Sequence[Judgement]) -> None:
-        """Have candidates give back what their allocators keep."""
-        for judgement in judged:
-            with self._judging(judgement):
-                judgement.caller.command(judgement.candidate, _RELEASE_MEMORY)
 
     def _round(self, track: Track, order: Sequence[Judgement | None]) -> dict[Judgement, Pair]:
         """One call of each side on inputs of the same kind, in this order; ``None`` is the baseline."""

@@ -143,6 +143,8 @@ class Verifier:
         self._order = random.SystemRandom()
         self._secret = new_generator()
         self.excused: Excused = {}
+        self._looked_into: set[str] = set()
+        """Gradients of which all that looked wrong was found to be next to kinks."""
         self._usual = {} if usual is None else usual
         self.influence: dict[int, float] = {}
         """Share of the elements of each floating-point input that the outputs were seen to depend on."""
@@ -313,6 +315,9 @@ class Verifier:
         for index, tally in enumerate(tallies):
             actual = self._private(commitment, "outputs", index, number)
             sensitivity = None
+            if not exact[index].is_floating_point():
+                tally.add(compare_slice(actual, exact[index], exact[index], self._tolerance))
+                continue
             usual = None if own_too else compare_usually(actual, exact[index], None, self._tolerance)
             if usual is not None and usual.right == usual.total:
                 tally.add(usual)
@@ -320,7 +325,7 @@ class Verifier:
             near = own()[index]
             found = compare_slice(actual, exact[index], near, self._tolerance)
             wrong = found.total - found.right
-            if found.finite and exact[index].is_floating_point() and 0 < wrong <= _ILL_CONDITIONED * found.total:
+            if found.finite and 0 < wrong <= _ILL_CONDITIONED * found.total:
                 moves = moves or self._moves_of_outputs(values, exact)
                 sensitivity = moves[index]
                 found = compare_slice(actual, exact[index], near, self._tolerance, sensitivity)
@@ -353,8 +358,10 @@ class Verifier:
 
         That costs two dozen evaluations of the reference, so it is asked for only where nothing else explains what
         looks wrong. Next to a kink, a few elements are on the one side of it or on the other by rounding alone: as many
-        and as far are expected as the reference's own gradient in the problem's precision has on these very inputs, or
-        as were excused before, of this side's or the baseline's. Only more than that is looked into.
+        and as far are expected as were excused before on inputs of the same kind, of this side's or the baseline's; and
+        once this gradient has been looked into, as the reference's own in the problem's precision has on these very
+        inputs. Only more than that is looked into: what is wrong in the same places each time, and in as few, is
+        found when it is looked into first.
         """
         usual = compare_usually(actual, expected, own() if own_too else None, self._tolerance)
         if usual is not None and usual.right == usual.total:
@@ -372,11 +379,11 @@ class Verifier:
         if found.suspect:
             seen, its_own = departures(actual, expected, own(), self._tolerance)
             whole = _is_whole(seen, its_own)
-            if 0 < its_own.share <= _FEW:
+            if tally.name in self._looked_into and 0 < its_own.share <= _FEW:
                 known = its_own if known is None else known.joined(its_own)
             if known is not None and whole and _is_expected(seen, known):
                 self.excused[place] = known
-                tally.add(replace(found, right=found.total, widened=1.0))
+                tally.add(replace(found, right=found.total, widened=1.0, worst=None))
                 return
             for move in moves:
                 moved = move()
@@ -390,6 +397,7 @@ class Verifier:
                 # would otherwise be excused wherever ties are dense.
                 found = replace(found, right=found.total - max(1, round(seen.share * found.total)))
             elif found.right == found.total and seen.share <= _FEW:
+                self._looked_into.add(tally.name)
                 self.excused[place] = seen if known is None else known.joined(seen)
         tally.add(found)
         if found.finite and found.right < found.total:

@@ -136,8 +136,6 @@ class CallLoop:
         elif message["op"] == "load_weights":
             self._weights = load_weights(self._model, message["weight_names"], self._blocks["weights"].tensors)
         elif message["op"] == "release_memory" and self._device.type == "cuda":
-            self._results = _Results([], None, 0)  # of a call that is not to be delivered
-            self._model.zero_grad(set_to_none=True)
             self._reserve_bytes = max(self._reserve_bytes, torch.cuda.max_memory_reserved())
             torch.cuda.empty_cache()
         elif message["op"] == "reserve_memory" and self._device.type == "cuda":

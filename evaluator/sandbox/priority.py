@@ -41,8 +41,8 @@ def give_way() -> None:
 
 def have_give_way(session: int) -> None:
     """Have the session of another process give way, given by that process's number. To be asked for from outside of its
-    namespaces, where an administrator need not wait; whoever would have to is left with what is more urgent within its
-    session alone: eight imports that waited for each other took nine times as long."""
+    namespaces, where an administrator need not wait. Where one would have to, the process gives way within its session
+    alone: eight imports that waited for each other took nine times as long."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, session, _LEAST_URGENT)
     with contextlib.suppress(OSError):

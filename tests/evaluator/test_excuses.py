@@ -101,20 +101,57 @@ def test_more_is_looked_into(problems: dict[str, Problem], expected: torch.Tenso
     assert tally.evidence is not None
 
 
+class Own:
+    """A gradient whose reference's own has kinks, and a verifier that counts what it asks for. What it looks into is
+    next to kinks."""
+
+    def __init__(self, problem: Problem, expected: torch.Tensor) -> None:
+        self._verifier, _ = verifier_over_blocks(problem)
+        self._expected = expected
+        self.computed = 0
+        self.looked_into = 0
+
+    def _compute(self) -> torch.Tensor:
+        self.computed += 1
+        return _departing(self._expected, _KINKS, 1.0)
+
+    def _move(self) -> torch.Tensor:
+        self.looked_into += 1
+        return torch.full_like(self._expected, 1e3)
+
+    def add(self, actual: torch.Tensor, variant: Variant = Variant.SIGNED, *, own_too: bool = False) -> Tally:
+        tally = Tally(_NAME, _SHAPE)
+        self._verifier._add(tally, actual, self._expected, self._compute, variant, [self._move], own_too=own_too)
+        return tally
+
+
 @pytest.mark.parametrize("own_too", [False, True])
-def test_as_much_is_expected_as_the_references_own_gradient_departs_on_the_same_inputs(
+def test_once_a_gradient_was_looked_into_as_much_is_expected_as_the_references_own_has(
     problems: dict[str, Problem], expected: torch.Tensor, own_too: bool
 ) -> None:
-    own = _departing(expected, _KINKS, 1.0)
+    own = Own(problems["relu"], expected)
+    assert own.add(_departing(expected, 1, 1.0), own_too=own_too).passed
+    assert own.looked_into == 1, "whatever the reference's own has"
     for elements, times in ((1, 1.0), (2 * _KINKS, 1.0), (_KINKS, 3.9)):
-        actual = _departing(expected, elements, times)
-        tally, asked = _tally_of(problems["relu"], actual, expected, None, own=own, own_too=own_too)
+        tally = own.add(_departing(expected, elements, times), Variant.MIXED, own_too=own_too)
         assert tally.passed
-        assert (asked, tally.widened) == (0, 1.0)
-    for elements, times in ((2 * _KINKS + 1, 1.0), (_KINKS, 4.5)):
-        actual = _departing(expected, elements, times)
-        _, asked = _tally_of(problems["relu"], actual, expected, None, own=own, own_too=own_too)
-        assert asked == 1
+        assert (own.looked_into, tally.widened, tally.worst) == (1, 1.0, None)
+    for number, (elements, times) in enumerate(((4 * _KINKS + 1, 1.0), (_KINKS, 17.0))):
+        own.add(_departing(expected, elements, times), Variant.WIDE, own_too=own_too)
+        assert own.looked_into == 2 + number
+
+
+def test_what_is_always_wrong_in_as_few_places_as_the_references_own_has_is_looked_into(
+    problems: dict[str, Problem], expected: torch.Tensor
+) -> None:
+    actual = expected.float()
+    actual[-1, -_KINKS:] *= -1.0  # a column that a kernel forgets, say
+    near = _departing(expected, 2 * _KINKS, 1e4)
+    verifier, _ = verifier_over_blocks(problems["relu"])
+    tally = Tally(_NAME, _SHAPE)
+    moves = [lambda: 2 * (near - expected).abs()]
+    verifier._add(tally, actual, expected, lambda: near, Variant.SIGNED, moves, own_too=True)
+    assert tally.right == tally.total - _KINKS
 
 
 def test_who_is_off_where_the_references_own_gradient_is_off_everywhere_is_looked_into(
@@ -128,26 +165,14 @@ def test_who_is_off_where_the_references_own_gradient_is_off_everywhere_is_looke
 def test_the_references_own_gradient_is_computed_where_it_decides(
     problems: dict[str, Problem], expected: torch.Tensor
 ) -> None:
-    verifier, _ = verifier_over_blocks(problems["relu"])
-    computed = 0
-
-    def own() -> torch.Tensor:
-        nonlocal computed
-        computed += 1
-        return _departing(expected, _KINKS, 1.0)
-
-    def add(actual: torch.Tensor) -> None:
-        tally = Tally(_NAME, _SHAPE)
-        verifier._add(tally, actual, expected, own, Variant.SIGNED, [], own_too=False)
-        assert tally.passed
-
-    add(expected.float())
-    assert computed == 0
-    add(_departing(expected, _KINKS, 1.0))
-    assert computed > 0
-    before = computed
-    add(_departing(expected, _KINKS, 1.0))  # as is known by now
-    assert computed == before
+    own = Own(problems["relu"], expected)
+    assert own.add(expected.float()).passed
+    assert own.computed == 0
+    assert own.add(_departing(expected, _KINKS, 1.0)).passed
+    assert own.computed > 0
+    before = own.computed
+    assert own.add(_departing(expected, _KINKS, 1.0)).passed  # as is known by now
+    assert own.computed == before
 
 
 @pytest.mark.parametrize("known", [None, Departure(_EXCUSED.share / _KINKS, 1.0, 1.0)])

@@ -70,9 +70,10 @@ def test_a_departure_is_the_same(shape: tuple[int, ...], off_by: float, monkeypa
     own = expected.float()
     actual = own + off_by * torch.randn_like(own).relu()
     fused = compare.departures(actual, expected, own, _TOLERANCE)
+    swapped = compare.departures(own, expected, actual, _TOLERANCE)
     monkeypatch.setattr(compare, "kernels", lambda: None)
     plain = compare.departures(actual, expected, own, _TOLERANCE)
-    for one, other in zip(fused, plain, strict=True):
+    for one, other in [*zip(fused, plain, strict=True), *zip(swapped, reversed(plain), strict=True)]:
         assert one.share == pytest.approx(other.share, abs=1e-6)
         assert one.excess == pytest.approx(other.excess, rel=1e-9)
         assert one.magnitude == pytest.approx(other.magnitude, rel=1e-9)

@@ -142,42 +142,6 @@ def test_each_has_figures_of_its_own_against_calls_of_one_baseline(
         assert {"preparing", "loading", "constructing", "verifying", "sampling"} <= set(seen)
 
 
-_MEETS = """
-import time, torch
-class ModelNew(torch.nn.Module):
-    calls = 0
-    def forward(self, x):
-        self.calls += 1
-        if self.calls == 1:
-            # Both see the same inputs now, each what the other has written there.
-            seen = x.view(-1)
-            seen[{mine}] = 77.0
-            deadline = time.monotonic() + 20
-            while seen[{other}] != 77.0:
-                if time.monotonic() > deadline:
-                    raise RuntimeError("nobody else was called meanwhile")
-                time.sleep(0.001)
-        return torch.relu(x)
-"""
-
-
-def test_first_calls_are_made_side_by_side(engine: Engine, problems: dict[str, Problem], sessions: list[int]) -> None:
-    sources = [_MEETS.format(mine=0, other=1), _MEETS.format(mine=1, other=0)]
-    found = _together(engine, problems["relu"], *sources)
-    assert sessions == [2], [_evaluation(result).message for result in found.values()]
-    assert [_evaluation(found[index]).verdict for index in range(2)] == [Verdict.PASSED] * 2
-
-
-def test_who_fails_in_a_first_call_is_told_so_alone(
-    engine: Engine, problems: dict[str, Problem], sessions: list[int]
-) -> None:
-    fails = _PLAIN.replace("return torch.relu(x)", "raise RuntimeError('no backward is ever asked for')")
-    found = _together(engine, problems["relu"], _PLAIN, fails, _CLAMPS)
-    assert sessions == [3, 1, 1, 1]
-    verdicts = [_evaluation(found[index]).verdict for index in range(3)]
-    assert verdicts == [Verdict.PASSED, Verdict.RUNTIME_ERROR, Verdict.PASSED]
-
-
 def test_what_does_not_pass_is_evaluated_alone_and_the_others_are_not(
     engine: Engine, problems: dict[str, Problem], sessions: list[int]
 ) -> None:
