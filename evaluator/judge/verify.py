@@ -315,17 +315,15 @@ class Verifier:
         for index, tally in enumerate(tallies):
             actual = self._private(commitment, "outputs", index, number)
             sensitivity = None
-            if not exact[index].is_floating_point():
-                tally.add(compare_slice(actual, exact[index], exact[index], self._tolerance))
-                continue
-            usual = None if own_too else compare_usually(actual, exact[index], None, self._tolerance)
+            floating = exact[index].is_floating_point()  # integers are right or wrong, whatever the precision
+            usual = compare_usually(actual, exact[index], None, self._tolerance) if floating and not own_too else None
             if usual is not None and usual.right == usual.total:
                 tally.add(usual)
                 continue
-            near = own()[index]
+            near = own()[index] if floating else exact[index]
             found = compare_slice(actual, exact[index], near, self._tolerance)
             wrong = found.total - found.right
-            if found.finite and 0 < wrong <= _ILL_CONDITIONED * found.total:
+            if found.finite and floating and 0 < wrong <= _ILL_CONDITIONED * found.total:
                 moves = moves or self._moves_of_outputs(values, exact)
                 sensitivity = moves[index]
                 found = compare_slice(actual, exact[index], near, self._tolerance, sensitivity)
