@@ -34,7 +34,7 @@ class OwnGradients:
         self._reference = reference
         self._slices = slices
         self._slice_of = slice_of
-        self._weights: dict[int, torch.Tensor | None] = {}
+        self._weights: list[torch.Tensor | None] = [None] * len(reference.signature.weights)
         self._summed: set[int] = set()
 
     def of_slice(
@@ -54,8 +54,6 @@ class OwnGradients:
     def _compute(self, number: int, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
         found = self._reference.own_gradients(values, upstream)
         if number not in self._summed:
-            sums = [self._weights.get(index) for index in range(len(found.weights))]
-            accumulate(sums, found.weights)
-            self._weights = dict(enumerate(sums))
+            accumulate(self._weights, found.weights)
             self._summed.add(number)
         return found
