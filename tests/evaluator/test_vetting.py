@@ -102,7 +102,8 @@ CASES = {
         "",
         {"output_drifts"},
     ),
-    "argsort": ("", "return torch.argsort(x, dim=1, stable=True)", "", {"no_gradient"}),
+    # Of rows of 32 numbers, half precision keeps the order too often.
+    "argsort": ("", "return torch.argsort(x.view(2, 256), dim=1, stable=True)", "", {"no_gradient"}),
     "sign": (
         "",
         "return torch.sign(x)",
