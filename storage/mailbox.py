@@ -2,14 +2,17 @@
 
 kombu's own ``filesystem`` transport writes a message in place, so that a consumer may read half of it
 and die of that, and keeps its routing table in a file written the same way. Here a message appears by
-``rename`` and belongs to whoever succeeds in unlinking it.
+``rename`` and belongs to whoever succeeds in unlinking it. Who waits for one waits at a named pipe, into which a byte
+is written for each: it comes at once, and nobody looks into the folder again and again meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
+import select
 import time
 from pathlib import Path
 from queue import Empty
@@ -20,6 +23,8 @@ from kombu.transport import virtual
 __all__ = ["Channel", "Transport"]
 
 _LONGEST_DRAIN_S: Final = 0.25
+_LOOK_S: Final = 0.02
+_PIPE: Final = ".arrived"
 
 
 class Channel(virtual.Channel):
@@ -31,6 +36,26 @@ class Channel(virtual.Channel):
         draft = folder / f".{name}"
         draft.write_text(json.dumps(message))
         draft.rename(folder / name)
+        with contextlib.suppress(OSError):  # nobody waits, or there are bytes enough
+            pipe = os.open(folder / _PIPE, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.write(pipe, b".")
+            finally:
+                os.close(pipe)
+
+    def open_pipe(self, queue: str) -> int:
+        """A descriptor that can be read from once a message has come since. Raises ``OSError`` where the file system
+        has no pipes."""
+        path = self._folder(queue) / _PIPE
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(path)
+        # To write as well: without a writer, it could be read from all the time.
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    @property
+    def queues(self) -> frozenset[str]:
+        """Those that are consumed from."""
+        return frozenset(self._active_queues)
 
     def _get(self, queue: str, timeout: float | None = None) -> Any:  # noqa: ARG002 - the interface
         folder = self._folder(queue)
@@ -69,7 +94,7 @@ class Transport(virtual.Transport):
     implements = virtual.Transport.implements.extend(asynchronous=False, exchange_type=frozenset(["direct"]))
     # Queues and exchanges as this process declared them; messages are what the folder holds.
     global_state = virtual.BrokerState()  # type: ignore[no-untyped-call] # kombu's
-    polling_interval = 0.02
+    polling_interval = _LOOK_S
     default_port = None
     driver_type = "folder"
     driver_name = "folder"
@@ -77,12 +102,43 @@ class Transport(virtual.Transport):
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)  # type: ignore[no-untyped-call] # kombu's
         self.state = self.global_state
+        self._pipes: dict[str, int] = {}
 
     def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> Any:
         """As kombu's, but back soon: a consumer looks only in between whether it is to stop."""
-        if timeout is not None:
-            timeout = min(timeout, _LONGEST_DRAIN_S)
-        return super().drain_events(connection, timeout)  # type: ignore[no-untyped-call] # kombu's
+        deadline = None if timeout is None else time.monotonic() + min(timeout, _LONGEST_DRAIN_S)
+        while True:
+            try:
+                return super().drain_events(connection, 0)  # type: ignore[no-untyped-call] # kombu's
+            except TimeoutError:
+                left_s = _LONGEST_DRAIN_S if deadline is None else deadline - time.monotonic()
+                if left_s <= 0:
+                    raise
+            self._await_message(left_s)
+
+    def close_connection(self, connection: Any) -> None:
+        super().close_connection(connection)  # type: ignore[no-untyped-call] # kombu's
+        while self._pipes:
+            os.close(self._pipes.popitem()[1])
+
+    def _await_message(self, most_s: float) -> None:
+        """Wait until there may be a message that could be taken."""
+        if not all(channel.qos.can_consume() for channel in self.channels):
+            time.sleep(min(most_s, _LOOK_S))  # for room, of which no pipe tells
+            return
+        try:
+            for channel in self.channels:
+                for queue in channel.queues - self._pipes.keys():
+                    self._pipes[queue] = channel.open_pipe(queue)
+        except OSError:
+            time.sleep(min(most_s, _LOOK_S))
+            return
+        poller = select.poll()
+        for pipe in self._pipes.values():
+            poller.register(pipe, select.POLLIN)
+        for pipe, _ in poller.poll(1000 * most_s):
+            with contextlib.suppress(BlockingIOError):  # another consumer had it
+                os.read(pipe, 1)  # and no more: the next one is for whoever else waits
 
     def driver_version(self) -> str:
         return "1"

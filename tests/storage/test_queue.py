@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,18 +11,21 @@ from types import SimpleNamespace
 
 import pytest
 from celery import Celery
+from kombu import Consumer, Queue
 from kombu.message import Message
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.config import Limits
 from evaluator.diagnosis.findings import Tool
 from evaluator.problem import Problem
+from storage import mailbox
 from storage.bells import Bell, DiagnosisBell
 from storage.database import create_engine_for, migrate, session_factory
 from storage.problems import sync_problems
 from storage.queue import DIAGNOSIS_QUEUES, QUEUES, _Ringer, make_celery, queue_name, ring, ring_after_commit
 from storage.settings import Settings
 from storage.submissions import NewSubmission, Submissions
+from tests.processes import wait_until
 from tests.services import free_port, redis_server
 from tests.storage.conftest import candidate
 
@@ -164,6 +168,68 @@ def test_each_message_of_the_folder_goes_to_one_consumer(tmp_path: Path) -> None
     for consumer in consumers:
         consumer.join(timeout=60)
     assert sorted(taken) == sorted(ids)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks into a folder again before long."""
+    monkeypatch.setattr(mailbox, "_LONGEST_DRAIN_S", 120.0)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_consumer_that_waits_hears_of_a_message_in_the_folder(tmp_path: Path) -> None:
+    app = make_celery(Settings(data_dir=tmp_path))
+    heard: list[str] = []
+    with app.connection_for_read() as connection:
+        simple = connection.SimpleQueue("build")
+
+        def wait_for_two() -> None:
+            for _ in range(2):
+                message = simple.get(timeout=120)
+                message.ack()
+                heard.append(message.decode()[0][0])
+
+        waiting = threading.Thread(target=wait_for_two, daemon=True)
+        waiting.start()
+        wait_until((tmp_path / "queue" / "build" / ".arrived").exists, "the consumer's waiting")
+        for each in ("sub_1", "sub_2"):
+            assert ring(app, Bell(each, "build", "cpu"))
+        waiting.join(60)
+    assert heard == ["sub_1", "sub_2"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_consumer_that_takes_no_more_is_not_kept_busy_by_what_it_could_take(tmp_path: Path) -> None:
+    app = make_celery(Settings(data_dir=tmp_path))
+    taken: list[Message] = []
+    with app.connection_for_read() as connection, connection.channel() as channel:
+        channel.basic_qos(0, 1, False)
+        with Consumer(channel, [Queue("build")], on_message=taken.append):
+            for each in ("sub_1", "sub_2"):
+                assert ring(app, Bell(each, "build", "cpu"))
+            connection.drain_events(timeout=60)
+            with pytest.raises(TimeoutError):
+                connection.drain_events(timeout=0.1)
+            taken[0].ack()
+            connection.drain_events(timeout=60)
+    assert [message.decode()[0][0] for message in taken] == ["sub_1", "sub_2"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_where_there_can_be_no_pipes_a_folder_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "mkfifo", refuse)
+    app = make_celery(Settings(data_dir=tmp_path))
+    with app.connection_for_read() as connection:
+        simple = connection.SimpleQueue("build")
+        late = threading.Timer(0.3, ring, (app, Bell("sub_1", "build", "cpu")))
+        late.start()
+        message = simple.get(timeout=60)
+        late.join()
+        message.ack()
+    assert message.decode()[0][0] == "sub_1"
 
 
 @pytest.mark.parametrize("answer", [Message.ack, Message.reject, Message.requeue])
