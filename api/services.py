@@ -16,7 +16,7 @@ from api.queries import BatchGlance, Glance, batch_glances, glances
 from api.shared_answers import SharedAnswers
 from api.watching import Watcher
 from evaluator.problem import Problem, load_problems
-from storage.database import create_engine_for, migrate, session_factory
+from storage.database import CommitMark, create_engine_for, migrate, session_factory
 from storage.problems import sync_problems
 from storage.queue import make_celery, ring_after_commit
 from storage.settings import Settings
@@ -56,7 +56,8 @@ class Services:
         self.registry.register(StateCollector(self.readers))
         self.meter = Meter(self.sessions)
         self.shared_answers = SharedAnswers(settings.answer_age_s)
-        self.watcher = Watcher(self._look)
+        self.commit_mark = CommitMark(settings)
+        self.watcher = Watcher(self._look, mark=self.commit_mark.read)
         self.batch_watcher = Watcher(self._look_at_batches, interval_s=_BATCH_INTERVAL_S)
 
     def start(self) -> None:
@@ -73,6 +74,7 @@ class Services:
         """Let the waiting go and the connections too."""
         self.release_waiting()
         self.celery.close()
+        self.commit_mark.close()
         self.engine.dispose()
         self.read_engine.dispose()
 

@@ -8,7 +8,9 @@ reads the two round trips around each transaction.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +29,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from storage.counts import forget_noted, write_noted
 from storage.settings import Settings
 
-__all__ = ["alembic_config", "create_engine_for", "migrate", "schema_fault", "session_factory"]
+__all__ = ["CommitMark", "alembic_config", "create_engine_for", "migrate", "schema_fault", "session_factory"]
 
 BUSY_TIMEOUT_S: Final = 30.0
 _RESTED_S: Final = 1.0
@@ -67,6 +69,37 @@ def session_factory(engine: Engine, *, read_only: bool = False) -> sessionmaker[
         event.listen(sessions, "before_commit", write_noted)
         event.listen(sessions, "after_rollback", forget_noted)
     return sessions
+
+
+class CommitMark:
+    """What tells, within microseconds, that something was committed to an SQLite file (``PRAGMA data_version``)."""
+
+    def __init__(self, settings: Settings) -> None:
+        url = make_url(settings.database_url)
+        self._path = url.database if url.get_backend_name() == "sqlite" else None
+        self._connection: sqlite3.Connection | None = None
+
+    def read(self) -> int | None:
+        """A number that is another one after each commit. ``None`` where it cannot be told: of other databases, and of
+        a file that is not there, or that a writer has locked."""
+        if self._path is None:
+            return None
+        try:
+            if self._connection is None:
+                uri = f"{Path(self._path).absolute().as_uri()}?mode=ro"
+                self._connection = sqlite3.connect(uri, timeout=0.0, check_same_thread=False, uri=True)
+            found: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:
+            self.close()
+            return None
+        return found
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
 
 
 def migrate(settings: Settings) -> None:

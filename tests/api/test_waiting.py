@@ -198,6 +198,46 @@ def test_a_watcher_looks_once_for_everybody() -> None:
     assert looks == [10, 10, 10]
 
 
+def test_a_watcher_looks_again_once_something_was_committed_and_for_whoever_is_new() -> None:
+    looks: list[list[str]] = []
+    committed, asked = 1, 0
+
+    def mark() -> int:
+        nonlocal asked
+        asked += 1
+        return committed
+
+    def look(ids: Collection[str]) -> dict[str, Glance]:
+        looks.append(sorted(ids))
+        status = "done" if committed == 3 else "queued"
+        return {submission_id: Glance(status, "build", None, None, None, 0) for submission_id in ids}
+
+    async def until(count: int, more_glances: int) -> None:
+        """So many looks are made, and none after them."""
+        while len(looks) < count:
+            await asyncio.sleep(0.001)
+        seen = asked
+        while asked < seen + more_glances:
+            await asyncio.sleep(0.001)
+
+    async def watch() -> None:
+        nonlocal committed
+        watcher = Watcher(look, interval_s=0.01, mark=mark)
+        running = asyncio.create_task(watcher.run())
+        first = asyncio.create_task(watcher.until_final("a", 60))
+        await until(1, 20)
+        committed = 2
+        await until(2, 20)
+        second = asyncio.create_task(watcher.until_final("b", 60))
+        await until(3, 20)
+        committed = 3
+        await asyncio.gather(first, second)
+        running.cancel()
+
+    asyncio.run(watch())
+    assert looks == [["a"], ["a"], ["a", "b"], ["a", "b"]]
+
+
 def test_a_slow_look_makes_looks_rarer_and_a_stall_keeps_nobody_for_long() -> None:
     looks: list[float] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from alembic import command
@@ -14,7 +15,7 @@ from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
-from storage.database import alembic_config, create_engine_for, migrate, session_factory
+from storage.database import CommitMark, alembic_config, create_engine_for, migrate, session_factory
 from storage.leaderboard import standings
 from storage.models import Base
 from storage.rankings import rankings_of
@@ -50,6 +51,35 @@ def test_several_processes_may_migrate_at_once(empty_settings: Settings) -> None
     engine = create_engine_for(empty_settings)
     assert set(inspect(engine).get_table_names()) == {"alembic_version", *Base.metadata.tables}
     engine.dispose()
+
+
+def test_a_commit_shows_in_the_mark_of_an_sqlite_file_alone(
+    settings: Settings, sessions: sessionmaker[Session]
+) -> None:
+    mark = CommitMark(settings)
+    before = mark.read()
+    assert mark.read() == before
+    with sessions.begin() as session:
+        register(session, "w", kind="build", queues=["build"], device=None, capabilities={})
+        during = mark.read()
+    after = mark.read()
+    mark.close()
+    if settings.database_url.startswith("sqlite"):
+        assert before is not None
+        assert during == before
+        assert after not in {before, None}
+    else:
+        assert (before, during, after) == (None, None, None)
+
+
+def test_a_database_that_is_not_there_yet_has_no_mark_and_is_not_made(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    mark = CommitMark(settings)
+    assert mark.read() is None
+    assert list(tmp_path.iterdir()) == []
+    migrate(settings)
+    assert mark.read() is not None
+    mark.close()
 
 
 def test_a_read_only_session_refuses_to_write(engine: Engine, sessions: sessionmaker[Session]) -> None:
