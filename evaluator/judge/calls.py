@@ -29,7 +29,7 @@ from evaluator.protocol import CallMode
 from evaluator.sandbox.enclosure import Enclosure
 from evaluator.statistics import median_ms
 
-__all__ = ["Caller", "Calm", "Learnt", "Side"]
+__all__ = ["Caller", "Calm", "Given", "Learnt", "Side"]
 
 _COMMAND_S: Final = 60.0
 _LET_GO_S: Final = 10.0
@@ -142,6 +142,18 @@ class _Inputs:
     avoid_zero: bool
     kept: list[torch.Tensor] | None = None
 
+    @property
+    def kind(self) -> tuple[Variant, bool]:
+        return self.variant, self.avoid_zero
+
+
+@dataclass(frozen=True)
+class Given:
+    """Private copies of what a call was given."""
+
+    inputs: list[torch.Tensor]
+    upstream: list[torch.Tensor]
+
 
 class _NotRepeatable(Exception):
     """The same seed did not make the same inputs."""
@@ -152,8 +164,8 @@ class Caller:
     """Calls of one evaluation over its shared blocks.
 
     ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which what a side
-    does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept. ``learnt``: nothing
-    yet, or what was learnt of this baseline in an evaluation before.
+    does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept; ``spent``: where
+    those of the latest call are. ``learnt``: nothing yet, or what was learnt of this baseline in an evaluation before.
     """
 
     device: Device
@@ -167,6 +179,7 @@ class Caller:
     lean: bool
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     warming: dict[tuple[Variant, bool], list[torch.Tensor]]
+    spent: dict[tuple[Variant, bool], Given]
     learnt: Learnt
     latest_ms: dict[CallMode, float] = field(default_factory=dict)
     """What the latest call of the candidate said that it took."""
@@ -223,7 +236,7 @@ class Caller:
 
     def _calm_call(self, mode: CallMode, more_s: float = 0.0) -> TimedCall:
         timeout_s = self.limits.call_s + more_s
-        return self.call(self.baseline, mode, Variant.AS_WRITTEN, timeout_s, glance=True)[0]
+        return self.call(self.baseline, mode, Variant.AS_WRITTEN, timeout_s, glance=True, compared=False)[0]
 
     def _calm_of(self, calls: Sequence[TimedCall]) -> Calm:
         return Calm(
@@ -249,9 +262,10 @@ class Caller:
         *,
         glance: bool = False,
         cold: bool = True,
+        compared: bool = True,
     ) -> tuple[TimedCall, Commitment]:
         """One call of either side, and what the judge keeps of it: of large tensors secret rows, where a ``glance`` is
-        enough.
+        enough. Not ``compared``: one of the baseline's that nobody looks at.
 
         A short call has another one, on other inputs, right before it, so that a process that has just been woken has
         its code in the processor's caches. Not ``cold``: that is so for every call, and the device's caches are not
@@ -262,12 +276,19 @@ class Caller:
         # Where memory is lean the driver clears what a side gives back, in the background and as fast as the device
         # can: whatever follows soon is up to 15 % slower, and a glance leaves no time for it to end.
         glance = glance and not self.lean and self.verifier.may_glance(gradients=mode is CallMode.BACKWARD)
+        # Where work is left on a device, what the judge asked of it last decides how the next call finds it: then it
+        # is all done, needed or not.
+        compared = compared or self.device.outlives_processes
         try:
-            call, commitment = self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
+            call, commitment = self._call_once(
+                side, mode, variant, timeout_s, glance=glance, cold=cold, compared=compared
+            )
         except _NotRepeatable:
             # get_inputs has another source of randomness than torch: from now on its inputs are kept.
             self.source.repeatable = False
-            call, commitment = self._call_once(side, mode, variant, timeout_s, glance=glance, cold=cold)
+            call, commitment = self._call_once(
+                side, mode, variant, timeout_s, glance=glance, cold=cold, compared=compared
+            )
         self.peak_bytes[side.name] = max(self.peak_bytes[side.name], call.report.peak_bytes)
         if side is self.baseline:
             self.baseline_ms.setdefault(mode, []).append(call.report.device_ms)
@@ -294,14 +315,22 @@ class Caller:
             return side.link.call(CallMode.AWAKE, _LET_GO_S).report.peak_bytes
 
     def _call_once(
-        self, side: Side, mode: CallMode, variant: Variant, timeout_s: float, *, glance: bool, cold: bool
+        self,
+        side: Side,
+        mode: CallMode,
+        variant: Variant,
+        timeout_s: float,
+        *,
+        glance: bool,
+        cold: bool,
+        compared: bool,
     ) -> tuple[TimedCall, Commitment]:
         """One call of either side, and what proves later what it was given and what it delivered.
 
-        Everything here is the same for both sides when the candidate is timed, needed or not. Leaving the fingerprints
-        out for the baseline alone made it 8 % slower on an H200: what a device did last decides how the next call finds
-        it. The side's processes run from shortly before the release until what they deliver is there; otherwise they
-        are stopped.
+        Everything here is the same for both sides when the candidate is timed, needed or not, where work is left on a
+        device: leaving the fingerprints out for the baseline alone made it 8 % slower on an H200. Elsewhere all is the
+        same that is done within the judge's clock. The side's processes run from shortly before the release until what
+        they deliver is there; otherwise they are stopped.
         """
         self._take_memory(side, self.baseline if side is self.candidate else self.candidate)
         delivered = ["outputs"]
@@ -309,17 +338,25 @@ class Caller:
             delivered += ["input_gradients", "weight_gradients"]
         commitment = self.verifier.prepare(["inputs", *delivered], glance=glance)
         inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
-        given = self._make_inputs(inputs)
+        # The baseline, which nothing is to be kept from, may be given what was given before.
+        again = None if compared else self.spent.get(inputs.kind)
+        given = self._make_inputs(inputs) if again is None else [*again.inputs]
         warming = self._make_warming(inputs) if self.is_short(mode) or not cold else None
         kept = not self.source.repeatable or self.blocks["inputs"].layout.size_bytes <= _KEPT_BYTES
         if kept and not glance:
             inputs.kept = given
-        self.verifier.commit(commitment, "inputs", given)
-        if mode is CallMode.BACKWARD:
-            upstream = self.blocks["upstream"].tensors
-            for tensor in upstream:
+        if compared:
+            self.verifier.commit(commitment, "inputs", given)
+        upstream = self.blocks["upstream"].tensors if mode is CallMode.BACKWARD else []
+        for index, tensor in enumerate(upstream):
+            if again is None:
                 fill_random(tensor)
+            else:
+                tensor.copy_(again.upstream[index])
+        if compared and upstream:
             self.verifier.commit(commitment, "upstream", upstream)
+        if again is None:
+            self._note_spent(inputs, given, upstream)
         for name in delivered:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.
             self._poison(name)
@@ -385,11 +422,12 @@ class Caller:
             delivery = side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
         finally:
             side.enclosure.freeze()
-        if not glance:  # else there are private copies of all that is compared
-            self._restore_inputs(commitment, inputs)
-        for name in delivered:
-            self.verifier.commit(commitment, name, self.blocks[name].tensors)
-        self.device.synchronize()
+        if compared:
+            if not glance:  # else there are private copies of all that is compared
+                self._restore_inputs(commitment, inputs)
+            for name in delivered:
+                self.verifier.commit(commitment, name, self.blocks[name].tensors)
+            self.device.synchronize()
         report = replace(call.report, peak_bytes=peak_bytes, present=delivery.report.present)
         return replace(call, report=report, delivery_ms=delivery.outer_ms, prelude_ms=prelude_ms), commitment
 
@@ -448,14 +486,20 @@ class Caller:
 
     def _make_warming(self, inputs: _Inputs) -> list[torch.Tensor]:
         """Inputs of the same kind for a call whose results nobody looks at: small ones are the same each time."""
-        kind = inputs.variant, inputs.avoid_zero
-        if kind in self.warming:
-            return self.warming[kind]
+        if inputs.kind in self.warming:
+            return self.warming[inputs.kind]
         made = self._make_inputs(replace(inputs, seed=secrets.randbits(63)))
         if self.blocks["inputs"].layout.size_bytes <= _WARMING_KEPT_BYTES:
             self.warming.clear()  # one kind at a time
-            self.warming[kind] = made
+            self.warming[inputs.kind] = made
         return made
+
+    def _note_spent(self, inputs: _Inputs, given: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor]) -> None:
+        """Keep what is small, where it serves once more. Of what is shared, copies: a candidate could write there."""
+        size = sum(tensor.nbytes for tensor in (*given, *upstream))
+        if not self.device.outlives_processes and size <= _WARMING_KEPT_BYTES:
+            self.spent.clear()
+            self.spent[inputs.kind] = Given([*given], [tensor.clone() for tensor in upstream])
 
     def _take_memory(self, side: Side, other: Side) -> None:
         """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""

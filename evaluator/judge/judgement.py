@@ -14,7 +14,7 @@ import torch
 from evaluator.config import EvalConfig
 from evaluator.errors import ProblemError
 from evaluator.evaluation import ErrorFigures, Gradients, Latency, Verdict
-from evaluator.judge.calls import Caller, Learnt, Side
+from evaluator.judge.calls import Caller, Given, Learnt, Side
 from evaluator.judge.calmness import Calmness
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant
@@ -24,11 +24,11 @@ from evaluator.judge.plan import MemoryPlan
 from evaluator.judge.reference import Reference
 from evaluator.judge.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
 from evaluator.judge.verify import CallFindings, Excused, Verifier, Violation, same_bits
-from evaluator.judge.work import count_work
+from evaluator.judge.work import count_work, known_work
 from evaluator.memory import Block
 from evaluator.problem import Problem
 from evaluator.protocol import CallMode
-from evaluator.roofline import Work, share_of_roofline
+from evaluator.roofline import share_of_roofline
 
 __all__ = ["Common", "Concluded", "Judgement", "Standard"]
 
@@ -58,8 +58,8 @@ class Common:
     ``deadline``: when it has to be over; ``calmness``: of the device, whoever is called; ``used_before``: what was in
     use of its memory, and ``spare_bytes`` what runners hold that wait for a larger session. ``blamed``: a context in
     which what a side does wrong is put down to it. ``candidates``: how many there are; ``warming``: inputs of calls
-    that nobody looks at; ``baseline_ms``: what each call of the baseline said that it took; ``work``: what a call has
-    to do, once it was counted.
+    that nobody looks at; ``spent``: those of the latest call; ``baseline_ms``: what each call of the baseline said that
+    it took.
     """
 
     problem: Problem
@@ -80,8 +80,8 @@ class Common:
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     calmness: Calmness
     warming: dict[tuple[Variant, bool], list[torch.Tensor]] = field(default_factory=dict)
+    spent: dict[tuple[Variant, bool], Given] = field(default_factory=dict)
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
-    work: dict[str, Work] | None = None
 
     @property
     def used_bytes(self) -> int:
@@ -134,6 +134,7 @@ class Common:
             self.plan.lean,
             self.blamed,
             self.warming,
+            self.spent,
             self.learnt,
             baseline_ms=self.baseline_ms,
             calmness=self.calmness,
@@ -158,17 +159,18 @@ class Standard:
         """One timed call."""
         common, caller = self._common, self.caller
         side, limits = common.baseline, common.config.limits
-        with common.blamed(side):
-            call, commitment = caller.call(
-                side, track.mode, common.sampled, limits.call_s, glance=True, cold=track.cold
-            )
         # Whatever comes next finds processor and device as it would after a call of a candidate's. In a session of
         # one, where each side follows itself as often as the other, only what is short feels it: without this, the
         # candidate's calls had some 10 µs more around them than the baseline's on an H200.
+        compared = common.candidates > 1 or (common.device.outlives_processes and caller.is_short(track.mode))
+        with common.blamed(side):
+            call, commitment = caller.call(
+                side, track.mode, common.sampled, limits.call_s, glance=True, cold=track.cold, compared=compared
+            )
         if common.candidates > 1 and track.mode is CallMode.BACKWARD:
             counterparts = side.link.weight_report().counterparts
             self._verifier.verify_gradients(commitment, call.report, counterparts, common.sampled, own_too=False)
-        elif common.candidates > 1 or (common.device.outlives_processes and caller.is_short(track.mode)):
+        elif compared:
             self._verifier.verify_outputs(commitment, common.sampled, own_too=False)
         return call
 
@@ -286,12 +288,14 @@ class Judgement:
     def _record_roofline(self, track: Track, latency: Latency) -> None:
         common, outcome = self._common, self.outcome
         try:
-            if common.work is None:
-                common.work = count_work(
+            work = known_work(
+                (common.problem.id, common.problem.version, self._config.size, self._config.precision, common.training),
+                lambda: count_work(
                     common.reference, lambda: common.source.draw(secrets.randbits(63)), training=common.training
-                )
+                ),
+            )
             found = share_of_roofline(
-                common.work[track.name], self._device.ceilings(), self._config.precision, latency.candidate
+                work[track.name], self._device.ceilings(), self._config.precision, latency.candidate
             )
         except Exception as error:  # noqa: BLE001 - a reference may raise anything; what is measured stands without
             outcome.note_once([f"no roofline: the reference's work cannot be counted: {error}"])

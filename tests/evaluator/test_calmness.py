@@ -102,6 +102,7 @@ class Learner(Caller):
             False,
             lambda _side: nullcontext(),
             {},
+            {},
             learnt or Learnt(),
         )
         self.latencies_ms = latencies_ms

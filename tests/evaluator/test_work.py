@@ -13,7 +13,7 @@ from torch import nn
 
 from evaluator.judge.device import CpuDevice
 from evaluator.judge.reference import Reference
-from evaluator.judge.work import count_work, work_of
+from evaluator.judge.work import count_work, known_work, work_of
 from evaluator.problem import Problem
 from evaluator.roofline import Work
 
@@ -199,6 +199,23 @@ def test_a_reference_is_constructed_on_the_processors_that_are_named(
     reference.construct(7, frozenset({min(allowed)}))
     assert seen[0] == (1, {min(allowed)})
     assert (torch.get_num_threads(), os.sched_getaffinity(0)) == (threads, allowed)
+
+
+def test_work_is_counted_once_for_each_key_and_anew_after_an_error() -> None:
+    counted: list[int] = []
+
+    def count() -> dict[str, Work]:
+        counted.append(len(counted))
+        if not counted[-1]:
+            raise RuntimeError("not today")
+        return {"inference": Work(counted[-1], 0)}
+
+    one, other = object(), object()
+    with pytest.raises(RuntimeError, match="not today"):
+        known_work(one, count)
+    for key, expected in ((one, 1), (one, 1), (other, 2), (one, 1)):
+        assert known_work(key, count) == {"inference": Work(expected, 0)}
+    assert counted == [0, 1, 2]
 
 
 def test_an_operator_that_the_meta_device_lacks_is_counted_on_the_device(

@@ -1,0 +1,143 @@
+"""What the baseline is given on a CPU in calls that nobody compares: what a call before was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from evaluator.config import Limits
+from evaluator.judge.calls import Caller, Learnt
+from evaluator.judge.device import CpuDevice
+from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.link import TimedCall
+from evaluator.memory import Block
+from evaluator.problem import Problem
+from evaluator.protocol import CallMode, CallReport
+from tests.evaluator.verifying import constructed_reference, verifier_of
+
+_CALL_S = 60.0
+
+
+class Outliving(CpuDevice):
+    """What does not stop with the processes that asked for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outlives_processes = True
+
+
+class Played:
+    """Side and link in one: notes what each call of a model was given. ``spoils`` writes to what is shared."""
+
+    def __init__(self, name: str, blocks: dict[str, Block], *, spoils: bool = False) -> None:
+        self.name = name
+        self.link: Any = self
+        self.enclosure: Any = self
+        self.shares = True
+        self.ran_while_stopped_s = 0.0
+        self.given: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
+        self._blocks = blocks
+        self._spoils = spoils
+
+    def thaw(self) -> None:
+        """It runs."""
+
+    def freeze(self) -> None:
+        """It stands still."""
+
+    def open_gate(self, _number: int) -> None:
+        """It waits for nothing."""
+
+    def call(
+        self,
+        mode: CallMode,
+        _timeout_s: float,
+        before: Callable[[int], None] = lambda _number: None,
+        wake: Callable[[], None] = lambda: None,
+        settle: Callable[[], None] = lambda: None,
+    ) -> TimedCall:
+        before(1)
+        wake()
+        if mode in (CallMode.FORWARD, CallMode.BACKWARD):
+            upstream = self._blocks["upstream"].tensors if mode is CallMode.BACKWARD else []
+            inputs = self._blocks["inputs"].tensors
+            self.given.append(([each.clone() for each in inputs], [each.clone() for each in upstream]))
+            if self._spoils:
+                for tensor in (*inputs, *upstream):
+                    tensor.fill_(torch.nan)
+        settle()
+        return TimedCall(1.0, CallReport(1.0, 0, 0, 0.0))
+
+
+def _play(problem: Problem, device: CpuDevice) -> tuple[Callable[..., None], Played, Played]:
+    """What makes a call of one side, and both sides."""
+    reference = constructed_reference(problem, "smoke")
+    verifier, blocks = verifier_of(reference, problem, None, weights=True)
+    candidate, baseline = Played("candidate", blocks, spoils=True), Played("baseline", blocks)
+    source = InputSource(reference.get_inputs, device.torch_device, variants=True)
+    sides: Any = candidate, baseline
+    specs = reference.signature.input_tensors
+    caller = Caller(
+        device, Limits(), *sides, blocks, specs, source, verifier, False, lambda _side: nullcontext(), {}, {}, Learnt()
+    )
+
+    def call(side: Any, mode: CallMode, *, compared: bool) -> None:
+        caller.call(side, mode, Variant.MIXED, _CALL_S, glance=True, compared=compared)
+
+    return call, candidate, baseline
+
+
+def _same(one: Any, other: Any) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(*(chain(*each) for each in (one, other)), strict=True))
+
+
+@pytest.mark.parametrize("mode", [CallMode.FORWARD, CallMode.BACKWARD])
+def test_the_baseline_is_given_what_was_given_before_as_it_was(mode: CallMode, problems: dict[str, Problem]) -> None:
+    call, candidate, baseline = _play(problems["relu"], CpuDevice())
+    call(candidate, mode, compared=True)
+    call(baseline, mode, compared=False)
+    call(baseline, mode, compared=False)
+    call(candidate, mode, compared=True)
+    call(baseline, mode, compared=False)
+    first, second = candidate.given
+    assert all(tensor.isfinite().all() for each in first for tensor in each)
+    assert [_same(each, first) for each in baseline.given] == [True, True, False]
+    assert _same(baseline.given[2], second)
+    assert not any(torch.equal(a, b) for a, b in zip(chain(*first), chain(*second), strict=True))
+
+
+def test_of_another_kind_it_is_given_something_new(problems: dict[str, Problem]) -> None:
+    call, candidate, baseline = _play(problems["relu"], CpuDevice())
+    call(candidate, CallMode.FORWARD, compared=True)
+    call(baseline, CallMode.BACKWARD, compared=False)
+    (inputs, upstream), (before, _) = baseline.given[0], candidate.given[0]
+    assert not torch.equal(inputs[0], before[0])
+    assert 0.9 < float(upstream[0].std()) < 1.1
+
+
+@pytest.mark.parametrize(("device", "compared"), [(Outliving, False), (CpuDevice, True)])
+def test_what_is_compared_or_follows_work_that_is_left_is_new(
+    device: type[CpuDevice], compared: bool, problems: dict[str, Problem]
+) -> None:
+    call, candidate, baseline = _play(problems["relu"], device())
+    call(candidate, CallMode.BACKWARD, compared=True)
+    call(baseline, CallMode.BACKWARD, compared=compared)
+    assert not torch.equal(baseline.given[0][0][0], candidate.given[0][0][0])
+    assert not torch.equal(baseline.given[0][1][0], candidate.given[0][1][0])
+
+
+def test_what_is_read_to_empty_the_caches_has_memory_of_its_own() -> None:
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    CpuDevice()  # what is only needed the first time
+    before = resident_bytes()
+    device = CpuDevice()
+    device.flush_cache()
+    assert resident_bytes() - before > 0.9 * 2 * device.cache_bytes
