@@ -74,6 +74,9 @@ _CACHE_BYTES: Final = 20 * 2**30
 _KEEPS_BASELINES_ON: Final = frozenset({"cuda"})
 """On a CPU, a process that has done it for a while is faster than a new one with the same model: by 4 % (a small linear
 layer) to 10 % (a softmax), mean of 14 evaluations on two cores."""
+_FORKS_BESIDE: Final = frozenset({"cuda"})
+"""Where forking the processes of the next evaluation takes nothing from this one. Elsewhere it waits for
+``start_ahead``: on two processors, constructing took a third less then."""
 _MOST_EVALUATIONS: Final = 32
 """So many evaluations at the most have the same process as their baseline: nothing that goes wrong with one lasts."""
 
@@ -127,9 +130,9 @@ class Engine:
     ``device``: ``cpu``, ``cuda`` or ``cuda:N``; ``None`` for an engine that only builds. ``cache_dir`` holds built
     extensions, about ``cache_bytes`` of them at the most, and may be shared by several engines; those of other
     machines are had from the ``artifact_store``, where there is one. With ``prepares_next`` the processes of the next
-    build and of the next evaluation are started ahead, which shortens all but the first, and on CUDA the baseline's is
-    kept for the next one of the same problem under the same settings. With ``require_sandbox`` it does not start where
-    the kernel refuses a layer of the sandbox.
+    build and of the next evaluation are started ahead (on a CPU the latter by ``start_ahead``), which shortens all but
+    the first, and on CUDA the baseline's is kept for the next one of the same problem under the same settings. With
+    ``require_sandbox`` it does not start where the kernel refuses a layer of the sandbox.
     """
 
     def __init__(
@@ -156,6 +159,8 @@ class Engine:
         self._builder: BuilderProcess | None = None
         self._forkserver: ForkServer | None = None
         self._waiting: _Team | None = None
+        self._next: tuple[EvalConfig, int] | None = None
+        """The settings of the latest evaluation, and of how many candidates, where runners for the next are put off."""
         self._kept: _KeptBaseline | None = None
         self._discoverer: tuple[SupervisedRunner, Limits] | None = None
         """A runner that waits for the next module to find the extensions of, and the limits that it goes with."""
@@ -213,9 +218,8 @@ class Engine:
             runners["kept baseline"] = kept.runner
         if discoverer is not None:
             runners["discoverer"] = discoverer[0]
-        return found | {
-            role: each.process.pid for role, each in runners.items() if each.process.pid and each.process.status is None
-        }
+        pids = {role: runner.pid for role, runner in runners.items()}
+        return found | {role: pid for role, pid in pids.items() if pid is not None}
 
     def start(self) -> None:
         """Start every process and wait until it is ready.
@@ -246,8 +250,17 @@ class Engine:
             self.close()
             raise
 
+    def start_ahead(self) -> None:
+        """Have the processes of the next evaluation forked now, where that would have taken processors from the latest
+        one. Call it once nobody waits any more for what that one has found; the next can do without."""
+        following, self._next = self._next, None
+        if following is not None and self._waiting is None:
+            config, count = following
+            self._waiting = self._begin_next_team(config, count, (), None)
+
     def close(self) -> None:
         """End every process and remove the scratch directory. Idempotent."""
+        self._next = None
         self._end_waiting()
         self._end_kept()
         self._end_discoverer()
@@ -556,6 +569,7 @@ class Engine:
             # Where a baseline is kept, the team's own is left for the evaluation that needs it.
             baseline = team.baseline if kept is None else kept.runner
             spare_baseline = None if kept is None else team.baseline
+            beside = config.device_kind in _FORKS_BESIDE
             judge.begin(waiting=len(runners) + 1)
 
             def assign() -> None:
@@ -565,12 +579,17 @@ class Engine:
                     _assign(baseline, problem, config, None)
                 else:
                     baseline.concern()
+                if not beside:
+                    self._next = config, len(runners)
+                    return
                 for each in (*spare, spare_baseline):
                     if each is not None:
                         held.remove(each)
                 # Those of the next evaluation are forked while the candidates of this one are loaded and constructed,
                 # and come to the device while they are verified.
-                self._waiting = self._start_next_team(config, len(runners), spare, spare_baseline)
+                self._waiting = self._begin_next_team(config, len(runners), spare, spare_baseline)
+                if self._waiting is not None:
+                    self._try_next_team(self._waiting.await_forked)
 
             keeps_baseline = False
             try:
@@ -580,7 +599,7 @@ class Engine:
                     [_contact(runner) for runner in runners],
                     _contact(baseline) if kept is None else None,
                     # Spare ones are there already.
-                    contexts=len(runners) + (spare_baseline is None) if self._prepares_next else 0,
+                    contexts=len(runners) + (spare_baseline is None) if self._prepares_next and beside else 0,
                     spare=len(spare),
                     keeps=self.keeps_baseline(config) and evaluations < _MOST_EVALUATIONS,
                 )
@@ -663,9 +682,9 @@ class Engine:
         team: _Team | None = None
         try:
             if waiting is None:
-                team = self._start_team(config, count)
+                team = self._begin_team(config, count)
             else:
-                team = self._start_team(config, count, waiting.candidates[:count], waiting.baseline)
+                team = self._begin_team(config, count, waiting.candidates[:count], waiting.baseline)
             team.await_warm(cancelled)
         except BaseException:
             for each in (team, waiting):
@@ -674,17 +693,17 @@ class Engine:
             raise
         return team, [] if waiting is None else waiting.candidates[count:]
 
-    def _start_next_team(
+    def _begin_next_team(
         self, config: EvalConfig, count: int, spare: Sequence[SupervisedRunner], baseline: SupervisedRunner | None
     ) -> _Team | None:
         """Runners for the next evaluation, for so many candidates besides the ``spare`` ones, if they can be had: this
-        one can do without. ``baseline``: one that is there already."""
+        one can do without. ``baseline``: one that is there already. New ones are still being forked."""
         there = [*spare, *([] if baseline is None else [baseline])]
         if not self._prepares_next:
             _close(there)
             return None
         try:
-            return self._start_team(config, len(spare) + count, spare, baseline)
+            return self._begin_team(config, len(spare) + count, spare, baseline)
         except (InfrastructureFault, OSError, RuntimeError) as error:
             _log.warning("the processes of the next evaluation cannot be started ahead: %s", error)
             _close(there)
@@ -693,17 +712,17 @@ class Engine:
     def _admit(self) -> None:
         """Let those of the next evaluation come to the device."""
         if self._waiting is not None:
-            self._warm_next_team(self._waiting.begin_warm_up)
+            self._try_next_team(self._waiting.begin_warm_up)
 
     def _settle(self, cancelled: Callable[[], bool]) -> bool:
         """Wait until those of the next evaluation do nothing but wait, or are gone; which of the two. Raises
         ``EvaluationCancelled``."""
         waiting = self._waiting
         if waiting is not None:
-            self._warm_next_team(lambda: waiting.await_warm(cancelled))
+            self._try_next_team(lambda: waiting.await_warm(cancelled))
         return self._waiting is not None
 
-    def _warm_next_team(self, step: Callable[[], None]) -> None:
+    def _try_next_team(self, step: Callable[[], None]) -> None:
         """This evaluation can do without them."""
         try:
             step()
@@ -711,14 +730,15 @@ class Engine:
             _log.warning("the processes of the next evaluation are started again: %s", error)
             self._end_waiting()
 
-    def _start_team(
+    def _begin_team(
         self,
         config: EvalConfig,
         count: int,
         candidates: Sequence[SupervisedRunner] = (),
         baseline: SupervisedRunner | None = None,
     ) -> _Team:
-        """So many runners for candidates, and one for their baseline, beside those that are there already."""
+        """So many runners for candidates, and one for their baseline, beside those that are there already; new ones are
+        still being forked."""
         started: list[SupervisedRunner] = []
         try:
             started.extend(self._begin_runner(config) for _ in range(count - len(candidates)))
@@ -726,8 +746,6 @@ class Engine:
             if baseline is None:
                 baseline = self._begin_runner(config, watched=False)
                 started.append(baseline)
-            for runner in started:
-                runner.await_forked()
         except BaseException:
             _close(started)
             raise
@@ -790,13 +808,13 @@ class Engine:
                 if self._judge is not None:
                     self._judge.close()
                 kind, folder = "cpu" if self._device == "cpu" else "cuda", self._cache_dir / "ceilings"
-                self._judge = JudgeProcess(kind, surroundings.environment, folder)
+                self._judge = JudgeProcess(kind, surroundings.torch_environment, folder)
                 self._judge.processors = surroundings.judge_processors
                 self._judge.launch()
             if self._forkserver is None or not self._forkserver.alive:
                 if self._forkserver is not None:
                     self._forkserver.close()
-                self._forkserver = ForkServer(surroundings.environment)
+                self._forkserver = ForkServer(surroundings.torch_environment)
                 self._forkserver.processors = surroundings.other_processors
                 self._forkserver.start()
                 self._try_sandbox(self._forkserver, surroundings)
@@ -919,11 +937,16 @@ class _Team:
     def runners(self) -> list[SupervisedRunner]:
         return [*self.candidates, self.baseline]
 
+    def await_forked(self) -> None:
+        for runner in self.runners:
+            runner.await_forked()
+
     def begin_warm_up(self) -> None:
         for runner in self.runners:
             runner.begin_warm_up()
 
     def await_warm(self, cancelled: Callable[[], bool] = never_cancelled) -> None:
+        self.await_forked()
         self.begin_warm_up()
         for runner in self.runners:
             runner.await_warm(cancelled)

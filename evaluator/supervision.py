@@ -59,6 +59,13 @@ class SupervisedRunner:
         """Whether its process runs, as far as is known. Raises ``InfrastructureFault`` where nobody can tell."""
         return self.forkserver.alive and self.forkserver.poll(self.process) is None
 
+    @property
+    def pid(self) -> int | None:
+        """That of its process; ``None`` while that is being forked, and once it has ended."""
+        with contextlib.suppress(InfrastructureFault):
+            return self.process.pid or None if self.alive else None
+        return None
+
     def await_forked(self) -> None:
         """Wait until its process is there. Raises ``InfrastructureFault``."""
         self.forkserver.await_spawned(self.process)

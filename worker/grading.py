@@ -108,6 +108,8 @@ class GradingEngine(EvaluatesTogether, Protocol):
 
     def keeps_baseline(self, config: EvalConfig) -> bool: ...
 
+    def start_ahead(self) -> None: ...
+
     def most_together(self, problem: Problem, config: EvalConfig) -> int: ...
 
     def diagnose(
@@ -337,6 +339,7 @@ class Grader:
             record = self._outcome(ledger, claim, hold, work)
             if record is not None and not self._record(ledger, claim, record):
                 _log.warning("the claim was lost or cancelled; the result is dropped")
+        self._engine.start_ahead()
 
     @contextmanager
     def _taken_up(self, claim: AnyClaim, what: str) -> Iterator[None]:

@@ -44,6 +44,12 @@ def _candidate(source: str) -> Candidate:
     return candidate
 
 
+@pytest.fixture(autouse=True)
+def forks_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of the next evaluation are forked as on CUDA, while a candidate is loaded."""
+    monkeypatch.setattr(engine_module, "_FORKS_BESIDE", {"cpu"})
+
+
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """An engine of this module's own: its processes get killed."""
@@ -378,6 +384,23 @@ def test_those_that_wait_are_taken_for_the_next_evaluation_and_for_no_other(
     for _ in range(2):
         evaluation = engine.evaluate(problems["relu"], _candidate(leaves_a_mark), _CONFIG)
         assert evaluation.verdict is Verdict.PASSED, evaluation.message
+
+
+def test_on_a_cpu_those_of_the_next_evaluation_are_forked_when_there_is_time_for_it(
+    engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_FORKS_BESIDE", {"cuda"})
+    for _ in range(2):
+        assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+        assert _waiting(engine) == {}
+    engine.start_ahead()
+    wait_until(lambda: len(_waiting(engine)) == 2, "the next pair")
+    pair = _waiting(engine)
+    engine.start_ahead()
+    assert _waiting(engine) == pair
+    assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
+    assert all(map(_gone, pair.values()))
+    assert _waiting(engine) == {}
 
 
 def test_on_a_cpu_every_evaluation_has_a_new_baseline(engine: Engine, problems: dict[str, Problem]) -> None:

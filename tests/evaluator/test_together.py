@@ -60,6 +60,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """An engine that does on a CPU what it does on CUDA: figures are not as good, but nothing else depends on it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_module, "_KEEPS_BASELINES_ON", {"cpu"})
+        patch.setattr(engine_module, "_FORKS_BESIDE", {"cpu"})
         with Engine(device="cpu", cache_dir=tmp_path_factory.mktemp("cache")) as engine:
             yield engine
 

@@ -72,6 +72,9 @@ class ScriptedEngine:
     def keeps_baseline(self, config: EvalConfig) -> bool:
         return config.baseline == "eager"
 
+    def start_ahead(self) -> None:
+        """There is nothing to be started."""
+
     def build(
         self,
         problem: Problem,

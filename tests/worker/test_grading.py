@@ -70,6 +70,26 @@ def test_a_submission_is_built_and_evaluated(install: Install) -> None:
     ]
 
 
+@pytest.mark.parametrize("source", ["# evaluate: sleep 0\n", "# evaluate: fault\n"])
+def test_the_engine_starts_ahead_once_the_outcome_can_be_read(
+    source: str, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation = install(max_attempts=1)
+    submission_id = installation.submit(source)
+    seen: list[tuple[str, str]] = []
+
+    def start_ahead(_engine: ScriptedEngine) -> None:
+        row = installation.read(submission_id)
+        seen.append((row.stage, row.status))
+
+    monkeypatch.setattr(ScriptedEngine, "start_ahead", start_ahead)
+    worker = grader(installation)
+    worker.build(submission_id)
+    worker.evaluate(submission_id)
+    (_, queued), (_, over) = seen
+    assert (queued, over in {Status.DONE, Status.FAILED}) == (Status.QUEUED, True)
+
+
 def test_a_doubled_message_changes_nothing(install: Install) -> None:
     installation = install()
     submission_id = installation.submit()
