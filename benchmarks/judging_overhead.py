@@ -88,6 +88,7 @@ def main() -> int:
     ):
         # The first evaluation of an engine also loads the judge's libraries.
         engine.evaluate(problems["relu"], candidate, config)
+        engine.start_ahead()
         for name in options.problem or cuda.PROBLEMS:
             problem = problems[name]
             (Path(folder) / "model.py").write_text(problem.sized_source(options.size))
@@ -99,6 +100,7 @@ def main() -> int:
                 evaluation = engine.evaluate(problem, candidate, config)
                 judged_s = time.monotonic() - begin
                 assert evaluation.verdict == "passed", evaluation.message
+                engine.start_ahead()
                 done = subprocess.run(command, capture_output=True, text=True, check=True)
                 rows.append((judged_s, float(done.stdout)))
             found = [judged_s - bare_s for judged_s, bare_s in rows]

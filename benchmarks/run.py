@@ -98,6 +98,7 @@ def _measure(engine: Engine, problem: Problem, case: Case, config: EvalConfig, p
     built = engine.build(problem, candidate, config)
     begin = time.monotonic()
     evaluation = built.evaluation or engine.evaluate(problem, candidate, config)
+    engine.start_ahead()
     return Measurement(
         case=case.name,
         cached=0 < built.extensions == built.cached,

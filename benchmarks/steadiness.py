@@ -251,6 +251,7 @@ def _figures(evaluation: Evaluation) -> dict[str, object]:
 
 def _evaluate(engine: Engine, subject: Subject, config: EvalConfig) -> Evaluation:
     evaluation = engine.evaluate(subject.problem, subject.candidate, config)
+    engine.start_ahead()
     if not evaluation.passed:
         print(f"NOT PASSED: {subject.name}: {evaluation.verdict}: {evaluation.message}", flush=True)
     return evaluation

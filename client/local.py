@@ -86,7 +86,9 @@ class Bench:
         engine: Engine | None = None
         try:
             engine = self._running()
-            return _judge(engine, problem, candidate, config, _unseen)
+            outcome = _judge(engine, problem, candidate, config, _unseen)
+            engine.start_ahead()
+            return outcome
         except EvaluatorError as error:
             if isinstance(error, InfrastructureFault | DeviceUnavailable):
                 # Nothing more is judged by what is left of the old processes.

@@ -726,7 +726,7 @@ class Engine:
         """This evaluation can do without them."""
         try:
             step()
-        except InfrastructureFault as error:
+        except (InfrastructureFault, OSError, RuntimeError) as error:
             _log.warning("the processes of the next evaluation are started again: %s", error)
             self._end_waiting()
 
@@ -988,6 +988,9 @@ class _KeptBaseline:
 
 
 def _close(runners: Sequence[SupervisedRunner]) -> None:
+    for runner in runners:
+        with contextlib.suppress(InfrastructureFault):
+            runner.await_forked()  # killed before, it would leave its control group behind
     for runner in runners:
         runner.begin_kill()  # a context takes a while to go
     for runner in runners:

@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import select
+import stat
 import time
 from pathlib import Path
 from queue import Empty
@@ -50,7 +51,11 @@ class Channel(virtual.Channel):
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path)
         # To write as well: without a writer, it could be read from all the time.
-        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+            os.close(pipe)
+            raise FileExistsError(f"{path} is no pipe")
+        return pipe
 
     @property
     def queues(self) -> frozenset[str]:
@@ -126,17 +131,19 @@ class Transport(virtual.Transport):
         if not all(channel.qos.can_consume() for channel in self.channels):
             time.sleep(min(most_s, _LOOK_S))  # for room, of which no pipe tells
             return
+        new = [(channel, queue) for channel in self.channels for queue in channel.queues - self._pipes.keys()]
         try:
-            for channel in self.channels:
-                for queue in channel.queues - self._pipes.keys():
-                    self._pipes[queue] = channel.open_pipe(queue)
+            for channel, queue in new:
+                self._pipes[queue] = channel.open_pipe(queue)
         except OSError:
             time.sleep(min(most_s, _LOOK_S))
             return
+        if new:
+            return  # of what came before, they tell nothing
         poller = select.poll()
         for pipe in self._pipes.values():
             poller.register(pipe, select.POLLIN)
-        for pipe, _ in poller.poll(1000 * most_s):
+        for pipe, _ in poller.poll(1000 * most_s)[:1]:
             with contextlib.suppress(BlockingIOError):  # another consumer had it
                 os.read(pipe, 1)  # and no more: the next one is for whoever else waits
 

@@ -339,7 +339,8 @@ class Grader:
             record = self._outcome(ledger, claim, hold, work)
             if record is not None and not self._record(ledger, claim, record):
                 _log.warning("the claim was lost or cancelled; the result is dropped")
-        self._engine.start_ahead()
+        if not self._stopping.is_set():
+            self._engine.start_ahead()
 
     @contextmanager
     def _taken_up(self, claim: AnyClaim, what: str) -> Iterator[None]:

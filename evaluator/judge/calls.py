@@ -1,7 +1,7 @@
 """One call of either side: fresh inputs, poisoned outputs, cold cache, release, wait, commit to what came.
 
-Every timed call goes through the same steps, whichever side's, and every call is committed to, so that it can be
-compared. There is no phase in which a candidate is timed and not verified.
+Every timed call goes through the same steps within the clocks, whichever side's, and every call of a candidate's is
+committed to, so that it can be compared. There is no phase in which a candidate is timed and not verified.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ class Caller:
 
     ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which what a side
     does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept; ``spent``: where
-    those of the latest call are. ``learnt``: nothing yet, or what was learnt of this baseline in an evaluation before.
+    those of the candidate's latest call are. ``learnt``: nothing yet, or what was learnt of this baseline in an
+    evaluation before.
     """
 
     device: Device
@@ -338,8 +339,9 @@ class Caller:
             delivered += ["input_gradients", "weight_gradients"]
         commitment = self.verifier.prepare(["inputs", *delivered], glance=glance)
         inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
-        # The baseline, which nothing is to be kept from, may be given what was given before.
-        again = None if compared else self.spent.get(inputs.kind)
+        # The baseline, which nothing is to be kept from, may be given what a candidate was given before; once, since a
+        # candidate does not meet the same again either.
+        again = None if compared else self.spent.pop(inputs.kind, None)
         given = self._make_inputs(inputs) if again is None else [*again.inputs]
         warming = self._make_warming(inputs) if self.is_short(mode) or not cold else None
         kept = not self.source.repeatable or self.blocks["inputs"].layout.size_bytes <= _KEPT_BYTES
@@ -355,7 +357,7 @@ class Caller:
                 tensor.copy_(again.upstream[index])
         if compared and upstream:
             self.verifier.commit(commitment, "upstream", upstream)
-        if again is None:
+        if compared:
             self._note_spent(inputs, given, upstream)
         for name in delivered:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.

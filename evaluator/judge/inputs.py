@@ -1,4 +1,4 @@
-"""Fresh inputs for every call: the problem's own, and variants of the same shapes and dtypes.
+"""Fresh inputs for every call of a candidate: the problem's own, and variants of the same shapes and dtypes.
 
 ``torch.rand`` never makes a negative number, so that a candidate which returns its input passes ReLU on
 it; variants exist to stop that. Values come from generators that are seeded from the operating system and

@@ -403,6 +403,30 @@ def test_on_a_cpu_those_of_the_next_evaluation_are_forked_when_there_is_time_for
     assert _waiting(engine) == {}
 
 
+def test_what_is_still_being_forked_leaves_nothing_behind(
+    tmp_path: Path, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_FORKS_BESIDE", {"cuda"})
+    before = _descendants(os.getpid())
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with Engine(device="cpu", cache_dir=tmp_path / "cache", scratch_dir=scratch) as engine:
+        engine.start_ahead()
+        assert _waiting(engine) == {}
+        _evaluate_plain(engine, problems)
+        engine.start_ahead()
+        limits = replace(_CONFIG.limits, log_bytes=_CONFIG.limits.log_bytes + 1)
+        other = replace(_CONFIG, limits=limits)
+        assert engine.evaluate(problems["relu"], _candidate(_PLAIN), other).verdict is Verdict.PASSED
+        folders = set(scratch.glob("*/runner-*"))
+        engine.start_ahead()
+    assert not folders
+    assert list(scratch.iterdir()) == []
+    assert _descendants(os.getpid()) <= before
+    engine.start_ahead()
+    assert _waiting(engine) == {}
+
+
 def test_on_a_cpu_every_evaluation_has_a_new_baseline(engine: Engine, problems: dict[str, Problem]) -> None:
     for _ in range(2):
         assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED

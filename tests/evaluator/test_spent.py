@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,8 +106,9 @@ def test_the_baseline_is_given_what_was_given_before_as_it_was(mode: CallMode, p
     call(baseline, mode, compared=False)
     first, second = candidate.given
     assert all(tensor.isfinite().all() for each in first for tensor in each)
-    assert [_same(each, first) for each in baseline.given] == [True, True, False]
-    assert _same(baseline.given[2], second)
+    # Once: what it draws itself is nobody's.
+    assert [_same(each, first) for each in baseline.given] == [True, False, False]
+    assert [_same(each, second) for each in baseline.given] == [False, False, True]
     assert not any(torch.equal(a, b) for a, b in zip(chain(*first), chain(*second), strict=True))
 
 
@@ -133,11 +133,8 @@ def test_what_is_compared_or_follows_work_that_is_left_is_new(
 
 
 def test_what_is_read_to_empty_the_caches_has_memory_of_its_own() -> None:
-    def resident_bytes() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-    CpuDevice()  # what is only needed the first time
-    before = resident_bytes()
     device = CpuDevice()
     device.flush_cache()
-    assert resident_bytes() - before > 0.9 * 2 * device.cache_bytes
+    # Whatever was never written is the same page of zeros, over and over.
+    assert device._flush.nbytes == 2 * device.cache_bytes
+    assert bool(device._flush.all())

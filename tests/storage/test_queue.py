@@ -199,20 +199,47 @@ def test_a_consumer_that_waits_hears_of_a_message_in_the_folder(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_consumer_that_takes_no_more_is_not_kept_busy_by_what_it_could_take(tmp_path: Path) -> None:
+def test_a_consumer_that_takes_no_more_is_not_kept_busy_by_what_it_could_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = make_celery(Settings(data_dir=tmp_path))
     taken: list[Message] = []
     with app.connection_for_read() as connection, connection.channel() as channel:
         channel.basic_qos(0, 1, False)
+        can_consume, asked = channel.qos.can_consume, 0
+
+        def counting() -> bool:
+            nonlocal asked
+            asked += 1
+            return bool(can_consume())
+
+        monkeypatch.setattr(channel.qos, "can_consume", counting)
         with Consumer(channel, [Queue("build")], on_message=taken.append):
-            for each in ("sub_1", "sub_2"):
+            with pytest.raises(TimeoutError):
+                connection.drain_events(timeout=0.1)  # from here on it can hear
+            for each in ("sub_1", "sub_2", "sub_3"):
                 assert ring(app, Bell(each, "build", "cpu"))
             connection.drain_events(timeout=60)
+            asked = 0
             with pytest.raises(TimeoutError):
-                connection.drain_events(timeout=0.1)
-            taken[0].ack()
+                connection.drain_events(timeout=0.5)
+            assert asked < 100  # twice for each look, of which there are 25
+            later = threading.Timer(0.3, taken[0].ack)
+            later.start()
             connection.drain_events(timeout=60)
+            later.join()
     assert [message.decode()[0][0] for message in taken] == ["sub_1", "sub_2"]
+
+
+def test_what_lies_in_the_place_of_a_pipe_and_is_none_keeps_nobody_from_messages(tmp_path: Path) -> None:
+    app = make_celery(Settings(data_dir=tmp_path))
+    (tmp_path / "queue" / "build").mkdir(parents=True)
+    (tmp_path / "queue" / "build" / ".arrived").write_text("restored from elsewhere")
+    with app.connection_for_read() as connection, connection.channel() as channel:
+        with pytest.raises(FileExistsError, match="is no pipe"):
+            channel.open_pipe("build")
+        assert ring(app, Bell("sub_1", "build", "cpu"))
+    assert received(app, "build") == ["sub_1"]
 
 
 @pytest.mark.usefixtures("patient")
