@@ -99,7 +99,6 @@ class Transport(virtual.Transport):
     implements = virtual.Transport.implements.extend(asynchronous=False, exchange_type=frozenset(["direct"]))
     # Queues and exchanges as this process declared them; messages are what the folder holds.
     global_state = virtual.BrokerState()  # type: ignore[no-untyped-call] # kombu's
-    polling_interval = _LOOK_S
     default_port = None
     driver_type = "folder"
     driver_name = "folder"

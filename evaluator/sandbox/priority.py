@@ -50,7 +50,7 @@ def have_give_way(session: int) -> None:
 
 
 def was_starved(session: int, elapsed_s: float) -> bool:
-    """Whether the processes of this session, which began ``elapsed_s`` ago, wanted a processor most of the time and had
+    """Whether the processes of ``session``, which began ``elapsed_s`` ago, wanted a processor most of the time and had
     one for little of it: the machine did something else. Those that only wait for each other have had them all."""
     had_s = waited_s = 0.0
     for process in Path("/proc").glob("[0-9]*"):
