@@ -216,7 +216,7 @@ class FakedTool:
     def __init__(self, engine: Engine, program: str) -> None:
         self._engine = engine
         self._program = program
-        for name in ("start", "close", "build", "evaluate"):
+        for name in ("start", "close", "start_ahead", "build", "evaluate"):
             setattr(self, name, getattr(engine, name))
 
     @property
