@@ -339,26 +339,12 @@ class Caller:
             delivered += ["input_gradients", "weight_gradients"]
         commitment = self.verifier.prepare(["inputs", *delivered], glance=glance)
         inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
-        # The baseline, which nothing is to be kept from, may be given what a candidate was given before; once, since a
-        # candidate does not meet the same again either.
-        again = None if compared else self.spent.pop(inputs.kind, None)
-        given = self._make_inputs(inputs) if again is None else [*again.inputs]
-        warming = self._make_warming(inputs) if self.is_short(mode) or not cold else None
-        kept = not self.source.repeatable or self.blocks["inputs"].layout.size_bytes <= _KEPT_BYTES
-        if kept and not glance:
-            inputs.kept = given
-        if compared:
-            self.verifier.commit(commitment, "inputs", given)
         upstream = self.blocks["upstream"].tensors if mode is CallMode.BACKWARD else []
-        for index, tensor in enumerate(upstream):
-            if again is None:
-                fill_random(tensor)
-            else:
-                tensor.copy_(again.upstream[index])
-        if compared and upstream:
-            self.verifier.commit(commitment, "upstream", upstream)
         if compared:
-            self._note_spent(inputs, given, upstream)
+            given = self._give(inputs, upstream, commitment, glance=glance)
+        else:
+            given = self._give_spent(inputs, upstream)
+        warming = self._make_warming(inputs) if self.is_short(mode) or not cold else None
         for name in delivered:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.
             self._poison(name)
@@ -425,13 +411,44 @@ class Caller:
         finally:
             side.enclosure.freeze()
         if compared:
-            if not glance:  # else there are private copies of all that is compared
-                self._restore_inputs(commitment, inputs)
-            for name in delivered:
-                self.verifier.commit(commitment, name, self.blocks[name].tensors)
-            self.device.synchronize()
+            self._commit_to(delivered, commitment, inputs, glance=glance)
         report = replace(call.report, peak_bytes=peak_bytes, present=delivery.report.present)
         return replace(call, report=report, delivery_ms=delivery.outer_ms, prelude_ms=prelude_ms), commitment
+
+    def _give(
+        self, inputs: _Inputs, upstream: Sequence[torch.Tensor], commitment: Commitment, *, glance: bool
+    ) -> list[torch.Tensor]:
+        """Make what a call is given, the upstream gradients in their place, and commit to it."""
+        given = self._make_inputs(inputs)
+        kept = not self.source.repeatable or self.blocks["inputs"].layout.size_bytes <= _KEPT_BYTES
+        if kept and not glance:
+            inputs.kept = given
+        self.verifier.commit(commitment, "inputs", given)
+        for tensor in upstream:
+            fill_random(tensor)
+        if upstream:
+            self.verifier.commit(commitment, "upstream", upstream)
+        self._note_spent(inputs, given, upstream)
+        return given
+
+    def _give_spent(self, inputs: _Inputs, upstream: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What the candidate's latest call was given, for the baseline, which nothing is to be kept from; once, since a
+        candidate does not meet the same again either."""
+        again = self.spent.pop(inputs.kind, None)
+        for index, tensor in enumerate(upstream):
+            if again is None:
+                fill_random(tensor)
+            else:
+                tensor.copy_(again.upstream[index])
+        return self._make_inputs(inputs) if again is None else [*again.inputs]
+
+    def _commit_to(self, delivered: Sequence[str], commitment: Commitment, inputs: _Inputs, *, glance: bool) -> None:
+        """Commit to what a call has delivered, with its inputs in their place once more."""
+        if not glance:  # else there are private copies of all that is compared
+            self._restore_inputs(commitment, inputs)
+        for name in delivered:
+            self.verifier.commit(commitment, name, self.blocks[name].tensors)
+        self.device.synchronize()
 
     def _write_inputs(self, values: list[torch.Tensor]) -> None:
         for target, tensor in zip(self.blocks["inputs"].tensors, values, strict=True):

@@ -255,6 +255,8 @@ def _compare_in_pieces(
     """In torch's operations what ``Kernels.compare`` does. Without a ``reference``, ``actual`` stands for it."""
     least = tolerance.atol * _scale(expected)
     pieces = list(_pieces(actual, expected, *([] if reference is None else [reference])))
+    if math.isfinite(least) and all(_is_exact(*piece) for piece in pieces):
+        return SliceErrors(wrong=0, own_max_abs=0.0, max_abs=0.0, max_rel=0.0, own_max_rel=0.0)
     figures = [_largest_figures(*piece, least=least, rtol=tolerance.rtol) for piece in pieces]
     # Each is NaN where any element's is.
     over, max_abs, max_rel, own_max_abs, own_max_rel = torch.stack(figures).amax(0).tolist()
@@ -262,6 +264,12 @@ def _compare_in_pieces(
     if not over <= 0:
         wrong = expected.numel() - sum(_count_right(piece[0], piece[1], least, tolerance.rtol) for piece in pieces)
     return SliceErrors(wrong, own_max_abs, max_abs, max_rel, own_max_rel)
+
+
+def _is_exact(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None = None) -> bool:
+    """Whether nothing is off at all, as of models that choose and copy: seen in an eighth of the time that figures
+    take, and mostly seen not to be so in the first piece."""
+    return all(torch.equal(one.double(), expected) for one in (actual, reference) if one is not None)
 
 
 def _largest_figures(

@@ -155,6 +155,32 @@ def test_a_large_tensor_is_compared_to_its_last_element(transposed: bool) -> Non
     assert compare_usually(actual, expected, reference, _TOLERANCE) is None
 
 
+@pytest.mark.parametrize("own_too", [False, True])
+def test_what_is_exact_has_no_error_and_a_single_bit_in_the_last_element_is_one(own_too: bool) -> None:
+    torch.manual_seed(5)
+    actual = torch.relu(torch.randn(2**16 + 5))
+    actual[0] = -0.0
+    expected, reference = actual.double(), actual.clone()
+    expected[0] = 0.0
+    found = compare_usually(actual, expected, reference if own_too else None, _TOLERANCE)
+    own = 0.0 if own_too else None
+    assert found == SliceComparison(2**16 + 5, 2**16 + 5, max_abs=0.0, max_rel=0.0, reference_max_rel=own)
+    actual[-1] = torch.nextafter(torch.tensor(1.0), torch.tensor(2.0))
+    expected[-1] = reference[-1] = 1.0
+    found = compare_usually(actual, expected, reference if own_too else None, _TOLERANCE)
+    assert found is not None
+    assert (found.right, found.max_abs, found.reference_max_rel) == (2**16 + 5, 2.0**-23, own)
+    actual[-1] = expected[-1] = 1.0
+    if own_too:
+        reference[-1] = 3.0
+        found = compare_usually(actual, expected, reference, _TOLERANCE)
+        assert found is not None
+        assert found.max_rel == 0.0 < (found.reference_max_rel or 0.0)
+    # The same where the reference is not finite says nothing.
+    actual[3] = expected[3] = reference[3] = math.inf
+    assert compare_usually(actual, expected, reference if own_too else None, _TOLERANCE) is None
+
+
 def test_a_departure_is_counted_where_either_is_not_zero() -> None:
     expected = torch.zeros(1000, dtype=torch.float64)
     expected[:100] = 2.0

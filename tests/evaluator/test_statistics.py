@@ -66,6 +66,7 @@ def test_median_error_shrinks_with_the_number_of_samples() -> None:
     few = [generator.gauss(0, 1) for _ in range(25)]
     many = [generator.gauss(0, 1) for _ in range(2500)]
     assert median_error(many) < median_error(few) / 3
+    assert median_error(many, 25) == pytest.approx(10 * median_error(many))
 
 
 def test_median_of_an_even_number_is_the_mean_of_the_middle_two() -> None:
