@@ -68,8 +68,8 @@ def median_ms(samples_ms: Sequence[float]) -> float:
 
 
 def median_error(samples: Sequence[float], count: int | None = None) -> float:
-    """The standard error of the median of ``count`` such samples (of these), from the median absolute deviation of these
-    (as for normal samples)."""
+    """The standard error of the median of these, or of ``count`` such samples, from the median absolute deviation of
+    these (as for normal samples)."""
     center = median(samples)
     deviation = 1.4826 * median(abs(sample - center) for sample in samples)
     return float(1.2533 * deviation / (len(samples) if count is None else count) ** 0.5)

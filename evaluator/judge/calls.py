@@ -165,7 +165,7 @@ class Caller:
 
     ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which what a side
     does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept; ``spent``: where
-    those of the candidate's latest call are. ``learnt``: nothing yet, or what was learnt of this baseline in an
+    those of the latest call are that were new. ``learnt``: nothing yet, or what was learnt of this baseline in an
     evaluation before.
     """
 
@@ -432,19 +432,23 @@ class Caller:
         return given
 
     def _give_spent(self, inputs: _Inputs, upstream: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What the candidate's latest call was given, for the baseline, which nothing is to be kept from; once, since a
-        candidate does not meet the same again either."""
+        """What the latest call was given, for the baseline, which nothing is to be kept from; once, since a candidate
+        does not meet the same again either. Before there is a candidate, every other call so is given what is new."""
         again = self.spent.pop(inputs.kind, None)
-        for index, tensor in enumerate(upstream):
-            if again is None:
-                fill_random(tensor)
-            else:
-                tensor.copy_(again.upstream[index])
-        return self._make_inputs(inputs) if again is None else [*again.inputs]
+        if again is not None:
+            for target, tensor in zip(upstream, again.upstream, strict=True):
+                target.copy_(tensor)
+            return [*again.inputs]
+        given = self._make_inputs(inputs)
+        for tensor in upstream:
+            fill_random(tensor)
+        self._note_spent(inputs, given, upstream)
+        return given
 
     def _commit_to(self, delivered: Sequence[str], commitment: Commitment, inputs: _Inputs, *, glance: bool) -> None:
-        """Commit to what a call has delivered, with its inputs in their place once more."""
-        if not glance:  # else there are private copies of all that is compared
+        """Commit to what a call has delivered, with its inputs in their place once more where they are needed there."""
+        # At a glance there are private copies of all that is compared.
+        if not glance and not commitment.has_copies("inputs"):
             self._restore_inputs(commitment, inputs)
         for name in delivered:
             self.verifier.commit(commitment, name, self.blocks[name].tensors)

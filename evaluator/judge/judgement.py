@@ -58,7 +58,7 @@ class Common:
     ``deadline``: when it has to be over; ``calmness``: of the device, whoever is called; ``used_before``: what was in
     use of its memory, and ``spare_bytes`` what runners hold that wait for a larger session. ``blamed``: a context in
     which what a side does wrong is put down to it. ``candidates``: how many there are; ``warming``: inputs of calls
-    that nobody looks at; ``spent``: those of the candidate's latest call; ``baseline_ms``: what each call of the
+    that nobody looks at; ``spent``: those of the latest call that had new ones; ``baseline_ms``: what each call of the
     baseline said that it took.
     """
 

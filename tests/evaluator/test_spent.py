@@ -112,6 +112,16 @@ def test_the_baseline_is_given_what_was_given_before_as_it_was(mode: CallMode, p
     assert not any(torch.equal(a, b) for a, b in zip(chain(*first), chain(*second), strict=True))
 
 
+def test_before_there_is_a_candidate_every_other_call_is_given_something_new(problems: dict[str, Problem]) -> None:
+    call, _, baseline = _play(problems["relu"], CpuDevice())
+    for _ in range(4):
+        call(baseline, CallMode.BACKWARD, compared=False)
+    first, second, third, fourth = baseline.given
+    assert _same(first, second)
+    assert _same(third, fourth)
+    assert not any(torch.equal(a, b) for a, b in zip(chain(*first), chain(*third), strict=True))
+
+
 def test_of_another_kind_it_is_given_something_new(problems: dict[str, Problem]) -> None:
     call, candidate, baseline = _play(problems["relu"], CpuDevice())
     call(candidate, CallMode.FORWARD, compared=True)
