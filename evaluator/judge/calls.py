@@ -340,11 +340,12 @@ class Caller:
         commitment = self.verifier.prepare(["inputs", *delivered], glance=glance)
         inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
         upstream = self.blocks["upstream"].tensors if mode is CallMode.BACKWARD else []
+        # First, since get_inputs may return what it has returned before: what is given is not drawn over any more.
+        warming = self._make_warming(inputs) if self.is_short(mode) or not cold else None
         if compared:
             given = self._give(inputs, upstream, commitment, glance=glance)
         else:
             given = self._give_spent(inputs, upstream)
-        warming = self._make_warming(inputs) if self.is_short(mode) or not cold else None
         for name in delivered:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.
             self._poison(name)
@@ -432,8 +433,8 @@ class Caller:
         return given
 
     def _give_spent(self, inputs: _Inputs, upstream: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What the latest call was given, for the baseline, which nothing is to be kept from; once, since a candidate
-        does not meet the same again either. Before there is a candidate, every other call so is given what is new."""
+        """What the latest call of this kind was given, for the baseline, which nothing is to be kept from; once, since
+        a candidate does not meet the same again either. Calls before a candidate's are given new ones by turns."""
         again = self.spent.pop(inputs.kind, None)
         if again is not None:
             for target, tensor in zip(upstream, again.upstream, strict=True):

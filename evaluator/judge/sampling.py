@@ -377,15 +377,13 @@ class Sampler:
     ) -> list[float]:
         """For each call, how much longer copying the outputs took than for the baseline: work put off until then.
 
-        Those calls count that the candidate's figure rests on, and of both medians' errors what the baseline's noise
-        makes of them: what a candidate adds to its own must not hide anything. One slow copy among them is nothing;
-        where most are slow, each is put back.
+        Those calls count that the candidate's figure rests on, and the baseline's noise alone: what a candidate adds
+        to its own must not hide anything. One slow copy among them is nothing; where most are slow, each is put back.
         """
         ours, theirs = [call.delivery_ms for call in candidate], [call.delivery_ms for call in baseline]
-        middle, fast = median_ms(theirs), _of_fast_calls(ours, _device(candidate))
-        noise = _NOISE_FACTOR * math.hypot(median_error(theirs), median_error(theirs, len(fast)))
-        allowed_ms = middle + noise + max(self._least_ms, self._differ_ms(middle))
-        fast_ms = median_ms(fast)
+        middle = median_ms(theirs)
+        allowed_ms = middle + _NOISE_FACTOR * median_error(theirs) + max(self._least_ms, self._differ_ms(middle))
+        fast_ms = median_ms(_of_fast_calls(ours, _device(candidate)))
         details["delivery_ms"] = {"candidate": fast_ms, "baseline": median_ms(theirs), "allowed": allowed_ms}
         if fast_ms <= allowed_ms:
             return [0.0] * len(ours)
@@ -452,9 +450,10 @@ class Sampler:
         theirs = _of_fast_calls(overheads, series.baseline_device_ms)
         fast = _of_fast_calls(ours, series.candidate_device_ms)
         missing = median_ms(fast) - min(most_overhead_ms, median_ms(theirs))
-        # How noisy they are is told by all: of three, what deviates least says next to nothing.
-        error, own_error = median_error(overheads, len(theirs)), median_error(ours, len(fast))
-        doubt = _NOISE_FACTOR * math.hypot(error, min(own_error, 2 * error))
+        # How noisy the baseline's are is told by all: of three, what deviates least says next to nothing. Those of the
+        # candidate's calls that its figure does not rest on could be noisy on purpose.
+        error = median_error(overheads, len(theirs))
+        doubt = _NOISE_FACTOR * math.hypot(error, min(median_error(fast), 2 * error))
         unnoticed = min(
             doubt + self._differ_ms(median_ms(theirs)), max(_MOST_LEFT_OUT[kind] * claimed_ms, self._least_ms)
         )

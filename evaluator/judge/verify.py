@@ -95,7 +95,7 @@ class Commitment:
     given: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
 
     def has_copies(self, name: str) -> bool:
-        """Whether all slices of a block are there as copies."""
+        """Whether no slice of a block that was committed to has a fingerprint."""
         return all(block != name for block, _, _ in self.fingerprints)
 
     def has_content(self, other: Commitment) -> bool:
@@ -211,8 +211,9 @@ class Verifier:
         self._order.shuffle(places)
         parts = {(name, index, number): self._slice(name, tensors[index], number) for index, number in places}
         small = {place for place in parts if tensors[place[1]].nbytes <= _COPIED_BYTES[parts[place].device.type]}
-        for place in small:
-            commitment.copies[place] = parts[place] if name == "inputs" else parts[place].clone()
+        for place, part in parts.items():
+            if place in small:
+                commitment.copies[place] = part if name == "inputs" else part.clone()
         large = [place for place in parts if place not in small]
         fingerprints = self._fingerprints.of_each([parts[place] for place in large])
         commitment.fingerprints |= dict(zip(large, fingerprints, strict=True))
