@@ -200,9 +200,9 @@ def test_on_a_cpu_doubt_alone_is_looked_into_until_it_is_none_and_what_is_hidden
 
 def test_five_pairs_on_a_cpu_say_how_noisy_they_are_and_are_seldom_doubted_without_a_reason() -> None:
     """Calls of 0.7 ms with 0.065 ms of noise around them, as on two quiet cores. By the noise of those three of five
-    alone that the figures rest on, it was one in ten."""
+    alone that the figures rest on, it was one in twelve."""
 
-    def varying(seed: int) -> Side:
+    def varying(seed: str) -> Side:
         generator = random.Random(seed)  # noqa: S311 - no secret
 
         def side(_number: int) -> tuple[float, float]:
@@ -212,11 +212,12 @@ def test_five_pairs_on_a_cpu_say_how_noisy_they_are_and_are_seldom_doubted_witho
         return side
 
     plan, closer = SamplingPlan.usual("cpu", "smoke"), 0
-    for seed in range(100):
-        bench = Bench(varying(seed), varying(~seed), plan=plan, noise_ms=0.065, kind="cpu", seed=seed)
+    for seed in range(200):
+        sides = varying(f"ours {seed}"), varying(f"theirs {seed}")
+        bench = Bench(*sides, plan=plan, noise_ms=0.065, kind="cpu", seed=seed)
         assert not bench.measure(INFERENCE).put_back
         closer += bench.pairs > 5
-    assert closer <= 5
+    assert closer <= 10
 
 
 def test_clocks_that_disagree_in_a_burst_are_looked_at_again_as_long_as_there_are_looks() -> None:

@@ -106,7 +106,7 @@ def test_the_baseline_is_given_what_was_given_before_as_it_was(mode: CallMode, p
     call(baseline, mode, compared=False)
     first, second = candidate.given
     assert all(tensor.isfinite().all() for each in first for tensor in each)
-    # Once: what it draws itself is nobody's.
+    # Once: then it is given what is new.
     assert [_same(each, first) for each in baseline.given] == [True, False, False]
     assert [_same(each, second) for each in baseline.given] == [False, False, True]
     assert not any(torch.equal(a, b) for a, b in zip(chain(*first), chain(*second), strict=True))
