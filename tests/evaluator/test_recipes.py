@@ -336,7 +336,9 @@ def _prepared(preparation: Preparation, folder: Path) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(headers, "_VARIANTS", {frozenset(): "default"})
         patched.setenv("KERNELJUDGE_PREPARED_DIR", str(folder))
-        yield make(preparation, _environment(folder), lambda _line: None).folder
+        made = make(preparation, _environment(folder), lambda _line: None)
+    # Not within the context: whatever else has been prepared would not be found until the end of the session.
+    yield made.folder
     shutil.rmtree(folder)
 
 
