@@ -419,27 +419,28 @@ class Caller:
     def _give(
         self, inputs: _Inputs, upstream: Sequence[torch.Tensor], commitment: Commitment, *, glance: bool
     ) -> list[torch.Tensor]:
-        """Make what a call is given, the upstream gradients in their place, and commit to it."""
-        given = self._make_inputs(inputs)
+        """Draw what a call is given, and commit to it."""
+        given = self._draw(inputs, upstream)
         kept = not self.source.repeatable or self.blocks["inputs"].layout.size_bytes <= _KEPT_BYTES
         if kept and not glance:
             inputs.kept = given
         self.verifier.commit(commitment, "inputs", given)
-        for tensor in upstream:
-            fill_random(tensor)
         if upstream:
             self.verifier.commit(commitment, "upstream", upstream)
-        self._note_spent(inputs, given, upstream)
         return given
 
     def _give_spent(self, inputs: _Inputs, upstream: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the latest call of this kind was given, for the baseline, which nothing is to be kept from; once, since
         a candidate does not meet the same again either. Calls before a candidate's are given new ones by turns."""
         again = self.spent.pop(inputs.kind, None)
-        if again is not None:
-            for target, tensor in zip(upstream, again.upstream, strict=True):
-                target.copy_(tensor)
-            return [*again.inputs]
+        if again is None:
+            return self._draw(inputs, upstream)
+        for target, tensor in zip(upstream, again.upstream, strict=True):
+            target.copy_(tensor)
+        return [*again.inputs]
+
+    def _draw(self, inputs: _Inputs, upstream: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What nobody was given before: inputs, and upstream gradients in their place."""
         given = self._make_inputs(inputs)
         for tensor in upstream:
             fill_random(tensor)

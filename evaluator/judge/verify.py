@@ -77,9 +77,9 @@ class ClocksDisagree(Violation):
 class Commitment:
     """What the judge keeps of one call, so that nothing can change unnoticed afterwards.
 
-    ``fingerprints``, or ``copies`` of what is small, by block, tensor and slice (of inputs, which are the judge's own
-    until they are shown, no copies but they themselves); ``picks`` by block and tensor: secret
-    places (sorted) of the flat tensor, and the values that were there at "done".
+    ``fingerprints``, or ``copies`` of what is small, by block, tensor and slice (of inputs, which are the judge's
+    own, they themselves); ``picks`` by block and tensor: secret places (sorted) of the flat tensor, and the values that
+    were there at "done".
 
     With ``rows``, a *glance*: the call is compared in these secret rows alone. ``kept`` are those of what was given,
     ``picks`` of what is delivered are those that were there at "done", by block and tensor; ``given`` is what was at
@@ -95,7 +95,7 @@ class Commitment:
     given: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
 
     def has_copies(self, name: str) -> bool:
-        """Whether no slice of a block that was committed to has a fingerprint."""
+        """Whether all that is kept of a block that was committed to are copies."""
         return all(block != name for block, _, _ in self.fingerprints)
 
     def has_content(self, other: Commitment) -> bool:
@@ -196,8 +196,9 @@ class Verifier:
         """Add fingerprints or copies of ``tensors``, which are or will be the content of the block ``name``.
 
         Slice by slice in random order. Taken of what is given (inputs, upstream gradients) before it is
-        shown, and of what is delivered when it is done; whatever is used later agrees with it. At a glance, what is
-        given is kept in its place, and of what is delivered there are private copies already.
+        shown, and of what is delivered when it is done; whatever is used later agrees with it. Small inputs are
+        kept as they are: nobody may write to them any more. At a glance, what is given is kept in its place, and of
+        what is delivered there are private copies already.
         """
         if commitment.rows is not None:
             if name in _GIVEN:
