@@ -1,11 +1,11 @@
 """From POST to verdict, through the running service: ``python -m benchmarks.post_to_verdict --device cuda``.
 
 Starts the service with a data folder of its own, hands the named candidates of the corpus in, one after the
-other, in a new order each round, and prints what came back and after how long. The first round builds each
-extension; in later rounds the source is the same but for the extension's name, and is found in the cache. With
-``--plain`` each candidate is also graded once the plain way (see ``benchmarks.plain_way``), in an interpreter and a
-folder of extensions of its own, between two rounds. The last lines say how long the first round and the later ones took
-(their median), and the ratios. Exit status 1 where a verdict is not the expected one.
+other, in a new order each round, and prints what came back, after how long, and the seconds by stage. The first round
+builds each extension; in later rounds the source is the same but for the extension's name, and is found in the cache.
+With ``--plain`` each candidate is also graded once the plain way (see ``benchmarks.plain_way``), in an interpreter and
+a folder of extensions of its own, between two rounds. The last lines say how long the first round and the later ones
+took (their median), and the ratios. Exit status 1 where a verdict is not the expected one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main() -> int:
             for case in cases:
                 row = _grade(client, case, arguments.device, number)
                 rows.append(row)
-                print(_line(row), flush=True)
+                print(_line(row), _stages(row.record), sep="\n", flush=True)
             if arguments.plain and not plain_s:
                 # The service is idle meanwhile: nobody disturbs anybody.
                 plain_s = _grade_plainly(cases, arguments.serve_devices or arguments.device)
@@ -146,6 +146,11 @@ def _line(row: Row) -> str:
         f"{'' if latency is None else format(latency['baseline'], '.4f'):>9} "
         f"{'' if peak is None else format(peak / 2**30, '.1f'):>6}  {record['message'].partition(chr(10))[0][:100]}"
     )
+
+
+def _stages(record: SubmissionRecord) -> str:
+    """Seconds by stage; what is missing to the time from POST to verdict are the queues and the telling."""
+    return " " * 15 + ", ".join(f"{stage} {took:.2f}" for stage, took in record["stage_s"].items())
 
 
 def _conclude(rows: list[Row], plain_s: dict[str, float]) -> int:
