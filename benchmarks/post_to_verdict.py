@@ -55,13 +55,13 @@ class Row:
 def main() -> int:
     arguments = _arguments()
     cases = _cases(arguments.device, arguments.cases, arguments.size)
-    devices = arguments.serve_devices or arguments.device
+    devices = arguments.serve_devices or ("cuda:0" if arguments.device == "cuda" else arguments.device)
     shuffle = random.Random(arguments.seed)  # noqa: S311 - an order to repeat, no secret
     rows: list[Row] = []
     plain_s: dict[str, float] = {}
     with (
         tempfile.TemporaryDirectory(prefix="kerneljudge-benchmark-") as folder,
-        running_service(Path(folder), devices=devices, verify_records=False) as (url, _process),
+        running_service(Path(folder), devices=devices, measured=True) as (url, _process),
         Client(url) as client,
     ):
         print(_HEADER, flush=True)
@@ -73,7 +73,7 @@ def main() -> int:
                 print(_line(row), _stages(row.record), sep="\n", flush=True)
             if arguments.plain and not plain_s:
                 # The service is idle meanwhile: nobody disturbs anybody.
-                plain_s = _grade_plainly(cases, arguments.serve_devices or arguments.device)
+                plain_s = _grade_plainly(cases, devices.partition(",")[0])
     return _conclude(rows, plain_s)
 
 

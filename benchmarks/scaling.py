@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import Final
 
 from benchmarks.candidates import make_candidates
 from benchmarks.throughput import Pass, grade
@@ -21,9 +19,6 @@ from client.http import Client
 from demo.service import running_service
 
 __all__ = ["main"]
-
-_WORKERS_S: Final = 120.0
-_POLL_S: Final = 0.2
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,10 +42,9 @@ def main(argv: list[str] | None = None) -> int:
         for number in numbers:
             devices = ",".join(f"cuda:{index}" for index in range(number)) if options.device == "cuda" else "cpu"
             with (
-                running_service(Path(folder), devices=devices, verify_records=False) as (url, _process),
+                running_service(Path(folder), devices=devices, measured=True) as (url, _process),
                 Client(url) as client,
             ):
-                _await_workers(client, number)
                 if number == numbers[0]:
                     first = grade(client, made, options.device, size, "first")
                     print(f"built, {number} devices: {first.per_minute:.1f} a minute", flush=True)
@@ -71,14 +65,6 @@ def main(argv: list[str] | None = None) -> int:
         record = each_failed.record
         print(f"NOT PASSED: {record['label']}: {record['verdict'] or record['status']}\n    {record['message']}")
     return 1 if failed else 0
-
-
-def _await_workers(client: Client, number: int) -> None:
-    deadline = time.monotonic() + _WORKERS_S
-    while sum(worker["kind"] == "evaluate" for worker in client.workers()) < number:
-        if time.monotonic() > deadline:
-            sys.exit(f"there are not {number} workers after {_WORKERS_S:.0f} s")
-        time.sleep(_POLL_S)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
     size = options.size or ("full" if options.device == "cuda" else "smoke")
     with (
         tempfile.TemporaryDirectory(prefix="kerneljudge-throughput-") as folder,
-        running_service(Path(folder), devices=devices, verify_records=False) as (url, _process),
+        running_service(Path(folder), devices=devices, measured=True) as (url, _process),
         Client(url) as client,
     ):
         passes: dict[str, Pass] = {}

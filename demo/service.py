@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,12 +29,12 @@ class DemoFailed(Exception):
 
 @contextlib.contextmanager
 def running_service(
-    folder: Path, *, devices: str, verify_records: bool = True
+    folder: Path, *, devices: str, measured: bool = False
 ) -> Iterator[tuple[str, subprocess.Popen[Any]]]:
     """``kerneljudge serve`` on a free port, with a data folder of its own; stopped at the end.
 
-    ``devices`` as ``kerneljudge serve --devices`` takes them; without ``verify_records`` nothing is evaluated but what
-    is handed in. Gives the service's URL and its process.
+    ``devices`` as ``kerneljudge serve --devices`` takes them. ``measured``: it is warm, every worker has tested itself,
+    and nothing is evaluated but what is handed in. Gives the service's URL and its process.
     Raises ``DemoFailed`` where it does not start, or does not stop cleanly.
     """
     port = _free_port()
@@ -42,10 +42,12 @@ def running_service(
     command = [sys.executable, "-c", "from client.cli import main; main()", "serve", "--devices", devices]
     options = ["--port", str(port), "--data-dir", str(folder / "data")]
     print(f"$ kerneljudge serve --devices {devices} {' '.join(options)}", flush=True)
-    environment = os.environ if verify_records else {**os.environ, "KERNELJUDGE_VERIFY_RECORDS": "off"}
+    environment = {**os.environ, "KERNELJUDGE_VERIFY_RECORDS": "off"} if measured else os.environ
     process = subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL, env=environment)
     try:
-        _await_ready(url, process)
+        _await("answers", process, lambda: _answers(url))
+        if measured:
+            _await("has its workers ready", process, lambda: _is_warm(url, devices))
         yield url, process
     finally:
         _stop(process)
@@ -61,16 +63,29 @@ def _free_port() -> int:
     raise DemoFailed("this machine has no free port")
 
 
-def _await_ready(url: str, process: subprocess.Popen[Any]) -> None:
+def _await(what: str, process: subprocess.Popen[Any], there: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _READY_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise DemoFailed(f"the service ended with exit status {process.returncode} while starting")
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/readyz", timeout=2.0, trust_env=False).is_success:
+            if there():
                 return
         time.sleep(_POLL_S)
-    raise DemoFailed(f"the service was not ready after {_READY_S:.0f} s")
+    raise DemoFailed(f"there is no service that {what} after {_READY_S:.0f} s")
+
+
+def _answers(url: str) -> bool:
+    return httpx.get(f"{url}/readyz", timeout=2.0, trust_env=False).is_success
+
+
+def _is_warm(url: str, devices: str) -> bool:
+    """Whether there is a builder, and on each of ``devices`` somebody who evaluates at once."""
+    answer = httpx.get(f"{url}/api/v1/workers", timeout=2.0, trust_env=False)
+    if not answer.is_success:
+        return False
+    ready = {worker["device"] for worker in answer.json()["items"] if worker["state"] == "ready"}
+    return ready >= {None, *devices.split(",")}
 
 
 def _stop(process: subprocess.Popen[Any]) -> None:
