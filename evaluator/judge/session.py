@@ -163,6 +163,7 @@ class Session:
         self._blocks = {}
         if self._judged:
             self._common.warming.clear()
+            self._common.spent.clear()
         for side in sides:
             side.gate = None
         for side in (*self._candidates, *(() if keeps_baseline else (self._baseline,))):
