@@ -31,7 +31,7 @@ def _evaluate(name: str, engine: Engine, problems: dict[str, Problem], config: E
     return engine.evaluate(problems[case.problem], candidate, config)
 
 
-def test_relu_of_6_gib_is_judged_with_gradients_within_48_gib(
+def test_relu_of_6_gib_is_judged_with_gradients_within_48_gib_beside_the_contexts(
     cuda_engine: Engine, problems: dict[str, Problem]
 ) -> None:
     config = replace(_FULL, limits=Limits(device_memory_bytes=50 * 2**30))
@@ -39,7 +39,9 @@ def test_relu_of_6_gib_is_judged_with_gradients_within_48_gib(
     assert evaluation.verdict is Verdict.PASSED, evaluation.message
     assert evaluation.gradients is Gradients.MATCH
     assert evaluation.peak_memory_bytes is not None
-    assert 24 * 2**30 < evaluation.peak_memory_bytes <= 48 * 2**30
+    # How large contexts are, and how many wait, is not the evaluation's doing.
+    taken_bytes = evaluation.peak_memory_bytes - evaluation.details["memory_before_bytes"]
+    assert 24 * 2**30 < taken_bytes <= 48 * 2**30
 
 
 def test_the_reference_against_itself_is_no_faster(cuda_engine: Engine, problems: dict[str, Problem]) -> None:
@@ -70,17 +72,17 @@ def _kept(engine: Engine) -> int | None:
 
 @pytest.mark.parametrize("case", ["linear_honest_plain", "relu_honest_plain"])
 def test_a_baseline_that_is_kept_is_measured_as_a_new_one_is(
-    case: str, cuda_engine: Engine, problems: dict[str, Problem]
+    case: str, cuda_engine: Engine, problems: dict[str, Problem], *, has_room: bool
 ) -> None:
     first = _evaluate(case, cuda_engine, problems, _FULL)
     assert first.verdict is Verdict.PASSED, first.message
     kept = _kept(cuda_engine)
-    assert kept is not None
+    assert kept is not None or (case == "relu_honest_plain" and not has_room)
     used = []
     for _ in range(3):
         again = _evaluate(case, cuda_engine, problems, _FULL)
         assert again.verdict is Verdict.PASSED, again.message
-        if not any("evaluated twice" in note for note in again.notes):
+        if kept is not None and not any("evaluated twice" in note for note in again.notes):
             assert _kept(cuda_engine) == kept
         kept = _kept(cuda_engine)
         assert again.gradients is Gradients.MATCH

@@ -430,14 +430,14 @@ def test_who_ends_it_for_all_is_not_waited_for(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("problem", ["linear_relu_divide", "gelu", "relu"])
 def test_identical_models_are_no_faster_together(
-    problem: str, cuda_engine: Engine, problems: dict[str, Problem], sessions: list[int]
+    problem: str, cuda_engine: Engine, problems: dict[str, Problem], sessions: list[int], *, has_room: bool
 ) -> None:
     config = EvalConfig(device="cuda", size="full")
     count = cuda_engine.most_together(problems[problem], config)
     for number in range(2):
         sessions.clear()
         found = _together(cuda_engine, problems[problem], *[_LINEAR] * count, config=config)
-        assert sessions[0] == 4
+        assert sessions[0] == (4 if has_room or problem != "relu" else 1)
         for result in found.values():
             evaluation = _evaluation(result)
             assert (evaluation.verdict, evaluation.gradients) == (Verdict.PASSED, Gradients.MATCH), evaluation.message
