@@ -419,8 +419,8 @@ class Engine:
                     # Told of one: who of them was to blame shows in time, since what had a fault is evaluated alone.
                     done(0, error)
                     return
-            for index, (evaluation, put_back) in firsts.items():
-                if not put_back:
+            for index, (evaluation, doubt) in firsts.items():
+                if not doubt:
                     del left[index]
                     done(index, EvaluationCancelled() if cancelled(index) else evaluation)
             for index, candidate in left.items():
@@ -500,22 +500,21 @@ class Engine:
         cancelled: Callable[[], bool],
         known: _First | None = None,
     ) -> Evaluation:
-        """Evaluate it, unless a first evaluation is ``known``; once more, with new processes on both sides, where time
-        was put back that it seemed to have left out. That is chance now and then, and seldom twice; who does leave
-        something out does so again."""
-        first, put_back = known or self._evaluate_alone(problem, candidate, config, progress, cancelled)
-        if not put_back:
+        """Evaluate it, unless a first evaluation is ``known``; once more, with new processes on both sides, where it
+        seemed to have left time out, which was put back or what it was rejected for. That is chance now and then, and
+        seldom twice; who does leave something out does so again."""
+        first, doubt = known or self._evaluate_alone(problem, candidate, config, progress, cancelled)
+        if not doubt:
             return first
         self._end_kept()
-        tracks = " and ".join(put_back)
         try:
             again, _ = self._evaluate_alone(problem, candidate, config, progress, cancelled)
         except (DoesNotFit, InfrastructureFault, ProblemError) as error:
             _log.warning("a second evaluation could not be made: %s", error)
-            note = f"a second evaluation, since time was put back ({tracks}), could not be made: {error}"
+            note = f"a second evaluation, since {doubt}, could not be made: {error}"
             return replace(first, notes=(*first.notes, note))
         total_s = first.stage_s["total"] + again.stage_s["total"]
-        note = f"evaluated twice, since in a first evaluation time was put back: {tracks}"
+        note = f"evaluated twice, since in a first evaluation {doubt}"
         return replace(again, notes=(*again.notes, note), stage_s={**again.stage_s, "total": total_s})
 
     def _evaluate_alone(
@@ -552,8 +551,8 @@ class Engine:
         progress: Callable[[int, Progress], None],
         cancelled: Callable[[], bool],
     ) -> list[_First | None]:
-        """For each candidate its evaluation, and the tracks on which time was put back; ``None`` for one that has to be
-        evaluated alone."""
+        """For each candidate its evaluation, and what is in doubt of it; ``None`` for one that has to be evaluated
+        alone."""
         self._ensure_alive()
         judge = self._judge
         assert judge is not None
@@ -644,11 +643,11 @@ class Engine:
                     continue
                 runner.learn_builds()
                 outcome["stage_s"]["total"] = total_s
-                put_back: list[str] = outcome.pop("put_back")
+                doubt = _doubt(outcome.pop("put_back"), clocks_disagree=outcome.pop("clocks_disagree"))
                 evaluation = conclude(
                     problem, candidate, config, runner, outcome, status=status, environment=self.environment
                 )
-                concluded.append((evaluation, put_back))
+                concluded.append((evaluation, doubt))
             return concluded
         finally:
             _close(held)
@@ -921,8 +920,8 @@ _MadeFor = tuple[Limits, JudgeProcess | None, ForkServer | None, BuilderProcess 
 """The limits, and the processes of the engine's, that runners go with."""
 
 
-_First = tuple[Evaluation, list[str]]
-"""An evaluation, and the tracks on which time was put back."""
+_First = tuple[Evaluation, str]
+"""An evaluation, and why it is to be made once more: empty where nothing is in doubt."""
 
 
 @dataclass
@@ -995,6 +994,13 @@ def _close(runners: Sequence[SupervisedRunner]) -> None:
         runner.begin_kill()  # a context takes a while to go
     for runner in runners:
         runner.close()
+
+
+def _doubt(put_back: Sequence[str], *, clocks_disagree: bool) -> str:
+    """Why an evaluation is to be made once more, in words. ``put_back``: the tracks on which time was."""
+    if clocks_disagree:
+        return "inner and outer clock disagreed"
+    return f"time was put back: {' and '.join(put_back)}" if put_back else ""
 
 
 def _stands_among_others(outcome: Mapping[str, Any]) -> bool:

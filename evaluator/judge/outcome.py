@@ -29,7 +29,7 @@ HARMLESS: Final = frozenset(
 class Outcome:
     """What the judge found. ``verdict`` of ``None``: the runner ended; its supervisor knows how. ``put_back``: the
     tracks with cold caches on which time was added that the candidate seemed to have left out, and so much that it
-    shows."""
+    shows. ``clocks_disagree``: so much seemed to be left out that it was rejected, and the machine may be to blame."""
 
     verdict: Verdict | None = None
     message: str = ""
@@ -53,6 +53,7 @@ class Outcome:
     peak_memory_bytes: int | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
     put_back: list[str] = field(default_factory=list)
+    clocks_disagree: bool = False
 
     def note_verdict(self, verdict: Verdict | None, message: str = "") -> None:
         self.verdict, self.message = verdict, message

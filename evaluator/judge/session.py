@@ -33,7 +33,7 @@ from evaluator.judge.outcome import HARMLESS, Outcome
 from evaluator.judge.plan import MemoryPlan, plan_memory
 from evaluator.judge.reference import Reference
 from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Pair, Sampling, Track
-from evaluator.judge.verify import Violation
+from evaluator.judge.verify import ClocksDisagree, Violation
 from evaluator.memory import Block, create_block
 from evaluator.problem import Problem
 from evaluator.protocol import MAX_GRADIENTS, CallMode, Failure
@@ -508,6 +508,9 @@ class Session:
             _note(outcomes, Verdict.TIMEOUT, str(error))
         except Violation as error:
             _note(outcomes, Verdict.REJECTED, str(error))
+            for outcome in outcomes:
+                # A GPU's judge has a processor of its own.
+                outcome.clocks_disagree = isinstance(error, ClocksDisagree) and not self._device.outlives_processes
         except torch.OutOfMemoryError as error:
             self._blame_for_memory(str(error))
         except RunnerGone:

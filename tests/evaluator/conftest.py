@@ -62,7 +62,7 @@ def has_room(cuda_engine: Engine) -> bool:
 
 @pytest.fixture
 def chance() -> None:
-    """For a test in which an evaluation may be made once more, since time was put back."""
+    """For a test in which an evaluation may be made once more, since time seemed to be left out."""
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def without_chance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """On a busy machine that happens to an honest candidate now and then, and to the processes that a test counts."""
     evaluate = Engine._evaluate
 
-    def once(self: Engine, *arguments: Any) -> list[tuple[Evaluation, list[str]] | None]:
-        return [found and (found[0], []) for found in evaluate(self, *arguments)]
+    def once(self: Engine, *arguments: Any) -> list[tuple[Evaluation, str] | None]:
+        return [found and (found[0], "") for found in evaluate(self, *arguments)]
 
     if "chance" not in request.fixturenames:
         monkeypatch.setattr(Engine, "_evaluate", once)

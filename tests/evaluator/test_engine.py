@@ -8,7 +8,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -534,10 +534,10 @@ def test_what_had_time_put_back_is_evaluated_again_with_new_processes(
 ) -> None:
     evaluate, seen = Engine._evaluate_alone, []
 
-    def doubtful_at_first(self: Engine, *arguments: Any) -> tuple[Evaluation, list[str]]:
+    def doubtful_at_first(self: Engine, *arguments: Any) -> tuple[Evaluation, str]:
         evaluation, _ = evaluate(self, *arguments)
         seen.append((_kept(self), evaluation))
-        return evaluation, ["inference"] if len(seen) == 1 else []
+        return evaluation, "time was put back: inference" if len(seen) == 1 else ""
 
     monkeypatch.setattr(Engine, "_evaluate_alone", doubtful_at_first)
     evaluation = _evaluate_plain(engine, problems)
@@ -557,11 +557,11 @@ def test_what_cannot_be_evaluated_again_keeps_the_figures_that_it_has(
 ) -> None:
     evaluate, seen = Engine._evaluate_alone, []
 
-    def once(self: Engine, *arguments: Any) -> tuple[Evaluation, list[str]]:
+    def once(self: Engine, *arguments: Any) -> tuple[Evaluation, str]:
         if seen:
             raise InfrastructureFault("the machine has gone")
         seen.append(evaluate(self, *arguments)[0])
-        return seen[0], ["training"]
+        return seen[0], "time was put back: training"
 
     monkeypatch.setattr(Engine, "_evaluate_alone", once)
     evaluation = _evaluate_plain(engine, problems)
@@ -586,6 +586,47 @@ def test_who_leaves_time_out_of_their_clock_does_so_twice(engine: Engine, proble
     assert any("were added" in note for note in evaluation.notes), evaluation.notes
     assert evaluation.latency_ms is not None
     assert evaluation.latency_ms.candidate > 1.0
+
+
+_FORGES_ITS_CLOCK = """\
+import time, torch
+clock = time.perf_counter_ns
+time.perf_counter_ns = lambda: clock() // 10
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        time.sleep(0.01)
+        return torch.relu(x)
+"""
+
+
+@pytest.mark.usefixtures("chance")
+def test_whose_clock_disagrees_with_ours_is_evaluated_twice_and_rejected(
+    engine: Engine, problems: dict[str, Problem]
+) -> None:
+    evaluation = engine.evaluate(problems["relu"], _candidate(_FORGES_ITS_CLOCK), _CONFIG)
+    assert evaluation.verdict is Verdict.REJECTED, evaluation.message
+    assert "inner and outer clock disagree" in evaluation.message
+    assert evaluation.notes[-1] == "evaluated twice, since in a first evaluation inner and outer clock disagreed"
+
+
+@pytest.mark.usefixtures("chance")
+def test_who_is_honest_is_not_rejected_for_what_a_machine_did_once(
+    engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, sources = Engine._evaluate, [_FORGES_ITS_CLOCK]
+
+    def disturbed_at_first(
+        self: Engine, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
+    ) -> list[tuple[Evaluation, str] | None]:
+        if sources:
+            candidates = [_candidate(sources.pop())]
+        return evaluate(self, problem, candidates, *arguments)
+
+    monkeypatch.setattr(Engine, "_evaluate", disturbed_at_first)
+    evaluation = engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG)
+    assert not sources
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert "inner and outer clock disagreed" in evaluation.notes[-1]
 
 
 def test_a_kept_baseline_that_was_killed_is_replaced(engine: Engine, problems: dict[str, Problem], kept: int) -> None:

@@ -72,7 +72,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counting(
         self: Engine, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
-    ) -> list[tuple[Evaluation, list[str]] | None]:
+    ) -> list[tuple[Evaluation, str] | None]:
         counts.append(len(candidates))
         return evaluate(self, problem, candidates, *arguments)
 
@@ -220,10 +220,10 @@ def test_of_whom_time_was_put_back_is_evaluated_alone(
 
     def doubtful(
         self: Engine, problem: Problem, candidates: Sequence[Candidate], *arguments: Any
-    ) -> list[tuple[Evaluation, list[str]] | None]:
+    ) -> list[tuple[Evaluation, str] | None]:
         found = evaluate(self, problem, candidates, *arguments)
         counts.append(len(candidates))
-        doubts = [["inference"], []] if len(found) == 2 else [[]]
+        doubts = ["time was put back: inference", ""] if len(found) == 2 else [""]
         return [first and (first[0], doubt) for first, doubt in zip(found, doubts, strict=True)]
 
     monkeypatch.setattr(Engine, "_evaluate", doubtful)
