@@ -1,8 +1,10 @@
 """Whether fast builds agree with torch's: ``python -m benchmarks.recipes``.
 
 Builds every source of ``tests/build_corpus`` as torch would and by the split recipe, and compares what comes out: the
-machine code of each kernel and architecture, byte by byte, and the functions that the library offers. Prints a line
-for each with both times. Where torch has no CUDA libraries, objects are compared instead of libraries.
+machine code of each kernel and architecture, byte by byte, and the functions that the library offers. (Not what nvcc
+and clang put on the host's side in the place of kernels and of functions for the device alone: each has names of its
+own for that, and nobody can call it from elsewhere.) Prints a line for each with both times. Where torch has no CUDA
+libraries, objects are compared instead of libraries.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,13 +28,14 @@ from evaluator.build.diagnostics import demangled
 from evaluator.build.generated import GENERATED_HEADER, GENERATED_TEXT
 from evaluator.build.request import BuildRequest
 from evaluator.build.split import Refused, SplitToolchain, build, prepare
-from evaluator.build.split.objects import ObjectFile
+from evaluator.build.split.objects import ObjectFile, Symbol
 from evaluator.build.split.sources import sources_of
 from evaluator.devices import cuda_architectures
 from tests.build_sources import BuildSource, load_build_sources
 
 _GLOBAL = 1
 _TIMEOUT_S = 3600
+_ON_DEVICE = re.compile(r"(__host__\s+)?__device__(?!\s+__host__)[^;{}()=]*?\b(\w+)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def _split(
     except Refused as refusal:
         return _Outcome(time.monotonic() - begin, {}, frozenset(), refusal.reason)
     seconds = time.monotonic() - begin
-    return _Outcome(seconds, _code(directory / "keep"), _offered(directory, ("main.o", "host.o")))
+    return _Outcome(seconds, _code(directory / "keep"), _offered(request, directory))
 
 
 def _plain(request: BuildRequest, toolchain: SplitToolchain, directory: Path, can_link: bool) -> _Outcome:
@@ -190,7 +194,7 @@ def _plain(request: BuildRequest, toolchain: SplitToolchain, directory: Path, ca
         done = subprocess.run(link, cwd=directory, capture_output=True, text=True)
         if done.returncode:
             return _Outcome(time.monotonic() - begin, {}, frozenset(), _first_error(done.stderr))
-    return _Outcome(time.monotonic() - begin, _code(directory / "keep"), _offered(directory, ("main.o", "host.o")))
+    return _Outcome(time.monotonic() - begin, _code(directory / "keep"), _offered(request, directory))
 
 
 def _shims(directory: Path, can_link: bool) -> list[str]:
@@ -214,17 +218,32 @@ def _code(folder: Path) -> dict[tuple[str, str], bytes]:
         parts = reversed(path.name.split("."))
         architecture = next((part for part in parts if part.startswith(("sm_", "compute_"))), "")
         cubin = ObjectFile(path.read_bytes())
-        kernels = [symbol for symbol in cubin.symbols if symbol.is_kernel and symbol.section]
+        kernels = _kernels(cubin)
         for symbol, name in zip(kernels, demangled([symbol.name for symbol in kernels]), strict=True):
             found[architecture, name] = cubin.contents(cubin.sections[symbol.section])
     return found
 
 
-def _offered(directory: Path, names: tuple[str, ...]) -> frozenset[str]:
-    """Functions of the source's own: what headers bring along is weak."""
-    symbols = [symbol for name in names for symbol in ObjectFile((directory / name).read_bytes()).symbols]
+def _kernels(cubin: ObjectFile) -> list[Symbol]:
+    return [symbol for symbol in cubin.symbols if symbol.is_kernel and symbol.section]
+
+
+def _offered(request: BuildRequest, directory: Path) -> frozenset[str]:
+    """Functions of the source's own that can be called: what headers bring along is weak."""
+    objects = [ObjectFile((directory / name).read_bytes()) for name in ("main.o", "host.o")]
+    symbols = [symbol for each in objects for symbol in each.symbols]
     own = {symbol.name for symbol in symbols if symbol.section and symbol.binding == _GLOBAL and symbol.kind == 2}
-    return frozenset(name for name in own if "__device_stub__" not in name)
+    cubins = [ObjectFile(path.read_bytes()) for path in (directory / "keep").glob("*.cubin")]
+    own -= {symbol.name for cubin in cubins for symbol in _kernels(cubin)}
+    named = {name: re.split(r"[(<]", written)[0].split("::")[-1] for name, written in _written(own).items()}
+    elsewhere = {name for host, name in _ON_DEVICE.findall(sources_of(request).cuda) if not host}
+    return frozenset(name for name in own if "__device_stub__" not in name and named[name] not in elsewhere)
+
+
+def _written(names: Collection[str]) -> dict[str, str]:
+    """Names as they are written in C++."""
+    ordered = sorted(names)
+    return dict(zip(ordered, demangled(ordered), strict=True))
 
 
 def _first_error(said: str) -> str:
