@@ -22,7 +22,7 @@ class Limits:
     """Wall-clock and memory limits of one evaluation. Times in seconds, memory in bytes.
 
     ``total_s`` bounds the whole evaluation: what is not through by then is ``timeout``. One that is made once more,
-    since time was put back in it, has it anew.
+    since it seemed to leave time out, has it anew.
     ``device_memory_bytes`` of ``None`` stands for what the device has free, ``memory_bytes`` for half of the
     machine's memory. ``late_build_s`` is added where something may be compiled that nobody could find before: for
     constructing, and for the first call (by ``torch.compile``, say). ``disk_bytes`` is for all files that the candidate
