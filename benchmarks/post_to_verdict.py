@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.graded_plainly import grade_plainly
+from benchmarks.throughput import usual_devices
 from client.http import Client
 from client.records import SubmissionRecord
 from demo.service import running_service
@@ -55,7 +56,7 @@ class Row:
 def main() -> int:
     arguments = _arguments()
     cases = _cases(arguments.device, arguments.cases, arguments.size)
-    devices = arguments.serve_devices or ("cuda:0" if arguments.device == "cuda" else arguments.device)
+    devices = arguments.serve_devices or usual_devices(arguments.device)
     shuffle = random.Random(arguments.seed)  # noqa: S311 - an order to repeat, no secret
     rows: list[Row] = []
     plain_s: dict[str, float] = {}

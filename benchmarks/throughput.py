@@ -28,7 +28,7 @@ from client.http import Client
 from client.records import Attempt, SubmissionRecord
 from demo.service import running_service
 
-__all__ = ["Graded", "Pass", "grade", "main"]
+__all__ = ["Graded", "Pass", "grade", "main", "usual_devices"]
 
 _POLL_S: Final = 0.25
 _ENDED_S: Final = 7200.0
@@ -127,7 +127,7 @@ def main(argv: list[str] | None = None) -> int:
     """Grade everything, once more with what was built; returns the exit status."""
     options = _options(argv)
     made = make_candidates(options.device, options.count, options.seed)
-    devices = options.serve_devices or _usual(options.device)
+    devices = options.serve_devices or usual_devices(options.device)
     size = options.size or ("full" if options.device == "cuda" else "smoke")
     with (
         tempfile.TemporaryDirectory(prefix="kerneljudge-throughput-") as folder,
@@ -161,7 +161,8 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _usual(device: str) -> str:
+def usual_devices(device: str) -> str:
+    """What the service gets where nobody names its devices."""
     return "cuda:0" if device == "cuda" else device
 
 
