@@ -26,7 +26,8 @@ class Limits:
     ``device_memory_bytes`` of ``None`` stands for what the device has free, ``memory_bytes`` for half of the
     machine's memory. ``late_build_s`` is added where something may be compiled that nobody could find before: for
     constructing, and for the first call (by ``torch.compile``, say). ``disk_bytes`` is for all files that the candidate
-    writes, ``processes`` counts threads, too.
+    writes. ``processes`` counts threads, too; ``None`` stands for what OpenMP, ``torch.compile`` and the driver need on
+    as many processors as the machine has.
     """
 
     build_s: float = 600.0
@@ -38,7 +39,7 @@ class Limits:
     device_memory_bytes: int | None = None
     memory_bytes: int | None = None
     disk_bytes: int = 2**30
-    processes: int = 1024
+    processes: int | None = None
     log_bytes: int = 64 * 1024
 
 

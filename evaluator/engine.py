@@ -326,6 +326,7 @@ class Engine:
             builds, log = runner.builds, runner.log(config.limits.log_bytes)
         finally:
             runner.close()
+        _require_gone(runner)
         self._prepare_discoverer(config)
         seconds = time.monotonic() - begin
         failed = failed_build(builds)
@@ -626,8 +627,7 @@ class Engine:
                 judge.clean_up(keeps_baseline=keeps_baseline)
             killed_by_kernel = out_of_memory_kills() != kills_before
             for runner, status in zip(runners, statuses, strict=True):
-                if runner.process.left:
-                    raise InfrastructureFault("something of the candidate survived its end")
+                _require_gone(runner)
                 if status == signal.SIGKILL and not (runner.process.out_of_memory or killed_by_kernel):
                     # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
                     # inside its namespace): it was somebody on this machine.
@@ -984,6 +984,12 @@ class _KeptBaseline:
             return self.runner.alive
         except InfrastructureFault:
             return False
+
+
+def _require_gone(runner: SupervisedRunner) -> None:
+    """Raises ``InfrastructureFault``, since nothing that is measured beside what is left would be worth anything."""
+    if runner.process.left:
+        raise InfrastructureFault("something of the candidate survived its end")
 
 
 def _close(runners: Sequence[SupervisedRunner]) -> None:

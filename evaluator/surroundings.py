@@ -24,6 +24,11 @@ _LARGE_PAGES: Final = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 what a call on a CPU allocates costs a page fault for each 2 MiB, not for each 4 KiB. Compilers gain nothing."""
 _LEAST_MEMORY_BYTES: Final = 4 * 2**30
 _BUILD_DISK_BYTES: Final = 4 * 2**30
+_FEWEST_PROCESSES: Final = 128
+_PROCESSES_EACH: Final = 8
+"""For each processor: threads of OpenMP, forward and backward, and what ``torch.compile`` starts. No more, because a
+fork bomb takes the longer to end, the more it has."""
+_MOST_PROCESSES: Final = 1024
 
 
 class Surroundings:
@@ -50,13 +55,14 @@ class Surroundings:
         own = Path(__file__).parent.parent
         self._hidden = tuple(str(path) for path in (*(own / name for name in _PACKAGES), cache_dir, scratch_dir))
         self._memory_bytes = max(_LEAST_MEMORY_BYTES, machine_memory_bytes() // 2)
+        self._processes = min(_MOST_PROCESSES, _FEWEST_PROCESSES + _PROCESSES_EACH * (os.cpu_count() or 1))
 
     def runner_confinement(self, limits: Limits, *, with_device: bool = True) -> Confinement:
         """What a runner may see and use."""
         return Confinement(
             Root(self._visible, self._devices if with_device else (), self._hidden, limits.disk_bytes),
             memory_bytes=limits.memory_bytes or self._memory_bytes,
-            processes=limits.processes,
+            processes=limits.processes or self._processes,
             file_bytes=limits.disk_bytes,
         )
 

@@ -21,7 +21,7 @@ import sys
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -84,7 +84,7 @@ def _evaluate(
 ) -> KeptBaseline | None:
     """Carry one session out; returns its baseline where that is kept. ``kept``: the one of the session before."""
 
-    def side(name: str, enclosure: dict[str, Any]) -> Side:
+    def side(name: Literal["candidate", "baseline"], enclosure: dict[str, Any]) -> Side:
         link = RunnerLink(socket.socket(fileno=descriptors.pop(0)), device.spin_s)
         return Side(name, link, Enclosure(**enclosure))
 

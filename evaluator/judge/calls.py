@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 
@@ -22,11 +22,11 @@ from evaluator.gate import open_gate
 from evaluator.judge.calmness import Calmness, Look
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant, fill_random
-from evaluator.judge.link import RunnerLink, TimedCall
+from evaluator.judge.link import RunnerLink, RunnerTimeout, TimedCall
 from evaluator.judge.verify import Commitment, Verifier, Violation
 from evaluator.memory import Block, TensorSpec
 from evaluator.protocol import CallMode
-from evaluator.sandbox.enclosure import Enclosure
+from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure
 from evaluator.statistics import median_ms
 
 __all__ = ["Caller", "Calm", "Given", "Learnt", "Side"]
@@ -66,7 +66,7 @@ class Side:
     ``gate``: what its calls wait for on a device that outlives processes, once there is shared memory.
     """
 
-    name: str
+    name: Literal["candidate", "baseline"]
     link: RunnerLink
     enclosure: Enclosure
     gate: Block | None = None
@@ -75,6 +75,17 @@ class Side:
         """End the link, which a well-behaved runner ends with; its processes are no longer stopped or woken."""
         self.link.close()
         self.enclosure.close()
+
+    def stop(self) -> None:
+        """Stop all of its processes. Raises ``RunnerTimeout`` where a candidate's cannot be stopped: it has asked so
+        much of the kernel, for one more memory than there is. A baseline's would be for us to know:
+        ``CannotBeStopped``."""
+        try:
+            self.enclosure.freeze()
+        except CannotBeStopped as error:
+            if self.name == "baseline":
+                raise
+            raise RunnerTimeout(str(error)) from error
 
     def open_gate(self, number: int) -> None:
         """Let call ``number`` begin on the device, once what the judge has asked of it is done."""
@@ -392,7 +403,7 @@ class Caller:
                 self._wake(side)
                 side.link.call(mode, timeout_s, before=side.open_gate)
                 if not self.device.outlives_processes:
-                    side.enclosure.freeze()
+                    side.stop()
                 del warming
             peak_bytes = 0
             if self.device.outlives_processes:
@@ -410,7 +421,7 @@ class Caller:
                 given.clear()
             delivery = side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
         finally:
-            side.enclosure.freeze()
+            side.stop()
         if compared:
             self._commit_to(delivered, commitment, inputs, glance=glance)
         report = replace(call.report, peak_bytes=peak_bytes, present=delivery.report.present)
@@ -541,7 +552,7 @@ class Caller:
             yield
         finally:
             # Stopped, it cannot slow down what it is compared with, nor write late.
-            side.enclosure.freeze()
+            side.stop()
 
     def _wake(self, side: Side) -> None:
         side.enclosure.thaw()

@@ -363,7 +363,7 @@ class Session:
                     since=begin if len(self._judged) > 1 else None,
                 )
         for side in (*self._candidates, self._baseline):
-            side.enclosure.freeze()
+            side.stop()
         if self._device.outlives_processes:  # elsewhere nothing is held against what is calm
             self._supervisor.still()
         if not _comes_true(self._device.is_quiet):
@@ -544,7 +544,7 @@ def _running(side: Side) -> Iterator[None]:
     try:
         yield
     finally:
-        side.enclosure.freeze()
+        side.stop()
 
 
 def _note(outcomes: Sequence[Outcome], verdict: Verdict | None, message: str) -> None:

@@ -19,7 +19,10 @@ __all__ = ["ForkServer", "RunnerProcess"]
 
 _START_S: Final = 120.0
 _SPAWN_S: Final = 20.0
-_KILL_S: Final = 20.0
+_STOP_S: Final = 20.0
+_KILL_S: Final = 120.0
+"""A fork bomb's processes wait for each other at one lock of the kernel's: 1024 of them took 50 s to end on two
+processors."""
 # Over all fork servers of this process: the number of a runner never comes again.
 _numbers = itertools.count(1)
 
@@ -53,7 +56,7 @@ class ForkServer(ChildProcess):
             "evaluator.sandbox.forkserver",
             environment=environment,
             called="the process that runners are forked from",
-            stop_s=_KILL_S,
+            stop_s=_STOP_S,
         )
         self._runners: dict[int, RunnerProcess] = {}
         self._lock = threading.RLock()
@@ -117,6 +120,7 @@ class ForkServer(ChildProcess):
             try:
                 self._listen_until(lambda: runner.status is not None, _KILL_S)
             except TimeoutError as error:
+                runner.left = True
                 raise InfrastructureFault(f"runner {runner.pid} does not die") from error
             self._runners.pop(runner.number, None)
             assert runner.status is not None

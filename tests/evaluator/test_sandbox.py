@@ -10,21 +10,26 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine
-from evaluator.errors import SandboxIncomplete
+from evaluator.errors import InfrastructureFault, SandboxIncomplete
 from evaluator.evaluation import Evaluation, Verdict
+from evaluator.judge.calls import Side
+from evaluator.judge.link import RunnerLink, RunnerTimeout
 from evaluator.problem import Problem
 from evaluator.sandbox.cgroups import GroupParent
+from evaluator.sandbox.client import ForkServer
 from evaluator.sandbox.confinement import Confinement
-from evaluator.sandbox.enclosure import Enclosure
+from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure
 from evaluator.sandbox.filesystem import visible_paths
 from evaluator.sandbox.layers import MEANING, Layer
 from evaluator.surroundings import Surroundings
@@ -327,6 +332,33 @@ def test_a_confinement_survives_its_way_to_another_process(tmp_path: Path) -> No
     assert confinement.processes == 400
 
 
+@pytest.mark.parametrize(("processors", "processes"), [(None, 136), (2, 144), (16, 256), (256, 1024)])
+def test_a_candidate_may_have_more_processes_on_more_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int | None, processes: int
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    surroundings = Surroundings("cpu", cache_dir=tmp_path, scratch_dir=tmp_path)
+    assert surroundings.runner_confinement(Limits()).processes == processes
+
+
+def test_nothing_is_told_of_whom_the_kernel_has_not_ended_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problems: dict[str, Problem]
+) -> None:
+    # One that does not end by itself when its control socket does.
+    sleepy = parse_candidate(code="import time\ntime.sleep(600)\n" + _PLAIN)
+    assert isinstance(sleepy, Candidate)
+    config = EvalConfig(device="cpu", size="smoke", sampling=_QUICK, limits=Limits(load_s=1.0, build_s=1.0))
+    with Engine(device="cpu", cache_dir=tmp_path) as engine:
+        with monkeypatch.context() as without_end:
+            without_end.setattr("evaluator.sandbox.client._KILL_S", 0.1)
+            without_end.setattr(ForkServer, "begin_kill", lambda *_: None)
+            with pytest.raises(InfrastructureFault, match="survived its end"):
+                engine.build(problems["relu"], sleepy, config)
+            with pytest.raises(InfrastructureFault, match="survived its end"):
+                engine.evaluate(problems["relu"], sleepy, config)
+        assert engine.evaluate(problems["relu"], sleepy, config).verdict is Verdict.TIMEOUT
+
+
 def test_visible_paths_never_hold_a_whole_root_and_do_not_nest() -> None:
     paths = [Path(name) for name in visible_paths(["/", "", "relative", "/usr/lib", "/tmp"])]
     assert Path("/") not in paths
@@ -403,6 +435,26 @@ def test_a_group_that_is_gone_is_neither_stopped_nor_let_go_on(tmp_path: Path) -
     gone.freeze()
     gone.thaw()
     gone.close()
+
+
+def test_who_cannot_be_stopped_is_out_of_time_and_the_baseline_is_our_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cgroup.freeze").write_text("")
+    events = tmp_path / "cgroup.events"
+    events.write_text("populated 1\nfrozen 0\n")
+    monkeypatch.setattr("evaluator.sandbox.enclosure._FREEZE_S", 0.1)
+    enclosure = Enclosure(os.getpid(), str(tmp_path))
+    link = cast(RunnerLink, None)
+    with pytest.raises(RunnerTimeout, match="could not be stopped"):
+        Side("candidate", link, enclosure).stop()
+    with pytest.raises(CannotBeStopped, match="could not be stopped"):
+        Side("baseline", link, enclosure).stop()
+    # A machine that came to nothing for longer than that has not shown that it cannot.
+    monkeypatch.setattr("evaluator.sandbox.enclosure._FREEZE_S", -1.0)
+    threading.Timer(0.001, events.write_text, ["populated 1\nfrozen 1\n"]).start()
+    Side("candidate", link, enclosure).stop()
+    enclosure.close()
 
 
 def test_an_enclosure_keeps_no_descriptor_when_it_is_closed(tmp_path: Path) -> None:
