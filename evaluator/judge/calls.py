@@ -351,7 +351,6 @@ class Caller:
         commitment = self.verifier.prepare(["inputs", *delivered], glance=glance)
         inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
         upstream = self.blocks["upstream"].tensors if mode is CallMode.BACKWARD else []
-        # First, since get_inputs may return what it has returned before: what is given is not drawn over any more.
         warming = self._make_warming(inputs) if self.is_short(mode) or not cold else None
         if compared:
             given = self._give(inputs, upstream, commitment, glance=glance)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
+import weakref
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from itertools import pairwise
@@ -81,7 +82,10 @@ class InputSource:
             made = [torch.empty(spec.shape, dtype=spec.torch_dtype, device=self._device) for spec in specs]
         else:
             drawn = [value for value in self.draw(stream.getrandbits(63)) if isinstance(value, torch.Tensor)]
+            owners = [_Owner(value) for value in drawn]
             made = [value.to(spec.torch_dtype).contiguous().detach() for value, spec in zip(drawn, specs, strict=True)]
+            del drawn
+            made = [tensor.clone() if owner.keeps_it else tensor for tensor, owner in zip(made, owners, strict=True)]
             if self._scales is None:
                 self._scales = [_root_mean_square(tensor) for tensor in made]
         for tensor, scale in zip(made, self._scales, strict=True):
@@ -93,6 +97,20 @@ class InputSource:
                 if avoid_zero:
                     _avoid_zero(tensor, planted=variant is Variant.SPECIAL)
         return made
+
+
+class _Owner:
+    """Whether ``get_inputs`` keeps a tensor that it returned, or what that is a view of, to return it once more; known
+    once the caller has let go of it. Such a tensor is not ours to write to."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._theirs = [weakref.ref(each) for each in (tensor, tensor._base) if each is not None]
+        # Memory of another library's (NumPy's) may have an owner that is no tensor.
+        self._foreign = not tensor.untyped_storage().resizable()
+
+    @property
+    def keeps_it(self) -> bool:
+        return self._foreign or any(reference() is not None for reference in self._theirs)
 
 
 def seed_generators(seed: int) -> None:

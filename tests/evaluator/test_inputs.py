@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -50,3 +52,40 @@ def test_wide_inputs_have_magnitudes_of_twenty_powers_of_two_and_both_signs(dtyp
         assert float(ours.std()) == pytest.approx(20 / math.sqrt(12), rel=0.1)
     assert not torch.equal(made, _made(Variant.WIDE, dtype, seed=6).double())
     assert torch.equal(made, _made(Variant.WIDE, dtype).double())
+
+
+_KEPT = torch.arange(1.0, 65.0)
+_NUMPY = np.arange(1.0, 65.0, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("get_inputs", "copied"),
+    [
+        (lambda: [_KEPT], True),
+        (lambda: [_KEPT[:32]], True),
+        (lambda: [_KEPT.view(8, 8)], True),
+        (lambda: [torch.from_numpy(_NUMPY)], True),
+        (lambda: [torch.arange(1.0, 65.0)], False),
+        (lambda: [torch.arange(1.0, 65.0).view(8, 8)], False),
+    ],
+    ids=["kept", "a part of it", "a view of it", "numpy", "new", "a view of new"],
+)
+def test_what_get_inputs_keeps_is_copied_and_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, get_inputs: Callable[[], list[torch.Tensor]], copied: bool
+) -> None:
+    clones: list[torch.Tensor] = []
+
+    def clone(tensor: torch.Tensor) -> torch.Tensor:
+        clones.append(tensor)
+        return torch.empty_like(tensor).copy_(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "clone", clone)
+    before = get_inputs()[0].numpy().copy()
+    source = InputSource(get_inputs, torch.device("cpu"), variants=True)
+    specs = [TensorSpec(before.shape, "float32")]
+    made = [source.make(specs, Variant.MIXED, seed, avoid_zero=True)[0] for seed in range(3)]
+    assert len(clones) == (3 if copied else 0)
+    assert (get_inputs()[0].numpy() == before).all()
+    assert all((tensor.numpy() != before).any() for tensor in made)
+    assert not made[0].equal(made[1])
+    assert not made[1].equal(made[2])

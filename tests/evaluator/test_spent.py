@@ -47,7 +47,7 @@ class Played:
     def thaw(self) -> None:
         """It runs."""
 
-    def freeze(self) -> None:
+    def stop(self) -> None:
         """It stands still."""
 
     def open_gate(self, _number: int) -> None:
