@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import httpx
 
+from client.http import Client
+
 __all__ = ["DemoFailed", "running_service"]
 
 _USUAL_PORT: Final = 8000
@@ -47,7 +49,8 @@ def running_service(
     try:
         _await("answers", process, lambda: _answers(url))
         if measured:
-            _await("has its workers ready", process, lambda: _is_warm(url, devices))
+            with Client(url) as client:
+                _await("has its workers ready", process, lambda: _is_warm(client, devices))
         yield url, process
     finally:
         _stop(process)
@@ -79,12 +82,9 @@ def _answers(url: str) -> bool:
     return httpx.get(f"{url}/readyz", timeout=2.0, trust_env=False).is_success
 
 
-def _is_warm(url: str, devices: str) -> bool:
+def _is_warm(client: Client, devices: str) -> bool:
     """Whether there is a builder, and on each of ``devices`` somebody who evaluates at once."""
-    answer = httpx.get(f"{url}/api/v1/workers", timeout=2.0, trust_env=False)
-    if not answer.is_success:
-        return False
-    ready = {worker["device"] for worker in answer.json()["items"] if worker["state"] == "ready"}
+    ready = {worker["device"] for worker in client.workers() if worker["state"] == "ready"}
     return ready >= {None, *devices.split(",")}
 
 

@@ -308,7 +308,11 @@ class Caller:
             self.latest_ms[mode] = call.report.device_ms
         return call, commitment
 
-    def command(self, side: Side, message: dict[str, Any]) -> None:
+    def release_memory(self, side: Side) -> None:
+        """Have a side's allocator give back what it does not use."""
+        self._command(side, {"op": "release_memory"})
+
+    def _command(self, side: Side, message: dict[str, Any]) -> None:
         """Have something done between two calls."""
         with self.blamed(side), self._awake(side):
             side.link.command(message, _COMMAND_S)
@@ -539,9 +543,11 @@ class Caller:
     def _take_memory(self, side: Side, other: Side) -> None:
         """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
         if self.lean:
-            for each, operation in ((other, "release_memory"), (side, "reserve_memory")):
-                if each.link.shares:  # else it cannot be asked, and has given back what it does not hold
-                    self.command(each, {"op": operation})
+            # Who has not been shown the shared memory cannot be asked, and has given back what it does not hold.
+            if other.link.shares:
+                self.release_memory(other)
+            if side.link.shares:
+                self._command(side, {"op": "reserve_memory"})
 
     @contextlib.contextmanager
     def _awake(self, side: Side) -> Iterator[None]:

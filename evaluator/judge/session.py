@@ -45,7 +45,6 @@ _REFERENCE_S: Final = Limits.construct_s
 _CLEAN_S: Final = 10.0
 _CLEAN_POLL_S: Final = 0.02
 _LEFT_BYTES: Final = 2**30
-_RELEASE_MEMORY: Final = {"op": "release_memory"}
 _WARM_CACHES: Final = 4
 """Warm and cold differ while the tensors of a call are at most so many times as large as the last-level cache."""
 
@@ -406,10 +405,10 @@ class Session:
         """Record the figures of one track, for all that it is measured of."""
         if self._common.plan.lean:
             # Each takes what it needs in one block, which must not come on top of what it has in several.
-            self._caller.command(self._baseline, _RELEASE_MEMORY)
+            self._caller.release_memory(self._baseline)
             for judgement in judged:
                 with self._judging(judgement):
-                    judgement.caller.command(judgement.candidate, _RELEASE_MEMORY)
+                    judgement.caller.release_memory(judgement.candidate)
         asking: dict[Judgement, tuple[Sampling, int]] = {}
         for judgement in judged:
             with self._judging(judgement):
