@@ -2,9 +2,9 @@
 
 Builds every source of ``tests/build_corpus`` as torch would and by the split recipe, and compares what comes out: the
 machine code of each kernel and architecture, byte by byte, and the functions that the library offers. (Not what nvcc
-and clang put on the host's side in the place of kernels and of functions for the device alone: each has names of its
-own for that, and nobody can call it from elsewhere.) Prints a line for each with both times. Where torch has no CUDA
-libraries, objects are compared instead of libraries.
+and clang put on the host's side in the place of kernels and of functions for the device alone, nor what an anonymous
+namespace has: nvcc and clang each have names of their own for these, and nobody can call them from elsewhere.) Prints a
+line for each with both times. Where torch has no CUDA libraries, objects are compared instead of libraries.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from evaluator.build.split.sources import sources_of
 from evaluator.devices import cuda_architectures
 from tests.build_sources import BuildSource, load_build_sources
 
+_ANONYMOUS = "_GLOBAL__N_"
 _GLOBAL = 1
 _TIMEOUT_S = 3600
 _ON_DEVICE = re.compile(r"(__host__\s+)?__device__(?!\s+__host__)[^;{}()=]*?\b(\w+)\s*\(")
@@ -237,7 +238,8 @@ def _offered(request: BuildRequest, directory: Path) -> frozenset[str]:
     own -= {symbol.name for cubin in cubins for symbol in _kernels(cubin)}
     named = {name: re.split(r"[(<]", written)[0].split("::")[-1] for name, written in _written(own).items()}
     elsewhere = {name for host, name in _ON_DEVICE.findall(sources_of(request).cuda) if not host}
-    return frozenset(name for name in own if "__device_stub__" not in name and named[name] not in elsewhere)
+    hidden = ("__device_stub__", _ANONYMOUS)
+    return frozenset(name for name in own if not any(part in name for part in hidden) and named[name] not in elsewhere)
 
 
 def _written(names: Collection[str]) -> dict[str, str]:
