@@ -10,7 +10,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -452,9 +451,17 @@ def test_who_cannot_be_stopped_is_out_of_time_and_the_baseline_is_our_fault(
         Side("baseline", link, enclosure).stop()
     # A machine that came to nothing for longer than that has not shown that it cannot.
     monkeypatch.setattr("evaluator.sandbox.enclosure._FREEZE_S", -1.0)
-    threading.Timer(0.001, events.write_text, ["populated 1\nfrozen 1\n"]).start()
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 50:
+            events.write_text("populated 1\nfrozen 1\n")
+
+    monkeypatch.setattr(time, "sleep", sleep)
     Side("candidate", link, enclosure).stop()
     enclosure.close()
+    assert len(looks) == 50
 
 
 def test_an_enclosure_keeps_no_descriptor_when_it_is_closed(tmp_path: Path) -> None:
