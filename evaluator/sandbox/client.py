@@ -44,7 +44,7 @@ class RunnerProcess:
     out_of_memory: bool = False
     """The kernel killed it at the limit of its control group."""
     left: bool = False
-    """Something of it survived its end."""
+    """Something of it survived its end, or it did not end when it was to."""
     started: bool = field(default=False, repr=False)
 
 
@@ -118,7 +118,8 @@ class ForkServer(ChildProcess):
         with self._lock:
             self.begin_kill(runner)
             try:
-                self._listen_until(lambda: runner.status is not None, _KILL_S)
+                # Once is enough: whoever closes everything asks for the same again.
+                self._listen_until(lambda: runner.status is not None, 0.0 if runner.left else _KILL_S)
             except TimeoutError as error:
                 runner.left = True
                 raise InfrastructureFault(f"runner {runner.pid} does not die") from error
