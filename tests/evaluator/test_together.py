@@ -437,7 +437,10 @@ def test_identical_models_are_no_faster_together(
     for number in range(2):
         sessions.clear()
         found = _together(cuda_engine, problems[problem], *[_LINEAR] * count, config=config)
-        assert sessions[0] == (4 if has_room or problem != "relu" else 1)
+        if has_room or problem != "relu":
+            assert sessions[0] == 4
+        else:  # tried once, unless another test has
+            assert set(sessions[1:] if number == 0 and count > 1 else sessions) == {1}
         for result in found.values():
             evaluation = _evaluation(result)
             assert (evaluation.verdict, evaluation.gradients) == (Verdict.PASSED, Gradients.MATCH), evaluation.message
