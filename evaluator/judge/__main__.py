@@ -14,6 +14,7 @@ a candidate ever comes here.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import signal
 import socket
@@ -55,6 +56,9 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
         # Torch imports it with the first operator on the meta device, which takes a second; the supervisor has other
         # things to start now.
         importlib.import_module("torch._dynamo")
+        # Modules stay: to look for garbage among their 300,000 objects takes a tenth of a second, maybe while a call is
+        # timed.
+        gc.freeze()
         kept: KeptBaseline | None = None
         while True:
             message, descriptors = wire.receive(supervisor)
@@ -65,6 +69,9 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
                 wire.send(supervisor, {"event": "begun"})
                 continue
             kept = _evaluate(supervisor, device, message, descriptors, kept)
+            # The parts of a session refer to each other: its reference's model would stay for several more.
+            gc.collect()
+            device.release_cache()
 
 
 class _Withdrawn(Exception):

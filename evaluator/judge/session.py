@@ -154,20 +154,16 @@ class Session:
         return Found(self._outcomes, keeps_baseline=self._keeps and harmless and self._baseline_lets_go())
 
     def close(self, *, keeps_baseline: bool) -> str:
-        """Free everything, and say what is left behind all the same. Call it when the runners are gone, or have let go:
-        they map the same memory."""
+        """Free the shared memory, and say what is left behind all the same. Call it when the runners are gone, or have
+        let go. What the session has for itself goes when it is collected."""
         sides = (*self._candidates, self._baseline)
         for block in (*self._blocks.values(), *(side.gate for side in sides if side.gate is not None)):
             block.close()
         self._blocks = {}
-        if self._judged:
-            self._common.warming.clear()
-            self._common.spent.clear()
         for side in sides:
             side.gate = None
         for side in (*self._candidates, *(() if keeps_baseline else (self._baseline,))):
             side.close()
-        self._device.release_cache()
         return self._left_behind(keeps_baseline=keeps_baseline)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import threading
@@ -832,6 +833,11 @@ def test_an_evaluation_does_without_the_next_pair_where_none_can_be_started(
     assert set(_waiting(engine)) == {"candidate", "baseline"}
 
 
+def _resident_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s*(\d+) kB", status)[1]) * 1024  # type: ignore[index]
+
+
 def _blocks_of_the_judge(engine: Engine) -> int:
     """How many pieces of shared memory for tensors its process has open."""
     opened = Path(f"/proc/{engine.process_ids['judge']}/fd").iterdir()
@@ -950,6 +956,48 @@ def test_a_weight_that_is_not_trained_has_no_gradient(engine: Engine, tmp_path: 
     wrong = engine.evaluate(problem, _candidate(own + "x * self.scale.detach() + self.table\n"), _CONFIG)
     assert wrong.verdict is Verdict.WRONG_GRADIENT
     assert "scale" in wrong.message
+
+
+@pytest.mark.parametrize(
+    ("forward", "verdict"),
+    [
+        ("x @ self.weight", Verdict.PASSED),
+        ("x @ self.weight * 2", Verdict.WRONG_OUTPUT),
+        ("1 / 0", Verdict.RUNTIME_ERROR),
+    ],
+)
+def test_of_an_evaluation_that_is_over_the_judge_keeps_no_memory(
+    engine: Engine, tmp_path: Path, forward: str, verdict: Verdict
+) -> None:
+    width = 4096
+    problem = _problem(
+        tmp_path,
+        "import torch\n\n\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        f"        self.weight = torch.nn.Parameter(torch.rand({width}, {width}))\n\n"
+        "    def forward(self, x):\n"
+        "        return x @ self.weight\n\n\n"
+        "def get_inputs():\n"
+        f"    return [torch.rand(4, {width})]\n\n\n"
+        "def get_init_inputs():\n"
+        "    return []\n",
+    )
+    own = f"from model import Model\nclass ModelNew(Model):\n    def forward(self, x):\n        return {forward}\n"
+    config = replace(_CONFIG, sampling=SamplingPlan(max_samples=0))
+
+    def evaluate_and_look() -> int:
+        evaluation = engine.evaluate(problem, _candidate(own), config)
+        assert evaluation.verdict is verdict, evaluation.message
+        return _resident_bytes(engine.process_ids["judge"])
+
+    evaluate_and_look()
+    used = evaluate_and_look()
+    for _ in range(2):
+        evaluate_and_look()
+    weights = width * width * 4
+    wait_until(lambda: _resident_bytes(engine.process_ids["judge"]) < used + weights, "the judge gives memory back")
 
 
 def test_weights_that_depend_on_the_number_of_threads_are_the_reference_s_own(
