@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 import torch
@@ -291,16 +292,15 @@ class Caller:
         # Where work is left on a device, what the judge asked of it last decides how the next call finds it: then it
         # is all done, needed or not.
         compared = compared or self.device.outlives_processes
-        try:
-            call, commitment = self._call_once(
-                side, mode, variant, timeout_s, glance=glance, cold=cold, compared=compared
-            )
-        except _NotRepeatable:
-            # get_inputs has another source of randomness than torch: from now on its inputs are kept.
-            self.source.repeatable = False
-            call, commitment = self._call_once(
-                side, mode, variant, timeout_s, glance=glance, cold=cold, compared=compared
-            )
+        self._take_memory(side, self.baseline if side is self.candidate else self.candidate)
+        once = partial(self._call_once, side, mode, variant, timeout_s, glance=glance, cold=cold, compared=compared)
+        with self.blamed(side):
+            try:
+                call, commitment = once()
+            except _NotRepeatable:
+                # get_inputs has another source of randomness than torch: from now on its inputs are kept.
+                self.source.repeatable = False
+                call, commitment = once()
         self.peak_bytes[side.name] = max(self.peak_bytes[side.name], call.report.peak_bytes)
         if side is self.baseline:
             self.baseline_ms.setdefault(mode, []).append(call.report.device_ms)
@@ -348,7 +348,6 @@ class Caller:
         same that is done within the judge's clock. The side's processes run from shortly before the release until what
         they deliver is there; otherwise they are stopped.
         """
-        self._take_memory(side, self.baseline if side is self.candidate else self.candidate)
         delivered = ["outputs"]
         if mode is CallMode.BACKWARD:
             delivered += ["input_gradients", "weight_gradients"]

@@ -163,10 +163,9 @@ class Standard:
         # one, where each side follows itself as often as the other, only what is short feels it: without this, the
         # candidate's calls had some 10 µs more around them than the baseline's on an H200.
         compared = common.candidates > 1 or (common.device.outlives_processes and caller.is_short(track.mode))
-        with common.blamed(side):
-            call, commitment = caller.call(
-                side, track.mode, common.sampled, limits.call_s, glance=True, cold=track.cold, compared=compared
-            )
+        call, commitment = caller.call(
+            side, track.mode, common.sampled, limits.call_s, glance=True, cold=track.cold, compared=compared
+        )
         if common.candidates > 1 and track.mode is CallMode.BACKWARD:
             counterparts = side.link.weight_report().counterparts
             self._verifier.verify_gradients(commitment, call.report, counterparts, common.sampled, own_too=False)

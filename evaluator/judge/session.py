@@ -377,10 +377,9 @@ class Session:
                 max(limits.construct_s, _REFERENCE_S),
             )
         if self._config.sampling.max_samples:
-            with self._blamed(self._baseline):
-                self._caller.calibrate(CallMode.FORWARD)
-                if self._common.training and self._config.sampling.gradient_trials:
-                    self._caller.calibrate(CallMode.BACKWARD)
+            self._caller.calibrate(CallMode.FORWARD)
+            if self._common.training and self._config.sampling.gradient_trials:
+                self._caller.calibrate(CallMode.BACKWARD)
         self._held_before = self._device.foreign_bytes()
         self._supervisor.admit()
         for judgement in self._within:

@@ -24,6 +24,9 @@ from evaluator.engine import Engine, Progress
 from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.flags import FlagKind
+from evaluator.judge.device import CpuDevice
+from evaluator.judge.plan import plan_memory
+from evaluator.judge.reference import Reference
 from evaluator.problem import Problem, load_problem
 from evaluator.supervision import SupervisedRunner
 from tests.corpus import load_case
@@ -297,6 +300,52 @@ def test_a_size_that_cannot_fit_is_refused_before_it_starts_with_the_figures(
     config = EvalConfig(device="cpu", size="full", limits=Limits(device_memory_bytes=2**30))
     with pytest.raises(DoesNotFit, match=r"needs \d+\.\d GiB .* 1\.0 GiB free"):
         engine.evaluate(problems["relu"], _candidate(_PLAIN), config)
+
+
+def _lean_limit(problem: Problem) -> int:
+    """So little memory that candidate and baseline take turns in keeping theirs."""
+    device = CpuDevice()
+    signature = Reference(problem, "smoke", "float32", device).signature
+    device.note_idle()
+    plan = plan_memory(signature, device, sliced=True, gradients=True, limit=None, contexts=2, candidates=1)
+    return plan.peak_bytes + plan.runner_bytes - 1
+
+
+_AT_THE_THIRD_RELEASE = """
+import os, torch
+import evaluator.runner.calls as calls
+
+obey, seen = calls.CallLoop._obey, []
+
+
+def misbehave(self, message, descriptors):
+    if message["op"] == "release_memory":
+        seen.append(1)
+        if len(seen) == 3:
+            {act}
+    obey(self, message, descriptors)
+
+
+calls.CallLoop._obey = misbehave
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("act", "message"), [("raise RuntimeError('mine')", "RuntimeError: mine"), ("os._exit(3)", "exit status 3")]
+)
+def test_what_a_candidate_does_when_asked_for_memory_is_its_own(
+    engine: Engine, problems: dict[str, Problem], act: str, message: str
+) -> None:
+    config = replace(_CONFIG, limits=Limits(device_memory_bytes=_lean_limit(problems["relu"])))
+    source = _AT_THE_THIRD_RELEASE.format(act=act)
+    evaluation = engine.evaluate(problems["relu"], _candidate(source), config)
+    assert evaluation.verdict is Verdict.RUNTIME_ERROR, evaluation.message
+    assert message in evaluation.message
 
 
 def test_an_engine_without_a_device_only_builds(problems: dict[str, Problem], tmp_path: Path) -> None:
