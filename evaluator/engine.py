@@ -326,7 +326,7 @@ class Engine:
             builds, log = runner.builds, runner.log(config.limits.log_bytes)
         finally:
             runner.close()
-        _require_gone(runner)
+            _require_gone(runner)
         self._prepare_discoverer(config)
         seconds = time.monotonic() - begin
         failed = failed_build(builds)
@@ -625,9 +625,10 @@ class Engine:
                 for each in ended:
                     each.kill()
                 judge.clean_up(keeps_baseline=keeps_baseline)
+                for each in ended:
+                    _require_gone(each)  # whoever is next must not be measured beside it, whatever came of this one
             killed_by_kernel = out_of_memory_kills() != kills_before
             for runner, status in zip(runners, statuses, strict=True):
-                _require_gone(runner)
                 if status == signal.SIGKILL and not (runner.process.out_of_memory or killed_by_kernel):
                     # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
                     # inside its namespace): it was somebody on this machine.
@@ -989,7 +990,7 @@ class _KeptBaseline:
 def _require_gone(runner: SupervisedRunner) -> None:
     """Raises ``InfrastructureFault``, since nothing that is measured beside what is left would be worth anything."""
     if runner.process.left:
-        raise InfrastructureFault("something of the candidate survived its end")
+        raise InfrastructureFault("something of a candidate or a baseline survived its end")
 
 
 def _close(runners: Sequence[SupervisedRunner]) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -20,7 +21,7 @@ import pytest
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine
-from evaluator.errors import InfrastructureFault, SandboxIncomplete
+from evaluator.errors import EvaluationCancelled, InfrastructureFault, SandboxIncomplete
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.judge.calls import Side
 from evaluator.judge.link import RunnerLink, RunnerTimeout
@@ -355,6 +356,12 @@ def test_nothing_is_told_of_whom_the_kernel_has_not_ended_yet(
                 engine.build(problems["relu"], sleepy, config)
             with pytest.raises(InfrastructureFault, match="survived its end"):
                 engine.evaluate(problems["relu"], sleepy, config)
+            # Nor where nobody wants to know any more: what follows would be measured beside it.
+            for work in (engine.build, engine.evaluate):
+                passed = iter([False] * 3)
+                with pytest.raises(InfrastructureFault, match="survived its end") as caught:
+                    work(problems["relu"], sleepy, config, cancelled=partial(next, passed, True))
+                assert isinstance(caught.value.__context__, EvaluationCancelled)
         assert engine.evaluate(problems["relu"], sleepy, config).verdict is Verdict.TIMEOUT
 
 
