@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import threading
 import time
@@ -21,7 +22,13 @@ from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.devices import ProcessorShares
 from evaluator.engine import Engine, Progress
-from evaluator.errors import DeviceUnavailable, DoesNotFit, EvaluationCancelled, InfrastructureFault
+from evaluator.errors import (
+    DeviceUnavailable,
+    DoesNotFit,
+    EvaluationCancelled,
+    InfrastructureFault,
+    ToolchainMissing,
+)
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.flags import FlagKind
 from evaluator.judge.device import CpuDevice
@@ -346,6 +353,62 @@ def test_what_a_candidate_does_when_asked_for_memory_is_its_own(
     evaluation = engine.evaluate(problems["relu"], _candidate(source), config)
     assert evaluation.verdict is Verdict.RUNTIME_ERROR, evaluation.message
     assert message in evaluation.message
+
+
+_TRIES_CUDA = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+calls = 0
+
+
+def build():
+    load_inline(name="fast", cpp_sources="", cuda_sources="__global__ void nothing() {{}}")
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        try:
+            build()
+        except Exception:
+            {otherwise}
+
+    def forward(self, x):
+        global calls
+        calls += 1
+        if calls > {fails_after}:
+            build()
+        return torch.relu(x)
+"""
+
+
+def test_what_a_machine_cannot_compile_is_its_own_matter_where_the_candidate_failed_for_want_of_it(
+    problems: dict[str, Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "c++").symlink_to(str(shutil.which("c++")))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    config = replace(_CONFIG, require_gradients=False)
+
+    def evaluate(engine: Engine, otherwise: str, fails_after: int) -> Evaluation:
+        source = _TRIES_CUDA.format(otherwise=otherwise, fails_after=fails_after)
+        return engine.evaluate(problems["relu"], _candidate(source), config)
+
+    with Engine(device="cpu", cache_dir=tmp_path / "cache") as engine:
+        with pytest.raises(ToolchainMissing, match="no nvcc"):
+            evaluate(engine, "raise", 10**6)
+        with pytest.raises(ToolchainMissing, match="no nvcc"):
+            evaluate(engine, "pass", 0)
+        has_an_answer = evaluate(engine, "pass", 10**6)
+        has_seen_its_figures = evaluate(engine, "pass", 14)
+    assert has_an_answer.verdict is Verdict.PASSED, has_an_answer.message
+    assert "extension fast did not build, and the candidate went on without it" in has_an_answer.notes
+    assert has_seen_its_figures.verdict is Verdict.RUNTIME_ERROR
+    assert "no nvcc" in has_seen_its_figures.message
+    assert "sampling" in has_seen_its_figures.stage_s
 
 
 def test_an_engine_without_a_device_only_builds(problems: dict[str, Problem], tmp_path: Path) -> None:
