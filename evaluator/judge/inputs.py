@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
-import weakref
+import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from itertools import pairwise
@@ -82,10 +82,9 @@ class InputSource:
             made = [torch.empty(spec.shape, dtype=spec.torch_dtype, device=self._device) for spec in specs]
         else:
             drawn = [value for value in self.draw(stream.getrandbits(63)) if isinstance(value, torch.Tensor)]
-            owners = [_Owner(value) for value in drawn]
             made = [value.to(spec.torch_dtype).contiguous().detach() for value, spec in zip(drawn, specs, strict=True)]
-            del drawn
-            made = [tensor.clone() if owner.keeps_it else tensor for tensor, owner in zip(made, owners, strict=True)]
+            del drawn  # what else refers to it now is theirs, who may return it once more
+            made = [tensor if _is_ours(tensor) else tensor.clone() for tensor in made]
             if self._scales is None:
                 self._scales = [_root_mean_square(tensor) for tensor in made]
         for tensor, scale in zip(made, self._scales, strict=True):
@@ -99,18 +98,17 @@ class InputSource:
         return made
 
 
-class _Owner:
-    """Whether ``get_inputs`` keeps a tensor that it returned, or what that is a view of, to return it once more; known
-    once the caller has let go of it. Such a tensor is not ours to write to."""
+def _is_ours(tensor: torch.Tensor) -> bool:
+    """Whether nothing but ``tensor`` refers to its memory, so that it can be written to."""
+    # Memory of another library's (NumPy's) may have an owner that is no tensor.
+    resizable = tensor.untyped_storage().resizable()
+    return resizable and not tensor.is_inference() and _holders(tensor) == _holders(torch.empty(1))
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._theirs = [weakref.ref(each) for each in (tensor, tensor._base) if each is not None]
-        # Memory of another library's (NumPy's) may have an owner that is no tensor.
-        self._foreign = not tensor.untyped_storage().resizable()
 
-    @property
-    def keeps_it(self) -> bool:
-        return self._foreign or any(reference() is not None for reference in self._theirs)
+def _holders(tensor: torch.Tensor) -> tuple[int, int]:
+    """How many tensors and the like have its memory, and how many names in Python that memory itself has."""
+    storage = tensor.untyped_storage()
+    return torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage)
 
 
 def seed_generators(seed: int) -> None:

@@ -56,6 +56,12 @@ def test_wide_inputs_have_magnitudes_of_twenty_powers_of_two_and_both_signs(dtyp
 
 _KEPT = torch.arange(1.0, 65.0)
 _NUMPY = np.arange(1.0, 65.0, dtype=np.float32)
+_STORAGE = torch.arange(1.0, 65.0).untyped_storage()
+
+
+@torch.inference_mode()
+def _without_autograd() -> list[torch.Tensor]:
+    return [torch.arange(1.0, 65.0)]
 
 
 @pytest.mark.parametrize(
@@ -64,11 +70,26 @@ _NUMPY = np.arange(1.0, 65.0, dtype=np.float32)
         (lambda: [_KEPT], True),
         (lambda: [_KEPT[:32]], True),
         (lambda: [_KEPT.view(8, 8)], True),
+        (lambda: [_KEPT.detach()], True),
+        (lambda: [_KEPT.data], True),
+        (lambda: [torch.empty(0).set_(_STORAGE)], True),  # type: ignore[call-overload]
         (lambda: [torch.from_numpy(_NUMPY)], True),
+        (_without_autograd, True),
         (lambda: [torch.arange(1.0, 65.0)], False),
         (lambda: [torch.arange(1.0, 65.0).view(8, 8)], False),
     ],
-    ids=["kept", "a part of it", "a view of it", "numpy", "new", "a view of new"],
+    ids=[
+        "kept",
+        "a part of it",
+        "a view of it",
+        "detached",
+        "its data",
+        "kept memory",
+        "numpy",
+        "made for inference",
+        "new",
+        "a view of new",
+    ],
 )
 def test_what_get_inputs_keeps_is_copied_and_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch, get_inputs: Callable[[], list[torch.Tensor]], copied: bool
