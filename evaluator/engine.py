@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -69,7 +70,9 @@ from evaluator.surroundings import Surroundings
 
 __all__ = ["BuildReport", "Engine", "Progress", "SandboxLayer", "available_devices", "has_nvcc"]
 
-_EXIT_S: Final = 5.0
+_DESCRIPTORS: Final = 2**16
+_EXIT_S: Final = 15.0
+"""What is told of a process that has ended comes once its group is empty and its files are gone."""
 _CACHE_BYTES: Final = 20 * 2**30
 _KEEPS_BASELINES_ON: Final = frozenset({"cuda"})
 """On a CPU, a process that has done it for a while is faster than a new one with the same model: by 4 % (a small linear
@@ -238,6 +241,7 @@ class Engine:
             raise ToolchainMissing("no C++ compiler on this machine: install g++ (or set CXX)")
         if self._artifact_store is not None:
             self._artifact_store.require_client()
+        _raise_descriptor_limit()
         if self._scratch is None:
             # The parent of every private directory: made so that only this user may enter.
             self._scratch = Path(tempfile.mkdtemp(prefix="kerneljudge-", dir=self._scratch_base))
@@ -516,7 +520,12 @@ class Engine:
             return replace(first, notes=(*first.notes, note))
         total_s = first.stage_s["total"] + again.stage_s["total"]
         note = f"evaluated twice, since in a first evaluation {doubt}"
-        return replace(again, notes=(*again.notes, note), stage_s={**again.stage_s, "total": total_s})
+        return replace(
+            again,
+            notes=(*again.notes, note),
+            stage_s={**again.stage_s, "total": total_s},
+            details={**again.details, "first_evaluation": _in_short(first)},
+        )
 
     def _evaluate_alone(
         self,
@@ -985,6 +994,30 @@ class _KeptBaseline:
             return self.runner.alive
         except InfrastructureFault:
             return False
+
+
+def _raise_descriptor_limit() -> None:
+    """Let this process and those that it starts have as many descriptors as they may.
+
+    Linux counts those that are on their way through sockets for all processes of a user together, and lets nobody send
+    one who has a lower limit than that: candidates, who have theirs, could keep the judge from reaching its runners.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _in_short(evaluation: Evaluation) -> dict[str, Any]:
+    """What a record says of an evaluation that another one stands for."""
+    return {
+        "verdict": str(evaluation.verdict),
+        "message": evaluation.message,
+        "gradients": str(evaluation.gradients),
+        "speedup": evaluation.speedup,
+        "speedup_training": evaluation.speedup_training,
+        "notes": list(evaluation.notes),
+    }
 
 
 def _require_gone(runner: SupervisedRunner) -> None:

@@ -23,7 +23,7 @@ from evaluator.gate import open_gate
 from evaluator.judge.calmness import Calmness, Look
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant, fill_random
-from evaluator.judge.link import RunnerLink, RunnerTimeout, TimedCall
+from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout, TimedCall
 from evaluator.judge.verify import Commitment, Verifier, Violation
 from evaluator.memory import Block, TensorSpec
 from evaluator.protocol import CallMode
@@ -87,6 +87,20 @@ class Side:
             if self.name == "baseline":
                 raise
             raise RunnerTimeout(str(error)) from error
+
+    @contextlib.contextmanager
+    def stopped_afterwards(self) -> Iterator[None]:
+        """Stop its processes at the end, so that it cannot slow down what it is compared with, nor write late. Raises
+        what ``stop`` does; of who is gone that counts, since what is about to end cannot always be stopped."""
+        ignored: tuple[type[Exception], ...] = ()
+        try:
+            yield
+        except RunnerGone:
+            ignored = RunnerTimeout, CannotBeStopped
+            raise
+        finally:
+            with contextlib.suppress(*ignored):
+                self.stop()
 
     def open_gate(self, number: int) -> None:
         """Let call ``number`` begin on the device, once what the judge has asked of it is done."""
@@ -398,7 +412,7 @@ class Caller:
             self.verifier.pick(commitment, delivered)
             self.device.synchronize()
 
-        try:
+        with side.stopped_afterwards():
             if warming is not None:
                 self._write_inputs(warming)
                 self.device.synchronize()
@@ -422,8 +436,6 @@ class Caller:
             if inputs.kept is None:
                 given.clear()
             delivery = side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
-        finally:
-            side.stop()
         if compared:
             self._commit_to(delivered, commitment, inputs, glance=glance)
         report = replace(call.report, peak_bytes=peak_bytes, present=delivery.report.present)
@@ -552,11 +564,8 @@ class Caller:
     def _awake(self, side: Side) -> Iterator[None]:
         """Let the processes of ``side`` run, and stop them again at the end."""
         self._wake(side)
-        try:
+        with side.stopped_afterwards():
             yield
-        finally:
-            # Stopped, it cannot slow down what it is compared with, nor write late.
-            side.stop()
 
     def _wake(self, side: Side) -> None:
         side.enclosure.thaw()

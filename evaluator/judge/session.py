@@ -535,10 +535,8 @@ class Session:
 def _running(side: Side) -> Iterator[None]:
     """Let the processes of ``side`` run, and stop them again at the end."""
     side.enclosure.thaw()
-    try:
+    with side.stopped_afterwards():
         yield
-    finally:
-        side.stop()
 
 
 def _note(outcomes: Sequence[Outcome], verdict: Verdict | None, message: str) -> None:

@@ -20,7 +20,7 @@ import pytest
 from evaluator import engine as engine_module
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
-from evaluator.devices import ProcessorShares
+from evaluator.devices import ProcessorShares, compiler_versions
 from evaluator.engine import Engine, Progress
 from evaluator.errors import (
     DeviceUnavailable,
@@ -383,14 +383,22 @@ class ModelNew(torch.nn.Module):
 """
 
 
-def test_what_a_machine_cannot_compile_is_its_own_matter_where_the_candidate_failed_for_want_of_it(
-    problems: dict[str, Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def without_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "c++").symlink_to(str(shutil.which("c++")))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
+    compiler_versions.cache_clear()
+    yield
+    compiler_versions.cache_clear()
+
+
+@pytest.mark.usefixtures("without_nvcc")
+def test_what_a_machine_cannot_compile_is_its_own_matter_where_the_candidate_failed_for_want_of_it(
+    problems: dict[str, Problem], tmp_path: Path
+) -> None:
     config = replace(_CONFIG, require_gradients=False)
 
     def evaluate(engine: Engine, otherwise: str, fails_after: int) -> Evaluation:
@@ -663,6 +671,9 @@ def test_what_had_time_put_back_is_evaluated_again_with_new_processes(
         "evaluated twice, since in a first evaluation time was put back: inference",
     )
     assert evaluation.stage_s["total"] > second.stage_s["total"]
+    told = evaluation.details["first_evaluation"]
+    first = seen[0][1]
+    assert (told["verdict"], told["speedup"], told["notes"]) == ("passed", first.speedup, list(first.notes))
 
 
 def test_what_cannot_be_evaluated_again_keeps_the_figures_that_it_has(
@@ -720,6 +731,9 @@ def test_whose_clock_disagrees_with_ours_is_evaluated_twice_and_rejected(
     assert evaluation.verdict is Verdict.REJECTED, evaluation.message
     assert "inner and outer clock disagree" in evaluation.message
     assert evaluation.notes[-1] == "evaluated twice, since in a first evaluation inner and outer clock disagreed"
+    told = evaluation.details["first_evaluation"]
+    assert told["verdict"] == "rejected"
+    assert "inner and outer clock disagree" in told["message"]
 
 
 @pytest.mark.usefixtures("chance")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import resource
 import signal
 import socket
 import sqlite3
@@ -24,7 +25,7 @@ from evaluator.engine import Engine
 from evaluator.errors import EvaluationCancelled, InfrastructureFault, SandboxIncomplete
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.judge.calls import Side
-from evaluator.judge.link import RunnerLink, RunnerTimeout
+from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout
 from evaluator.problem import Problem
 from evaluator.sandbox.cgroups import GroupParent
 from evaluator.sandbox.client import ForkServer
@@ -365,6 +366,24 @@ def test_nothing_is_told_of_whom_the_kernel_has_not_ended_yet(
         assert engine.evaluate(problems["relu"], sleepy, config).verdict is Verdict.TIMEOUT
 
 
+def test_no_candidate_may_have_as_many_descriptors_as_we(tmp_path: Path, problems: dict[str, Problem]) -> None:
+    source = "import resource\nprint('it has', resource.getrlimit(resource.RLIMIT_NOFILE)[1])\n" + _PLAIN
+    candidate = parse_candidate(code=source)
+    assert isinstance(candidate, Candidate)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        with Engine(device="cpu", cache_dir=tmp_path) as engine:
+            ours = [os.getpid(), *(engine.process_ids[role] for role in ("judge", "forkserver", "builder"))]
+            allowed = [resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] for pid in ours]
+            config = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
+            log = engine.evaluate(problems["relu"], candidate, config).log
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert min(allowed) == min(hard, 2**16)
+    assert f"it has {min(hard, 4096)}" in log
+
+
 def test_visible_paths_never_hold_a_whole_root_and_do_not_nest() -> None:
     paths = [Path(name) for name in visible_paths(["/", "", "relative", "/usr/lib", "/tmp"])]
     assert Path("/") not in paths
@@ -390,7 +409,7 @@ while True:
 def enclosure(request: pytest.FixtureRequest) -> Iterator[Enclosure]:
     """Two processes that wake each other all the time: in a control group if one can be made here, and in none."""
     parent = GroupParent.open() if request.param == "as here" else None
-    group = parent.create("test", memory_bytes=2**30, processes=64) if parent is not None else None
+    group = parent.create("test", memory_bytes=2**30, processes=64, gives_way=False) if parent is not None else None
     process = subprocess.Popen(
         [sys.executable, "-c", _PING_PONG], start_new_session=True, stdin=subprocess.PIPE, text=True
     )
@@ -436,6 +455,17 @@ def test_processes_that_wake_each_other_stand_still_or_are_found_out(enclosure: 
     assert enclosure.ran_while_stopped_s >= stood_s / 2 or stood_s < 0.05
 
 
+@pytest.mark.parametrize(("gives_way", "weight"), [(False, "20"), (True, "1")])
+def test_an_import_that_looks_for_extensions_has_less_of_the_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gives_way: bool, weight: str
+) -> None:
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids")
+    monkeypatch.setattr("evaluator.sandbox.cgroups._enable", lambda *_: None)
+    group = GroupParent(tmp_path).create("one", memory_bytes=2**30, processes=64, gives_way=gives_way)
+    assert group is not None
+    assert (group.path / "cpu.weight").read_text() == weight
+
+
 def test_a_group_that_is_gone_is_neither_stopped_nor_let_go_on(tmp_path: Path) -> None:
     gone = Enclosure(os.getpid(), str(tmp_path / "gone"))
     gone.freeze()
@@ -456,6 +486,10 @@ def test_who_cannot_be_stopped_is_out_of_time_and_the_baseline_is_our_fault(
         Side("candidate", link, enclosure).stop()
     with pytest.raises(CannotBeStopped, match="could not be stopped"):
         Side("baseline", link, enclosure).stop()
+    # Who is gone is gone, however long the kernel takes over it; of anybody else it is what counts.
+    for error, told in ((RunnerGone(), RunnerGone), (RuntimeError(), RunnerTimeout)):
+        with pytest.raises(told), Side("candidate", link, enclosure).stopped_afterwards():
+            raise error
     # A machine that came to nothing for longer than that has not shown that it cannot.
     monkeypatch.setattr("evaluator.sandbox.enclosure._FREEZE_S", -1.0)
     looks: list[float] = []
