@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import Any
 
@@ -49,6 +49,9 @@ class Played:
 
     def stop(self) -> None:
         """It stands still."""
+
+    def stopped_afterwards(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def open_gate(self, _number: int) -> None:
         """It waits for nothing."""
