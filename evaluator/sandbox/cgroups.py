@@ -19,8 +19,6 @@ _CONTROLLERS: Final = ("memory", "pids")
 _REMOVE_S: Final = 5.0
 _WEIGHT: Final = 20
 """Share of the processors under contention; our own processes have the kernel's default of 100."""
-_WEIGHT_OF_IMPORTS: Final = 1
-"""Of one that looks for extensions, beside which another may be measured: niceness counts within a group alone."""
 
 
 class GroupParent:
@@ -53,7 +51,7 @@ class GroupParent:
                     parent.close()
         return best
 
-    def create(self, name: str, *, memory_bytes: int, processes: int, gives_way: bool) -> Group | None:
+    def create(self, name: str, *, memory_bytes: int, processes: int) -> Group | None:
         """A new group; ``None`` where it cannot be made after all."""
         path = self.path / name
         try:
@@ -66,7 +64,7 @@ class GroupParent:
             # All of a candidate or nothing: half a candidate would hang or lie.
             _write(path / "memory.oom.group", "1")
             _write(path / "pids.max", str(processes))
-            _write(path / "cpu.weight", str(_WEIGHT_OF_IMPORTS if gives_way else _WEIGHT))
+            _write(path / "cpu.weight", str(_WEIGHT))
         return Group(path, limits=self.limits)
 
     def close(self) -> None:

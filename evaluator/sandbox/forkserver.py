@@ -163,10 +163,7 @@ def _keep(
         directory = Path(tempfile.mkdtemp(prefix="runner-", dir=spec["scratch"]))
         if groups is not None:
             group = groups.create(
-                f"runner-{number}",
-                memory_bytes=confinement.memory_bytes,
-                processes=confinement.processes,
-                gives_way=bool(spec.get("discover")),
+                f"runner-{number}", memory_bytes=confinement.memory_bytes, processes=confinement.processes
             )
         refused = namespaces.unshare_all()
         namespaces.die_with_parent()  # entering a user namespace has cleared it

@@ -409,7 +409,7 @@ while True:
 def enclosure(request: pytest.FixtureRequest) -> Iterator[Enclosure]:
     """Two processes that wake each other all the time: in a control group if one can be made here, and in none."""
     parent = GroupParent.open() if request.param == "as here" else None
-    group = parent.create("test", memory_bytes=2**30, processes=64, gives_way=False) if parent is not None else None
+    group = parent.create("test", memory_bytes=2**30, processes=64) if parent is not None else None
     process = subprocess.Popen(
         [sys.executable, "-c", _PING_PONG], start_new_session=True, stdin=subprocess.PIPE, text=True
     )
@@ -453,17 +453,6 @@ def test_processes_that_wake_each_other_stand_still_or_are_found_out(enclosure: 
     if enclosure._group is not None:
         assert stood_s < 0.05
     assert enclosure.ran_while_stopped_s >= stood_s / 2 or stood_s < 0.05
-
-
-@pytest.mark.parametrize(("gives_way", "weight"), [(False, "20"), (True, "1")])
-def test_an_import_that_looks_for_extensions_has_less_of_the_processors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gives_way: bool, weight: str
-) -> None:
-    (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids")
-    monkeypatch.setattr("evaluator.sandbox.cgroups._enable", lambda *_: None)
-    group = GroupParent(tmp_path).create("one", memory_bytes=2**30, processes=64, gives_way=gives_way)
-    assert group is not None
-    assert (group.path / "cpu.weight").read_text() == weight
 
 
 def test_a_group_that_is_gone_is_neither_stopped_nor_let_go_on(tmp_path: Path) -> None:
