@@ -37,7 +37,7 @@ from benchmarks.waiting import POLL_S, until
 from client.errors import ServiceUnreachable
 from client.http import Client
 from storage.webhooks import signature
-from tests.processes import Process, children, descendants, look
+from tests.processes import Process, children, descendants, look, resident_bytes
 
 __all__ = ["Plan", "Report", "run"]
 
@@ -403,8 +403,7 @@ def _faults_of_summary(
 
 def _resident_mib(pid: int) -> float:
     with contextlib.suppress(OSError, ValueError):
-        status = Path(f"/proc/{pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+        return resident_bytes(pid) / 2**20
     return 0.0
 
 

@@ -48,7 +48,6 @@ def conclude(
     candidate failed for want of what this machine has not.
     """
     failed = failed_build(runner.builds)
-    lacks = failed is not None and failed.get("toolchain_missing")
     message, notes = outcome["message"], list(outcome["notes"])
     log = runner.log(config.limits.log_bytes)
     fault: str | None = None
@@ -62,15 +61,15 @@ def conclude(
             kernels = sorted({name for build in runner.builds for name in build.get("kernels", ())})
             fault = device_fault(message)
             message = explain_failure(message, kernels)
-    if failed is None:
-        pass
-    elif verdict not in _RAISED or (lacks and outcome["stage"] == "sampling"):
-        # Who has seen how fast it is does not get another go by a build that this machine cannot make.
-        notes.append(f"extension {failed['name']} did not build, and the candidate went on without it")
-    elif lacks:
-        raise ToolchainMissing(str(failed["error"]))
-    else:
-        verdict, message = verdict_of_build(failed)
+    if failed is not None:
+        lacks = failed.get("toolchain_missing")
+        if verdict not in _RAISED or (lacks and outcome["stage"] == "sampling"):
+            # Who has seen how fast it is does not get another go by a build that this machine cannot make.
+            notes.append(f"extension {failed['name']} did not build, and the candidate went on without it")
+        elif lacks:
+            raise ToolchainMissing(str(failed["error"]))
+        else:
+            verdict, message = verdict_of_build(failed)
     resources = kernel_resources(runner.builds)
     notes.extend(spill_notes(resources))
     details = dict(outcome["details"])

@@ -35,6 +35,11 @@ def look(pid: int) -> Process | None:
     return None if fields[0] in "ZX" else Process(pid, int(fields[19]), command)
 
 
+def resident_bytes(pid: int) -> int:
+    """How much of the machine's memory a process has. Raises ``OSError`` where there is none."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) * 1024
+
+
 def children(pid: int) -> list[Process]:
     """Every process that ``pid`` is the parent of."""
     return [process for process in map(look, sorted(_below(_parents(), {pid}))) if process is not None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import select
 import shutil
 import signal
@@ -37,7 +36,7 @@ from evaluator.judge.reference import Reference
 from evaluator.problem import Problem, load_problem
 from evaluator.supervision import SupervisedRunner
 from tests.corpus import load_case
-from tests.processes import wait_until
+from tests.processes import resident_bytes, wait_until
 
 _QUICK = SamplingPlan(min_samples=5, max_samples=5, warm_samples=0)
 _CONFIG = EvalConfig(device="cpu", size="smoke", sampling=_QUICK)
@@ -150,6 +149,21 @@ def _problem(folder: Path, reference: str) -> Problem:
     (folder / "problem.toml").write_text('title = "T"\ndescription = "D"\n[sizes.full]\n[sizes.smoke]\n')
     (folder / "reference.py").write_text(reference)
     return load_problem(folder)
+
+
+def _reference(*, forward: str, inputs: str, arguments: str = "x", **weights: str) -> str:
+    """The source of a reference: what it returns, what it is given, and how its parameters are made."""
+    made = "".join(f"        self.{name} = torch.nn.Parameter({value})\n" for name, value in weights.items())
+    return (
+        "import torch\n\n\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        f"        super().__init__()\n{made}\n"
+        f"    def forward(self, {arguments}):\n"
+        f"        return {forward}\n\n\n"
+        f"def get_inputs():\n    return [{inputs}]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
 
 
 @pytest.mark.parametrize("role", ["judge", "forkserver", "builder"])
@@ -959,11 +973,6 @@ def test_an_evaluation_does_without_the_next_pair_where_none_can_be_started(
     assert set(_waiting(engine)) == {"candidate", "baseline"}
 
 
-def _resident_bytes(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s*(\d+) kB", status)[1]) * 1024  # type: ignore[index]
-
-
 def _blocks_of_the_judge(engine: Engine) -> int:
     """How many pieces of shared memory for tensors its process has open."""
     opened = Path(f"/proc/{engine.process_ids['judge']}/fd").iterdir()
@@ -1045,37 +1054,20 @@ def test_one_that_is_cancelled_while_the_next_get_ready_leaves_a_judge_that_goes
 
 
 def test_an_argument_may_be_longer_than_a_socket_takes_at_once(engine: Engine, tmp_path: Path) -> None:
-    problem = _problem(
-        tmp_path,
-        "import torch\n\n\n"
-        "class Model(torch.nn.Module):\n"
-        "    def forward(self, x, numbers):\n"
-        "        return x * numbers[-1]\n\n\n"
-        "def get_inputs():\n"
-        "    return [torch.randn(64, 64), list(range(200_000))]\n\n\n"
-        "def get_init_inputs():\n"
-        "    return []\n",
-    )
+    inputs = "torch.randn(64, 64), list(range(200_000))"
+    problem = _problem(tmp_path, _reference(forward="x * numbers[-1]", inputs=inputs, arguments="x, numbers"))
     evaluation = engine.evaluate(problem, _candidate(_LINEAR), _CONFIG)
     assert evaluation.verdict is Verdict.PASSED, evaluation.message
 
 
 def test_a_weight_that_is_not_trained_has_no_gradient(engine: Engine, tmp_path: Path) -> None:
-    problem = _problem(
-        tmp_path,
-        "import torch\n\n\n"
-        "class Model(torch.nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.table = torch.nn.Parameter(torch.randn(64), requires_grad=False)\n"
-        "        self.scale = torch.nn.Parameter(torch.randn(64))\n\n"
-        "    def forward(self, x):\n"
-        "        return x * self.scale + self.table\n\n\n"
-        "def get_inputs():\n"
-        "    return [torch.randn(64, 64)]\n\n\n"
-        "def get_init_inputs():\n"
-        "    return []\n",
+    reference = _reference(
+        forward="x * self.scale + self.table",
+        inputs="torch.randn(64, 64)",
+        table="torch.randn(64), requires_grad=False",
+        scale="torch.randn(64)",
     )
+    problem = _problem(tmp_path, reference)
     own = "from model import Model\nclass ModelNew(Model):\n    def forward(self, x):\n        return "
     right = engine.evaluate(problem, _candidate(own + "x * self.scale + self.table\n"), _CONFIG)
     assert (right.verdict, right.gradients) == (Verdict.PASSED, Gradients.MATCH), right.message
@@ -1096,34 +1088,22 @@ def test_of_an_evaluation_that_is_over_the_judge_keeps_no_memory(
     engine: Engine, tmp_path: Path, forward: str, verdict: Verdict
 ) -> None:
     width = 4096
-    problem = _problem(
-        tmp_path,
-        "import torch\n\n\n"
-        "class Model(torch.nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        f"        self.weight = torch.nn.Parameter(torch.rand({width}, {width}))\n\n"
-        "    def forward(self, x):\n"
-        "        return x @ self.weight\n\n\n"
-        "def get_inputs():\n"
-        f"    return [torch.rand(4, {width})]\n\n\n"
-        "def get_init_inputs():\n"
-        "    return []\n",
-    )
+    inputs, weight = f"torch.rand(4, {width})", f"torch.rand({width}, {width})"
+    problem = _problem(tmp_path, _reference(forward="x @ self.weight", inputs=inputs, weight=weight))
     own = f"from model import Model\nclass ModelNew(Model):\n    def forward(self, x):\n        return {forward}\n"
     config = replace(_CONFIG, sampling=SamplingPlan(max_samples=0))
 
     def evaluate_and_look() -> int:
         evaluation = engine.evaluate(problem, _candidate(own), config)
         assert evaluation.verdict is verdict, evaluation.message
-        return _resident_bytes(engine.process_ids["judge"])
+        return resident_bytes(engine.process_ids["judge"])
 
     evaluate_and_look()
     used = evaluate_and_look()
     for _ in range(2):
         evaluate_and_look()
     weights = width * width * 4
-    wait_until(lambda: _resident_bytes(engine.process_ids["judge"]) < used + weights, "the judge gives memory back")
+    wait_until(lambda: resident_bytes(engine.process_ids["judge"]) < used + weights, "the judge gives memory back")
 
 
 def test_weights_that_depend_on_the_number_of_threads_are_the_reference_s_own(
