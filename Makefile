@@ -35,7 +35,7 @@ help: ## Show this list
 
 install: $(READY) ## Make the virtual environment (the other targets do it by themselves)
 
-prepare: $(READY) ## Make what fast builds need, once for this torch and these compilers (minutes, 4.1 GB)
+prepare: $(READY) ## Make what fast builds need, once for this torch and these compilers (minutes, 4.9 GB)
 	$(KERNELJUDGE) prepare
 
 serve: $(READY) $(PREPARED) ## Start the service on http://127.0.0.1:8000 (ARGS="--port 9000"); Ctrl-C stops it

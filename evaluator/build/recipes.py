@@ -52,7 +52,7 @@ PLAIN: Final = Recipe("plain", 1, "evaluator.build.plain", lambda _request: True
 
 RECIPES: Final = (
     Recipe("instantiated", 1, "evaluator.build.precompiled", _is_cxx_alone, INSTANTIATED_HEADERS),
-    Recipe("split", 2, "evaluator.build.split", _is_inline_cuda, SPLIT_HEADERS),
+    Recipe("split", 3, "evaluator.build.split", _is_inline_cuda, SPLIT_HEADERS),
     Recipe("precompiled", 1, "evaluator.build.precompiled", _is_cxx_alone, PRECOMPILED_HEADERS, "instantiated"),
     PLAIN,
 )

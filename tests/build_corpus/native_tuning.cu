@@ -1,4 +1,4 @@
-//: expect: refused: the flag -march=native
+//: expect: fast
 //: functions: half_it
 //: cpp: torch::Tensor half_it(torch::Tensor x);
 //: cflags: -O3 -march=native

@@ -434,8 +434,37 @@ def test_flags_go_to_the_side_that_they_concern() -> None:
 
 
 def test_the_same_for_cpp() -> None:
-    flags = cxx_flags(["-O3", "-Wall", "-w", "-std=gnu++20"])
+    flags = cxx_flags(["-O3", "-Wall", "-w", "-std=gnu++20"], has_code=True)
     assert (flags.level, flags.standard, flags.options) == ("-O3", "c++20", ())
+
+
+def test_declarations_are_the_same_however_functions_are_compiled() -> None:
+    tuned = ["-O3", "-march=native", "-ffast-math -funroll-loops", "-DA=1"]
+    flags = cxx_flags(tuned, has_code=False)
+    assert (flags.level, flags.standard, flags.options) == ("-O3", None, ("-DA=1",))
+    with pytest.raises(Refused, match="-march=native"):
+        cxx_flags(tuned, has_code=True)
+    # Not every compiler knows these: torch's build may fail.
+    for flag in ("-march=armv9-a", "-mavx512f", "-fno-such-thing"):
+        with pytest.raises(Refused, match=flag):
+            cxx_flags([flag], has_code=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "has_code"),
+    [
+        ("torch::Tensor f(torch::Tensor x, double eps = 1e-5);", False),
+        ("torch::Tensor f(torch::Tensor x) { return x; }", True),
+        ("torch::Tensor f(torch::Tensor x) <% return x; %>", True),
+    ],
+)
+def test_flags_for_functions_are_refused_where_there_are_any(source: str, has_code: bool) -> None:
+    request = _request(cpp_sources=["int g();", source], extra_cflags=["-O3", "-march=native"])
+    if not has_code:
+        assert plan(request, _TOOLCHAIN).main_flags.options == ()
+        return
+    with pytest.raises(Refused, match="-march=native"):
+        plan(request, _TOOLCHAIN)
 
 
 @pytest.mark.parametrize(
@@ -598,6 +627,8 @@ if words[0] == "ar":
 if "-o" in words:
     target = Path(words[words.index("-o") + 1])
     template = made / target.name
+    if any((made / f"refuse {word}").exists() for word in words if word.startswith("-std=")):
+        sys.exit("error: too old")
     if (made / f"refuse {target.name}").exists() and "full" not in " ".join(words):
         sys.exit("error: no")
     if template.exists():
@@ -669,8 +700,8 @@ def test_the_parts_are_compiled_put_together_and_linked(machine: _Machine) -> No
     assert machine.calls("objcopy")[0][1:4] == ["--update-section", ".nv_fatbin=device.fatbin", "host.o"]
     link = machine.calls("c++")[-1]
     assert [word for word in link if word.endswith(".a")] == [
-        str(machine.prepared / "libhost.a"),
-        str(machine.prepared / "libmain.a"),
+        str(machine.prepared / "c++20" / "libhost.a"),
+        str(machine.prepared / "c++20" / "libmain.a"),
     ]
     assert "-lc10" in link
 
@@ -701,6 +732,40 @@ def test_every_flag_reaches_the_side_that_it_concerns(machine: _Machine) -> None
 def test_a_candidates_own_architectures_take_the_place_of_torchs(machine: _Machine) -> None:
     _build(machine, extra_cuda_cflags=["-arch=sm_80"])
     assert not set(_TOOLCHAIN.architecture_flags) & set(machine.calls("nvcc")[0])
+
+
+def test_a_candidates_own_standard_has_headers_of_its_own(machine: _Machine) -> None:
+    built_with = []
+    for flags in ({"extra_cuda_cflags": ["-std=c++17"]}, {"extra_cflags": ["-std=c++17"]}):
+        shutil.rmtree(machine.work)
+        machine.work.mkdir()
+        _build(machine, **flags)
+        calls = machine.calls("clang++")
+        for source in ("host.cu", "main.cpp"):
+            used = [call for call in calls if source in call][-1]
+            header = Path(used[used.index("-include-pch") + 1])
+            assert f"-std={header.parent.name}" in used
+            assert header.exists()
+            built_with.append((source, header.parent.name))
+    assert built_with == [("host.cu", "c++17"), ("main.cpp", "c++20"), ("host.cu", "c++20"), ("main.cpp", "c++17")]
+
+
+def test_a_standard_that_torchs_headers_are_too_new_for_is_left_to_torch(machine: _Machine, tmp_path: Path) -> None:
+    (machine.made / "refuse -std=c++17").touch()
+    prepare(machine.toolchain, tmp_path / "again")
+    with pytest.raises(Refused, match=r"not precompiled for c\+\+17"):
+        build(_request(extra_cuda_cflags=["-std=c++17"]), machine.toolchain, tmp_path / "again", machine.work)
+    (machine.made / "refuse -std=c++20").touch()
+    with pytest.raises(Refused, match="cannot be precompiled"):
+        prepare(machine.toolchain, tmp_path / "once more")
+
+
+@pytest.mark.parametrize(("version", "told"), [("17.0.6", False), ("18.1.8", True), ("19.1.7 (3~deb12u1)", True)])
+def test_clang_names_templates_as_torchs_compiler_does(machine: _Machine, version: str, told: bool) -> None:
+    toolchain = replace(machine.toolchain, versions=("c++ 12.2.0", f"Debian clang version {version}\nTarget: x86_64"))
+    for side in ("host", "main"):
+        command = clang_command(toolchain, machine.prepared, side, "c++20")
+        assert ("-fclang-abi-compat=17" in command) == told
 
 
 def test_the_units_name_the_file_that_torch_would_have_written(machine: _Machine) -> None:
@@ -776,7 +841,7 @@ def test_compilers_that_keep_their_types_apart_are_refused(machine: _Machine) ->
 
 def test_host_headers_name_device_code_as_nvcc_does(machine: _Machine) -> None:
     flags = ("-gencode=arch=compute_90a,code=sm_90a", "-gencode=arch=compute_80,code=sm_80")
-    command = clang_command(replace(machine.toolchain, architecture_flags=flags), machine.prepared, "host")
+    command = clang_command(replace(machine.toolchain, architecture_flags=flags), machine.prepared, "host", "c++20")
     assert "-D__CUDA_ARCH_LIST__=800,900" in command
 
 
@@ -793,6 +858,8 @@ _REPRESENTATIVE = (
     "constant_memory",
     "anonymous_template_kernel",
     "host_min_max",
+    "const_pointers",
+    "standard_17",
 )
 
 

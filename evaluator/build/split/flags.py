@@ -18,6 +18,22 @@ __all__ = ["HostFlags", "cuda_host_flags", "cxx_flags", "link_flags", "split_wor
 
 _SHELL: Final = frozenset("$;|&<>()*?~`#\n\r!{}[]\\")
 _LEVELS: Final = {"-O", "-O0", "-O1", "-O2", "-O3"}
+_TUNING: Final = {
+    "-Ofast",
+    "-march=native",
+    "-mtune=native",
+    "-fopenmp",
+    "-ffast-math",
+    "-fno-math-errno",
+    "-funsafe-math-optimizations",
+    "-funroll-loops",
+    "-ftree-vectorize",
+    "-finline-functions",
+    "-fomit-frame-pointer",
+    "-fstrict-aliasing",
+    "-fno-strict-aliasing",
+}
+"""What decides about the code of functions, and is right for every processor."""
 # Macros that headers of torch, CUDA or the system may ask for: they are compiled already.
 _RESERVED_MACROS: Final = (
     "_",
@@ -110,9 +126,13 @@ def split_words(flags: Iterable[str]) -> list[str]:
         raise Refused(f"flags are not to be read: {error}") from error
 
 
-def cxx_flags(flags: Sequence[str]) -> HostFlags:
-    """``extra_cflags``, which concern ``main.cpp``. Raises ``Refused``."""
-    return _host(iter(split_words(flags)))
+def cxx_flags(flags: Sequence[str], has_code: bool) -> HostFlags:
+    """``extra_cflags``, which concern ``main.cpp``. Raises ``Refused``.
+
+    Without ``has_code`` there are only declarations of the candidate's in it, and flags make no difference to them
+    that only say how functions are to be compiled: torch's binding of the candidate's functions needs none.
+    """
+    return _host(word for word in split_words(flags) if has_code or word not in _TUNING)
 
 
 def cuda_host_flags(flags: Sequence[str]) -> HostFlags:

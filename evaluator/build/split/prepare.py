@@ -23,6 +23,7 @@ from evaluator.build.generated import GENERATED_HEADER, GENERATED_TEXT
 from evaluator.build.split.headers import HOST_SHIM, PRECOMPILED
 from evaluator.build.split.refused import Refused
 from evaluator.build.split.toolchain import SplitToolchain
+from evaluator.devices import machine_memory_bytes
 
 __all__ = ["Header", "Side", "clang_command", "find_header", "is_prepared", "prepare"]
 
@@ -35,6 +36,7 @@ _PLACEHOLDER: Final = b"kerneljudge: the device code comes here"
 _OPTIMIZED: Final = "-O1"
 _ABI_PROBE: Final = "#include <pybind11/detail/internals.h>\nkerneljudge_abi PYBIND11_INTERNALS_ID\n"
 _TIMEOUT_S: Final = 900
+_COMPILE_BYTES: Final = 3 * 2**30
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Header:
 
 
 # What a machine without CUDA's libraries lacks, since it has none of the headers of cuBLAS.
-_DISPENSABLE: Final = {"host_streams"}
+_DISPENSABLE: Final = "host_streams"
 
 
 def prepare(toolchain: SplitToolchain, folder: Path) -> None:
@@ -71,8 +73,10 @@ def prepare(toolchain: SplitToolchain, folder: Path) -> None:
         (folder / "linker").mkdir()
         (folder / "linker" / "ld").symlink_to(toolchain.mold)
     _check_abi(toolchain, folder)
-    with ThreadPoolExecutor(max_workers=max(1, min(len(PRECOMPILED), os.cpu_count() or 1))) as pool:
-        for done in [pool.submit(_precompile, toolchain, folder, name) for name in PRECOMPILED]:
+    wanted = [(standard, name) for standard in toolchain.standards for name in PRECOMPILED]
+    at_once = min(len(wanted), os.cpu_count() or 1, machine_memory_bytes() // _COMPILE_BYTES)
+    with ThreadPoolExecutor(max_workers=max(1, at_once)) as pool:
+        for done in [pool.submit(_precompile, toolchain, folder, *which) for which in wanted]:
             done.result()
     (folder / _READY).write_text(_stamp(toolchain, folder))
 
@@ -85,24 +89,27 @@ def is_prepared(toolchain: SplitToolchain, folder: Path) -> bool:
         return False
 
 
-def find_header(folder: Path, side: Side, variant: str = "") -> Header:
+def find_header(folder: Path, side: Side, standard: str, variant: str = "") -> Header:
     """The precompiled header for ``side``: lean; with pybind11 (``python``) or with ``ATen/cuda/CUDAContext.h``
-    (``streams``), where this machine has one; or ``full``."""
+    (``streams``), where this machine has one; or ``full``. Raises ``Refused`` where there is none for ``standard``."""
+    folder = folder / standard
     name = f"{side}_{variant}" if variant and (folder / f"{side}_{variant}.pch").exists() else side
     archive = folder / f"lib{name}.a"
+    if not (folder / f"{name}.pch").exists():
+        raise Refused(f"torch's headers are not precompiled for {standard}")
     return Header(folder / f"{name}.pch", archive if archive.exists() else None, variant != "full")
 
 
-def clang_command(toolchain: SplitToolchain, folder: Path, side: Side) -> list[str]:
+def clang_command(toolchain: SplitToolchain, folder: Path, side: Side, standard: str) -> list[str]:
     """clang with what torch would pass, as a header was precompiled and as it must be used."""
     flags = toolchain.cxx_flags if side == "main" else tuple(_host_flags(toolchain.cuda_flags))
-    standard = toolchain.standard if side == "main" else toolchain.cuda_standard
     command = [
         toolchain.clang,
         *(part for folder in toolchain.cxx_folders for part in ("-stdlib++-isystem", folder)),
         f"-std={standard}",
         # With the rules of C++20's modules clang takes the overloads for host and device for contradictions.
         *("-Xclang", "-fno-cxx-modules"),
+        *toolchain.mangling_flags,
         "-w",
         "-fPIC",
         f"-I{folder / 'include'}",
@@ -132,7 +139,8 @@ def _architecture_list(flags: Sequence[str]) -> str:
 def _stamp(toolchain: SplitToolchain, folder: Path) -> str:
     """Everything that decides what is in ``folder``; precompiled headers do not work at another place."""
     place = folder.resolve()
-    commands = [clang_command(toolchain, place, "host"), clang_command(toolchain, place, "main")]
+    sides: tuple[Side, ...] = ("host", "main")
+    commands = [clang_command(toolchain, place, side, name) for side in sides for name in toolchain.standards]
     parts = [toolchain.key, _texts(toolchain), PRECOMPILED, commands, _OPTIMIZED, _PLACEHOLDER.decode()]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -159,13 +167,15 @@ def _texts(toolchain: SplitToolchain) -> dict[str, str]:
     return texts
 
 
-def _precompile(toolchain: SplitToolchain, folder: Path, name: str) -> None:
+def _precompile(toolchain: SplitToolchain, folder: Path, standard: str, name: str) -> None:
     side: Side = "main" if name.startswith("main") else "host"
     variant = name.partition("_")[2]
-    source, header, compiled = folder / f"{name}.h", folder / f"{name}.pch", folder / f"{name}.o"
+    place = folder / standard
+    place.mkdir(exist_ok=True)
+    source, header, compiled = place / f"{name}.h", place / f"{name}.pch", place / f"{name}.o"
     source.write_text(PRECOMPILED[name])
     lean = variant != "full"
-    command = clang_command(toolchain, folder, side)
+    command = clang_command(toolchain, folder, side, standard)
     language = ["-x", "c++-header"] if side == "main" else ["-Xclang", "-emit-pch"]
     ahead = ["-fpch-instantiate-templates", *(["-fpch-codegen"] if lean else [])]
     shadow = [f"-I{folder / 'shadow'}"] if lean else []
@@ -174,11 +184,11 @@ def _precompile(toolchain: SplitToolchain, folder: Path, name: str) -> None:
         if lean:
             sections = ["-ffunction-sections", "-fdata-sections", "-Xclang", "-fno-cxx-modules"]
             _run([toolchain.clang, "-fPIC", "-O2", "-w", *sections, "-c", str(header), "-o", str(compiled)])
-            _run(["ar", "rcs", str(folder / f"lib{name}.a"), str(compiled)])
+            _run(["ar", "rcs", str(place / f"lib{name}.a"), str(compiled)])
             compiled.unlink()
     except Refused:
         header.unlink(missing_ok=True)
-        if name not in _DISPENSABLE:
+        if name != _DISPENSABLE and standard in (toolchain.standard, toolchain.cuda_standard):
             raise
 
 
@@ -190,7 +200,7 @@ def _check_abi(toolchain: SplitToolchain, folder: Path) -> None:
         [line for line in _run([*command, "-E", "-P", str(source)]).splitlines() if "kerneljudge_abi" in line]
         for command in (
             [*toolchain.cxx, f"-std={toolchain.standard}", *toolchain.cxx_flags],
-            clang_command(toolchain, folder, "main"),
+            clang_command(toolchain, folder, "main", toolchain.standard),
         )
     ]
     if not said[0] or said[0] != said[1]:

@@ -16,7 +16,7 @@ from evaluator.devices import compiler_versions, cuda_architectures, nvcc_path
 
 __all__ = ["SPLIT_HEADERS", "load_toolchain"]
 
-_MADE: Final = 1
+_MADE: Final = 2
 """Changes with what is made here, or how: what an older kerneljudge has made is then made anew."""
 _TOOLCHAIN_FILE: Final = "toolchain.json"
 _TOOLS: Final = ("ar", "objcopy", "c++filt")
@@ -57,7 +57,7 @@ def _make(folder: Path, environment: Mapping[str, str], tell: Tell) -> None:
     try:
         asking = {**environment, "TORCH_CUDA_ARCH_LIST": cuda_architectures()}
         toolchain = SplitToolchain.collect(ask_torch("evaluator.build.split.facts", asking), environment)
-        tell("torch's headers for CUDA's host side: six of them, some minutes")
+        tell("torch's headers for CUDA's host side, for two standards of C++: twelve of them, some minutes")
         prepare(toolchain, folder)
     except Refused as error:
         raise PreparationFailed(str(error)) from error

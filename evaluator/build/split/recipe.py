@@ -75,8 +75,8 @@ def plan(request: BuildRequest, toolchain: SplitToolchain) -> Plan:
     return Plan(
         sources,
         split(sources.cuda),
-        _checked(cxx_flags(request.extra_cflags), toolchain.standard),
-        _checked(cuda_host_flags(request.extra_cuda_cflags), toolchain.cuda_standard),
+        _checked(cxx_flags(request.extra_cflags, _has_code(request.cpp_sources)), toolchain),
+        _checked(cuda_host_flags(request.extra_cuda_cflags), toolchain),
         tuple(link_flags(request.extra_ldflags)),
     )
 
@@ -205,10 +205,12 @@ class _Workshop:
     def _clang(self, side: Side, source: str, target: str, flags: HostFlags, variants: Sequence[str]) -> None:
         """With the first of the precompiled headers that has all that the source needs."""
         embedded = ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(self._prepared / "placeholder")]
+        default = self._toolchain.standard if side == "main" else self._toolchain.cuda_standard
+        standard = flags.standard or default
         for variant in variants:
-            header = find_header(self._prepared, side, variant)
+            header = find_header(self._prepared, side, standard, variant)
             command = [
-                *clang_command(self._toolchain, self._prepared, side),
+                *clang_command(self._toolchain, self._prepared, side, standard),
                 f"-DTORCH_EXTENSION_NAME={self._request.name}",
                 *self._user_includes(),
                 *flags.options,
@@ -343,9 +345,15 @@ def _check(announced: Registered, device: _Device) -> None:
             raise Refused(f"the device code lacks {demangled(missing)[0]}")
 
 
-def _checked(flags: HostFlags, standard: str) -> HostFlags:
-    if flags.standard not in (None, standard):
-        raise Refused(f"the language is {flags.standard}, and the precompiled headers are {standard}")
+def _has_code(cpp_sources: Iterable[str]) -> bool:
+    """Whether there is more in them than declarations, as far as can be told without reading them closely."""
+    return any(brace in text for text in cpp_sources for brace in ("{", "<%", "??<"))
+
+
+def _checked(flags: HostFlags, toolchain: SplitToolchain) -> HostFlags:
+    if flags.standard not in (None, *toolchain.standards):
+        precompiled = ", ".join(toolchain.standards)
+        raise Refused(f"the language is {flags.standard}, and the precompiled headers are {precompiled}")
     return flags
 
 

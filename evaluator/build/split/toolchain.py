@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,9 @@ _ARCHITECTURE_FLAGS: Final = ("-gencode", "-arch")
 _MACRO: Final = "-DTORCH_EXTENSION_NAME="
 _MISSING_FROM_TOOLKITS: Final = ("texture_fetch_functions.h", "curand_mtgp32_kernel.h")
 _TIMEOUT_S: Final = 60
+_CLANG_VERSION: Final = re.compile(r"\bclang version (\d+)")
+_STANDARDS: Final = ("c++17", "c++20")
+"""Candidates often name one of them, whatever torch would have."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,21 @@ class SplitToolchain:
     def key(self) -> str:
         """What precompiled headers and everything built with this toolchain belong to."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def standards(self) -> tuple[str, ...]:
+        """The language standards that torch's headers are precompiled for, torch's own first."""
+        return tuple(dict.fromkeys((self.standard, self.cuda_standard, *_STANDARDS)))
+
+    @property
+    def mangling_flags(self) -> tuple[str, ...]:
+        """Has clang name instances of templates as the compilers do that torch is built with.
+
+        Since clang 18 a name tells the kind of a template's parameter where its arguments do not (``Tn``, as for
+        ``Tensor::const_data_ptr<float>`` of torch 2.11); in GCC 13, and in libraries built by it, it does not.
+        """
+        found = next(filter(None, map(_CLANG_VERSION.search, self.versions)), None)
+        return ("-fclang-abi-compat=17",) if found is not None and int(found[1]) >= 18 else ()
 
     @property
     def missing_headers(self) -> tuple[str, ...]:
