@@ -1,4 +1,4 @@
-//: expect: fast
+//: expect: refused: the flag -march=native
 //: functions: half_it
 //: cpp: torch::Tensor half_it(torch::Tensor x);
 //: cflags: -O3 -march=native

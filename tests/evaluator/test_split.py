@@ -58,7 +58,7 @@ _TOOLCHAIN = SplitToolchain(
     link_flags=("-lc10",),
     cxx_folders=("/usr/include/c++/12", "/usr/include/x86_64-linux-gnu/c++/12"),
     cuda_folder="/usr/local/cuda",
-    versions=("one", "two"),
+    versions=("GCC 13", "nvcc 13.0", "clang version 19.1.7"),
     can_link=True,
 )
 
@@ -434,37 +434,39 @@ def test_flags_go_to_the_side_that_they_concern() -> None:
 
 
 def test_the_same_for_cpp() -> None:
-    flags = cxx_flags(["-O3", "-Wall", "-w", "-std=gnu++20"], has_code=True)
+    flags = cxx_flags(["-O3", "-Wall", "-w", "-std=c++17 -std=c++20"])
     assert (flags.level, flags.standard, flags.options) == ("-O3", "c++20", ())
 
 
-def test_declarations_are_the_same_however_functions_are_compiled() -> None:
-    tuned = ["-O3", "-march=native", "-ffast-math -funroll-loops", "-DA=1"]
-    flags = cxx_flags(tuned, has_code=False)
-    assert (flags.level, flags.standard, flags.options) == ("-O3", None, ("-DA=1",))
-    with pytest.raises(Refused, match="-march=native"):
-        cxx_flags(tuned, has_code=True)
-    # Not every compiler knows these: torch's build may fail.
-    for flag in ("-march=armv9-a", "-mavx512f", "-fno-such-thing"):
-        with pytest.raises(Refused, match=flag):
-            cxx_flags([flag], has_code=False)
+@pytest.mark.parametrize(
+    ("flags", "standard"),
+    [
+        (["-O3", "-std=c++17"], "c++17"),
+        (["-std=c++17", "-std=c++20"], "c++20"),
+        (["-std=c++20", "--std", "c++17"], "c++17"),
+        (["-std=c++20 -O3 -std c++17"], "c++17"),
+    ],
+)
+def test_a_language_that_torch_finds_is_the_last_one(flags: list[str], standard: str) -> None:
+    assert cuda_host_flags(flags).standard == standard
 
 
 @pytest.mark.parametrize(
-    ("source", "has_code"),
+    "flags",
     [
-        ("torch::Tensor f(torch::Tensor x, double eps = 1e-5);", False),
-        ("torch::Tensor f(torch::Tensor x) { return x; }", True),
-        ("torch::Tensor f(torch::Tensor x) <% return x; %>", True),
+        ["--std=c++17"],
+        ["--std", "c++17"],
+        ["-std", "c++17"],
+        ["-O3 -std=c++17"],
+        [" -std=c++17"],
+        ["-D", "-std=c++17"],
+        ["-std=c++20", "-Xcompiler", "-fPIC,-std=c++17"],
+        ["-Xcompiler=-std=c++17"],
     ],
 )
-def test_flags_for_functions_are_refused_where_there_are_any(source: str, has_code: bool) -> None:
-    request = _request(cpp_sources=["int g();", source], extra_cflags=["-O3", "-march=native"])
-    if not has_code:
-        assert plan(request, _TOOLCHAIN).main_flags.options == ()
-        return
-    with pytest.raises(Refused, match="-march=native"):
-        plan(request, _TOOLCHAIN)
+def test_a_language_that_torch_would_overrule_is_refused(flags: list[str]) -> None:
+    with pytest.raises(Refused, match="language"):
+        cuda_host_flags(flags)
 
 
 @pytest.mark.parametrize(
@@ -627,8 +629,12 @@ if words[0] == "ar":
 if "-o" in words:
     target = Path(words[words.index("-o") + 1])
     template = made / target.name
-    if any((made / f"refuse {word}").exists() for word in words if word.startswith("-std=")):
-        sys.exit("error: too old")
+    place = target.parent.name if target.is_absolute() else ""
+    refusal = made / f"refuse {place} {target.name}"
+    if refusal.exists():
+        sys.exit(int(refusal.read_text() or 1))
+    if (made / f"said of {target.name}").exists():
+        print((made / f"said of {target.name}").read_text())
     if (made / f"refuse {target.name}").exists() and "full" not in " ".join(words):
         sys.exit("error: no")
     if template.exists():
@@ -750,19 +756,60 @@ def test_a_candidates_own_standard_has_headers_of_its_own(machine: _Machine) -> 
     assert built_with == [("host.cu", "c++17"), ("main.cpp", "c++20"), ("host.cu", "c++20"), ("main.cpp", "c++17")]
 
 
-def test_a_standard_that_torchs_headers_are_too_new_for_is_left_to_torch(machine: _Machine, tmp_path: Path) -> None:
-    (machine.made / "refuse -std=c++17").touch()
-    prepare(machine.toolchain, tmp_path / "again")
-    with pytest.raises(Refused, match=r"not precompiled for c\+\+17"):
-        build(_request(extra_cuda_cflags=["-std=c++17"]), machine.toolchain, tmp_path / "again", machine.work)
-    (machine.made / "refuse -std=c++20").touch()
+@pytest.mark.parametrize("refused", ["host.pch", "main_full.pch", "main.o"])
+def test_a_standard_has_all_of_its_headers_or_is_left_to_torch(machine: _Machine, tmp_path: Path, refused: str) -> None:
+    assert prepare(machine.toolchain, machine.prepared) == ("c++20", "c++17")
+    (machine.made / f"refuse c++17 {refused}").touch()
+    assert prepare(machine.toolchain, tmp_path / "again") == ("c++20",)
+    assert prepare(machine.toolchain, tmp_path / "again") == ("c++20",)
+    for flags in ({"extra_cuda_cflags": ["-std=c++17"]}, {"extra_cflags": ["-std=c++17"]}):
+        work = tmp_path / min(flags)
+        work.mkdir()
+        with pytest.raises(Refused, match=r"not precompiled for c\+\+17"):
+            build(_request(**flags), machine.toolchain, tmp_path / "again", work)
+    (machine.made / f"refuse c++20 {refused}").touch()
     with pytest.raises(Refused, match="cannot be precompiled"):
         prepare(machine.toolchain, tmp_path / "once more")
 
 
-@pytest.mark.parametrize(("version", "told"), [("17.0.6", False), ("18.1.8", True), ("19.1.7 (3~deb12u1)", True)])
+def test_a_compiler_that_is_ended_has_not_told_anything_of_a_standard(machine: _Machine, tmp_path: Path) -> None:
+    (machine.made / "refuse c++17 host.pch").write_text("254")
+    with pytest.raises(Refused, match="cannot be precompiled"):
+        prepare(machine.toolchain, tmp_path / "again")
+    assert not is_prepared(machine.toolchain, tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [
+        ("main.cpp:3:9: warning: using enum declaration is a C++20 extension [-Wc++20-extensions]", False),
+        ("x.cpp:1:1: warning: static lambdas are a C++23 extension [-Wc++23-extensions]\n1 warning generated.", False),
+        (
+            "a.cu:8:4: warning: passing no argument for the '...' parameter of a macro is ... [-Wc++20-extensions]",
+            True,
+        ),
+        ("cuda.cu:8:4: warning: designated initializers are a C++20 extension [-Wc++20-designator]", True),
+    ],
+)
+def test_what_belongs_to_a_later_standard_is_left_to_torch(machine: _Machine, said: str, taken: bool) -> None:
+    (machine.made / "said of main.o").write_text(said)
+    if taken:
+        assert _build(machine).library is not None
+    else:
+        with pytest.raises(Refused, match="may not take it"):
+            _build(machine)
+    call = next(call for call in machine.calls("clang++") if "main.cpp" in call)
+    assert "-Wc++20-extensions" in call
+    # With it clang would say nothing.
+    assert "-w" not in call
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [("17.0.6", False), ("18.1.8", True), ("19.1.7 (3~deb12u1)", True), ("", False)]
+)
 def test_clang_names_templates_as_torchs_compiler_does(machine: _Machine, version: str, told: bool) -> None:
-    toolchain = replace(machine.toolchain, versions=("c++ 12.2.0", f"Debian clang version {version}\nTarget: x86_64"))
+    versions = ("clang version 18.1.8", "nvcc", f"Debian clang version {version}\nTarget: x86_64")
+    toolchain = replace(machine.toolchain, versions=versions)
     for side in ("host", "main"):
         command = clang_command(toolchain, machine.prepared, side, "c++20")
         assert ("-fclang-abi-compat=17" in command) == told
@@ -827,7 +874,8 @@ def test_a_source_gets_the_header_that_it_needs(machine: _Machine) -> None:
 
 def test_headers_are_made_anew_for_another_toolchain_or_place(machine: _Machine, tmp_path: Path) -> None:
     assert is_prepared(machine.toolchain, machine.prepared)
-    assert not is_prepared(replace(machine.toolchain, versions=("three",)), machine.prepared)
+    versions = ("GCC 14", *machine.toolchain.versions[1:])
+    assert not is_prepared(replace(machine.toolchain, versions=versions), machine.prepared)
     machine.prepared.rename(tmp_path / "moved")
     assert not is_prepared(machine.toolchain, tmp_path / "moved")
 
@@ -884,7 +932,8 @@ def toolchain(prepared: Path) -> SplitToolchain:
 @pytest.mark.parametrize("name", _REPRESENTATIVE)
 def test_a_source_is_built(name: str, toolchain: SplitToolchain, prepared: Path, tmp_path: Path) -> None:
     source = load_build_source(name)
-    built = build(source.request, toolchain, prepared, tmp_path, link=False)
+    built = build(source.request, toolchain, prepared, tmp_path, link=toolchain.can_link)
+    assert (built.library is not None) == toolchain.can_link
     assert built.kernels
     assert {kernel.name for kernel in built.resources} >= set(built.kernels)
     announced = registered(ObjectFile((tmp_path / "host.o").read_bytes()))
@@ -899,7 +948,7 @@ def test_a_source_is_built(name: str, toolchain: SplitToolchain, prepared: Path,
 @pytest.mark.gpu
 @_needs_tools
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", ["wrong_kernel_arguments", "undeclared_in_kernel"])
+@pytest.mark.parametrize("name", ["wrong_kernel_arguments", "undeclared_in_kernel", "standard_17_with_later_code"])
 def test_a_source_that_is_wrong_is_refused(
     name: str, toolchain: SplitToolchain, prepared: Path, tmp_path: Path
 ) -> None:

@@ -14,26 +14,10 @@ from typing import Final
 
 from evaluator.build.split.refused import Refused
 
-__all__ = ["HostFlags", "cuda_host_flags", "cxx_flags", "link_flags", "split_words"]
+__all__ = ["HostFlags", "cuda_host_flags", "cxx_flags", "link_flags", "names_standard", "split_words"]
 
 _SHELL: Final = frozenset("$;|&<>()*?~`#\n\r!{}[]\\")
 _LEVELS: Final = {"-O", "-O0", "-O1", "-O2", "-O3"}
-_TUNING: Final = {
-    "-Ofast",
-    "-march=native",
-    "-mtune=native",
-    "-fopenmp",
-    "-ffast-math",
-    "-fno-math-errno",
-    "-funsafe-math-optimizations",
-    "-funroll-loops",
-    "-ftree-vectorize",
-    "-finline-functions",
-    "-fomit-frame-pointer",
-    "-fstrict-aliasing",
-    "-fno-strict-aliasing",
-}
-"""What decides about the code of functions, and is right for every processor."""
 # Macros that headers of torch, CUDA or the system may ask for: they are compiled already.
 _RESERVED_MACROS: Final = (
     "_",
@@ -126,13 +110,14 @@ def split_words(flags: Iterable[str]) -> list[str]:
         raise Refused(f"flags are not to be read: {error}") from error
 
 
-def cxx_flags(flags: Sequence[str], has_code: bool) -> HostFlags:
-    """``extra_cflags``, which concern ``main.cpp``. Raises ``Refused``.
+def cxx_flags(flags: Sequence[str]) -> HostFlags:
+    """``extra_cflags``, which concern ``main.cpp``. Raises ``Refused``."""
+    return _host(iter(split_words(flags)))
 
-    Without ``has_code`` there are only declarations of the candidate's in it, and flags make no difference to them
-    that only say how functions are to be compiled: torch's binding of the candidate's functions needs none.
-    """
-    return _host(word for word in split_words(flags) if has_code or word not in _TUNING)
+
+def names_standard(flags: Iterable[str]) -> bool:
+    """Whether torch finds a language standard in ``extra_cuda_cflags``; otherwise it adds its own, which counts."""
+    return any(flag.startswith("-std=") for flag in flags)
 
 
 def cuda_host_flags(flags: Sequence[str]) -> HostFlags:
@@ -148,10 +133,16 @@ def cuda_host_flags(flags: Sequence[str]) -> HostFlags:
                 _next(words, word)
             continue
         if name in ("-Xcompiler", "--compiler-options"):
-            host += (value if assigned else _next(words, word)).split(",")
-        elif name in ("--optimize", "--std", "-std"):
-            value = value if assigned else _next(words, word)
-            host.append(f"-O{value}" if name == "--optimize" else f"-std={value}")
+            handed_on = (value if assigned else _next(words, word)).split(",")
+            if any(flag.startswith(("-std", "--std")) for flag in handed_on):
+                raise Refused("the language of the host's side is not that of the device's")
+            host += handed_on
+        elif name in ("--std", "-std"):
+            if not names_standard(flags):
+                raise Refused("the language is named where torch does not look for it")
+            host.append(f"-std={value if assigned else _next(words, word)}")
+        elif name == "--optimize":
+            host.append(f"-O{value if assigned else _next(words, word)}")
         elif word in ("-D", "-U", "-I", "-isystem"):
             host += [word, _next(words, word)]
         elif name in ("--define-macro", "--undefine-macro", "--include-path"):
@@ -159,7 +150,10 @@ def cuda_host_flags(flags: Sequence[str]) -> HostFlags:
             host += [short, value if assigned else _next(words, word)]
         else:
             host.append(word)
-    return _host(iter(host))
+    found = _host(iter(host))
+    if names_standard(flags) and found.standard is None:
+        raise Refused("what torch takes for the language's name is none")
+    return found
 
 
 def link_flags(flags: Sequence[str]) -> list[str]:
@@ -178,7 +172,7 @@ def _host(words: Iterator[str]) -> HostFlags:
         if word in _LEVELS:
             level = "-O1" if word == "-O" else word
         elif word.startswith("-std="):
-            standard = word.removeprefix("-std=").replace("gnu++", "c++")
+            standard = word.removeprefix("-std=")
         elif word[:2] in ("-D", "-U"):
             macro = word[2:] or _next(words, word)
             if not macro.startswith(_HALF_MACROS):

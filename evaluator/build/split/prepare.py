@@ -48,17 +48,23 @@ class Header:
     is_lean: bool
 
 
+class _Rejected(Refused):
+    """The compiler has found a mistake."""
+
+
 # What a machine without CUDA's libraries lacks, since it has none of the headers of cuBLAS.
 _DISPENSABLE: Final = "host_streams"
 
 
-def prepare(toolchain: SplitToolchain, folder: Path) -> None:
+def prepare(toolchain: SplitToolchain, folder: Path) -> tuple[str, ...]:
     """Make what ``recipe.build`` needs in ``folder``, which must not be changed or moved afterwards.
+
+    Returns those of ``toolchain.standards`` that it was made for: torch's own, and others if its headers allow them.
 
     Raises ``Refused`` where clang cannot read torch's headers, or would not share pybind11's types with torch.
     """
     if is_prepared(toolchain, folder):
-        return
+        return tuple(standard for standard in toolchain.standards if (folder / standard).is_dir())
     shutil.rmtree(folder, ignore_errors=True)
     for name, text in _texts(toolchain).items():
         path = folder / "include" / name
@@ -76,9 +82,13 @@ def prepare(toolchain: SplitToolchain, folder: Path) -> None:
     wanted = [(standard, name) for standard in toolchain.standards for name in PRECOMPILED]
     at_once = min(len(wanted), os.cpu_count() or 1, machine_memory_bytes() // _COMPILE_BYTES)
     with ThreadPoolExecutor(max_workers=max(1, at_once)) as pool:
-        for done in [pool.submit(_precompile, toolchain, folder, *which) for which in wanted]:
-            done.result()
+        made = list(pool.map(lambda which: _precompile(toolchain, folder, *which), wanted))
+    # A standard has all of its headers or none: the lean ones would have sources built that torch refuses.
+    lacking = {standard for (standard, _), complete in zip(wanted, made, strict=True) if not complete}
+    for standard in lacking:
+        shutil.rmtree(folder / standard)
     (folder / _READY).write_text(_stamp(toolchain, folder))
+    return tuple(standard for standard in toolchain.standards if standard not in lacking)
 
 
 def is_prepared(toolchain: SplitToolchain, folder: Path) -> bool:
@@ -110,7 +120,6 @@ def clang_command(toolchain: SplitToolchain, folder: Path, side: Side, standard:
         # With the rules of C++20's modules clang takes the overloads for host and device for contradictions.
         *("-Xclang", "-fno-cxx-modules"),
         *toolchain.mangling_flags,
-        "-w",
         "-fPIC",
         f"-I{folder / 'include'}",
         *flags,
@@ -167,7 +176,8 @@ def _texts(toolchain: SplitToolchain) -> dict[str, str]:
     return texts
 
 
-def _precompile(toolchain: SplitToolchain, folder: Path, standard: str, name: str) -> None:
+def _precompile(toolchain: SplitToolchain, folder: Path, standard: str, name: str) -> bool:
+    """Whether ``standard`` can be had; what can be done without is left out. Raises ``Refused``."""
     side: Side = "main" if name.startswith("main") else "host"
     variant = name.partition("_")[2]
     place = folder / standard
@@ -180,16 +190,20 @@ def _precompile(toolchain: SplitToolchain, folder: Path, standard: str, name: st
     ahead = ["-fpch-instantiate-templates", *(["-fpch-codegen"] if lean else [])]
     shadow = [f"-I{folder / 'shadow'}"] if lean else []
     try:
-        _run([*command, *shadow, _OPTIMIZED, *ahead, *language, "-c", str(source), "-o", str(header)])
+        _run([*command, "-w", *shadow, _OPTIMIZED, *ahead, *language, "-c", str(source), "-o", str(header)])
         if lean:
             sections = ["-ffunction-sections", "-fdata-sections", "-Xclang", "-fno-cxx-modules"]
             _run([toolchain.clang, "-fPIC", "-O2", "-w", *sections, "-c", str(header), "-o", str(compiled)])
             _run(["ar", "rcs", str(place / f"lib{name}.a"), str(compiled)])
             compiled.unlink()
-    except Refused:
+    except _Rejected:
         header.unlink(missing_ok=True)
-        if name != _DISPENSABLE and standard in (toolchain.standard, toolchain.cuda_standard):
+        if name == _DISPENSABLE:
+            return True
+        if standard in (toolchain.standard, toolchain.cuda_standard):
             raise
+        return False
+    return True
 
 
 def _check_abi(toolchain: SplitToolchain, folder: Path) -> None:
@@ -213,5 +227,7 @@ def _run(command: Sequence[str]) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise Refused(f"{command[0]} does not run: {error}") from error
     if done.returncode:
-        raise Refused("a header of torch's cannot be precompiled", done.stderr)
+        # A compiler that the kernel has ended, for want of memory, has another status.
+        kind = _Rejected if done.returncode == 1 else Refused
+        raise kind("a header of torch's cannot be precompiled", done.stderr)
     return done.stdout

@@ -58,7 +58,10 @@ def _make(folder: Path, environment: Mapping[str, str], tell: Tell) -> None:
         asking = {**environment, "TORCH_CUDA_ARCH_LIST": cuda_architectures()}
         toolchain = SplitToolchain.collect(ask_torch("evaluator.build.split.facts", asking), environment)
         tell("torch's headers for CUDA's host side, for two standards of C++: twelve of them, some minutes")
-        prepare(toolchain, folder)
+        made = prepare(toolchain, folder)
+        for standard in toolchain.standards:
+            if standard not in made:
+                tell(f"torch's headers do not allow {standard}: extensions that name it build as torch would")
     except Refused as error:
         raise PreparationFailed(str(error)) from error
     (folder / _TOOLCHAIN_FILE).write_text(json.dumps(toolchain.to_json()))

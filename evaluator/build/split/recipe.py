@@ -20,7 +20,14 @@ from typing import Final, TypeVar
 from evaluator.build.diagnostics import demangled
 from evaluator.build.request import BuildRequest
 from evaluator.build.resources import ASKING, KernelResources, ResourceReader, asks_itself, short_name
-from evaluator.build.split.flags import HostFlags, cuda_host_flags, cxx_flags, link_flags, split_words
+from evaluator.build.split.flags import (
+    HostFlags,
+    cuda_host_flags,
+    cxx_flags,
+    link_flags,
+    names_standard,
+    split_words,
+)
 from evaluator.build.split.headers import device_prelude
 from evaluator.build.split.objects import ObjectFile, Registered, registered
 from evaluator.build.split.prepare import Side, clang_command, find_header, is_prepared
@@ -43,6 +50,11 @@ _PYTHON_WORDS: Final = ("PYBIND11_", "py::", "pybind11::", "PyObject")
 _FULL_WORDS: Final = ("torch::nn", "torch::autograd", "torch::optim", "torch::jit", "torch::serialize")
 # nvcc and c++ optimize nothing by default. A little costs clang no time, and is needed for the precompiled headers.
 _LEVELS: Final = {None: "-O1", "-O0": "-O1"}
+_LATER_STANDARDS: Final = ("-Wno-everything", "-Wc++20-extensions", "-Wc++23-extensions")
+_LATER: Final = re.compile(r"warning: (.*) \[-Wc\+\+\S+\]$", re.MULTILINE)
+_EVERYBODY_TAKES: Final = ("passing no argument for the '...'", "designated initializers")
+"""Of what belongs to a later standard of C++: all that nvcc and GCC take as well, as clang does with a warning.
+``TORCH_CHECK`` without a message is such a thing."""
 _T = TypeVar("_T")
 
 
@@ -75,7 +87,7 @@ def plan(request: BuildRequest, toolchain: SplitToolchain) -> Plan:
     return Plan(
         sources,
         split(sources.cuda),
-        _checked(cxx_flags(request.extra_cflags, _has_code(request.cpp_sources)), toolchain),
+        _checked(cxx_flags(request.extra_cflags), toolchain),
         _checked(cuda_host_flags(request.extra_cuda_cflags), toolchain),
         tuple(link_flags(request.extra_ldflags)),
     )
@@ -214,6 +226,7 @@ class _Workshop:
                 f"-DTORCH_EXTENSION_NAME={self._request.name}",
                 *self._user_includes(),
                 *flags.options,
+                *_LATER_STANDARDS,
                 *([f"-I{self._prepared / 'shadow'}"] if header.is_lean else []),
                 *("-include-pch", str(header.precompiled)),
                 _LEVELS.get(flags.level, flags.level) or "",
@@ -221,11 +234,14 @@ class _Workshop:
                 *("-c", source, "-o", target),
             ]
             try:
-                self._run(command, f"the host's side ({source})")
+                said = self._run(command, f"the host's side ({source})")
             except Refused:
                 if variant == variants[-1]:
                     raise
                 continue
+            later = next((text for text in _LATER.findall(said) if not text.startswith(_EVERYBODY_TAKES)), None)
+            if later is not None:
+                raise Refused(f"torch's compilers may not take it: {later}")
             if header.archive is not None:
                 self._archives.add(header.archive)
             return
@@ -245,7 +261,7 @@ class _Workshop:
             # As torch has it: a candidate that names an architecture has named all of them.
             *([] if any("arch" in flag for flag in self._request.extra_cuda_cflags) else toolchain.architecture_flags),
             *extra,
-            *([] if any(flag.startswith("-std=") for flag in extra) else [f"-std={toolchain.cuda_standard}"]),
+            *([] if names_standard(self._request.extra_cuda_cflags) else [f"-std={toolchain.cuda_standard}"]),
             *("-include", "device_prelude.h", "--keep", "--keep-dir", "keep"),
             *("-fatbin", "device.cu", "-o", "device.fatbin"),
         ]
@@ -343,11 +359,6 @@ def _check(announced: Registered, device: _Device) -> None:
         missing = sorted((announced.kernels - entries) | (announced.variables - variables))
         if missing:
             raise Refused(f"the device code lacks {demangled(missing)[0]}")
-
-
-def _has_code(cpp_sources: Iterable[str]) -> bool:
-    """Whether there is more in them than declarations, as far as can be told without reading them closely."""
-    return any(brace in text for text in cpp_sources for brace in ("{", "<%", "??<"))
 
 
 def _checked(flags: HostFlags, toolchain: SplitToolchain) -> HostFlags:

@@ -33,8 +33,8 @@ class SplitToolchain:
     would pass, but for the extension's name; of ``cuda_flags`` the architectures and the language standard are apart,
     since a candidate's own take their place. ``cxx_folders``: where ``cxx`` has the headers of its
     standard library, for clang to use the same. ``cuda_folder``: the toolkit that ``nvcc`` belongs to. ``mold`` is
-    ``None`` where it is not installed. ``versions`` tells these tools from others of the same name. A build of torch
-    without CUDA has no libraries to link with: ``can_link``.
+    ``None`` where it is not installed. ``versions``, of ``cxx``, ``nvcc``, ``clang`` and ``mold``, tell these tools
+    from others of the same name. A build of torch without CUDA has no libraries to link with: ``can_link``.
     """
 
     torch: str
@@ -119,7 +119,7 @@ class SplitToolchain:
         Since clang 18 a name tells the kind of a template's parameter where its arguments do not (``Tn``, as for
         ``Tensor::const_data_ptr<float>`` of torch 2.11); in GCC 13, and in libraries built by it, it does not.
         """
-        found = next(filter(None, map(_CLANG_VERSION.search, self.versions)), None)
+        found = _CLANG_VERSION.search(self.versions[2])
         return ("-fclang-abi-compat=17",) if found is not None and int(found[1]) >= 18 else ()
 
     @property
