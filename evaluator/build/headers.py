@@ -14,13 +14,11 @@ decide otherwise which of them to inline into each other.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -32,12 +30,13 @@ from evaluator.build.preparation import (
     PreparationFailed,
     Tell,
     ask_torch,
+    compile_each,
     run_tool,
     toolchain_facts,
     torch_folder,
 )
 from evaluator.build.request import BuildRequest
-from evaluator.devices import compiler_versions, machine_memory_bytes
+from evaluator.devices import compiler_versions
 
 __all__ = ["COMMANDS_FILE", "INSTANTIATED_HEADERS", "PRECOMPILED_HEADERS", "header_folder", "shadowing_name"]
 
@@ -135,9 +134,7 @@ def _make_variants(
         what = " ".join([_HEADER, *sorted(flags)])
         tell(f"{what}: {header.stat().st_size / 1e6:.0f} MB, {time.monotonic() - begin:.0f} s")
 
-    at_once = min(len(_VARIANTS), os.cpu_count() or 1, machine_memory_bytes() // _COMPILE_BYTES)
-    with ThreadPoolExecutor(max(1, at_once)) as pool:
-        list(pool.map(compile_one, _VARIANTS))
+    compile_each(compile_one, _VARIANTS, bytes_each=_COMPILE_BYTES)
 
 
 def _ask_torch(environment: Mapping[str, str]) -> TorchCommands:

@@ -20,18 +20,20 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from evaluator.devices import compiler_versions
+from evaluator.devices import compiler_versions, machine_memory_bytes
 
 __all__ = [
     "Preparation",
     "PreparationFailed",
     "Prepared",
     "ask_torch",
+    "compile_each",
     "find",
     "make",
     "root",
@@ -43,6 +45,9 @@ __all__ = [
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
 _TOOL_S: Final = 900.0
+
+_Wanted = TypeVar("_Wanted")
+_Made = TypeVar("_Made")
 
 Tell = Callable[[str], None]
 """Where a line about the progress goes."""
@@ -167,6 +172,15 @@ def run_tool(command: list[str], environment: Mapping[str, str], folder: Path) -
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         raise PreparationFailed(f"{Path(command[0]).name} failed: {last}")
     return done
+
+
+def compile_each(
+    compile_one: Callable[[_Wanted], _Made], wanted: Collection[_Wanted], *, bytes_each: int
+) -> list[_Made]:
+    """What ``compile_one`` makes of each that is ``wanted``, as many at a time as the machine has room for."""
+    at_once = min(len(wanted), os.cpu_count() or 1, machine_memory_bytes() // bytes_each)
+    with ThreadPoolExecutor(max(1, at_once)) as pool:
+        return list(pool.map(compile_one, wanted))
 
 
 def ask_torch(module: str, environment: Mapping[str, str]) -> dict[str, Any]:

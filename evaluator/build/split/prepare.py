@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from evaluator.build.generated import GENERATED_HEADER, GENERATED_TEXT
+from evaluator.build.preparation import compile_each
 from evaluator.build.split.headers import HOST_SHIM, PRECOMPILED
 from evaluator.build.split.refused import Refused
 from evaluator.build.split.toolchain import SplitToolchain
-from evaluator.devices import machine_memory_bytes
 
 __all__ = ["Header", "Side", "clang_command", "find_header", "is_prepared", "prepare"]
 
@@ -63,8 +61,12 @@ def prepare(toolchain: SplitToolchain, folder: Path) -> tuple[str, ...]:
 
     Raises ``Refused`` where clang cannot read torch's headers, or would not share pybind11's types with torch.
     """
-    if is_prepared(toolchain, folder):
-        return tuple(standard for standard in toolchain.standards if (folder / standard).is_dir())
+    if not is_prepared(toolchain, folder):
+        _make(toolchain, folder)
+    return tuple(standard for standard in toolchain.standards if (folder / standard).is_dir())
+
+
+def _make(toolchain: SplitToolchain, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     for name, text in _texts(toolchain).items():
         path = folder / "include" / name
@@ -80,15 +82,12 @@ def prepare(toolchain: SplitToolchain, folder: Path) -> tuple[str, ...]:
         (folder / "linker" / "ld").symlink_to(toolchain.mold)
     _check_abi(toolchain, folder)
     wanted = [(standard, name) for standard in toolchain.standards for name in PRECOMPILED]
-    at_once = min(len(wanted), os.cpu_count() or 1, machine_memory_bytes() // _COMPILE_BYTES)
-    with ThreadPoolExecutor(max_workers=max(1, at_once)) as pool:
-        made = list(pool.map(lambda which: _precompile(toolchain, folder, *which), wanted))
+    made = compile_each(lambda which: _precompile(toolchain, folder, *which), wanted, bytes_each=_COMPILE_BYTES)
     # A standard has all of its headers or none: the lean ones would have sources built that torch refuses.
     lacking = {standard for (standard, _), complete in zip(wanted, made, strict=True) if not complete}
     for standard in lacking:
         shutil.rmtree(folder / standard)
     (folder / _READY).write_text(_stamp(toolchain, folder))
-    return tuple(standard for standard in toolchain.standards if standard not in lacking)
 
 
 def is_prepared(toolchain: SplitToolchain, folder: Path) -> bool:

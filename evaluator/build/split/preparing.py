@@ -57,7 +57,7 @@ def _make(folder: Path, environment: Mapping[str, str], tell: Tell) -> None:
     try:
         asking = {**environment, "TORCH_CUDA_ARCH_LIST": cuda_architectures()}
         toolchain = SplitToolchain.collect(ask_torch("evaluator.build.split.facts", asking), environment)
-        tell("torch's headers for CUDA's host side, for two standards of C++: twelve of them, some minutes")
+        tell(f"torch's headers for CUDA's host side, for {' and '.join(toolchain.standards)}: some minutes")
         made = prepare(toolchain, folder)
         for standard in toolchain.standards:
             if standard not in made:
