@@ -948,13 +948,24 @@ def test_a_source_is_built(name: str, toolchain: SplitToolchain, prepared: Path,
 @pytest.mark.gpu
 @_needs_tools
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", ["wrong_kernel_arguments", "undeclared_in_kernel", "standard_17_with_later_code"])
+@pytest.mark.parametrize("name", ["wrong_kernel_arguments", "undeclared_in_kernel"])
 def test_a_source_that_is_wrong_is_refused(
     name: str, toolchain: SplitToolchain, prepared: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(Refused) as refusal:
         build(load_build_source(name).request, toolchain, prepared, tmp_path, link=False)
     assert "cuda.cu" in refusal.value.log
+
+
+@pytest.mark.gpu
+@_needs_tools
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", ["standard_17_with_later_code", "standard_17_with_later_cpp"])
+def test_a_source_that_is_of_a_later_standard_is_refused(
+    name: str, toolchain: SplitToolchain, prepared: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(Refused, match=r"torch's compilers may not take it: .* C\+\+20 extension"):
+        build(load_build_source(name).request, toolchain, prepared, tmp_path, link=False)
 
 
 @pytest.mark.gpu
