@@ -4,14 +4,15 @@ Builds every source of ``tests/build_corpus`` as torch would and by the split re
 machine code of each kernel and architecture, byte by byte, and the functions that the library offers. (Not what nvcc
 and clang put on the host's side in the place of kernels and of functions for the device alone, nor what an anonymous
 namespace has: nvcc and clang each have names of their own for these, and nobody can call them from elsewhere.) Prints a
-line for each with both times. Where torch has no CUDA libraries, objects are compared instead of libraries.
+line for each with both times. Where torch has no CUDA libraries, objects are compared instead of libraries. Uses what
+``kerneljudge prepare split`` has made, and has it made where there is none. Exit status 1 where anything disagrees, or
+where the split recipe builds what it was not expected to, or the other way round.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -27,10 +28,11 @@ from statistics import median
 from evaluator.build.diagnostics import demangled
 from evaluator.build.generated import GENERATED_HEADER, GENERATED_TEXT
 from evaluator.build.request import BuildRequest
-from evaluator.build.split import Refused, SplitToolchain, build, prepare
+from evaluator.build.split import Refused, SplitToolchain, build
 from evaluator.build.split.objects import ObjectFile, Symbol
+from evaluator.build.split.preparing import load_toolchain
 from evaluator.build.split.sources import sources_of
-from evaluator.devices import cuda_architectures
+from evaluator.prepare import prepare
 from tests.build_sources import BuildSource, load_build_sources
 
 _ANONYMOUS = "_GLOBAL__N_"
@@ -52,18 +54,20 @@ class _Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recipes", description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], help="names of sources")
-    parser.add_argument("--prepared", type=Path, help="folder of precompiled headers, made where there are none")
     parser.add_argument("--fast-only", action="store_true", help="leave out torch's builds")
     parser.add_argument("--jobs", type=int, default=1, help="sources at a time; times are only meaningful with one")
     parser.add_argument("--json", type=Path, help="write the rows there")
     options = parser.parse_args()
-    toolchain = _toolchain()
+    unknown = set(options.only) - {source.name for source in load_build_sources()}
+    if unknown:
+        parser.error(f"no source is called {', '.join(sorted(unknown))}")
+    (preparation,) = prepare(print, ["split"])
+    if preparation.folder is None:
+        parser.exit(2, f"the split recipe cannot be used: {preparation.obstacle}\n")
+    prepared = preparation.folder
+    toolchain = load_toolchain(prepared)
     can_link = toolchain.can_link
     with tempfile.TemporaryDirectory() as folder:
-        prepared = (options.prepared or Path(folder) / "prepared").absolute()
-        begin = time.monotonic()
-        prepare(toolchain, prepared)
-        print(f"precompiled headers: {time.monotonic() - begin:.1f} s\n")
         print(f"{'source':<34}{'plain':>9}{'split':>9}{'ratio':>8}  agreement")
 
         def compare(source: BuildSource) -> dict[str, object]:
@@ -83,10 +87,12 @@ def main() -> int:
     disagreeing = [
         row["source"] for row in rows if row["agreement"] not in ("same", "both refuse", "left to plain", "")
     ]
+    unexpected = [row["source"] for row in rows if not row["is_expected"]]
     print(f"disagreements: {', '.join(map(str, disagreeing)) or 'none'}")
+    print(f"not as expected: {', '.join(map(str, unexpected)) or 'none'}")
     if options.json:
         options.json.write_text(json.dumps({"toolchain": toolchain.to_json(), "rows": rows}, indent=1))
-    return 1 if disagreeing else 0
+    return 1 if disagreeing or unexpected else 0
 
 
 def _sources(names: Collection[str], toolchain: SplitToolchain) -> list[BuildSource]:
@@ -102,29 +108,19 @@ def _sources(names: Collection[str], toolchain: SplitToolchain) -> list[BuildSou
     return found
 
 
-def _toolchain() -> SplitToolchain:
-    environment = {"TORCH_CUDA_ARCH_LIST": cuda_architectures(), **os.environ}
-    said = subprocess.run(
-        [sys.executable, "-m", "evaluator.build.split.facts"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return SplitToolchain.collect(json.loads(said.stdout.splitlines()[-1]), environment)
-
-
 def _row(source: BuildSource, fast: _Outcome, plain: _Outcome | None) -> dict[str, object]:
     agreement = "" if plain is None else _agreement(fast, plain)
     seconds = f"{plain.seconds:.1f} s" if plain else "-"
     ratio = f"{plain.seconds / fast.seconds:.0f}x" if plain and not fast.refusal else "-"
-    said = agreement or (f"{source.outcome} expected" if (source.outcome == "fast") == bool(fast.refusal) else "")
-    print(f"{source.name:<34}{seconds:>9}{fast.seconds:>7.1f} s{ratio:>8}  {said} {fast.refusal}".rstrip(), flush=True)
+    expected = "" if (source.outcome == "fast") != bool(fast.refusal) else f"{source.outcome.upper()} EXPECTED"
+    said = " ".join(filter(None, (agreement, expected, fast.refusal)))
+    print(f"{source.name:<34}{seconds:>9}{fast.seconds:>7.1f} s{ratio:>8}  {said}".rstrip(), flush=True)
     return {
         "source": source.name,
         "split_s": fast.seconds,
         "plain_s": plain.seconds if plain else None,
         "agreement": agreement,
+        "is_expected": not expected,
         "refusal": fast.refusal,
     }
 
