@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +58,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="sources at a time; times are only meaningful with one")
     parser.add_argument("--json", type=Path, help="write the rows there")
     options = parser.parse_args()
-    unknown = set(options.only) - {source.name for source in load_build_sources()}
+    wanted = [source for source in load_build_sources() if not options.only or source.name in options.only]
+    unknown = set(options.only) - {source.name for source in wanted}
     if unknown:
         parser.error(f"no source is called {', '.join(sorted(unknown))}")
     (preparation,) = prepare(print, ["split"])
@@ -66,24 +67,22 @@ def main() -> int:
         parser.exit(2, f"the split recipe cannot be used: {preparation.obstacle}\n")
     prepared = preparation.folder
     toolchain = load_toolchain(prepared)
-    can_link = toolchain.can_link
     with tempfile.TemporaryDirectory() as folder:
         print(f"{'source':<34}{'plain':>9}{'split':>9}{'ratio':>8}  agreement")
 
         def compare(source: BuildSource) -> dict[str, object]:
-            fast = _split(source.request, toolchain, prepared, Path(folder) / source.name / "split", can_link)
+            fast = _split(source.request, toolchain, prepared, Path(folder) / source.name / "split")
             plain = None
             if not options.fast_only:
-                plain = _plain(source.request, toolchain, Path(folder) / source.name / "plain", can_link)
+                plain = _plain(source.request, toolchain, Path(folder) / source.name / "plain")
             shutil.rmtree(Path(folder) / source.name)
             return _row(source, fast, plain)
 
         with ThreadPoolExecutor(options.jobs) as pool:
-            rows = list(pool.map(compare, _sources(options.only, toolchain)))
+            rows = list(pool.map(compare, _with_headers(wanted, toolchain)))
     built = [row for row in rows if row["refusal"] == ""]
-    print(f"\nbuilt by the split recipe: {len(built)} of {len(rows)}", end="")
-    if built:
-        print(f", median {median(float(str(row['split_s'])) for row in built):.1f} s")
+    typical = f", median {median(float(str(row['split_s'])) for row in built):.1f} s" if built else ""
+    print(f"\nbuilt by the split recipe: {len(built)} of {len(rows)}{typical}")
     disagreeing = [
         row["source"] for row in rows if row["agreement"] not in ("same", "both refuse", "left to plain", "")
     ]
@@ -95,12 +94,10 @@ def main() -> int:
     return 1 if disagreeing or unexpected else 0
 
 
-def _sources(names: Collection[str], toolchain: SplitToolchain) -> list[BuildSource]:
-    """Those named, or all; without those that this toolkit lacks a header for, which are told."""
+def _with_headers(sources: Sequence[BuildSource], toolchain: SplitToolchain) -> list[BuildSource]:
+    """Without those that this toolkit lacks a header for, which are told."""
     found = []
-    for source in load_build_sources():
-        if names and source.name not in names:
-            continue
+    for source in sources:
         if source.needs and not (Path(toolchain.cuda_folder) / "include" / source.needs).exists():
             print(f"{source.name:<34}{'needs ' + source.needs:>26}")
             continue
@@ -112,15 +109,16 @@ def _row(source: BuildSource, fast: _Outcome, plain: _Outcome | None) -> dict[st
     agreement = "" if plain is None else _agreement(fast, plain)
     seconds = f"{plain.seconds:.1f} s" if plain else "-"
     ratio = f"{plain.seconds / fast.seconds:.0f}x" if plain and not fast.refusal else "-"
-    expected = "" if (source.outcome == "fast") != bool(fast.refusal) else f"{source.outcome.upper()} EXPECTED"
-    said = " ".join(filter(None, (agreement, expected, fast.refusal)))
+    is_expected = (source.outcome == "fast") == (not fast.refusal)
+    complaint = "" if is_expected else f"{source.outcome.upper()} EXPECTED"
+    said = " ".join(filter(None, (agreement, complaint, fast.refusal)))
     print(f"{source.name:<34}{seconds:>9}{fast.seconds:>7.1f} s{ratio:>8}  {said}".rstrip(), flush=True)
     return {
         "source": source.name,
         "split_s": fast.seconds,
         "plain_s": plain.seconds if plain else None,
         "agreement": agreement,
-        "is_expected": not expected,
+        "is_expected": is_expected,
         "refusal": fast.refusal,
     }
 
@@ -139,20 +137,18 @@ def _agreement(fast: _Outcome, plain: _Outcome) -> str:
     return "same"
 
 
-def _split(
-    request: BuildRequest, toolchain: SplitToolchain, prepared: Path, directory: Path, can_link: bool
-) -> _Outcome:
+def _split(request: BuildRequest, toolchain: SplitToolchain, prepared: Path, directory: Path) -> _Outcome:
     directory.mkdir(parents=True)
     begin = time.monotonic()
     try:
-        build(request, toolchain, prepared, directory, link=can_link)
+        build(request, toolchain, prepared, directory, link=toolchain.can_link)
     except Refused as refusal:
         return _Outcome(time.monotonic() - begin, {}, frozenset(), refusal.reason)
     seconds = time.monotonic() - begin
     return _Outcome(seconds, _code(directory / "keep"), _offered(request, directory))
 
 
-def _plain(request: BuildRequest, toolchain: SplitToolchain, directory: Path, can_link: bool) -> _Outcome:
+def _plain(request: BuildRequest, toolchain: SplitToolchain, directory: Path) -> _Outcome:
     """The commands that torch would have ninja run, all at once as ninja would."""
     (directory / "keep").mkdir(parents=True)
     try:
@@ -162,7 +158,7 @@ def _plain(request: BuildRequest, toolchain: SplitToolchain, directory: Path, ca
     (directory / "main.cpp").write_text(sources.cpp)
     (directory / "cuda.cu").write_text(sources.cuda)
     name, extra = f"-DTORCH_EXTENSION_NAME={request.name}", " ".join(request.extra_cuda_cflags).split()
-    shims = _shims(directory, can_link)
+    shims = _shims(directory, toolchain.can_link)
     cpp = [*toolchain.cxx, name, *toolchain.cxx_flags, f"-std={toolchain.standard}", *_words(request.extra_cflags)]
     cuda = [*toolchain.nvcc, name, *shims, *toolchain.cuda_flags]
     cuda += [] if any("arch" in flag for flag in extra) else toolchain.architecture_flags
@@ -185,7 +181,7 @@ def _plain(request: BuildRequest, toolchain: SplitToolchain, directory: Path, ca
     for process, text in zip(processes, said, strict=True):
         if process.returncode:
             return _Outcome(time.monotonic() - begin, {}, frozenset(), _first_error(text))
-    if can_link:
+    if toolchain.can_link:
         flags = [*toolchain.link_flags, *_words(request.extra_ldflags)]
         link = [*toolchain.cxx, "main.o", "host.o", "-shared", *flags, "-o", f"{request.name}.so"]
         done = subprocess.run(link, cwd=directory, capture_output=True, text=True)
