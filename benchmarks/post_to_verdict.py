@@ -91,7 +91,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _cases(device: str, names: list[str], size: str | None) -> list[Case]:
-    cases = [case for case in load_cases() if (case.name in names if names else case.device == device)]
+    served = load_problems(_PROBLEMS)
+    chosen = [case for case in load_cases() if case.problem in served]
+    cases = [case for case in chosen if (case.name in names if names else case.device == device)]
     unknown = set(names) - {case.name for case in cases}
     if unknown:
         sys.exit(f"no such case: {', '.join(sorted(unknown))}")

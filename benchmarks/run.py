@@ -16,12 +16,11 @@ from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation
-from evaluator.problem import Problem, load_problems
-from tests.corpus import Case, load_cases
+from evaluator.problem import Problem
+from tests.corpus import Case, known_problems, load_cases
 
 __all__ = ["main"]
 
-_PROBLEMS = Path(__file__).parent.parent / "reference_models"
 _CASES = (
     "linear_cuda_fused_epilogue",
     "linear_folded_divisor",
@@ -66,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
         for case in load_cases()
         if (case.name in options.cases if options.cases else case.name in _CASES and case.runs_on(config.device_kind))
     ]
-    problems = load_problems(_PROBLEMS)
+    problems = known_problems()
     with (
         tempfile.TemporaryDirectory(prefix="kerneljudge-bench-") as folder,
         Engine(device=options.device, cache_dir=Path(folder)) as engine,

@@ -1,22 +1,26 @@
 """The standing corpus: candidates, each with the verdict that it must get.
 
-``tests/candidates/<case>/`` holds ``candidate.py`` and ``expected.toml``; CONTRIBUTING.md has the fields.
+``tests/candidates/<case>/`` holds ``candidate.py`` and ``expected.toml``; CONTRIBUTING.md has the fields. Where no
+problem of the repository shows it, the folder ``problem`` beside them holds one: its id is the name of the case, and
+other cases may name it.
 """
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from evaluator.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.evaluation import Evaluation, Gradients, Verdict
+from evaluator.problem import Problem, load_problem, load_problems
 
-__all__ = ["ATTACKS", "CANDIDATES", "FALSE_SPEEDUP", "Case", "load_case", "load_cases"]
+__all__ = ["ATTACKS", "CANDIDATES", "FALSE_SPEEDUP", "Case", "known_problems", "load_case", "load_cases"]
 
 CANDIDATES = Path(__file__).parent / "candidates"
+_REFERENCE_MODELS = Path(__file__).parent.parent / "reference_models"
 KINDS = ("honest", "wrong", "hostile")
 DEVICES = ("any", "cpu", "cuda")
 ATTACKS = {
@@ -129,6 +133,15 @@ class Case:
         return self.device in ("any", device_kind)
 
 
+def known_problems() -> dict[str, Problem]:
+    """The problems of the repository, and those that cases bring along, by id."""
+    problems = load_problems(_REFERENCE_MODELS)
+    for path in sorted(CANDIDATES.glob("*/problem/problem.toml")):
+        name = path.parent.parent.name
+        problems[name] = replace(load_problem(path.parent), id=name)
+    return problems
+
+
 def load_cases() -> list[Case]:
     """Every case, by name."""
     return [load_case(path.parent.name) for path in sorted(CANDIDATES.glob("*/expected.toml"))]
@@ -145,6 +158,8 @@ def load_case(name: str) -> Case:
         raise ValueError(f"{name}: unknown field {min(unknown)!r}")
     if not verdicts:
         raise ValueError(f"{name}: the verdict is missing")
+    if (folder / "problem").is_dir():
+        expected.setdefault("problem", name)
     expected["verdicts"] = tuple(
         Verdict(verdict) for verdict in ([verdicts] if isinstance(verdicts, str) else verdicts)
     )

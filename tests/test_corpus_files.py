@@ -8,11 +8,11 @@ import pytest
 
 from evaluator.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.evaluation import Verdict
-from evaluator.problem import Problem
 from tests import corpus
-from tests.corpus import CANDIDATES, Case, load_case, load_cases
+from tests.corpus import CANDIDATES, Case, known_problems, load_case, load_cases
 
 CASES = load_cases()
+PROBLEMS = known_problems()
 
 
 def test_every_folder_is_a_case() -> None:
@@ -24,8 +24,8 @@ def test_no_two_cases_have_the_same_source() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_case_names_a_problem_and_one_of_its_sizes(case: Case, problems: dict[str, Problem]) -> None:
-    assert case.size in problems[case.problem].sizes
+def test_a_case_names_a_problem_and_one_of_its_sizes(case: Case) -> None:
+    assert case.size in PROBLEMS[case.problem].sizes
     assert case.description.endswith(".")
 
 
@@ -66,3 +66,19 @@ def test_a_case_that_cannot_be_meant_is_refused(
     monkeypatch.setattr(corpus, "CANDIDATES", tmp_path)
     with pytest.raises(ValueError, match=message):
         load_case("case")
+
+
+def test_the_problem_of_a_case_is_one_that_others_can_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"description": '"x."', "kind": '"wrong"', "device": '"any"', "size": '"full"', "verdict": '"wrong_output"'}
+    for name, more in (("first", {}), ("second", {"problem": '"first"'})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "candidate.py").write_text("class ModelNew: pass\n")
+        lines = [f"{field} = {text}" for field, text in (given | more).items()]
+        (tmp_path / name / "expected.toml").write_text("\n".join(lines))
+    problem = tmp_path / "first" / "problem"
+    problem.mkdir()
+    (problem / "reference.py").write_text("class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n")
+    (problem / "problem.toml").write_text('title = "x"\ndescription = "x."\n[sizes.full]\n')
+    monkeypatch.setattr(corpus, "CANDIDATES", tmp_path)
+    assert known_problems()["first"].id == "first"
+    assert {case.problem for case in load_cases()} == {"first"}

@@ -12,15 +12,15 @@ import pytest
 
 from evaluator.engine import Engine, available_devices
 from evaluator.evaluation import Evaluation
-from evaluator.problem import Problem, load_problems
+from evaluator.problem import Problem
+from tests.corpus import known_problems
 
-_ROOT = Path(__file__).parent.parent.parent
 _ROOM_BYTES = 110 * 2**30
 
 
 @pytest.fixture(scope="session")
 def problems() -> dict[str, Problem]:
-    return load_problems(_ROOT / "reference_models")
+    return known_problems()
 
 
 @pytest.fixture(scope="session")

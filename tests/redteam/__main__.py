@@ -13,11 +13,8 @@ from collections import Counter
 from pathlib import Path
 
 from evaluator.engine import Engine
-from evaluator.problem import load_problems
-from tests.corpus import ATTACKS, Case, load_cases
+from tests.corpus import ATTACKS, Case, known_problems, load_cases
 from tests.redteam.grading import build_ahead, complaints_about
-
-_ROOT = Path(__file__).parent.parent.parent
 
 
 def main() -> int:
@@ -31,7 +28,7 @@ def main() -> int:
     cases = [case for case in load_cases() if case.runs_on(kind) and options.only in case.name][shard - 1 :: shards]
     tried: Counter[str] = Counter()
     failed: Counter[str] = Counter()
-    problems = load_problems(_ROOT / "reference_models")
+    problems = known_problems()
     with tempfile.TemporaryDirectory() as folder, Engine(device=options.device, cache_dir=Path(folder)) as engine:
         build_ahead(cases, Path(folder), problems)
         for number, case in enumerate(cases, 1):

@@ -11,16 +11,13 @@ import tempfile
 from pathlib import Path
 
 from evaluator.engine import Engine
-from evaluator.problem import load_problems
-from tests.corpus import load_case
+from tests.corpus import known_problems, load_case
 from tests.redteam.grading import complaints_about
-
-_ROOT = Path(__file__).parent.parent.parent
 
 
 def main(name: str) -> None:
     with tempfile.TemporaryDirectory() as folder, Engine(device="cpu", cache_dir=Path(folder)) as engine:
-        problems = load_problems(_ROOT / "reference_models")
+        problems = known_problems()
         print(json.dumps(complaints_about(load_case(name), engine, "cpu", problems)))
 
 
