@@ -62,10 +62,12 @@ _FROM_EVALUATION = (
     "gradients",
     "speedup",
     "speedup_interval",
+    "speedup_status",
     "speedup_warm",
     "speedup_warm_interval",
     "speedup_training",
     "speedup_training_interval",
+    "speedup_training_status",
     "speedup_compiled",
     "speedup_compiled_interval",
     "latency_ms",
@@ -359,8 +361,8 @@ def _verification_record(session: Session, submission_id: str, viewer: Viewer) -
 def _check_record(session: Session, check: Submission, viewer: Viewer) -> CheckRecord:
     attempts = Submissions(session).attempts_of(check.id)
     record = _submission_record(check, (), None, viewer)
-    known = {"status", "verdict", "gradients", "speedup", "speedup_interval"}
-    known |= {"speedup_training", "speedup_training_interval"}
+    known = {"status", "verdict", "gradients", "speedup", "speedup_interval", "speedup_status"}
+    known |= {"speedup_training", "speedup_training_interval", "speedup_training_status"}
     return CheckRecord(
         submission=check.id,
         device=next((attempt.device for attempt in reversed(attempts) if attempt.device), None),

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from evaluator.diagnosis.findings import Tool
-from evaluator.evaluation import Gradients, Status, Verdict
+from evaluator.evaluation import Gradients, SpeedupStatus, Status, Verdict
 from evaluator.flags import FlagKind
 from evaluator.vetting import Label
 from storage.models import DiagnosisStatus, VerificationStatus, WorkerState
@@ -300,8 +300,10 @@ class CheckRecord(BaseModel):
     gradients: Gradients | None
     speedup: float | None
     speedup_interval: IntervalRecord | None
+    speedup_status: SpeedupStatus | None
     speedup_training: float | None
     speedup_training_interval: IntervalRecord | None
+    speedup_training_status: SpeedupStatus | None
     device: str | None = Field(description="Which one, as the attempts have it.")
     finished: datetime | None
 
@@ -343,10 +345,16 @@ class SubmissionRecord(BaseModel):
     withdrawal: WithdrawalRecord | None = Field(description="Whether it was taken from the leaderboards, and why.")
     speedup: float | None
     speedup_interval: IntervalRecord | None
+    speedup_status: SpeedupStatus | None = Field(
+        description="`measured` exactly where there is a speedup. `unsettled`: the machine was too noisy to tell, even "
+        "when it was measured again. `not_vetted`: the problem is not vetted yet. Both say nothing about the "
+        "candidate: a missing speedup is not one of 0. Null: there is nothing to measure."
+    )
     speedup_warm: float | None = Field(description="Of a forward on warm caches, where that makes a difference.")
     speedup_warm_interval: IntervalRecord | None
     speedup_training: float | None
     speedup_training_interval: IntervalRecord | None
+    speedup_training_status: SpeedupStatus | None = Field(description="The same of forward and backward together.")
     speedup_compiled: float | None = Field(
         description="Over the reference compiled by `torch.compile`, where the service compares with it."
     )

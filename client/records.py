@@ -103,8 +103,10 @@ class Check(TypedDict):
     gradients: str | None
     speedup: float | None
     speedup_interval: Interval | None
+    speedup_status: str | None
     speedup_training: float | None
     speedup_training_interval: Interval | None
+    speedup_training_status: str | None
     device: str | None
     finished: str | None
 
@@ -157,10 +159,12 @@ class SubmissionRecord(TypedDict):
     withdrawal: dict[str, Any] | None
     speedup: float | None
     speedup_interval: Interval | None
+    speedup_status: str | None
     speedup_warm: float | None
     speedup_warm_interval: Interval | None
     speedup_training: float | None
     speedup_training_interval: Interval | None
+    speedup_training_status: str | None
     speedup_compiled: float | None
     speedup_compiled_interval: Interval | None
     latency_ms: Latency | None

@@ -7,7 +7,7 @@ faults are exceptions (see ``evaluator.errors``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -21,6 +21,7 @@ __all__ = [
     "Interval",
     "Latency",
     "SampleSeries",
+    "SpeedupStatus",
     "Status",
     "Verdict",
 ]
@@ -73,6 +74,18 @@ class Gradients(StrEnum):
     MISSING = "missing"
     NOT_APPLICABLE = "not_applicable"
     NOT_CHECKED = "not_checked"
+
+
+class SpeedupStatus(StrEnum):
+    """Whether a track has a figure. ``None`` stands in its place where there is nothing to measure.
+
+    ``unsettled``: the machine was too noisy to tell. ``not_vetted``: the problem is not known to tell right from wrong
+    yet. Neither says anything about the candidate: there is no speedup, which is not a speedup of 0.
+    """
+
+    MEASURED = "measured"
+    UNSETTLED = "unsettled"
+    NOT_VETTED = "not_vetted"
 
 
 @dataclass(frozen=True)
@@ -132,9 +145,10 @@ class Evaluation:
     """The immutable record of one run of one candidate on one problem and device.
 
     ``speedup`` and ``latency_ms`` are of a forward on cold caches, ``*_warm`` of one on warm caches where that
-    makes a difference, ``*_training`` of forward and backward together. ``details["tracks"]`` has the quartiles
-    of each track, and what forward and backward take. ``details["device_fault"]``: the kind of fault on the device
-    that the candidate ended with, if it did.
+    makes a difference, ``*_training`` of forward and backward together. ``speedup_status`` and
+    ``speedup_training_status`` are ``measured`` exactly where there is a figure. ``details["tracks"]`` has the
+    quartiles of each track, and what forward and backward take. ``details["device_fault"]``: the kind of fault on the
+    device that the candidate ended with, if it did.
     ``speedup_compiled`` is that over the reference as ``torch.compile`` makes it, from a ratio that was measured for
     it once (see ``evaluator.baselines``).
     ``flags``: advice about the source; no verdict depends on it.
@@ -156,8 +170,10 @@ class Evaluation:
     gradients: Gradients = Gradients.NOT_CHECKED
     speedup: float | None = None
     speedup_interval: Interval | None = None
+    speedup_status: SpeedupStatus | None = None
     speedup_training: float | None = None
     speedup_training_interval: Interval | None = None
+    speedup_training_status: SpeedupStatus | None = None
     speedup_warm: float | None = None
     speedup_warm_interval: Interval | None = None
     speedup_compiled: float | None = None
@@ -181,10 +197,47 @@ class Evaluation:
     def __post_init__(self) -> None:
         if self.verdict is not Verdict.PASSED and self.speedup is not None:
             raise ValueError(f"a speedup goes with a passed evaluation, not with {self.verdict}")
+        for figure, name in ((self.speedup, "speedup_status"), (self.speedup_training, "speedup_training_status")):
+            status = getattr(self, name)
+            if figure is not None and status is None:
+                # Records that are older than the status have none, and a figure says it all.
+                object.__setattr__(self, name, SpeedupStatus.MEASURED)
+            elif (figure is not None) is not (status is SpeedupStatus.MEASURED):
+                raise ValueError(f"{name} is {status}, and the figure {figure}")
+            elif status is not None and not self.passed:
+                raise ValueError(f"{name} goes with a passed evaluation, not with {self.verdict}")
 
     @property
     def passed(self) -> bool:
         return self.verdict is Verdict.PASSED
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the machine was too noisy for a figure of one of the tracks that are ranked."""
+        return SpeedupStatus.UNSETTLED in (self.speedup_status, self.speedup_training_status)
+
+    def without_speedup(self, status: SpeedupStatus) -> Evaluation:
+        """The same without any figure of how fast it is, for the reason ``status``; the raw samples stay."""
+        if not self.passed:
+            return self
+        return replace(
+            self,
+            speedup=None,
+            speedup_interval=None,
+            speedup_status=status if self.speedup_status is not None else None,
+            speedup_training=None,
+            speedup_training_interval=None,
+            speedup_training_status=status if self.speedup_training_status is not None else None,
+            speedup_warm=None,
+            speedup_warm_interval=None,
+            speedup_compiled=None,
+            speedup_compiled_interval=None,
+            latency_ms=None,
+            latency_warm_ms=None,
+            latency_training_ms=None,
+            roofline_share=None,
+            roofline={},
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-ready data; ``Evaluation.from_dict`` takes it back."""
@@ -196,6 +249,9 @@ class Evaluation:
         fields = dict(data)
         fields["verdict"] = Verdict(fields["verdict"])
         fields["gradients"] = Gradients(fields["gradients"])
+        for name in ("speedup_status", "speedup_training_status"):
+            if fields.get(name) is not None:
+                fields[name] = SpeedupStatus(fields[name])
         for name in (
             "speedup_interval",
             "speedup_warm_interval",

@@ -283,7 +283,9 @@ class StoredEvaluation(Base):
     device: Mapped[str]
     device_name: Mapped[str | None]
     speedup: Mapped[float | None]
+    speedup_status: Mapped[str | None]
     speedup_training: Mapped[float | None]
+    speedup_training_status: Mapped[str | None]
     created_at: Mapped[datetime]
     record: Mapped[dict[str, Any]]
     samples: Mapped[dict[str, Any]] = mapped_column(deferred=True)
