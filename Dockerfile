@@ -25,7 +25,7 @@ COPY reference_models /reference_models
 # --- without CUDA -----------------------------------------------------------------------------------------------------
 
 FROM ${PYTHON_IMAGE} AS slim
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+ENV PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PATH=/opt/venv/bin:$PATH \
     PYTHONPATH=/srv/kerneljudge \
     KERNELJUDGE_DATA_DIR=/data KERNELJUDGE_PROBLEMS_DIR=/srv/kerneljudge/reference_models \
@@ -68,7 +68,7 @@ CMD ["python", "-m", "worker", "--queue", "evaluate.cpu", "--device", "cpu"]
 # --- with CUDA --------------------------------------------------------------------------------------------------------
 
 FROM ${CUDA_IMAGE} AS cuda
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+ENV PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PATH=/opt/venv/bin:/usr/local/cuda/bin:$PATH \
     PYTHONPATH=/srv/kerneljudge \
     CUDA_HOME=/usr/local/cuda \

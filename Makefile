@@ -20,6 +20,10 @@ PREPARED := $(VENV)/.prepared
 LINT_IMPORTS := $(VENV)/bin/lint-imports
 endif
 
+# What is started here finds this checkout by its name, and not because it is the folder that somebody works in.
+export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
+export PYTHONSAFEPATH := 1
+
 KERNELJUDGE := $(RUN) -m client
 # What torch's CUDA builds bring along: it differs by machine, and torch pins it by itself.
 COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ import httpx
 import psycopg
 
 from benchmarks.waiting import until
+from evaluator.interpreter import python_command, python_environment
 from storage.supervisor import ChildSpec, Supervisor
 from tests.processes import Process, children
 from tests.services import PostgresqlServer, RedisServer, free_port, running_postgresql, running_redis
@@ -93,17 +93,18 @@ def running_cluster(
         url = f"{database.url}/postgres"
         prepare(url)
         ports = [free_port() for _ in range(shape.apis)]
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("KERNELJUDGE_")},
-            **{name: os.environ[name] for name in ("KERNELJUDGE_PREPARED_DIR",) if name in os.environ},
-            "PYTHONPATH": str(_ROOT),
-            "KERNELJUDGE_DATA_DIR": str(folder / "data"),
-            "KERNELJUDGE_PROBLEMS_DIR": str(_ROOT / "reference_models"),
-            "KERNELJUDGE_VERIFY_RECORDS": "off",  # what is graded is what was handed in, and counted
-            "KERNELJUDGE_DATABASE_URL": url,
-            "KERNELJUDGE_BROKER_URL": broker.url,
-            **shape.settings,
-        }
+        environment = python_environment(
+            {
+                **{name: value for name, value in os.environ.items() if not name.startswith("KERNELJUDGE_")},
+                **{name: os.environ[name] for name in ("KERNELJUDGE_PREPARED_DIR",) if name in os.environ},
+                "KERNELJUDGE_DATA_DIR": str(folder / "data"),
+                "KERNELJUDGE_PROBLEMS_DIR": str(_ROOT / "reference_models"),
+                "KERNELJUDGE_VERIFY_RECORDS": "off",  # what is graded is what was handed in, and counted
+                "KERNELJUDGE_DATABASE_URL": url,
+                "KERNELJUDGE_BROKER_URL": broker.url,
+                **shape.settings,
+            }
+        )
         supervisor = Supervisor(_specs(shape, ports, folder), environment, _ignore)
         running.enter_context(supervisor)
         running.enter_context(_kept_running(supervisor))
@@ -115,7 +116,7 @@ def running_cluster(
 
 
 def _specs(shape: Shape, ports: Sequence[int], folder: Path) -> list[ChildSpec]:
-    python = [sys.executable, "-m", "storage.lifeline"]
+    python = python_command("-m", "storage.lifeline")
     logs = folder / "logs"
     return [
         *(

@@ -36,6 +36,7 @@ from benchmarks.cheap import broken, honest, instantly_wrong, raising
 from benchmarks.waiting import POLL_S, until
 from client.errors import ServiceUnreachable
 from client.http import Client
+from evaluator.interpreter import python_command, python_environment
 from storage.webhooks import signature
 from tests.processes import Process, children, descendants, look, resident_bytes
 
@@ -99,7 +100,7 @@ class Service:
 
     def __init__(self, folder: Path, lease_s: float) -> None:
         self._folder = folder
-        self._environment = {**os.environ, "KERNELJUDGE_LEASE_S": str(lease_s)}
+        self._environment = {**python_environment(os.environ), "KERNELJUDGE_LEASE_S": str(lease_s)}
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -125,7 +126,7 @@ class Service:
 
     def start(self) -> None:
         """Start it, and wait until it is ready."""
-        command = [sys.executable, "-c", "from client.cli import main; main()", "serve", "--devices", "cpu"]
+        command = python_command("-m", "client", "serve", "--devices", "cpu")
         options = ["--port", str(self.port), "--data-dir", str(self._folder / "data")]
         with (self._folder / "serve.log").open("ab") as log:
             self._process = subprocess.Popen(

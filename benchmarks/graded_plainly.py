@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from evaluator.interpreter import python_command, python_environment
 from evaluator.problem import Problem
 from tests.corpus import Case
 
@@ -39,13 +39,9 @@ def grade_plainly(case: Case, problem: Problem, device: str, size: str) -> Plain
         (folder / "candidate.py").write_text(case.source, encoding="utf-8")
         begin = time.monotonic()
         ended = subprocess.run(
-            [sys.executable, "-m", "benchmarks.plain_way", "--device", device, "reference.py", "candidate.py"],
+            python_command("-m", "benchmarks.plain_way", "--device", device, "reference.py", "candidate.py"),
             cwd=folder,
-            env={
-                **os.environ,
-                "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
-                "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")]),
-            },
+            env=python_environment(os.environ) | {"TORCH_EXTENSIONS_DIR": str(folder / "extensions")},
             capture_output=True,
             text=True,
             timeout=_LIMIT_S,

@@ -9,6 +9,7 @@ name. Prints both times, their difference and their ratio, by problem, and the m
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from benchmarks.candidates import cuda
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
+from evaluator.interpreter import python_command, python_environment
 from evaluator.problem import load_problems
 
 _PROBLEMS = Path(__file__).parent.parent / "reference_models"
@@ -93,7 +95,7 @@ def main() -> int:
             problem = problems[name]
             (Path(folder) / "model.py").write_text(problem.sized_source(options.size))
             (Path(folder) / "candidate.py").write_text(candidate.source)
-            command = [sys.executable, "-c", _BARE, folder, options.device, *map(str, counts)]
+            command = python_command("-c", _BARE, folder, options.device, *map(str, counts))
             rows: list[tuple[float, float]] = []
             for _ in range(options.rounds):
                 begin = time.monotonic()
@@ -101,7 +103,9 @@ def main() -> int:
                 judged_s = time.monotonic() - begin
                 assert evaluation.verdict == "passed", evaluation.message
                 engine.start_ahead()
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                done = subprocess.run(
+                    command, env=python_environment(os.environ), capture_output=True, text=True, check=True
+                )
                 rows.append((judged_s, float(done.stdout)))
             found = [judged_s - bare_s for judged_s, bare_s in rows]
             judged_s, bare_s = (median(times) for times in zip(*rows, strict=True))

@@ -26,6 +26,7 @@ from sqlalchemy import event
 
 from api.app import create_app
 from benchmarks.page_data import POPULAR, fill
+from evaluator.interpreter import python_command, python_environment
 from storage.settings import Settings
 from tests.services import free_port, postgresql_server
 
@@ -152,7 +153,8 @@ def _server(settings: Settings, port: int) -> Iterator[None]:
         # What is measured is making a page, not giving it again.
         "KERNELJUDGE_ANSWER_AGE_S": "0",
     }
-    process = subprocess.Popen([sys.executable, "-m", "api"], cwd=_ROOT, env=environment, stderr=subprocess.DEVNULL)
+    command, environment = python_command("-m", "api"), python_environment(environment)
+    process = subprocess.Popen(command, cwd=_ROOT, env=environment, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + _READY_S
         while True:

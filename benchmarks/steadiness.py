@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation
+from evaluator.interpreter import python_command, python_environment
 from evaluator.problem import Problem, load_problems
 
 _PROBLEMS: Final = Path(__file__).parent.parent / "reference_models"
@@ -270,8 +272,8 @@ def _slowed(kind: str, share: float, baseline_ms: float) -> str:
 
 
 def _start_plain(device: str, way: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _PLAIN, device, way]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command, environment = python_command("-c", _PLAIN, device, way), python_environment(os.environ)
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def _ask_plain(plain: subprocess.Popen[str], subject: Subject) -> float:

@@ -18,6 +18,7 @@ import httpx
 
 from evaluator.devices import available_devices
 from evaluator.errors import EvaluatorError
+from evaluator.interpreter import python_command, python_environment
 from storage.supervisor import STOPPING_S, ChildSpec, Supervisor
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _environment(
     environment |= {f"KERNELJUDGE_{name}": str(value) for name, value in given.items() if value is not None}
     environment["KERNELJUDGE_DATA_DIR"] = str(Path(environment["KERNELJUDGE_DATA_DIR"]).expanduser().absolute())
     # A child's log must not lag behind what it does.
-    return environment | {"PYTHONUNBUFFERED": "1"}
+    return python_environment(environment) | {"PYTHONUNBUFFERED": "1"}
 
 
 def _settings(environment: Mapping[str, str]) -> Settings:
@@ -152,7 +153,7 @@ def _devices(named: Sequence[str] | None) -> list[str]:
 
 
 def _children(devices: Sequence[str], logs: Path) -> list[ChildSpec]:
-    run = [sys.executable, "-m", "storage.lifeline"]
+    run = python_command("-m", "storage.lifeline")
     children = [
         ChildSpec("api", [*run, "api"], logs / "api.log"),
         ChildSpec("builder", [*run, "worker", "--queue", "build"], logs / "builder.log"),
@@ -191,7 +192,7 @@ def _check_sandbox(settings: Settings, stopped: Callable[[], bool]) -> None:
 
 
 def _migrate(environment: Mapping[str, str]) -> None:
-    argv = [sys.executable, "-m", "storage.migrate"]
+    argv = python_command("-m", "storage.migrate")
     result = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if result.returncode != 0:
         raise _CannotServe(f"the database cannot be prepared:\n{_tail(result.stderr)}", EXIT_FAULT)

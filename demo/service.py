@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Final
 import httpx
 
 from client.http import Client
+from evaluator.interpreter import python_command, python_environment
 
 __all__ = ["DemoFailed", "running_service"]
 
@@ -41,10 +41,10 @@ def running_service(
     """
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-c", "from client.cli import main; main()", "serve", "--devices", devices]
+    command = python_command("-m", "client", "serve", "--devices", devices)
     options = ["--port", str(port), "--data-dir", str(folder / "data")]
     print(f"$ kerneljudge serve --devices {devices} {' '.join(options)}", flush=True)
-    environment = {**os.environ, "KERNELJUDGE_VERIFY_RECORDS": "off"} if measured else os.environ
+    environment = python_environment(os.environ) | ({"KERNELJUDGE_VERIFY_RECORDS": "off"} if measured else {})
     process = subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL, env=environment)
     try:
         _await("answers", process, lambda: _answers(url))

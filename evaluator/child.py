@@ -9,13 +9,13 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final
 
 from evaluator import logs, wire
 from evaluator.errors import InfrastructureFault
+from evaluator.interpreter import python_command
 
 __all__ = ["ChildProcess"]
 
@@ -35,7 +35,7 @@ class ChildProcess:
     def __init__(
         self, module: str, *arguments: str, environment: Mapping[str, str], called: str, stop_s: float
     ) -> None:
-        self._command = [sys.executable, "-m", module, *arguments]
+        self._command = python_command("-m", module, *arguments)
         self._environment = dict(environment)
         self._called = called
         self._stop_s = stop_s

@@ -12,12 +12,13 @@ from typing import Final
 from evaluator.build import preparation
 from evaluator.config import Limits
 from evaluator.devices import cuda_nodes, cuda_uuid, machine_memory_bytes, nvcc_path, processor_shares
+from evaluator.interpreter import python_environment
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
 
 __all__ = ["Surroundings"]
 
-_PASSED_ON: Final = ("PATH", "CUDA_HOME", "CXX", "CC", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
+_PASSED_ON: Final = ("PATH", "CUDA_HOME", "CXX", "CC", "LD_LIBRARY_PATH", "LANG", "VIRTUAL_ENV")
 _PACKAGES: Final = ("api", "client", "evaluator", "storage", "worker")
 _LARGE_PAGES: Final = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Where the kernel gives large pages to who asks for them (glibc 2.35 does): forking takes two thirds of the time, and
@@ -85,7 +86,7 @@ class Surroundings:
 def _environment(device: str | None, home: Path) -> dict[str, str]:
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     # The packages of this project are found as they were found here, installed or not.
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    environment = python_environment(environment)
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
     # Judge and runners share the processors: a thread that spins for work takes time from what is measured.
     environment |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}

@@ -6,13 +6,13 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from evaluator.devices import available_devices
 from evaluator.errors import DeviceUnavailable
+from evaluator.interpreter import python_command, python_environment
 from storage.settings import Settings
 from storage.supervisor import STOPPING_S, ChildSpec, Supervisor
 
@@ -40,11 +40,12 @@ def run_crew(devices: Sequence[str], queue: str, *, require_sandbox: bool, drain
     A worker that ends is started again, and leaves the others alone. ``drain_s``: how long each is given to finish what
     it is at.
     """
-    command = [sys.executable, "-m", "storage.lifeline", "worker", "--queue", queue]
+    command = python_command("-m", "storage.lifeline", "worker", "--queue", queue)
+    environment = python_environment(os.environ)
     options = ["--require-sandbox"] if require_sandbox else []
     specs = [ChildSpec(f"worker {device}", [*command, "--device", device, *options], None) for device in devices]
     grace_s = STOPPING_S + drain_s
-    with _told_to_stop() as stopping, Supervisor(specs, os.environ, _log.warning, grace_s=grace_s) as supervisor:
+    with _told_to_stop() as stopping, Supervisor(specs, environment, _log.warning, grace_s=grace_s) as supervisor:
         _log.info("one worker each for %s", ", ".join(devices))
         while not stopping.wait(_LOOK_S):
             supervisor.check()

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,6 +23,7 @@ from evaluator.build.request import BuildRequest
 from evaluator.build.resources import KernelResources
 from evaluator.build.store import ArtifactStore
 from evaluator.errors import InfrastructureFault
+from evaluator.interpreter import python_command
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.priority import was_starved
@@ -218,7 +218,7 @@ class Builder:
         output, report = Capture(_LOG_BYTES), Capture(_REPORT_BYTES)
         with library.open("wb") as library_file:
             process = subprocess.Popen(
-                [sys.executable, "-m", recipe.module, str(library_file.fileno())],
+                python_command("-m", recipe.module, str(library_file.fileno())),
                 cwd=directory,
                 env=self._environment,
                 stdin=subprocess.PIPE,

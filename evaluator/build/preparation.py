@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from evaluator.devices import compiler_versions, machine_memory_bytes
+from evaluator.interpreter import python_command
 
 __all__ = [
     "Preparation",
@@ -186,7 +187,7 @@ def compile_each(
 def ask_torch(module: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """The JSON object that a module of ours, which imports torch, prints. Raises ``PreparationFailed``."""
     with tempfile.TemporaryDirectory(prefix="kerneljudge-prepare-") as folder:
-        done = run_tool([sys.executable, "-m", module], environment, Path(folder))
+        done = run_tool(python_command("-m", module), environment, Path(folder))
     try:
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError) as error:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from evaluator import wire
+from evaluator.interpreter import python_command
 from evaluator.sandbox.confinement import Confinement, move_in
 
 __all__ = ["main"]
@@ -69,10 +70,7 @@ def main(build_fd: int) -> None:
     report = folder / _REPORT
     command = [
         *(part.replace("{report}", str(report)) for part in payload["tool"]),
-        sys.executable,
-        "-m",
-        "evaluator.diagnosis.target",
-        str(folder / "spec.json"),
+        *python_command("-m", "evaluator.diagnosis.target", str(folder / "spec.json")),
     ]
     null = os.open(os.devnull, os.O_RDONLY)
     try:

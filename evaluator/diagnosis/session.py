@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +24,7 @@ from evaluator.diagnosis import counters, sanitizer
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.diagnosis.sources import SourceMap
 from evaluator.errors import EvaluationCancelled, ToolchainMissing
+from evaluator.interpreter import python_command
 from evaluator.problem import Problem
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.confinement import Confinement
@@ -180,7 +180,7 @@ def _run(payload: Mapping[str, Any], workplace: Workplace, timeout_s: float, can
     printed, result = Capture(_PRINTED_BYTES), Capture(_RESULT_BYTES)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "evaluator.diagnosis.confined", str(workplace.build_end.fileno())],
+            python_command("-m", "evaluator.diagnosis.confined", str(workplace.build_end.fileno())),
             cwd=directory,
             env=dict(workplace.environment),
             stdin=subprocess.PIPE,
