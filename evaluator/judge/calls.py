@@ -22,15 +22,15 @@ from evaluator.errors import InfrastructureFault
 from evaluator.gate import open_gate
 from evaluator.judge.calmness import Calmness, Look
 from evaluator.judge.device import Device
-from evaluator.judge.inputs import InputSource, Variant, fill_random
+from evaluator.judge.inputs import InputSource, Variant, make_upstream
 from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout, TimedCall
-from evaluator.judge.verify import Commitment, Verifier, Violation
+from evaluator.judge.verify import GIVEN, Commitment, Verifier, Violation
 from evaluator.memory import Block, TensorSpec
 from evaluator.protocol import CallMode
 from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure
 from evaluator.statistics import median_ms
 
-__all__ = ["Caller", "Calm", "Given", "Learnt", "Side"]
+__all__ = ["CallInputs", "Caller", "Calm", "Learnt", "Side"]
 
 _COMMAND_S: Final = 60.0
 _LET_GO_S: Final = 10.0
@@ -160,25 +160,46 @@ class Learnt:
 
 
 @dataclass
-class _Inputs:
-    """What decides the inputs of one call; ``kept`` are the values themselves, where they are small enough."""
+class CallInputs:
+    """The tensors that one call is given, in the judge's own memory: inputs, and the upstream gradients of a backward.
 
-    variant: Variant
-    seed: int
-    avoid_zero: bool
-    kept: list[torch.Tensor] | None = None
-
-    @property
-    def kind(self) -> tuple[Variant, bool]:
-        return self.variant, self.avoid_zero
-
-
-@dataclass(frozen=True)
-class Given:
-    """Private copies of what a call was given."""
+    They are in shared memory from within the judge's clock until "done" alone. What is there earlier can be worked on
+    earlier: the gradient of a linear layer's input needs nothing but the weights and the upstream gradient.
+    """
 
     inputs: list[torch.Tensor]
     upstream: list[torch.Tensor]
+
+    @property
+    def blocks(self) -> tuple[tuple[str, list[torch.Tensor]], ...]:
+        """By the block that they are shown in."""
+        return (("inputs", self.inputs), ("upstream", self.upstream))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in (*self.inputs, *self.upstream))
+
+    def drop(self) -> None:
+        """Hold none of them any more."""
+        self.inputs, self.upstream = [], []
+
+
+InputKind = tuple[Variant, bool]
+"""Of which kind the inputs of a call are, and whether it has a backward."""
+
+
+@dataclass
+class _Drawing:
+    """All that decides the tensors of one call; ``kept`` are the tensors themselves, where they are small enough."""
+
+    variant: Variant
+    seed: int
+    backward: bool
+    kept: CallInputs | None = None
+
+    @property
+    def kind(self) -> InputKind:
+        return self.variant, self.backward
 
 
 class _NotRepeatable(Exception):
@@ -205,8 +226,8 @@ class Caller:
     verifier: Verifier
     lean: bool
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
-    warming: dict[tuple[Variant, bool], list[torch.Tensor]]
-    spent: dict[tuple[Variant, bool], Given]
+    warming: dict[InputKind, CallInputs]
+    spent: dict[InputKind, CallInputs]
     learnt: Learnt
     latest_ms: dict[CallMode, float] = field(default_factory=dict)
     """What the latest call of the candidate said that it took."""
@@ -365,14 +386,11 @@ class Caller:
         delivered = ["outputs"]
         if mode is CallMode.BACKWARD:
             delivered += ["input_gradients", "weight_gradients"]
-        commitment = self.verifier.prepare(["inputs", *delivered], glance=glance)
-        inputs = _Inputs(variant, secrets.randbits(63), avoid_zero=mode is CallMode.BACKWARD)
-        upstream = self.blocks["upstream"].tensors if mode is CallMode.BACKWARD else []
-        warming = self._make_warming(inputs) if self.is_short(mode) or not cold else None
-        if compared:
-            given = self._give(inputs, upstream, commitment, glance=glance)
-        else:
-            given = self._give_spent(inputs, upstream)
+        drawing = _Drawing(variant, secrets.randbits(63), backward=mode is CallMode.BACKWARD)
+        shown = GIVEN if drawing.backward else GIVEN[:1]
+        commitment = self.verifier.prepare([*shown, *delivered], glance=glance)
+        warming = self._make_warming(drawing) if self.is_short(mode) or not cold else None
+        given = self._give(drawing, commitment, glance=glance) if compared else self._give_spent(drawing)
         for name in delivered:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.
             self._poison(name)
@@ -382,7 +400,7 @@ class Caller:
         flushes = cold and (timed or self.device.outlives_processes)
 
         def show(number: int = 0) -> None:
-            self._write_inputs(given)
+            self._show(given)
             if flushes:
                 self.device.flush_cache()
             side.open_gate(number)
@@ -394,18 +412,19 @@ class Caller:
             # then, and calls of microseconds take three times as long whenever it has. The gate opens last: copies,
             # for which a device need not turn to the runner, would otherwise fetch inputs that are not there yet.
             self.device.occupy(backward=mode is CallMode.BACKWARD)
-            last = self.blocks["inputs"].layout.size_bytes <= _SHOWN_LAST_BYTES
+            last = given.size_bytes <= _SHOWN_LAST_BYTES
             if last and flushes:
                 self.device.overwrite_cache()
-            self._write_inputs(given)
+            self._show(given)
             if flushes and not last:
                 self.device.overwrite_cache()
             side.open_gate(number)
 
         def take_back() -> None:
             # What is not computed by now never can be: the inputs are gone.
-            self.verifier.pick(commitment, ["inputs"])
-            self._poison("inputs")
+            self.verifier.pick(commitment, shown)
+            for name in shown:
+                self._poison(name)
             self.device.synchronize()
 
         def settle() -> None:
@@ -414,7 +433,7 @@ class Caller:
 
         with side.stopped_afterwards():
             if warming is not None:
-                self._write_inputs(warming)
+                self._show(warming)
                 self.device.synchronize()
                 self._wake(side)
                 side.link.call(mode, timeout_s, before=side.open_gate)
@@ -433,57 +452,54 @@ class Caller:
                 # Other processors could begin while the inputs are written, so that comes before anybody is woken.
                 show()
                 call = side.link.call(mode, timeout_s, wake=lambda: self._wake(side), settle=take_back)
-            if inputs.kept is None:
-                given.clear()
+            if drawing.kept is None:
+                given.drop()
             delivery = side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
         if compared:
-            self._commit_to(delivered, commitment, inputs, glance=glance)
+            self._commit_to(delivered, commitment, drawing, glance=glance)
         report = replace(call.report, peak_bytes=peak_bytes, present=delivery.report.present)
         return replace(call, report=report, delivery_ms=delivery.outer_ms, prelude_ms=prelude_ms), commitment
 
-    def _give(
-        self, inputs: _Inputs, upstream: Sequence[torch.Tensor], commitment: Commitment, *, glance: bool
-    ) -> list[torch.Tensor]:
-        """Draw what a call is given, and commit to it."""
-        given = self._draw(inputs, upstream)
-        kept = not self.source.repeatable or self.blocks["inputs"].layout.size_bytes <= _KEPT_BYTES
+    def _give(self, drawing: _Drawing, commitment: Commitment, *, glance: bool) -> CallInputs:
+        """Draw the tensors that a call is given, and commit to them."""
+        given = self._draw(drawing)
+        kept = not self.source.repeatable or given.size_bytes <= _KEPT_BYTES
         if kept and not glance:
-            inputs.kept = given
-        self.verifier.commit(commitment, "inputs", given)
-        if upstream:
-            self.verifier.commit(commitment, "upstream", upstream)
+            drawing.kept = given
+        for name, tensors in given.blocks:
+            self.verifier.commit(commitment, name, tensors)
         return given
 
-    def _give_spent(self, inputs: _Inputs, upstream: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What the latest call of this kind was given, for the baseline, which nothing is to be kept from; once, since
+    def _give_spent(self, drawing: _Drawing) -> CallInputs:
+        """The tensors of the latest call of this kind, for the baseline, which nothing is to be kept from; once, since
         a candidate does not meet the same again either. Calls before a candidate's are given new ones by turns."""
-        again = self.spent.pop(inputs.kind, None)
-        if again is None:
-            return self._draw(inputs, upstream)
-        for target, tensor in zip(upstream, again.upstream, strict=True):
-            target.copy_(tensor)
-        return [*again.inputs]
+        again = self.spent.pop(drawing.kind, None)
+        return self._draw(drawing) if again is None else again
 
-    def _draw(self, inputs: _Inputs, upstream: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What nobody was given before: inputs, and upstream gradients in their place."""
-        given = self._make_inputs(inputs)
-        for tensor in upstream:
-            fill_random(tensor)
-        self._note_spent(inputs, given, upstream)
+    def _draw(self, drawing: _Drawing) -> CallInputs:
+        """Tensors that no call was given before."""
+        given = self._make(drawing)
+        # Nobody can write to them: they serve once more, where they are small.
+        if not self.device.outlives_processes and given.size_bytes <= _WARMING_KEPT_BYTES:
+            self.spent.clear()
+            self.spent[drawing.kind] = replace(given)
         return given
 
-    def _commit_to(self, delivered: Sequence[str], commitment: Commitment, inputs: _Inputs, *, glance: bool) -> None:
+    def _commit_to(self, delivered: Sequence[str], commitment: Commitment, drawing: _Drawing, *, glance: bool) -> None:
         """Commit to what a call has delivered, with its inputs in their place once more where they are needed there."""
         # At a glance there are private copies of all that is compared.
-        if not glance and not commitment.has_copies("inputs"):
-            self._restore_inputs(commitment, inputs)
+        if not glance and not commitment.has_copies(GIVEN):
+            self._restore(commitment, drawing)
         for name in delivered:
             self.verifier.commit(commitment, name, self.blocks[name].tensors)
         self.device.synchronize()
 
-    def _write_inputs(self, values: list[torch.Tensor]) -> None:
-        for target, tensor in zip(self.blocks["inputs"].tensors, values, strict=True):
-            target.copy_(tensor)
+    def _show(self, given: CallInputs) -> None:
+        """Write the tensors of a call to the shared memory."""
+        for name, tensors in given.blocks:
+            if tensors:
+                for target, tensor in zip(self.blocks[name].tensors, tensors, strict=True):
+                    target.copy_(tensor)
 
     def _poison(self, name: str) -> None:
         self.blocks[name].memory.view(torch.int64).fill_(secrets.randbits(63))
@@ -519,37 +535,33 @@ class Caller:
         """How the device is: the write is the prelude's."""
         return Look(self.device.look_ms(lambda: self._poison("inputs")), self.device.look_ms(lambda: None))
 
-    def _restore_inputs(self, commitment: Commitment, inputs: _Inputs) -> None:
-        """Write what the runner was given once more, for the comparison."""
-        if inputs.kept is not None:
-            self._write_inputs(inputs.kept)
+    def _restore(self, commitment: Commitment, drawing: _Drawing) -> None:
+        """Write the tensors that the runner was given once more, for the comparison."""
+        if drawing.kept is not None:
+            self._show(drawing.kept)
             return
-        again = self._make_inputs(inputs)
-        self._write_inputs(again)
+        again = self._make(drawing)
+        self._show(again)
         made = Commitment()
-        self.verifier.commit(made, "inputs", again)
+        self.verifier.commit(made, "inputs", again.inputs)
         if not commitment.has_content(made):
             raise _NotRepeatable
 
-    def _make_inputs(self, inputs: _Inputs) -> list[torch.Tensor]:
-        return self.source.make(self.specs, inputs.variant, inputs.seed, avoid_zero=inputs.avoid_zero)
+    def _make(self, drawing: _Drawing) -> CallInputs:
+        inputs = self.source.make(self.specs, drawing.variant, drawing.seed, avoid_zero=drawing.backward)
+        specs = self.blocks["upstream"].layout.tensors if drawing.backward else ()
+        upstream = make_upstream(specs, drawing.seed, self.device.torch_device)
+        return CallInputs(inputs, upstream)
 
-    def _make_warming(self, inputs: _Inputs) -> list[torch.Tensor]:
-        """Inputs of the same kind for a call whose results nobody looks at: small ones are the same each time."""
-        if inputs.kind in self.warming:
-            return self.warming[inputs.kind]
-        made = self._make_inputs(replace(inputs, seed=secrets.randbits(63)))
-        if self.blocks["inputs"].layout.size_bytes <= _WARMING_KEPT_BYTES:
+    def _make_warming(self, drawing: _Drawing) -> CallInputs:
+        """Tensors of the same kind for a call whose results nobody looks at: small ones are the same each time."""
+        if drawing.kind in self.warming:
+            return self.warming[drawing.kind]
+        made = self._make(replace(drawing, seed=secrets.randbits(63)))
+        if made.size_bytes <= _WARMING_KEPT_BYTES:
             self.warming.clear()  # one kind at a time
-            self.warming[inputs.kind] = made
+            self.warming[drawing.kind] = made
         return made
-
-    def _note_spent(self, inputs: _Inputs, given: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor]) -> None:
-        """Keep what is small, where it serves once more. Of what is shared, copies: a candidate could write there."""
-        size = sum(tensor.nbytes for tensor in (*given, *upstream))
-        if not self.device.outlives_processes and size <= _WARMING_KEPT_BYTES:
-            self.spent.clear()
-            self.spent[inputs.kind] = Given([*given], [tensor.clone() for tensor in upstream])
 
     def _take_memory(self, side: Side, other: Side) -> None:
         """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""

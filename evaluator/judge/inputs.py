@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-import secrets
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -20,7 +19,7 @@ import torch
 
 from evaluator.memory import TensorSpec
 
-__all__ = ["InputSource", "Variant", "fill_random", "seed_generators"]
+__all__ = ["InputSource", "Variant", "make_upstream", "seed_generators"]
 
 _PIECE: Final = 2**25
 _WIDE_BITS: Final = 10
@@ -122,15 +121,20 @@ def seed_generators(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
 
 
-def fill_random(target: torch.Tensor) -> None:
-    """Fill with standard normal values: an upstream gradient. That of integers, which nothing flows back from, is
-    zeros."""
-    if not target.is_floating_point():
-        target.zero_()
-        return
-    generator = torch.Generator(target.device).manual_seed(secrets.randbits(63))
-    for piece in _pieces(target):
-        piece.normal_(generator=generator)
+def make_upstream(specs: Sequence[TensorSpec], seed: int, device: torch.device) -> list[torch.Tensor]:
+    """An upstream gradient for each output: standard normal values, decided by ``seed``. That of integers, which
+    nothing flows back from, is zeros."""
+    # Its own stream: the same seed decides the inputs.
+    stream = random.Random(f"upstream {seed}")  # noqa: S311 - it only spreads a secret seed
+    made = []
+    for spec in specs:
+        target = torch.zeros(spec.shape, dtype=spec.torch_dtype, device=device)
+        if target.is_floating_point():
+            generator = torch.Generator(device).manual_seed(stream.getrandbits(63))
+            for piece in _pieces(target):
+                piece.normal_(generator=generator)
+        made.append(target)
+    return made
 
 
 def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:

@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import torch
-
 from evaluator.config import EvalConfig
 from evaluator.errors import ProblemError
 from evaluator.evaluation import ErrorFigures, Gradients, Latency, Verdict
-from evaluator.judge.calls import Caller, Given, Learnt, Side
+from evaluator.judge.calls import Caller, CallInputs, InputKind, Learnt, Side
 from evaluator.judge.calmness import Calmness
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant
@@ -79,8 +77,8 @@ class Common:
     candidates: int
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     calmness: Calmness
-    warming: dict[tuple[Variant, bool], list[torch.Tensor]] = field(default_factory=dict)
-    spent: dict[tuple[Variant, bool], Given] = field(default_factory=dict)
+    warming: dict[InputKind, CallInputs] = field(default_factory=dict)
+    spent: dict[InputKind, CallInputs] = field(default_factory=dict)
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
 
     @property

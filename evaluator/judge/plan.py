@@ -87,9 +87,10 @@ def plan_memory(
     # A slice is of whole rows, and of one at the least.
     least = elements // (signature.rows or 1) if sliced else elements
     slice_elements = max(least, min(elements, device.slice_elements))
-    # ``get_inputs`` makes a second copy of the inputs, and a short call has a third for the one before it; what they
-    # leave behind is used again for the comparison.
-    judge = max(2 * input_bytes, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (28 if gradients else 0))
+    # ``get_inputs`` makes a second copy of the inputs, upstream gradients have one, and a short call has one more of
+    # each for the one before it; what they leave behind is used again for the comparison.
+    given = 2 * input_bytes + (output_bytes if gradients else 0)
+    judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (28 if gradients else 0))
     plan = MemoryPlan(
         layouts=layouts,
         shared_bytes=sum(layout.size_bytes for layout in layouts.values()),

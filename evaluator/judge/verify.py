@@ -22,7 +22,7 @@ from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
 from evaluator.protocol import CallReport
 
-__all__ = ["CallFindings", "ClocksDisagree", "Commitment", "Excused", "Verifier", "Violation", "same_bits"]
+__all__ = ["GIVEN", "CallFindings", "ClocksDisagree", "Commitment", "Excused", "Verifier", "Violation", "same_bits"]
 
 _PICKS: Final = 1024
 """Elements of each delivered tensor that are read before the judge's clock is. Work of which a share s is still
@@ -62,7 +62,8 @@ _CHANGED: Final = {
 }
 
 
-_GIVEN: Final = ("inputs", "upstream")
+GIVEN: Final = ("inputs", "upstream")
+"""The blocks of the tensors that a call is given: there from within the judge's clock until "done"."""
 
 
 class Violation(Exception):
@@ -94,9 +95,9 @@ class Commitment:
     kept: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
     given: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
 
-    def has_copies(self, name: str) -> bool:
-        """Whether all that is kept of a block that was committed to are copies."""
-        return all(block != name for block, _, _ in self.fingerprints)
+    def has_copies(self, names: Sequence[str]) -> bool:
+        """Whether all that is kept of these blocks, which were committed to, are copies."""
+        return all(block not in names for block, _, _ in self.fingerprints)
 
     def has_content(self, other: Commitment) -> bool:
         """Whether all that ``other`` is about was the same here."""
@@ -173,7 +174,7 @@ class Verifier:
             shuffled = torch.randperm(rows, generator=self._secret, device=device)
             chosen.rows = shuffled[: self._glanced_rows].sort().values
             # Of the inputs single places all the same: reading rows takes long enough for late work.
-            names = [name for name in names if name in _GIVEN]
+            names = [name for name in names if name in GIVEN]
         for name in names:
             for index, tensor in enumerate(self._blocks[name].tensors):
                 if tensor.numel():
@@ -186,7 +187,7 @@ class Verifier:
         there yet is late."""
         if commitment.rows is not None:
             for name in names:
-                for index, tensor in enumerate(self._blocks[name].tensors if name not in _GIVEN else ()):
+                for index, tensor in enumerate(self._blocks[name].tensors if name not in GIVEN else ()):
                     commitment.picks[name, index] = tensor.index_select(0, commitment.rows)
         for (name, index), places in commitment.places.items():
             if name in names:
@@ -201,7 +202,7 @@ class Verifier:
         what is delivered there are private copies already.
         """
         if commitment.rows is not None:
-            if name in _GIVEN:
+            if name in GIVEN:
                 for index, tensor in enumerate(tensors):
                     commitment.kept[name, index] = tensor.index_select(0, commitment.rows)
                     if (name, index) in commitment.places:
@@ -214,7 +215,7 @@ class Verifier:
         small = {place for place in parts if tensors[place[1]].nbytes <= _COPIED_BYTES[parts[place].device.type]}
         for place, part in parts.items():
             if place in small:
-                commitment.copies[place] = part if name == "inputs" else part.clone()
+                commitment.copies[place] = part if name in GIVEN else part.clone()
         large = [place for place in parts if place not in small]
         fingerprints = self._fingerprints.of_each([parts[place] for place in large])
         commitment.fingerprints |= dict(zip(large, fingerprints, strict=True))
@@ -486,23 +487,19 @@ class Verifier:
     def _private(self, commitment: Commitment, name: str, index: int, number: int) -> torch.Tensor:
         """A private copy of a slice, proved to be what was there when the commitment was made."""
         if commitment.rows is not None:
-            if name not in _GIVEN:
+            if name not in GIVEN:
                 return commitment.picks[name, index]
-            kept, given = commitment.kept[name, index], commitment.given.get((name, index))
-            if given is None:  # the upstream gradient, which stays where it is
-                given, found = kept, self._blocks[name].tensors[index].index_select(0, commitment.rows)
-            else:
-                found = commitment.picks[name, index]
-            if not same_bits(given, found):
+            given = commitment.given.get((name, index))
+            if given is not None and not same_bits(given, commitment.picks[name, index]):
                 raise Violation(_CHANGED[name].format(index=index))
-            return kept
+            return commitment.kept[name, index]
         tensor = self._blocks[name].tensors[index]
         part, place = self._slice(name, tensor, number), (name, index, number)
         if place in commitment.copies:
             copy = commitment.copies[place]
-            # Inputs were taken back at "done", when the candidate's were looked at (see ``pick``).
-            unchanged = name == "inputs" or same_bits(copy, part)
-            if name in _GIVEN:
+            # They were taken back at "done", when the candidate's were looked at (see ``pick``).
+            unchanged = name in GIVEN or same_bits(copy, part)
+            if name in GIVEN:
                 # Another copy all the same: a reference may write to its inputs, and they are asked for again.
                 copy = copy.clone()
         else:

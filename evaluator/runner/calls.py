@@ -165,7 +165,7 @@ class CallLoop:
         with torch.no_grad():
             clock.start()
             outputs = self._as_list(self._model(*self._inputs))
-            outputs = [self._detached_from_inputs(output) for output in outputs]
+            outputs = [self._detached_from_shared(output) for output in outputs]
             clock.stop()
             return _Results(outputs, None, 0)
 
@@ -196,8 +196,8 @@ class CallLoop:
                 [gradient.to(output.dtype) for output, gradient in differentiable],
             )
         gradients: Sequence[torch.Tensor | None] = [leaf.grad for leaf in wanted]
-        outputs = [self._detached_from_inputs(output) for output in outputs]
-        gradients = [self._detached_from_inputs(gradient) for gradient in gradients]
+        outputs = [self._detached_from_shared(output) for output in outputs]
+        gradients = [self._detached_from_shared(gradient) for gradient in gradients]
         clock.stop()
         return _Results(outputs, gradients if differentiable else None, len(tensors))
 
@@ -220,14 +220,17 @@ class CallLoop:
         torch.cuda.reset_peak_memory_stats()
         return peak
 
-    def _detached_from_inputs(self, value: Any) -> Any:
-        """A copy of what lies in the memory of the inputs, which are taken away when the call is over; copying
-        them belongs to the call. Everything else as it is."""
+    def _detached_from_shared(self, value: Any) -> Any:
+        """A copy of what lies in the memory of the inputs or of the upstream gradients, which are taken away when the
+        call is over; copying them belongs to the call. Everything else as it is."""
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
             return value
-        memory = self._blocks["inputs"].memory
-        begin, at = memory.data_ptr(), value.untyped_storage().data_ptr()
-        return value.detach().clone() if begin <= at < begin + memory.numel() else value
+        at = value.untyped_storage().data_ptr()
+        for name in ("inputs", "upstream"):
+            memory = self._blocks[name].memory
+            if memory.data_ptr() <= at < memory.data_ptr() + memory.numel():
+                return value.detach().clone()
+        return value
 
     def _note_gradients(self, gradients: Sequence[torch.Tensor | None], inputs: int) -> int:
         """Bit 0: there is a graph. Bit 1 + i: gradient i (inputs, then the reference's weights) exists."""

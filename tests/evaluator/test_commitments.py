@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from evaluator.judge.inputs import InputSource, Variant, seed_generators
-from evaluator.judge.verify import Commitment, Violation, _agrees, same_bits
+from evaluator.judge.verify import GIVEN, Commitment, Violation, _agrees, same_bits
 from evaluator.problem import Problem
 from evaluator.protocol import CallReport
 from tests.evaluator.verifying import verifier_over_blocks
@@ -24,14 +24,14 @@ class Call:
         return self.blocks[name].tensors[0]
 
     def commit(self) -> Commitment:
-        commitment = self.verifier.prepare(["inputs", "outputs", "input_gradients"])
+        commitment = self.verifier.prepare([*GIVEN, "outputs", "input_gradients"])
         given, upstream = torch.randn_like(self["inputs"]), torch.randn_like(self["upstream"])
         for name, value in (("inputs", given), ("upstream", upstream)):
             self[name].copy_(value)
             self.verifier.commit(commitment, name, [value])
         self["outputs"].copy_(given.relu())
         self["input_gradients"].copy_(upstream * (given > 0))
-        self.verifier.pick(commitment, ["inputs", "outputs", "input_gradients"])
+        self.verifier.pick(commitment, [*GIVEN, "outputs", "input_gradients"])
         for name in ("outputs", "input_gradients"):
             self.verifier.commit(commitment, name, self.blocks[name].tensors)
         return commitment
@@ -56,7 +56,6 @@ def test_a_call_that_nobody_disturbs_is_right_and_leaves_copies(call: Call) -> N
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("upstream", "the gradient given to backward was changed"),
         ("outputs", "output 0 was written after"),
         ("input_gradients", "the gradient of input 0 was written after"),
     ],
@@ -68,13 +67,18 @@ def test_one_element_that_is_written_later_is_found(call: Call, name: str, said:
         call.verify(commitment)
 
 
-def test_inputs_are_the_judge_s_own_and_what_a_candidate_did_to_them_is_seen_at_done(call: Call) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"), [("inputs", "input 0 was changed"), ("upstream", "the gradient given to backward was changed")]
+)
+def test_given_tensors_are_the_judge_s_own_and_changes_to_them_are_seen_at_done(
+    call: Call, name: str, said: str
+) -> None:
     commitment = call.commit()
-    assert commitment.has_copies("inputs")
-    call["inputs"].fill_(torch.nan)  # as they are taken back
+    assert commitment.has_copies(GIVEN)
+    call[name].fill_(torch.nan)  # as they are taken back
     assert call.verify(commitment) == "match"
-    commitment.picks["inputs", 0][7] += 1
-    with pytest.raises(Violation, match="input 0 was changed"):
+    commitment.picks[name, 0][7] += 1
+    with pytest.raises(Violation, match=said):
         call.verify(commitment)
 
 

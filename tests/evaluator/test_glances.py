@@ -14,7 +14,7 @@ from evaluator.engine import Engine
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.inputs import Variant
-from evaluator.judge.verify import CallFindings, Commitment, Violation
+from evaluator.judge.verify import GIVEN, CallFindings, Commitment, Violation
 from evaluator.problem import Problem, load_problem
 from evaluator.protocol import CallReport
 from tests.evaluator.verifying import verifier_over_blocks
@@ -131,7 +131,7 @@ class Glance:
 
     def begin(self) -> Commitment:
         """Up to "done": inputs are given, and outputs there."""
-        commitment = self.verifier.prepare(["inputs", "outputs", "input_gradients"], glance=True)
+        commitment = self.verifier.prepare([*GIVEN, "outputs", "input_gradients"], glance=True)
         given, upstream = torch.randn_like(self.x), torch.randn_like(self.upstream)
         for name, value, target in (("inputs", given, self.x), ("upstream", upstream, self.upstream)):
             target.copy_(value)
@@ -142,8 +142,9 @@ class Glance:
 
     def end(self, commitment: Commitment) -> CallFindings:
         """The judge's reading of what is there, and its comparison."""
-        self.verifier.pick(commitment, ["inputs"])
-        self.x.fill_(torch.nan)
+        self.verifier.pick(commitment, GIVEN)
+        for tensor in (self.x, self.upstream):
+            tensor.fill_(torch.nan)
         self.verifier.pick(commitment, ["outputs", "input_gradients"])
         for tensor in (self.y, self.gradient):
             tensor.fill_(torch.nan)  # whatever is written afterwards, or was elsewhere, does not count
@@ -187,8 +188,8 @@ def test_what_is_given_must_be_as_it_was(problem: Problem, what: str, said: str)
     glance = Glance(problem)
     commitment = glance.begin()
     assert commitment.rows is not None
-    # Of inputs, single places are read while the clock runs, and not rows.
-    getattr(glance, what)[: len(glance.x) // 2 if what == "x" else int(commitment.rows[0]) + 1] += 1
+    # Single places are read while the clock runs, and not rows.
+    getattr(glance, what)[: len(glance.x) // 2] += 1
     with pytest.raises(Violation, match=said):
         glance.end(commitment)
 

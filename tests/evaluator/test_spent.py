@@ -1,4 +1,4 @@
-"""What the baseline is given on a CPU in calls that nobody compares: what a call before was given."""
+"""The tensors that calls are given: when they are shown, and which of them the baseline is given once more."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import pytest
 import torch
 
 from evaluator.config import Limits
-from evaluator.judge.calls import Caller, Learnt
+from evaluator.judge.calls import Caller, Learnt, Release
 from evaluator.judge.device import CpuDevice
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.link import TimedCall
+from evaluator.judge.verify import GIVEN
 from evaluator.memory import Block
 from evaluator.problem import Problem
 from evaluator.protocol import CallMode, CallReport
 from tests.evaluator.verifying import constructed_reference, verifier_of
 
 _CALL_S = 60.0
+_BACKWARD = CallMode.BACKWARD
 
 
 class Outliving(CpuDevice):
@@ -32,7 +34,8 @@ class Outliving(CpuDevice):
 
 
 class Played:
-    """Side and link in one: notes what each call of a model was given. ``spoils`` writes to what is shared."""
+    """Side and link in one: notes what each call of a model was given, and what was shown ``around`` it, while it
+    answers and delivers. ``spoils`` writes to what is shared."""
 
     def __init__(self, name: str, blocks: dict[str, Block], *, spoils: bool = False) -> None:
         self.name = name
@@ -41,6 +44,7 @@ class Played:
         self.shares = True
         self.ran_while_stopped_s = 0.0
         self.given: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
+        self.around: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
         self._blocks = blocks
         self._spoils = spoils
 
@@ -64,6 +68,9 @@ class Played:
         wake: Callable[[], None] = lambda: None,
         settle: Callable[[], None] = lambda: None,
     ) -> TimedCall:
+        if mode not in (CallMode.FORWARD, CallMode.BACKWARD):
+            inputs, upstream = ([each.clone() for each in self._blocks[name].tensors] for name in GIVEN)
+            self.around.append((inputs, upstream))
         before(1)
         wake()
         if mode in (CallMode.FORWARD, CallMode.BACKWARD):
@@ -77,7 +84,9 @@ class Played:
         return TimedCall(1.0, CallReport(1.0, 0, 0, 0.0))
 
 
-def _play(problem: Problem, device: CpuDevice) -> tuple[Callable[..., None], Played, Played]:
+def _play(
+    problem: Problem, device: CpuDevice, learnt: Learnt | None = None
+) -> tuple[Callable[..., None], Played, Played]:
     """What makes a call of one side, and both sides."""
     reference = constructed_reference(problem, "smoke")
     verifier, blocks = verifier_of(reference, problem, None, weights=True)
@@ -86,7 +95,18 @@ def _play(problem: Problem, device: CpuDevice) -> tuple[Callable[..., None], Pla
     sides: Any = candidate, baseline
     specs = reference.signature.input_tensors
     caller = Caller(
-        device, Limits(), *sides, blocks, specs, source, verifier, False, lambda _side: nullcontext(), {}, {}, Learnt()
+        device,
+        Limits(),
+        *sides,
+        blocks,
+        specs,
+        source,
+        verifier,
+        False,
+        lambda _side: nullcontext(),
+        {},
+        {},
+        learnt or Learnt(),
     )
 
     def call(side: Any, mode: CallMode, *, compared: bool) -> None:
@@ -123,6 +143,27 @@ def test_before_there_is_a_candidate_every_other_call_is_given_something_new(pro
     assert _same(first, second)
     assert _same(third, fourth)
     assert not any(torch.equal(a, b) for a, b in zip(chain(*first), chain(*third), strict=True))
+
+
+@pytest.mark.parametrize("device", [CpuDevice, Outliving])
+def test_nothing_that_a_call_is_given_is_shown_before_or_after_it(
+    device: type[CpuDevice], problems: dict[str, Problem]
+) -> None:
+    call, candidate, baseline = _play(problems["relu"], device())
+    for side in (candidate, baseline, candidate):
+        call(side, CallMode.BACKWARD, compared=True)
+    for side in (candidate, baseline):
+        assert side.around
+        for given in side.given:
+            for shown in side.around:
+                assert not any(torch.equal(a, b) for a, b in zip(chain(*given), chain(*shown), strict=True))
+
+
+def test_a_call_before_a_short_one_is_given_tensors_of_its_own(problems: dict[str, Problem]) -> None:
+    call, candidate, _ = _play(problems["relu"], CpuDevice(), learnt=Learnt(releases={_BACKWARD: Release(True, True)}))
+    call(candidate, CallMode.BACKWARD, compared=True)
+    warming, timed = candidate.given
+    assert not any(torch.equal(a, b) for a, b in zip(chain(*warming), chain(*timed), strict=True))
 
 
 def test_of_another_kind_it_is_given_something_new(problems: dict[str, Problem]) -> None:

@@ -40,14 +40,14 @@ MUTATIONS = (
         (
             (
                 "judge/calls.py",
-                "inputs = _Inputs(variant, secrets.randbits(63),",
-                "inputs = _Inputs(Variant.MIXED, 7,",
+                "drawing = _Drawing(variant, secrets.randbits(63),",
+                "drawing = _Drawing(Variant.MIXED, 7,",
             ),
             # Else what a short call follows is another call's, and an answer kept from that is wrong.
             (
                 "judge/calls.py",
-                "made = self._make_inputs(replace(inputs, seed=secrets.randbits(63)))",
-                "made = self._make_inputs(inputs)",
+                "made = self._make(replace(drawing, seed=secrets.randbits(63)))",
+                "made = self._make(drawing)",
             ),
         ),
     ),
@@ -84,6 +84,19 @@ MUTATIONS = (
             ("judge/sampling.py", "if excess > overhead_ms:", "if False:"),
             ("judge/sampling.py", "if excess > most_overhead_ms:", "if False:"),
             ("judge/sampling.py", "if missing <= unnoticed and doubt <=", "if True or doubt <="),
+        ),
+    ),
+    Mutation(
+        "the upstream gradient is there before the clock starts",
+        "attack_a_early_upstream",
+        (
+            (
+                "judge/calls.py",
+                "                self._show(warming)\n",
+                "                self._show(replace(warming, upstream=given.upstream))\n",
+            ),
+            # On a busy machine no call is short, and none has another one before it.
+            ("judge/calls.py", "_SHORT_MS: Final = 1.0\n", "_SHORT_MS: Final = 1000.0\n"),
         ),
     ),
     Mutation(
