@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import secrets
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -17,9 +18,11 @@ from typing import Any, Final
 
 import torch
 
+from evaluator.errors import ProblemError
+from evaluator.judge.seeding import SECRET_SEEDS
 from evaluator.memory import TensorSpec
 
-__all__ = ["InputSource", "Variant", "make_upstream", "seed_generators"]
+__all__ = ["InputSource", "Variant", "make_upstream"]
 
 _PIECE: Final = 2**25
 _WIDE_BITS: Final = 10
@@ -27,6 +30,11 @@ _PLANT_EVERY: Final = 64
 _STRETCHES: Final = 32
 _LATTICE: Final = 67
 _LATTICE_STRIDE: Final = 31
+_COMPARED_DRAWS: Final = 3
+_COMPARED_PLACES: Final = 256
+_PROOF_DRAWS: Final = 16
+"""So many draws of small inputs tell chance (a few whole numbers that agree) from values that are always the same."""
+_PROOF_BYTES: Final = 2**24
 
 
 class Variant(StrEnum):
@@ -48,25 +56,58 @@ _AS_DRAWN: Final = (Variant.AS_WRITTEN, Variant.MIXED)
 
 
 class InputSource:
-    """Draws inputs of one problem at one size. ``repeatable``: whether the same seed makes the same, as far as is
-    known."""
+    """Draws inputs of one problem at one size.
+
+    ``variants``: whether the judge's own kinds of inputs are as fair as those of ``get_inputs``. ``repeatable``:
+    whether the same seed makes the same inputs, as far as is known.
+    """
 
     def __init__(self, get_inputs: Callable[[], Sequence[Any]], device: torch.device, *, variants: bool) -> None:
         self._get_inputs = get_inputs
         self._device = device
         self._variants = variants
         self._scales: list[float] | None = None
+        self._seen: list[torch.Tensor] | None = None
+        self._draws_to_compare = _COMPARED_DRAWS
         self.repeatable = True
 
     def available(self, variant: Variant) -> bool:
         return self._variants or variant is Variant.AS_WRITTEN
 
     def draw(self, seed: int) -> list[Any]:
-        """What ``get_inputs`` returns, made on the device; tensors made elsewhere are moved."""
-        seed_generators(seed)
-        with torch.device(self._device):
+        """What ``get_inputs`` returns, made on the device; tensors made elsewhere are moved.
+
+        Raises ``ProblemError`` where every draw has the same values and the judge has none of its own to add: a
+        candidate could return its first answer in each call.
+        """
+        values = self._draw(seed)
+        if self._draws_to_compare:
+            self._draws_to_compare -= 1
+            self._refuse_repetition(values)
+        return values
+
+    def _draw(self, seed: int) -> list[Any]:
+        with SECRET_SEEDS.held(seed), torch.device(self._device):
             values = self._get_inputs()
         return [value.to(self._device) if isinstance(value, torch.Tensor) else value for value in values]
+
+    def _refuse_repetition(self, values: Sequence[Any]) -> None:
+        """Compare a few places with those of the draw before, and whole draws where these are the same."""
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        if not tensors or (self._variants and any(tensor.is_floating_point() for tensor in tensors)):
+            return
+        before, self._seen = self._seen, [_at_some_places(tensor) for tensor in tensors]
+        if before is None or not _are_equal(before, self._seen):
+            return
+        small = sum(tensor.nbytes for tensor in tensors) <= _PROOF_BYTES
+        for _ in range(_PROOF_DRAWS if small else 1):
+            other = [value for value in self._draw(secrets.randbits(63)) if isinstance(value, torch.Tensor)]
+            if not _are_equal(tensors, other):
+                return
+        raise ProblemError(
+            "get_inputs returns the same values in every call, whatever the seed: a candidate could return its first "
+            "answer again. Draw at least one input anew in each call"
+        )
 
     def make(self, specs: Sequence[TensorSpec], variant: Variant, seed: int, *, avoid_zero: bool) -> list[torch.Tensor]:
         """Values for the tensor inputs, in order: contiguous, and in memory that nobody else sees.
@@ -110,15 +151,17 @@ def _holders(tensor: torch.Tensor) -> tuple[int, int]:
     return torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage)
 
 
-def seed_generators(seed: int) -> None:
-    """Seed torch's own generators, of the CPU and of CUDA.
+def _at_some_places(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.detach().reshape(-1)
+    return flat[:: max(1, len(flat) // _COMPARED_PLACES)].clone()
 
-    ``torch.manual_seed`` does that, too, and takes 1.5 ms: for every kind of device that could yet appear it remembers
-    what is to be done then.
-    """
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed_all(seed)
+
+def _are_equal(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether all are, NaN being equal to itself."""
+    return len(some) == len(others) and all(
+        one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 def make_upstream(specs: Sequence[TensorSpec], seed: int, device: torch.device) -> list[torch.Tensor]:

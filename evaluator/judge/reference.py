@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import secrets
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from evaluator.errors import ProblemError
 from evaluator.judge.device import Device, working_on
-from evaluator.judge.inputs import seed_generators
+from evaluator.judge.seeding import SECRET_SEEDS, seed_generators
 from evaluator.memory import TensorSpec
 from evaluator.problem import Problem
 
@@ -83,7 +84,10 @@ class Reference:
         self._dtype: torch.dtype = getattr(torch, precision)
         self._model: torch.nn.Module | None = None
         self._model64: torch.nn.Module | None = None
-        self.get_inputs: Callable[[], Sequence[Any]] = self._module.get_inputs
+        # Executed once more under secret seeds: generators that the source makes would otherwise give each evaluation
+        # the same inputs, and the model may need them as they are for its weights.
+        with SECRET_SEEDS.held(secrets.randbits(63)):
+            self.get_inputs: Callable[[], Sequence[Any]] = _execute(problem, size).get_inputs
         self.signature = self._find_signature()
 
     def construct(self, seed: int, processors: frozenset[int]) -> None:

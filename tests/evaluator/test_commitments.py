@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from evaluator.judge.inputs import InputSource, Variant, seed_generators
+from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.seeding import seed_generators
 from evaluator.judge.verify import GIVEN, Commitment, Violation, _agrees, same_bits
 from evaluator.problem import Problem
 from evaluator.protocol import CallReport

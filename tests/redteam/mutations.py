@@ -52,6 +52,14 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "what get_inputs seeds is seeded as it says",
+        "attack_b_seeded_inputs",
+        (
+            ("judge/seeding.py", "            setattr(owner, name, stand_in)\n", "            pass\n"),
+            ("judge/inputs.py", "if self._draws_to_compare:", "if False:"),
+        ),
+    ),
+    Mutation(
         "NaN counts as right",
         "attack_g_one_nan",
         (("judge/compare.py", "right = error <= limit\n", "right = ~(error > limit)\n"),),
