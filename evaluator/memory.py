@@ -12,15 +12,17 @@ import math
 import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
 import torch
+import torch.utils.dlpack
 
+from evaluator.dtypes import has_gradients
 from evaluator.protocol import sealed_memory
 
-__all__ = ["Block", "BlockLayout", "TensorSpec", "check", "create_block", "driver", "open_block"]
+__all__ = ["Block", "BlockLayout", "TensorSpec", "check", "create_block", "driver", "is_dense", "open_block"]
 
 _GRANULE: Final = 2 * 2**20
 _ALIGNMENT: Final = 512
@@ -29,14 +31,41 @@ _IPC_LAZY_PEER: Final = 1
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Shape and dtype of a contiguous tensor; ``dtype`` as torch names it (``float32``)."""
+    """Shape and dtype of a tensor; ``dtype`` as torch names it (``float32``). ``strides``, in elements, of one whose
+    dimensions lie in another order in memory, without gaps (channels last, transposed); ``None``: contiguous."""
 
     shape: tuple[int, ...]
     dtype: str
+    strides: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorSpec:
+        """Of ``tensor``, as if it were contiguous."""
         return cls(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+    @classmethod
+    def laid_out(cls, tensor: torch.Tensor) -> TensorSpec:
+        """Of ``tensor`` with its strides, where it takes its memory without gaps; else as if it were contiguous."""
+        contiguous = tensor.is_contiguous() or not is_dense(tensor)
+        return replace(cls.of(tensor), strides=None if contiguous else tuple(tensor.stride()))
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether something flows back to such a tensor."""
+        return has_gradients(self.torch_dtype)
+
+    @property
+    def contiguous(self) -> TensorSpec:
+        return replace(self, strides=None)
+
+    def arrange(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor or some rows of it, with its dimensions in memory in the order that they have here."""
+        strides = self.strides
+        if strides is None:
+            return tensor
+        order = sorted(range(len(self.shape)), key=strides.__getitem__, reverse=True)
+        inverse = [order.index(axis) for axis in range(len(order))]
+        return tensor.permute(order).contiguous().permute(inverse)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -77,18 +106,45 @@ class BlockLayout:
         return max(1, -(-used // granule)) * granule
 
     def views(self, memory: torch.Tensor) -> list[torch.Tensor]:
-        """The tensors as contiguous views of ``memory`` (uint8, as long as they need)."""
+        """The tensors in ``memory`` (uint8, as long as they need), each with a storage of its own that begins and ends
+        with it, as if torch had allocated it."""
         return [
-            memory[offset : offset + tensor.size_bytes].view(tensor.torch_dtype).view(tensor.shape)
+            _own_storage(memory[offset : offset + tensor.size_bytes], tensor)
             for offset, tensor in zip(self.offsets, self.tensors, strict=True)
         ]
 
     def to_json(self) -> list[list[Any]]:
-        return [[list(tensor.shape), tensor.dtype] for tensor in self.tensors]
+        return [[list(tensor.shape), tensor.dtype, tensor.strides] for tensor in self.tensors]
 
     @classmethod
     def from_json(cls, data: Sequence[Sequence[Any]]) -> BlockLayout:
-        return cls(tuple(TensorSpec(tuple(shape), dtype) for shape, dtype in data))
+        return cls(
+            tuple(
+                TensorSpec(tuple(shape), dtype, None if strides is None else tuple(strides))
+                for shape, dtype, strides in data
+            )
+        )
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether it takes its memory without gaps, and no two elements of it are in one place."""
+    expected = 1
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent > 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def _own_storage(octets: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """A tensor over the memory of ``octets``, which is all that its storage has."""
+    storage = torch.utils.dlpack.from_dlpack(octets).untyped_storage()
+    tensor = torch.empty(0, dtype=spec.torch_dtype, device=octets.device)
+    return tensor.set_(storage, 0, spec.shape, spec.strides or _contiguous_strides(spec.shape))
+
+
+def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(max(1, extent) for extent in shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 class Block:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from evaluator import wire
+from evaluator.dtypes import is_differentiable
 from evaluator.runner.extensions import ExtensionClient
 from evaluator.runner.imports import import_file
 
@@ -73,15 +74,14 @@ def _build_socket(path: str) -> socket.socket:
 def _placed(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    return value.to(device, dtype) if value.is_floating_point() else value.to(device)
+    # As in the judge: what is written in another precision stays so, unless a lower one is asked for.
+    lowered = dtype is not torch.float32 and is_differentiable(value) and not value.is_complex()
+    return value.to(device, dtype) if lowered else value.to(device)
 
 
 def _backward(model: torch.nn.Module, inputs: list[Any]) -> None:
     """Gradients of every input and parameter, as far as the outputs carry a graph."""
-    leaves = [
-        value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-        for value in inputs
-    ]
+    leaves = [value.detach().requires_grad_() if is_differentiable(value) else value for value in inputs]
     result = model(*leaves)
     outputs = [
         output

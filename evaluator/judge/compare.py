@@ -38,11 +38,14 @@ __all__ = [
     "compare_slice",
     "compare_usually",
     "departures",
+    "tolerance_of",
     "usual_limit",
 ]
 
 REFERENCE_MARGIN = 4.0
 _SMALLEST_SCALE = 1e-30
+_OF_HALF: Final = 1e-2
+_OF_DOUBLE: Final = 1e-8
 _PIECE: Final = 2**15
 """So few elements that what is computed on the way stays in a processor's own cache, and that one thread has all of
 them: others would have to be woken for each step. All of a million at a time took three times as long."""
@@ -302,6 +305,21 @@ def _pieces(*tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
     flat = [tensor.reshape(-1) for tensor in tensors]
     for start in range(0, len(flat[0]), _PIECE):
         yield [values[start : start + _PIECE] for values in flat]
+
+
+def tolerance_of(
+    dtype: torch.dtype | None, given: torch.dtype | None, precision: torch.dtype, usual: Tolerance
+) -> Tolerance:
+    """That of a tensor of ``dtype`` in a problem in this ``precision``, which has the ``usual`` one. ``given``: the
+    coarsest dtype of inputs and weights."""
+    if dtype is given is torch.float64:
+        return Tolerance(min(usual.atol, _OF_DOUBLE), min(usual.rtol, _OF_DOUBLE))
+    if dtype in (torch.float16, torch.bfloat16) and precision is torch.float32:
+        return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, _OF_HALF))
+    if dtype is not None and dtype.itemsize == 1:
+        step = torch.finfo(dtype).eps  # what is rounded to so few bits is right on either side
+        return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, step))
+    return usual
 
 
 def departures(

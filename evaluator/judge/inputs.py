@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import torch
 
+from evaluator.dtypes import is_differentiable
 from evaluator.errors import ProblemError
 from evaluator.judge.seeding import SECRET_SEEDS
 from evaluator.memory import TensorSpec
@@ -94,7 +95,7 @@ class InputSource:
     def _refuse_repetition(self, values: Sequence[Any]) -> None:
         """Compare a few places with those of the draw before, and whole draws where these are the same."""
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
-        if not tensors or (self._variants and any(tensor.is_floating_point() for tensor in tensors)):
+        if not tensors or (self._variants and any(is_differentiable(tensor) for tensor in tensors)):
             return
         before, self._seen = self._seen, [_at_some_places(tensor) for tensor in tensors]
         if before is None or not _are_equal(before, self._seen):
@@ -117,18 +118,21 @@ class InputSource:
         zero (ReLU), both one-sided derivatives are right, and no candidate should fail for its choice.
         """
         stream = random.Random(seed)  # noqa: S311 - it only spreads a secret seed
-        filled_here = variant not in _AS_DRAWN and all(spec.torch_dtype.is_floating_point for spec in specs)
+        filled_here = variant not in _AS_DRAWN and all(spec.is_differentiable for spec in specs)
         if filled_here and self._scales is not None:
             made = [torch.empty(spec.shape, dtype=spec.torch_dtype, device=self._device) for spec in specs]
         else:
             drawn = [value for value in self.draw(stream.getrandbits(63)) if isinstance(value, torch.Tensor)]
-            made = [value.to(spec.torch_dtype).contiguous().detach() for value, spec in zip(drawn, specs, strict=True)]
+            made = [
+                value.to(spec.torch_dtype).resolve_conj().resolve_neg().contiguous().detach()
+                for value, spec in zip(drawn, specs, strict=True)
+            ]
             del drawn  # what else refers to it now is theirs, who may return it once more
             made = [tensor if _is_ours(tensor) else tensor.clone() for tensor in made]
             if self._scales is None:
-                self._scales = [_root_mean_square(tensor) for tensor in made]
-        for tensor, scale in zip(made, self._scales, strict=True):
-            if tensor.is_floating_point():
+                self._scales = [_root_mean_square(_real_parts(tensor)) for tensor in made]
+        for tensor, scale in zip(map(_real_parts, made), self._scales, strict=True):
+            if is_differentiable(tensor):
                 if variant is Variant.MIXED:
                     _mix(tensor, scale, stream)
                 elif variant is not Variant.AS_WRITTEN:
@@ -136,6 +140,11 @@ class InputSource:
                 if avoid_zero:
                     _avoid_zero(tensor, planted=variant is Variant.SPECIAL)
         return made
+
+
+def _real_parts(tensor: torch.Tensor) -> torch.Tensor:
+    """The real numbers that a tensor of complex ones consists of, in its memory; any other tensor as it is."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def _is_ours(tensor: torch.Tensor) -> bool:
@@ -172,9 +181,9 @@ def make_upstream(specs: Sequence[TensorSpec], seed: int, device: torch.device) 
     made = []
     for spec in specs:
         target = torch.zeros(spec.shape, dtype=spec.torch_dtype, device=device)
-        if target.is_floating_point():
+        if spec.is_differentiable:
             generator = torch.Generator(device).manual_seed(stream.getrandbits(63))
-            for piece in _pieces(target):
+            for piece in _pieces(_real_parts(target)):
                 piece.normal_(generator=generator)
         made.append(target)
     return made
@@ -261,7 +270,7 @@ def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
 
 
 def _root_mean_square(tensor: torch.Tensor) -> float:
-    if not tensor.is_floating_point() or tensor.numel() == 0:
+    if not is_differentiable(tensor) or tensor.numel() == 0:
         return 1.0
     squares = sum(float(piece.double().square().sum()) for piece in _pieces(tensor.contiguous()))
     return float((squares / tensor.numel()) ** 0.5) or 1.0

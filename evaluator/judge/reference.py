@@ -6,13 +6,14 @@ import contextlib
 import copy
 import secrets
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from evaluator.dtypes import as_reals, coarsest, in_double, is_differentiable, unjudged
 from evaluator.errors import ProblemError
 from evaluator.judge.device import Device, working_on
 from evaluator.judge.seeding import SECRET_SEEDS, seed_generators
@@ -52,7 +53,8 @@ class Signature:
 
     @property
     def float_inputs(self) -> tuple[TensorSpec, ...]:
-        return tuple(spec for spec in self.input_tensors if spec.torch_dtype.is_floating_point)
+        """Those that something flows back to, real or complex; their gradients are contiguous."""
+        return tuple(spec.contiguous for spec in self.input_tensors if spec.is_differentiable)
 
     @property
     def rows(self) -> int | None:
@@ -65,7 +67,7 @@ class Signature:
 
 @dataclass
 class GradientSlice:
-    """Outputs and gradients of one slice. Lists run over outputs, float inputs and weights.
+    """Outputs and gradients of one slice, as ``as_reals`` has them. Lists run over outputs, float inputs and weights.
 
     ``None`` stands for a gradient that the reference itself does not have.
     """
@@ -97,7 +99,7 @@ class Reference:
             self._model = self._build(seed)
             # A function that a module keeps goes on calling the modules that it was made with, in a copy as well.
             twin = self._build(seed) if _keeps_functions(self._model) else copy.deepcopy(self._model)
-            self._model64 = twin.double()
+            self._model64 = _model_in_double(twin)
 
     def weight_values(self) -> list[torch.Tensor]:
         """The weights' values, in the order of ``signature.weights``."""
@@ -105,23 +107,23 @@ class Reference:
         return [parameter.detach() for parameter in self._model.parameters()]
 
     def exact_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
-        """Outputs in float64, for inputs in the problem's precision."""
+        """Outputs in float64, for inputs in the problem's precision; all outputs here are as ``as_reals`` has them."""
         assert self._model64 is not None
         with torch.no_grad(), _default_dtype(torch.float64):
-            return _as_list(self._model64(*(_to_double(value) for value in inputs)))
+            return _exact(self._model64(*map(in_double, inputs)))
 
     def own_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """Outputs in the problem's precision."""
         assert self._model is not None
         with torch.no_grad():
-            return _as_list(self._model(*inputs))
+            return [as_reals(output) for output in _as_list(self._model(*inputs))]
 
     def exact_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
         """Outputs and gradients in float64."""
         assert self._model64 is not None
         with _default_dtype(torch.float64):
             return _differentiate(
-                self._model64, [_to_double(value) for value in inputs], [gradient.double() for gradient in upstream]
+                self._model64, [*map(in_double, inputs)], [in_double(gradient) for gradient in upstream], exact=True
             )
 
     def own_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
@@ -130,9 +132,17 @@ class Reference:
         return _differentiate(self._model, inputs, upstream)
 
     @property
+    def precision(self) -> torch.dtype:
+        """The problem's; what a reference makes in another dtype keeps it in float32 alone."""
+        return self._dtype
+
+    @property
     def epsilon(self) -> float:
-        """The distance from one to the next number in the problem's precision."""
-        return torch.finfo(self._dtype).eps
+        """The distance from one to the next number in the problem's precision, or in that of a tensor that has less."""
+        specs = [*self.signature.tensors, *(spec for _, spec in self.signature.weights)]
+        found = coarsest([self._dtype, *(spec.torch_dtype for spec in specs if spec.is_differentiable)])
+        assert found is not None
+        return torch.finfo(found).eps
 
     def perturbed_outputs(
         self, inputs: Sequence[Any], relative: float, generator: torch.Generator
@@ -141,7 +151,7 @@ class Reference:
         assert self._model64 is not None
         for moved in _moved(inputs, relative, generator):
             with torch.no_grad(), _default_dtype(torch.float64):
-                outputs = _as_list(self._model64(*moved))
+                outputs = _exact(self._model64(*moved))
             yield outputs
 
     def perturbed_gradients(
@@ -149,27 +159,42 @@ class Reference:
     ) -> Iterator[GradientSlice]:
         """Float64 gradients at inputs moved by ± ``relative`` times their magnitude, with random signs."""
         assert self._model64 is not None
-        upstream64 = [gradient.double() for gradient in upstream]
+        upstream64 = [in_double(gradient) for gradient in upstream]
         for moved in _moved(inputs, relative, generator):
             with _default_dtype(torch.float64):
-                yield _differentiate(self._model64, moved, upstream64)
+                yield _differentiate(self._model64, moved, upstream64, exact=True)
 
     def _find_signature(self) -> Signature:
         """Run everything on the meta device, which knows shapes and computes nothing."""
         try:
             model, arguments = self.on_meta()
+            self._refuse({f"input {index}": value for index, value in enumerate(arguments)})
+            self._refuse({f"the parameter {name}": parameter for name, parameter in model.named_parameters()})
             outputs, products = _call_and_look(model, arguments)
+            self._refuse({f"output {index}": value for index, value in enumerate(outputs)})
+        except ProblemError:
+            raise
         except Exception as error:
             raise ProblemError(f"the reference cannot be run to find its shapes: {error}") from error
         return Signature(
             inputs=tuple(
-                TensorSpec.of(value) if isinstance(value, torch.Tensor) else {"value": value} for value in arguments
+                TensorSpec.laid_out(value) if isinstance(value, torch.Tensor) else {"value": value}
+                for value in arguments
             ),
             outputs=tuple(TensorSpec.of(output) for output in outputs),
             weights=tuple((name, TensorSpec.of(parameter)) for name, parameter in model.named_parameters()),
             differentiable=any(output.requires_grad for output in outputs),
             products=products,
         )
+
+    def _refuse(self, named: Mapping[str, Any]) -> None:
+        """Raises ``ProblemError`` for a tensor among these that cannot be judged."""
+        for name, value in named.items():
+            reason = unjudged(value) if isinstance(value, torch.Tensor) else None
+            if reason is None and self._dtype is not torch.float32 and _is_complex(value):
+                reason = "it is complex, which float32 alone is known for"
+            if reason is not None:
+                raise ProblemError(f"{name} of the reference cannot be judged: {reason}")
 
     def on_meta(self) -> tuple[torch.nn.Module, list[Any]]:
         """The model and its arguments on the meta device, in the problem's precision; floating-point arguments
@@ -226,9 +251,30 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _as_argument(value: Any, dtype: torch.dtype) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+    """``value`` in ``dtype``, where that is a lower precision than the usual one; else in its own."""
+    if not is_differentiable(value):
         return value
-    return value.detach().to(dtype).requires_grad_()
+    kept = dtype is torch.float32 or value.is_complex()
+    return (value.detach() if kept else value.detach().to(dtype)).requires_grad_()
+
+
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def _model_in_double(model: torch.nn.Module) -> torch.nn.Module:
+    converted: torch.nn.Module = model._apply(in_double)  # type: ignore[no-untyped-call] # double() leaves complex out
+    return converted
+
+
+def _exact(result: Any) -> list[torch.Tensor]:
+    """Outputs of the model in float64, in which all are that are real or complex."""
+    return [as_reals(_as_exact(output)) for output in _as_list(result)]
+
+
+def _as_exact(tensor: torch.Tensor) -> torch.Tensor:
+    """In float64, also where a reference itself has made it something less exact."""
+    return tensor.double() if tensor.is_floating_point() else in_double(tensor)
 
 
 def _execute(problem: Problem, size: str) -> types.ModuleType:
@@ -251,16 +297,19 @@ def _keeps_functions(model: torch.nn.Module) -> bool:
     )
 
 
-def _differentiate(model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
-    leaves = [
-        value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-        for value in inputs
-    ]
+def _differentiate(
+    model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], *, exact: bool = False
+) -> GradientSlice:
+    leaves = [value.detach().requires_grad_() if is_differentiable(value) else value for value in inputs]
     inputs_wanted = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     weights = list(model.parameters())
     trained = [weight for weight in weights if weight.requires_grad]
     outputs = _as_list(model(*leaves))
-    pairs = [(output, gradient) for output, gradient in zip(outputs, upstream, strict=True) if output.requires_grad]
+    pairs = [
+        (output, gradient.to(output.dtype))
+        for output, gradient in zip(outputs, upstream, strict=True)
+        if output.requires_grad
+    ]
     gradients = torch.autograd.grad(
         [output for output, _ in pairs],
         [*inputs_wanted, *trained],
@@ -268,16 +317,24 @@ def _differentiate(model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequ
         allow_unused=True,
     )
     of_weights = iter(gradients[len(inputs_wanted) :])
+
+    def plain(gradient: torch.Tensor | None) -> torch.Tensor | None:
+        if gradient is None:
+            return None
+        # An embedding may have a sparse one.
+        dense = gradient if gradient.layout is torch.strided else gradient.to_dense()
+        return as_reals(_as_exact(dense) if exact else dense)
+
     return GradientSlice(
-        [output.detach() for output in outputs],
-        list(gradients[: len(inputs_wanted)]),
-        [next(of_weights) if weight.requires_grad else None for weight in weights],
+        [as_reals(_as_exact(output.detach()) if exact else output.detach()) for output in outputs],
+        [plain(gradient) for gradient in gradients[: len(inputs_wanted)]],
+        [plain(next(of_weights)) if weight.requires_grad else None for weight in weights],
     )
 
 
 def _moved(inputs: Sequence[Any], relative: float, generator: torch.Generator) -> Iterator[list[Any]]:
     """The inputs in float64, moved by ± ``relative`` times their magnitude, with random signs: two dozen times."""
-    exact = [_to_double(value) for value in inputs]
+    exact = [in_double(value) for value in inputs]
     for _ in range(_PERTURBATIONS):
         moves = [_random_move(value, relative, generator) for value in exact]
         for sign in (1.0, -1.0):
@@ -285,14 +342,14 @@ def _moved(inputs: Sequence[Any], relative: float, generator: torch.Generator) -
 
 
 def _random_move(value: Any, relative: float, generator: torch.Generator) -> torch.Tensor | None:
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+    if not is_differentiable(value):
         return None
+    if value.is_complex():  # a sign for each part
+        parts = _random_move(torch.view_as_real(value.resolve_conj()), relative, generator)
+        assert parts is not None
+        return torch.view_as_complex(parts)
     signs = torch.randint(0, 2, value.shape, generator=generator, device=value.device, dtype=torch.int8)
     return signs.mul_(2).sub_(1).to(value.dtype).mul_(value).mul_(relative)
-
-
-def _to_double(value: Any) -> Any:
-    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def _as_list(result: Any) -> list[torch.Tensor]:

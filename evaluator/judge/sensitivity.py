@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from evaluator.dtypes import rows_of
 from evaluator.judge.compare import REFERENCE_MARGIN, usual_limit
 from evaluator.judge.reference import GradientSlice, Reference
 from evaluator.problem import Tolerance
@@ -105,8 +106,8 @@ class Sensitivity:
     def _of_rows(self, number: int, rows: torch.Tensor) -> list[torch.Tensor | None]:
         """Of the inputs, in these rows of a slice; what becomes of the weights by them is kept."""
         values, upstream = self._slice_of(number)
-        values = [value.index_select(0, rows) if isinstance(value, torch.Tensor) else value for value in values]
-        upstream = [gradient.index_select(0, rows) for gradient in upstream]
+        values = [rows_of(value, rows) if isinstance(value, torch.Tensor) else value for value in values]
+        upstream = [rows_of(gradient, rows) for gradient in upstream]
         exact = self._reference.exact_gradients(values, upstream)
         inputs, self._near_weights[number] = self._largest(values, upstream, exact, weights_too=True)
         return inputs

@@ -11,13 +11,15 @@ from typing import Any, Final
 
 import torch
 
+from evaluator.dtypes import as_reals, as_signed, coarsest, rows_of
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.compare import Departure, Tally, compare_slice, compare_usually, departures
+from evaluator.judge.compare import Departure, Tally, compare_slice, compare_usually, departures, tolerance_of
 from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.inputs import Variant
 from evaluator.judge.own import Own, OwnGradients
 from evaluator.judge.reference import GradientSlice, Reference, Signature
 from evaluator.judge.sensitivity import Sensitivity, accumulate, take_largest
+from evaluator.judge.steps import Steps
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
 from evaluator.protocol import CallReport
@@ -141,6 +143,7 @@ class Verifier:
         self._reference = reference
         self._blocks = blocks
         self._tolerance = tolerance
+        self._tolerances = _tolerances(reference, tolerance)
         self._generator = new_generator
         self._fingerprints = Fingerprinter(new_generator())
         self._slices = list(_slices(reference.signature, slice_elements))
@@ -188,10 +191,10 @@ class Verifier:
         if commitment.rows is not None:
             for name in names:
                 for index, tensor in enumerate(self._blocks[name].tensors if name not in GIVEN else ()):
-                    commitment.picks[name, index] = tensor.index_select(0, commitment.rows)
+                    commitment.picks[name, index] = rows_of(tensor, commitment.rows)
         for (name, index), places in commitment.places.items():
             if name in names:
-                commitment.picks[name, index] = self._blocks[name].tensors[index].view(-1).index_select(0, places)
+                commitment.picks[name, index] = _elements_of(self._blocks[name].tensors[index], places)
 
     def commit(self, commitment: Commitment, name: str, tensors: Sequence[torch.Tensor]) -> None:
         """Add fingerprints or copies of ``tensors``, which are or will be the content of the block ``name``.
@@ -204,10 +207,9 @@ class Verifier:
         if commitment.rows is not None:
             if name in GIVEN:
                 for index, tensor in enumerate(tensors):
-                    commitment.kept[name, index] = tensor.index_select(0, commitment.rows)
+                    commitment.kept[name, index] = rows_of(tensor, commitment.rows)
                     if (name, index) in commitment.places:
-                        chosen = commitment.places[name, index]
-                        commitment.given[name, index] = tensor.view(-1).index_select(0, chosen)
+                        commitment.given[name, index] = _elements_of(tensor, commitment.places[name, index])
             return
         places = [(index, number) for index in range(len(tensors)) for number in range(len(self._cuts(name)))]
         self._order.shuffle(places)
@@ -243,10 +245,10 @@ class Verifier:
         signature = self._reference.signature
         outputs = self.output_tallies(commitment.rows)
         inputs = [
-            _tally(f"the gradient of input {index}", spec, commitment.rows)
+            _tally(_gradient_of_input(index), spec, commitment.rows)
             for index, spec in enumerate(signature.float_inputs)
         ]
-        weights = [Tally(f"the gradient of {name}", spec.shape) for name, spec in signature.weights]
+        weights = [_tally(_gradient_of(name), spec, None) for name, spec in signature.weights]
         exact_weights: list[torch.Tensor | None] = [None] * len(weights)
         expected: set[str] = set()
         influence: dict[int, float] = {}
@@ -322,24 +324,29 @@ class Verifier:
         are rounded otherwise.
         """
         moves: list[torch.Tensor | None] | None = None
+        exact = list(exact)
+        steps = Steps(self._reference, values, own, self._tolerance.rtol, self._generator)
         for index, tally in enumerate(tallies):
             actual = self._private(commitment, "outputs", index, number)
             sensitivity = None
-            floating = exact[index].is_floating_point()  # integers are right or wrong, whatever the precision
-            usual = compare_usually(actual, exact[index], None, self._tolerance) if floating and not own_too else None
+            floating = exact[index].is_floating_point()
+            if not floating:
+                exact[index] = steps.nearest(index, actual, exact[index])
+            tolerance = self._tolerances[tally.name]
+            usual = compare_usually(actual, exact[index], None, tolerance) if floating and not own_too else None
             if usual is not None and usual.right == usual.total:
                 tally.add(usual)
                 continue
             near = own()[index] if floating else exact[index]
-            found = compare_slice(actual, exact[index], near, self._tolerance)
+            found = compare_slice(actual, exact[index], near, tolerance)
             wrong = found.total - found.right
             if found.finite and floating and 0 < wrong <= _ILL_CONDITIONED * found.total:
                 moves = moves or self._moves_of_outputs(values, exact)
                 sensitivity = moves[index]
-                found = compare_slice(actual, exact[index], near, self._tolerance, sensitivity)
+                found = compare_slice(actual, exact[index], near, tolerance, sensitivity)
             tally.add(found)
             if found.finite and found.right < found.total:
-                tally.examine(actual, exact[index], near, self._tolerance, sensitivity)
+                tally.examine(actual, exact[index], near, tolerance, sensitivity)
 
     def _moves_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """How far each output moves, at most, when the inputs are rounded otherwise; ``None`` for integers."""
@@ -371,21 +378,22 @@ class Verifier:
         inputs. Only more than that is looked into: what is wrong in the same places each time, and in as few, is
         found when it is looked into first.
         """
-        usual = compare_usually(actual, expected, own() if own_too else None, self._tolerance)
+        tolerance = self._tolerances[tally.name]
+        usual = compare_usually(actual, expected, own() if own_too else None, tolerance)
         if usual is not None and usual.right == usual.total:
             tally.add(usual)
             return
         place = tally.name, variant
         known = self._known(place)
         if usual is not None and known is not None:
-            seen, _ = departures(actual, expected, None, self._tolerance)
+            seen, _ = departures(actual, expected, None, tolerance)
             if _is_expected(seen, known) and _is_whole(seen, None):
                 tally.add(replace(usual, right=usual.total))
                 return
         sensitivity = None
-        found = compare_slice(actual, expected, own(), self._tolerance)
+        found = compare_slice(actual, expected, own(), tolerance)
         if found.suspect:
-            seen, its_own = departures(actual, expected, own(), self._tolerance)
+            seen, its_own = departures(actual, expected, own(), tolerance)
             whole = _is_whole(seen, its_own)
             if tally.name in self._looked_into and 0 < its_own.share <= _FEW:
                 known = its_own if known is None else known.joined(its_own)
@@ -397,7 +405,7 @@ class Verifier:
                 moved = move()
                 if moved is not None:
                     sensitivity = moved
-                    found = compare_slice(actual, expected, own(), self._tolerance, sensitivity)
+                    found = compare_slice(actual, expected, own(), tolerance, sensitivity)
                 if not found.suspect:
                     break
             if found.right == found.total and not whole:
@@ -409,7 +417,7 @@ class Verifier:
                 self.excused[place] = seen if known is None else known.joined(seen)
         tally.add(found)
         if found.finite and found.right < found.total:
-            tally.examine(actual, expected, own(), self._tolerance, sensitivity)
+            tally.examine(actual, expected, own(), tolerance, sensitivity)
 
     def _known(self, gradient: tuple[str, Variant]) -> Departure | None:
         """What was excused of a gradient before, of either side."""
@@ -445,7 +453,7 @@ class Verifier:
             for index, (name, _) in enumerate(self._reference.signature.weights)
             if not counterparts >> index & 1 and weights[index].name in expected
         ]
-        excused = {f"the gradient of {name}" for name in without_counterpart}
+        excused = {_gradient_of(name) for name in without_counterpart}
         for tally in (*inputs, *weights):
             if tally.total and not tally.passed:
                 message = tally.describe()
@@ -468,10 +476,7 @@ class Verifier:
     def output_tallies(self, rows: torch.Tensor | None = None) -> list[Tally]:
         """An empty tally for each output, named as messages name it."""
         specs = self._reference.signature.outputs
-        return [
-            _tally("the output" if len(specs) == 1 else f"output {index}", spec, rows)
-            for index, spec in enumerate(specs)
-        ]
+        return [_tally(_output(index, specs), spec, rows) for index, spec in enumerate(specs)]
 
     def _cuts(self, name: str) -> list[tuple[int, int] | None]:
         return [None] if name == "weight_gradients" else self._slices
@@ -485,10 +490,11 @@ class Verifier:
         return range(len(self._slices) if commitment.rows is None else 1)
 
     def _private(self, commitment: Commitment, name: str, index: int, number: int) -> torch.Tensor:
-        """A private copy of a slice, proved to be what was there when the commitment was made."""
+        """A private copy of a slice, proved to be what was there when the commitment was made; of what is delivered,
+        as ``as_reals`` has it."""
         if commitment.rows is not None:
             if name not in GIVEN:
-                return commitment.picks[name, index]
+                return as_reals(commitment.picks[name, index])
             given = commitment.given.get((name, index))
             if given is not None and not same_bits(given, commitment.picks[name, index]):
                 raise Violation(_CHANGED[name].format(index=index))
@@ -503,16 +509,16 @@ class Verifier:
                 # Another copy all the same: a reference may write to its inputs, and they are asked for again.
                 copy = copy.clone()
         else:
-            copy = part.clone()
+            copy = part.clone(memory_format=torch.contiguous_format)
             unchanged = self._fingerprints.of(copy) == commitment.fingerprints[place]
         if not unchanged or not _agrees(copy, commitment, (name, index), self._cuts(name)[number]):
             raise Violation(_CHANGED[name].format(index=index))
-        return copy
+        return copy if name in GIVEN else as_reals(copy)
 
     def _input_slice(self, commitment: Commitment, number: int) -> list[Any]:
         tensors = iter(range(len(self._blocks["inputs"].tensors)))
         return [
-            self._private(commitment, "inputs", next(tensors), number)
+            value.arrange(self._private(commitment, "inputs", next(tensors), number))
             if isinstance(value, TensorSpec)
             else value["value"]
             for value in self._reference.signature.inputs
@@ -523,6 +529,35 @@ class Verifier:
             self._private(commitment, "upstream", index, number)
             for index in range(len(self._blocks["upstream"].tensors))
         ]
+
+
+def _output(index: int, specs: Sequence[TensorSpec]) -> str:
+    return "the output" if len(specs) == 1 else f"output {index}"
+
+
+def _gradient_of(weight: str) -> str:
+    return f"the gradient of {weight}"
+
+
+def _gradient_of_input(index: int) -> str:
+    return f"the gradient of input {index}"
+
+
+def _tolerances(reference: Reference, tolerance: Tolerance) -> dict[str, Tolerance]:
+    """That of each tensor that comes out, by the name of its tally. ``tolerance`` is that of the problem's precision:
+    a tensor of fewer bits has that of its own, and so has one of float64, where nothing that goes in has fewer. What
+    flows back has gone through the outputs, and is no more exact than the coarsest of them."""
+    signature = reference.signature
+    given = [*signature.float_inputs, *(spec for _, spec in signature.weights)]
+    before = [spec.torch_dtype for spec in given if spec.is_differentiable]
+    after = [spec.torch_dtype for spec in signature.outputs if spec.is_differentiable]
+    named = [(_output(index, signature.outputs), [spec.torch_dtype]) for index, spec in enumerate(signature.outputs)]
+    for index, spec in enumerate(signature.float_inputs):
+        named.append((_gradient_of_input(index), [spec.torch_dtype, *after]))
+    named += [(_gradient_of(name), [spec.torch_dtype, *after]) for name, spec in signature.weights]
+    return {
+        name: tolerance_of(coarsest(dtypes), coarsest(before), reference.precision, tolerance) for name, dtypes in named
+    }
 
 
 def _outputs_of(own: Callable[[], GradientSlice]) -> Callable[[], Sequence[torch.Tensor]]:
@@ -565,7 +600,7 @@ def _agrees(copy: torch.Tensor, commitment: Commitment, place: tuple[str, int], 
     """Whether a slice has the very bits that were picked at "done"."""
     if place not in commitment.picks:
         return True
-    places, then, now = commitment.places[place], commitment.picks[place], copy.view(-1)
+    places, then, now = commitment.places[place], commitment.picks[place], as_signed(copy).view(-1)
     if cut is not None:
         # Those of other slices are held against themselves: to leave them out would be to wait for the device.
         start = cut[0] * (copy.numel() // (cut[1] - cut[0]))
@@ -584,10 +619,23 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _tally(name: str, spec: TensorSpec, rows: torch.Tensor | None) -> Tally:
-    """An empty tally of a tensor, or of so many rows of it."""
+    """An empty tally of a tensor as ``as_reals`` has it, or of so many rows of it."""
+    shape = (*spec.shape, 2) if spec.torch_dtype.is_complex else spec.shape
     if rows is None:
-        return Tally(name, spec.shape)
-    return Tally(name, (len(rows), *spec.shape[1:]), rows.tolist())
+        return Tally(name, shape)
+    return Tally(name, (len(rows), *shape[1:]), rows.tolist())
+
+
+def _elements_of(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Elements by their numbers in the order of indices, without a copy of the others."""
+    tensor = as_signed(tensor)
+    if tensor.is_contiguous():
+        return tensor.view(-1).index_select(0, places)
+    at = torch.zeros_like(places)
+    for extent, stride in reversed(list(zip(tensor.shape, tensor.stride(), strict=True))):
+        at += places % extent * stride
+        places = places // extent
+    return tensor.as_strided((tensor.numel(),), (1,)).index_select(0, at)
 
 
 def _glanced_rows(signature: Signature, slices: Sequence[tuple[int, int] | None], slice_elements: int | None) -> int:

@@ -20,6 +20,7 @@ import torch
 import torch.fx.experimental.symbolic_shapes  # torch imports it in a first backward pass: paid once, before any fork
 
 from evaluator import wire
+from evaluator.dtypes import is_differentiable
 from evaluator.gate import await_gate
 from evaluator.memory import Block, open_block
 from evaluator.protocol import CallMode, Doorbell, Failure, Frame, FrameKind
@@ -170,10 +171,7 @@ class CallLoop:
             return _Results(outputs, None, 0)
 
     def _timed_backward(self, clock: _Clock) -> _Results:
-        leaves = [
-            value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-            for value in self._inputs
-        ]
+        leaves = [value.detach().requires_grad_() if is_differentiable(value) else value for value in self._inputs]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         wanted = [
             *tensors,
@@ -197,7 +195,7 @@ class CallLoop:
             )
         gradients: Sequence[torch.Tensor | None] = [leaf.grad for leaf in wanted]
         outputs = [self._detached_from_shared(output) for output in outputs]
-        gradients = [self._detached_from_shared(gradient) for gradient in gradients]
+        gradients = [self._detached_from_shared(_dense(gradient)) for gradient in gradients]
         clock.stop()
         return _Results(outputs, gradients if differentiable else None, len(tensors))
 
@@ -268,6 +266,10 @@ class CallLoop:
             if type(output) not in (torch.Tensor, torch.nn.Parameter):
                 raise CandidateError(
                     Failure.WRONG_DTYPE, f"{which} is a {type(output).__name__}: a subclass of Tensor is not accepted"
+                )
+            if output.layout is not torch.strided:
+                raise CandidateError(
+                    Failure.WRONG_DTYPE, f"{which} is sparse ({output.layout}): a dense tensor is expected"
                 )
             if output.shape != target.shape:
                 raise CandidateError(
@@ -404,6 +406,11 @@ class _Clock:
 
 def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+
+
+def _dense(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """A gradient as the reference's is compared. What a sparse one has left to add up belongs to the call."""
+    return gradient if gradient is None or gradient.layout is torch.strided else gradient.to_dense()
 
 
 def _show(tensor: torch.Tensor) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
+from evaluator.dtypes import is_differentiable
+
 __all__ = ["WeightMatch", "load_weights", "match_weights"]
 
 
@@ -73,7 +75,7 @@ def load_weights(model: torch.nn.Module, names: Sequence[str], values: Sequence[
     with torch.no_grad():
         for name, value in zip(names, values, strict=True):
             tensor = named.get(name)
-            if tensor is not None and tensor.shape == value.shape and tensor.is_floating_point():
+            if tensor is not None and tensor.shape == value.shape and is_differentiable(tensor):
                 tensor.copy_(value)
     return match_weights(model, names, values)
 

@@ -124,6 +124,99 @@ FORMS: dict[str, tuple[str, str, str, str, list[tuple[str, Verdict, Gradients | 
             ("return torch.relu(self.fc(x.detach()))", Verdict.WRONG_GRADIENT, Gradients.MISMATCH),
         ],
     ),
+    "complex numbers in and out, and as weights": (
+        "self.weight = nn.Parameter(torch.randn(40, dtype=torch.complex64))", "x",
+        "torch.randn(rows, 40, dtype=torch.complex64)", "return torch.fft.fft(x * self.weight)",
+        [
+            ("return torch.fft.ifft(x * self.weight)[:, (-torch.arange(40)) % 40] * 40",
+             Verdict.PASSED, Gradients.MATCH),
+            ("return torch.fft.fft(x * self.weight).conj().resolve_conj()", Verdict.WRONG_OUTPUT, None),
+            ("return torch.fft.fft(x * self.weight.conj())", Verdict.WRONG_OUTPUT, None),
+            ("y = torch.fft.fft(x * self.weight)\n        return torch.complex(y.real, y.imag.detach())",
+             Verdict.WRONG_GRADIENT, Gradients.MISMATCH),
+            ("return torch.view_as_real(torch.fft.fft(x * self.weight))", Verdict.WRONG_SHAPE, None),
+            ("return torch.fft.fft(x * self.weight).to(torch.complex128)", Verdict.WRONG_DTYPE, None),
+        ],
+    ),
+    "complex numbers in between, conjugated lazily": (
+        "pass", "x", X, "return torch.fft.rfft(x).conj()",
+        [
+            ("return torch.fft.rfft(x).conj().resolve_conj()", Verdict.PASSED, Gradients.MATCH),
+            ("return torch.fft.rfft(x)", Verdict.WRONG_OUTPUT, None),
+        ],
+    ),
+    "unsigned integers": (
+        "pass", "x, y", "torch.randint(2**16, (rows, 5)).to(torch.uint16), torch.randint(2**32, (rows, 5))",
+        "return x, y.to(torch.uint32), y.to(torch.uint64), y.to(torch.int8), y > 2**31",
+        [
+            ("return x.clone(), y.to(torch.uint32), y.to(torch.uint64), y.to(torch.int8), ~(y <= 2**31)",
+             Verdict.PASSED, Gradients.NOT_APPLICABLE),
+            ("return x, y.to(torch.uint32), (y + 1).to(torch.uint64), y.to(torch.int8), y > 2**31",
+             Verdict.WRONG_OUTPUT, None),
+            ("return (x.int() ^ 1).to(x.dtype), y.to(torch.uint32), y.to(torch.uint64), y.to(torch.int8), y > 2**31",
+             Verdict.WRONG_OUTPUT, None),
+        ],
+    ),
+    "float64": (
+        "self.weight = nn.Parameter(torch.randn(40, dtype=torch.float64))", "x",
+        "torch.randn(rows, 40, dtype=torch.float64)", "return torch.sin(x * self.weight / 4)",
+        [
+            ("return torch.cos(x * self.weight / 4 - torch.pi / 2)", Verdict.PASSED, Gradients.MATCH),
+            ("return torch.sin((x * self.weight / 4).float().double())", Verdict.WRONG_OUTPUT, None),
+            ("y = torch.sin(x * self.weight / 4)\n        return y + (y.float().double() - y).detach()",
+             Verdict.WRONG_OUTPUT, None),
+        ],
+    ),
+    "float8, in and out": (
+        "pass", "x, y", X + ".to(torch.float8_e4m3fn), " + X,
+        "return (y / 3).to(torch.float8_e5m2), x.float() * y",
+        [
+            ("return (y * (1 / 3)).to(torch.float8_e5m2), x.to(torch.float32) * y", Verdict.PASSED, Gradients.MATCH),
+            ("return (y / 5).to(torch.float8_e5m2), x.float() * y", Verdict.WRONG_OUTPUT, None),
+            ("return (y / 3).to(torch.float8_e5m2), x.float() * y.detach()", Verdict.WRONG_GRADIENT, None),
+        ],
+    ),
+    "half precision beside single": (
+        "self.weight = nn.Parameter(torch.randn(40, dtype=torch.bfloat16))", "x, y",
+        "torch.randn(rows, 40, dtype=torch.bfloat16), " + X,
+        "assert x.dtype is torch.bfloat16 or x.dtype is torch.float64\n        return x * self.weight, y * 2",
+        [
+            ("assert x.dtype is torch.bfloat16\n        return (x.float() * self.weight.float()).bfloat16(), y + y",
+             Verdict.PASSED, Gradients.MATCH),
+            ("return x * self.weight * 1.1, y + y", Verdict.WRONG_OUTPUT, None),
+            ("return x * self.weight, (y + y).bfloat16().float()", Verdict.WRONG_OUTPUT, None),
+            ("return (x.float() * self.weight.float()), y + y", Verdict.WRONG_DTYPE, None),
+        ],
+    ),
+    "sparse gradients": (
+        "self.table = nn.Embedding(90, 16, sparse=True)", "at", "torch.randint(90, (rows,))", "return self.table(at)",
+        [
+            ("return self.table(at)", Verdict.PASSED, Gradients.MATCH),
+            ("return torch.nn.functional.embedding(at, self.table.weight)", Verdict.PASSED, Gradients.MATCH),
+            ("return torch.nn.functional.embedding(at, self.table.weight, sparse=True, padding_idx=3)",
+             Verdict.WRONG_GRADIENT, Gradients.MISMATCH),
+            ("return self.table(at).to_sparse()", Verdict.WRONG_DTYPE, None),
+        ],
+    ),
+    "inputs of one storage, with an offset, transposed, and with channels last": (
+        "pass", "x, y, z, u",
+        ("*torch.randn(2, rows, 40).unbind(), torch.randn(40, rows).t(), "
+         "torch.randn(rows, 3, 4, 5).to(memory_format=torch.channels_last)"),
+        "return x - y, z * 2, u.sum((1, 2))",
+        [
+            (("for each in (x, y, z, u):\n"
+             "            assert each.storage_offset() == 0 and each.data_ptr() % 64 == 0, each.storage_offset()\n"
+             "            assert each.untyped_storage().nbytes() == each.numel() * 4, each.untyped_storage().nbytes()\n"
+             "            assert each.untyped_storage().data_ptr() == each.data_ptr()\n"
+             "        assert z.stride() == (1, len(z)), z.stride()\n"
+             "        assert u.is_contiguous(memory_format=torch.channels_last), u.stride()\n"
+             "        flat = z.as_strided((z.numel(),), (1,))\n"
+             "        return x - y, (flat * 2).view(40, -1).t(), u.sum((1, 2))"),
+             Verdict.PASSED, Gradients.MATCH),
+            ("return x - y, z.as_strided((z.numel(),), (1,)).view(-1, 40) * 2, u.sum((1, 2))",
+             Verdict.WRONG_OUTPUT, None),
+        ],
+    ),
     "an input and a weight that nothing depends on": (
         WEIGHT + "\n        self.unused = nn.Parameter(torch.randn(7))", "x, other", X + ", torch.randn(rows)",
         "return x * self.weight + other.detach()[:, None]",
