@@ -1,6 +1,6 @@
 """What the judge's own kernels save on a GPU: ``python -m benchmarks.judge_kernels``.
 
-A fingerprint of a slice, a comparison of one that is right, and how one departs from what is right, by the kernels and
+A fingerprint of a slice, a comparison of one that is right, and how one deviates from what is right, by the kernels and
 by torch's operations, in turn in one process; prints the median of each and their ratio.
 """
 
@@ -15,7 +15,7 @@ from types import ModuleType
 
 import torch
 
-from evaluator.judge import compare, fingerprint
+from evaluator.judge import compare, fingerprint, kinks
 from evaluator.judge.kernels import kernels
 from evaluator.problem import Tolerance
 
@@ -34,7 +34,7 @@ def main() -> int:
     print(f"{'of 2^25 float32':<18}{'kernel':>12}{'torch':>12}{'ratio':>8}")
     _row("fingerprint", fingerprint, lambda: fingerprints.of(own))
     _row("comparison", compare, lambda: compare.compare_slice(own, expected, own, tolerance))
-    _row("departure", compare, lambda: compare.departures(own, expected, own, tolerance))
+    _row("deviation", kinks, lambda: kinks.deviations(own, expected, own, tolerance))
     return 0
 
 

@@ -117,6 +117,6 @@ def _report(log: str, mark: str) -> Any:
         if line.startswith(mark):
             try:
                 return json.loads(line.removeprefix(mark))
-            except (ValueError, RecursionError):
+            except ValueError:
                 return None
     return None

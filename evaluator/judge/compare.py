@@ -1,17 +1,9 @@
 """Comparing a tensor with the float64 reference, slice by slice.
 
-An element is right if ``|actual - expected| <= limit`` with ``limit = atol * scale + rtol * |expected|``,
-where ``scale`` is the root mean square of the expected slice: neither zeros nor a constant can hide below
-an absolute tolerance. Three things widen a limit, and all come from the reference alone; none is asked for where
-everything is right without it:
-
-- the reference's own error in the problem's precision, where it uses up more than a quarter of the limit (so in timed
-  calls the reference is computed in that precision only where something is wrong without it);
-- for outputs of which little is wrong, how far the reference's output moves when its inputs are rounded otherwise:
-  where that is more than the limit, nobody who computes in this precision knows better;
-- for gradients, how far the reference's gradient moves when its inputs move by the relative tolerance (a
-  backward error in the sense of numerical analysis). Next to a kink (ReLU at 0, a tie in max) rounding
-  alone decides which side a correct candidate is on, and that is where this is not negligible.
+An element is right if ``|actual - expected| <= limit`` (see ``evaluator.judge.limits``), and where the reference is not
+finite, if it is of the same class (see ``evaluator.judge.nonfinite``). What widens a limit comes from the reference
+alone, and is asked for only where something is wrong without it. So in timed calls the reference is mostly computed in
+float64 alone.
 
 Right elements are counted, not wrong ones, and every comparison is written so that NaN fails.
 """
@@ -25,27 +17,14 @@ from typing import Final
 
 import torch
 
-from evaluator.judge.kernels import SliceDeparture, SliceErrors, kernels
+from evaluator.judge.kernels import SliceErrors, kernels
+from evaluator.judge.limits import Limits, fused_rules, least_limit, smallest_step, usual_limits, widen, with_terms
 from evaluator.judge.mismatch import Evidence
+from evaluator.judge.nonfinite import Settled, settle
 from evaluator.problem import Tolerance
 
-__all__ = [
-    "REFERENCE_MARGIN",
-    "Departure",
-    "SliceComparison",
-    "Tally",
-    "Worst",
-    "compare_slice",
-    "compare_usually",
-    "departures",
-    "tolerance_of",
-    "usual_limit",
-]
+__all__ = ["SliceComparison", "Tally", "Worst", "compare_slice", "compare_usually"]
 
-REFERENCE_MARGIN = 4.0
-_SMALLEST_SCALE = 1e-30
-_OF_HALF: Final = 1e-2
-_OF_DOUBLE: Final = 1e-8
 _PIECE: Final = 2**15
 """So few elements that what is computed on the way stays in a processor's own cache, and that one thread has all of
 them: others would have to be woken for each step. All of a million at a time took three times as long."""
@@ -65,7 +44,9 @@ class Worst:
 
 @dataclass(frozen=True)
 class SliceComparison:
-    """What comparing one slice showed. ``suspect``: something is wrong, or the limit had to be widened.
+    """What comparing one slice showed. ``undetermined``: elements that nothing can be held to, neither right nor wrong.
+    ``told``: those that say something, ``None`` for all: NaN where NaN is right does not. ``suspect``: something is
+    wrong, or limits had to be widened. ``capped``: the share of the elements of which the widening was capped.
     ``reference_max_rel`` of ``None``: the reference's own error was not looked at."""
 
     total: int
@@ -74,27 +55,19 @@ class SliceComparison:
     max_rel: float = 0.0
     reference_max_rel: float | None = None
     widened: float = 1.0
+    capped: float = 0.0
     worst: Worst | None = None
-    finite: bool = True
+    undetermined: int = 0
+    told: int | None = None
+
+    @property
+    def wrong(self) -> int:
+        """How many elements are."""
+        return self.total - self.right - self.undetermined
 
     @property
     def suspect(self) -> bool:
-        return self.finite and (self.right < self.total or self.widened > 1.0)
-
-
-@dataclass(frozen=True)
-class Departure:
-    """How a tensor departs from the float64 reference before anything widens a limit: the ``share`` of its elements,
-    zeros of both not counted, that are outside of theirs; the largest error as a multiple of its limit; and the
-    sum of its magnitudes as a multiple of the reference's."""
-
-    share: float
-    excess: float
-    magnitude: float
-
-    def joined(self, other: Departure) -> Departure:
-        """The larger share and excess."""
-        return Departure(max(self.share, other.share), max(self.excess, other.excess), self.magnitude)
+        return self.wrong > 0 or self.widened > 1.0
 
 
 @dataclass
@@ -111,9 +84,13 @@ class Tally:
     reference_max_rel: float | None = 0.0
     """``None`` where the reference's own error was not looked at in all of it."""
     widened: float = 1.0
+    capped: float = 0.0
     worst: Worst | None = None
-    finite: bool = True
-    """Whether the reference is finite here: a variant on which it is not says nothing."""
+    undetermined: int = 0
+    """Elements that nothing can be held to, because the reference is finite either in float64 or in the problem's
+    precision, and not in both."""
+    told: int = 0
+    """Elements that say something: all but undetermined ones and NaN where NaN is right."""
     evidence: Evidence | None = None
     """What was kept of the wrong elements, where there are any."""
     blind: bool = False
@@ -121,7 +98,17 @@ class Tally:
 
     @property
     def passed(self) -> bool:
-        return self.right == self.total == math.prod(self.shape)
+        return self.right + self.undetermined == self.total == math.prod(self.shape)
+
+    @property
+    def wrong(self) -> int:
+        """How many elements are."""
+        return self.total - self.right - self.undetermined
+
+    @property
+    def telling(self) -> float:
+        """The share of its elements that say something; 1 where there is none."""
+        return self.told / self.total if self.total else 1.0
 
     def add(self, found: SliceComparison) -> None:
         """Take in the next slice; slices come in the order of their elements."""
@@ -137,7 +124,9 @@ class Tally:
         else:
             self.reference_max_rel = max(self.reference_max_rel, found.reference_max_rel)
         self.widened = max(self.widened, found.widened)
-        self.finite = self.finite and found.finite
+        self.capped = max(self.capped, found.capped)
+        self.undetermined += found.undetermined
+        self.told += found.total if found.told is None else found.told
 
     def examine(
         self,
@@ -146,6 +135,7 @@ class Tally:
         reference: torch.Tensor,
         tolerance: Tolerance,
         sensitivity: torch.Tensor | None = None,
+        terms: torch.Tensor | None = None,
     ) -> None:
         """Look closely at the slice that was added last, which is wrong; the arguments are ``compare_slice``'s."""
         if self.blind or self.rows is not None:
@@ -154,9 +144,11 @@ class Tally:
         try:
             limit = None
             if expected.is_floating_point():
-                limits = _limits(expected, reference, tolerance, sensitivity)
-                limit = limits.limit.mul_(limits.widened())
-                del limits
+                settled = settle(actual, expected, reference)
+                limits = _limits(settled, tolerance, sensitivity, terms)
+                limit = widen(limits, settled.expected, _own_error(settled), tolerance).limit
+                actual, expected = settled.shown(actual)
+                del limits, settled
             self.evidence.add(actual, expected, limit, self.total - actual.numel())
         except torch.OutOfMemoryError:
             # The verdict stands without it, and must not become another one.
@@ -165,8 +157,8 @@ class Tally:
     def describe(self) -> str:
         """Where and by how much it is wrong, in one sentence."""
         if self.worst is None:
-            return f"{self.name}: {self.total - self.right} of {self.total} elements are wrong"
-        worst, share = self.worst, 100 * (self.total - self.right) / self.total
+            return f"{self.name}: {self.wrong} of {self.total} elements are wrong"
+        worst, share = self.worst, 100 * self.wrong / self.total
         index = _unravel(worst.flat, self.shape)
         if self.rows is not None:
             index = (self.rows[index[0]], *index[1:])
@@ -185,43 +177,51 @@ def compare_slice(
     reference: torch.Tensor,
     tolerance: Tolerance,
     sensitivity: torch.Tensor | None = None,
+    terms: torch.Tensor | None = None,
 ) -> SliceComparison:
     """Compare one slice.
 
     ``actual`` and ``reference`` (the reference in the problem's precision) have the problem's dtype,
-    ``expected`` and ``sensitivity`` are float64; all have the same shape.
+    ``expected``, ``sensitivity`` and ``terms`` are float64; all have the same shape. ``sensitivity`` says how far an
+    element moves with its inputs, ``terms`` how large the terms are that it is a sum of.
     """
     if not expected.is_floating_point():
         return _compare_exactly(actual, expected)
-    if sensitivity is None:
+    if sensitivity is None and terms is None:
         usual = compare_usually(actual, expected, reference, tolerance)
         if usual is not None and usual.right == usual.total:
             return usual
-    limits = _limits(expected, reference, tolerance, sensitivity)
-    if not bool(torch.isfinite(limits.own_error).all()):
-        return SliceComparison(expected.numel(), 0, finite=False)
-    actual64, magnitude, limit, widened = actual.double(), expected.abs(), limits.limit, 1.0
-    error = (actual64 - expected).abs_()
-    right = error <= limit
+    settled = settle(actual, expected, reference)
+    limits = _limits(settled, tolerance, sensitivity, terms)
+    limit, factor, capped = limits.limit, 1.0, 0.0
+    actual64, own_error = settled.actual.double(), _own_error(settled)
+    error = (actual64 - settled.expected).abs_()
+    right = _are_within(error, limit)
     if not bool(right.all()):
-        widened = limits.widened()
-        right = error <= limit.mul_(widened)
-    magnitude.clamp_(min=tolerance.atol * limits.scale)
+        widened = widen(limits, settled.expected, own_error, tolerance)
+        limit, factor, capped = widened.limit, widened.factor, widened.capped
+        right = _are_within(error, limit)
+    if settled.mismatched is not None:
+        right &= ~settled.mismatched
+        error.masked_fill_(settled.mismatched, math.inf)
     count = int(right.sum())
     worst = None
     if count < right.numel():
         excess = (error / limit).nan_to_num(nan=math.inf).masked_fill_(right, -1.0).view(-1)
         at = int(excess.argmax())
-        figures = (float(tensor.reshape(-1)[at]) for tensor in (actual64, expected, error, limit, excess))
-        worst = Worst(at, *figures)
+        worst = Worst(at, *(float(tensor.reshape(-1)[at]) for tensor in (actual, expected, error, limit, excess)))
+    magnitude = settled.expected.abs().clamp_(min=tolerance.atol * limits.scale + smallest_step(actual.dtype))
     return SliceComparison(
         total=right.numel(),
-        right=count,
+        right=count - settled.undetermined,
         max_abs=_maximum(error.nan_to_num(nan=math.inf)),
         max_rel=_relative(error, magnitude),
-        reference_max_rel=_relative(limits.own_error, magnitude),
-        widened=widened,
+        reference_max_rel=_relative(own_error, magnitude),
+        widened=factor,
+        capped=capped,
         worst=worst,
+        undetermined=settled.undetermined,
+        told=settled.told,
     )
 
 
@@ -238,7 +238,7 @@ def compare_usually(
         return None
     own = actual if reference is None else reference
     fused = kernels() if expected.is_cuda else None
-    seen = None if fused is None else fused.compare(actual, expected, own, _rules(tolerance))
+    seen = None if fused is None else fused.compare(actual, expected, own, *fused_rules(expected, tolerance, actual))
     if seen is None:
         seen = _compare_in_pieces(actual, expected, reference, tolerance)
     if not math.isfinite(seen.own_max_abs):
@@ -256,7 +256,7 @@ def _compare_in_pieces(
     actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
 ) -> SliceErrors:
     """In torch's operations what ``Kernels.compare`` does. Without a ``reference``, ``actual`` stands for it."""
-    least = tolerance.atol * _scale(expected)
+    least = least_limit(expected, tolerance, actual.dtype)
     pieces = list(_pieces(actual, expected, *([] if reference is None else [reference])))
     if math.isfinite(least) and all(_is_exact(*piece) for piece in pieces):
         return SliceErrors(wrong=0, own_max_abs=0.0, max_abs=0.0, max_rel=0.0, own_max_rel=0.0)
@@ -307,100 +307,23 @@ def _pieces(*tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
         yield [values[start : start + _PIECE] for values in flat]
 
 
-def tolerance_of(
-    dtype: torch.dtype | None, given: torch.dtype | None, precision: torch.dtype, usual: Tolerance
-) -> Tolerance:
-    """That of a tensor of ``dtype`` in a problem in this ``precision``, which has the ``usual`` one. ``given``: the
-    coarsest dtype of inputs and weights."""
-    if dtype is given is torch.float64:
-        return Tolerance(min(usual.atol, _OF_DOUBLE), min(usual.rtol, _OF_DOUBLE))
-    if dtype in (torch.float16, torch.bfloat16) and precision is torch.float32:
-        return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, _OF_HALF))
-    if dtype is not None and dtype.itemsize == 1:
-        step = torch.finfo(dtype).eps  # what is rounded to so few bits is right on either side
-        return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, step))
-    return usual
-
-
-def departures(
-    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
-) -> tuple[Departure, Departure]:
-    """That of ``actual``, and the reference's own; arguments as for ``compare_slice``. Without a ``reference``, both
-    are that of ``actual``."""
-    own = actual if reference is None else reference
-    fused = kernels() if expected.is_cuda and expected.numel() else None
-    seen = None if fused is None else fused.departure(actual, expected, own, _rules(tolerance))
-    if seen is not None:
-        ours, theirs = (_as_departure(one, seen.right_magnitude) for one in (seen.actual, seen.own))
-        return ours, theirs
-    limit, _ = usual_limit(expected, tolerance)
-    departure = _depart(actual, expected, limit)
-    return departure, departure if reference is None else _depart(reference, expected, limit)
-
-
-def _as_departure(seen: SliceDeparture, whole: float) -> Departure:
-    excess = math.inf if math.isnan(seen.excess) else seen.excess
-    return Departure(seen.wrong / max(1, seen.counted), excess, _share_of(seen.magnitude, whole))
-
-
-def _depart(values: torch.Tensor, expected: torch.Tensor, limit: torch.Tensor) -> Departure:
-    excess = (values.double() - expected).abs_().div_(limit)
-    wrong = excess.numel() - int((excess <= 1.0).sum())
-    counted = int(((expected != 0) | (values != 0)).sum())
-    return Departure(
-        wrong / max(1, counted),
-        _maximum(excess.nan_to_num(nan=math.inf)),
-        _share_of(_sum_of_magnitudes(values), _sum_of_magnitudes(expected)),
-    )
-
-
-def _sum_of_magnitudes(values: torch.Tensor) -> float:
-    return float(values.double().abs().sum())
-
-
-def _share_of(magnitude: float, whole: float) -> float:
-    return magnitude / whole if whole else 1.0
-
-
-def _rules(tolerance: Tolerance) -> tuple[float, float, float]:
-    return tolerance.atol, tolerance.rtol, _SMALLEST_SCALE
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """What an element of a slice may be off by: ``limit``, times ``widened()`` where that is not enough."""
-
-    limit: torch.Tensor
-    own_error: torch.Tensor
-    scale: float
-
-    def widened(self) -> float:
-        """By so much the limits are too narrow for the reference itself; at least 1."""
-        return max(1.0, REFERENCE_MARGIN * _maximum(self.own_error / self.limit))
-
-
 def _limits(
-    expected: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, sensitivity: torch.Tensor | None
-) -> _Limits:
-    limit, scale = usual_limit(expected, tolerance)
+    settled: Settled, tolerance: Tolerance, sensitivity: torch.Tensor | None, terms: torch.Tensor | None
+) -> Limits:
+    limits = usual_limits(settled.expected, tolerance, settled.actual.dtype)
+    if terms is not None:
+        limits = with_terms(limits, terms, tolerance)
     if sensitivity is not None:
-        limit.add_(sensitivity)
-    own_error = torch.sub(reference, expected).abs_()  # in float64, as expected is
-    return _Limits(limit, own_error, scale)
+        limits.limit.add_(sensitivity.nan_to_num(nan=0.0, posinf=math.inf))
+    return limits
 
 
-def usual_limit(expected: torch.Tensor, tolerance: Tolerance) -> tuple[torch.Tensor, float]:
-    """Each element's limit, and the scale, before anything widens it."""
-    scale = _scale(expected)
-    return expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * scale), scale
+def _are_within(error: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    return error <= limit
 
 
-def _scale(expected: torch.Tensor) -> float:
-    """The root mean square."""
-    count = expected.numel()
-    norm = float(torch.linalg.vector_norm(expected)) if count else 1.0
-    # max() returns its first argument where the other is NaN: what is not finite stays so.
-    return max(norm / math.sqrt(max(1, count)), _SMALLEST_SCALE)
+def _own_error(settled: Settled) -> torch.Tensor:
+    return torch.sub(settled.reference, settled.expected).abs_()  # in float64, as expected is
 
 
 def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor) -> SliceComparison:

@@ -21,6 +21,7 @@ from evaluator.judge.outcome import Outcome
 from evaluator.judge.plan import MemoryPlan
 from evaluator.judge.reference import Reference
 from evaluator.judge.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
+from evaluator.judge.telling import LEAST_TELLING
 from evaluator.judge.verify import CallFindings, Excused, Verifier, Violation, same_bits
 from evaluator.judge.work import count_work, known_work
 from evaluator.memory import Block
@@ -43,6 +44,12 @@ _WHOLE_GRADIENT_TRIALS: Final = 1
 """After so many trials in which every element of tensors was compared that are treated in slices, secret rows of
 theirs are enough."""
 
+_CALLS_FOR_ONE: Final = 3
+"""A timed call that says nothing is made anew; so many are enough to know that it is no chance."""
+_CAPPED: Final = 0.01
+"""Limits that are capped at more than this share of a tensor's elements are in the record: in this precision the
+reference itself is too inexact to tell right from wrong."""
+
 
 class Concluded(Exception):
     """The verdict stands; ``Judgement.outcome`` has it."""
@@ -52,7 +59,8 @@ class Concluded(Exception):
 class Common:
     """What all candidates of a session are judged with.
 
-    ``sampled``: what inputs of timed calls are like; ``training``: whether there are gradients to be compared;
+    ``sampled``: what inputs of timed calls are like, by mode, of those that say enough to be timed;
+    ``training``: whether there are gradients to be compared;
     ``deadline``: when it has to be over; ``calmness``: of the device, whoever is called; ``used_before``: what was in
     use of its memory, and ``spare_bytes`` what runners hold that wait for a larger session. ``blamed``: a context in
     which what a side does wrong is put down to it. ``candidates``: how many there are; ``warming``: inputs of calls
@@ -68,7 +76,7 @@ class Common:
     blocks: dict[str, Block]
     plan: MemoryPlan
     source: InputSource
-    sampled: Variant
+    sampled: dict[CallMode, Variant]
     training: bool
     deadline: float
     learnt: Learnt
@@ -80,6 +88,10 @@ class Common:
     warming: dict[InputKind, CallInputs] = field(default_factory=dict)
     spent: dict[InputKind, CallInputs] = field(default_factory=dict)
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
+
+    def kind_of(self, mode: CallMode) -> Variant:
+        """What inputs of timed calls are like; of those that are not timed, since no kind says enough, as written."""
+        return self.sampled.get(mode, Variant.AS_WRITTEN)
 
     @property
     def used_bytes(self) -> int:
@@ -156,19 +168,19 @@ class Standard:
     def sample(self, track: Track) -> TimedCall:
         """One timed call."""
         common, caller = self._common, self.caller
-        side, limits = common.baseline, common.config.limits
+        side, limits, kind = common.baseline, common.config.limits, common.kind_of(track.mode)
         # Whatever comes next finds processor and device as it would after a call of a candidate's. In a session of
         # one, where each side follows itself as often as the other, only what is short feels it: without this, the
         # candidate's calls had some 10 µs more around them than the baseline's on an H200.
         compared = common.candidates > 1 or (common.device.outlives_processes and caller.is_short(track.mode))
         call, commitment = caller.call(
-            side, track.mode, common.sampled, limits.call_s, glance=True, cold=track.cold, compared=compared
+            side, track.mode, kind, limits.call_s, glance=True, cold=track.cold, compared=compared
         )
         if common.candidates > 1 and track.mode is CallMode.BACKWARD:
             counterparts = side.link.weight_report().counterparts
-            self._verifier.verify_gradients(commitment, call.report, counterparts, common.sampled, own_too=False)
+            self._verifier.verify_gradients(commitment, call.report, counterparts, kind, own_too=False)
         elif compared:
-            self._verifier.verify_outputs(commitment, common.sampled, own_too=False)
+            self._verifier.verify_outputs(commitment, kind, own_too=False)
         return call
 
 
@@ -204,6 +216,8 @@ class Judgement:
         self._gradients_required = (
             problem.gradient_policy == "require" if config.require_gradients is None else config.require_gradients
         )
+        self._telling: dict[str, float] = {}
+        """By tensor the largest share that said something in a trial."""
         self._peak_bytes = 0
         self._max_abs: float | None = None
         self._max_rel: float | None = None
@@ -211,6 +225,11 @@ class Judgement:
         outcome.gradients = Gradients.NOT_CHECKED if common.training else Gradients.NOT_APPLICABLE
         if problem.gradient_policy == "none":
             outcome.gradients = Gradients.NOT_CHECKED
+
+    @property
+    def first_slice(self) -> tuple[int, int] | None:
+        """The rows that are compared first of large tensors; ``None`` for all of them."""
+        return self._verifier.first_slice
 
     def verify(self) -> None:
         """Forward trials, then gradient trials; sets the gradient result. Raises ``Concluded`` where something is
@@ -241,8 +260,11 @@ class Judgement:
             if position == 0:
                 self._try_baseline(INFERENCE)
             position += 1
-        if not conclusive:
-            raise ProblemError("the reference is not finite on any of its inputs: nothing can be compared")
+        untold = [name for name in self._output_names if not self._telling.get(name)]
+        if untold:
+            raise ProblemError(
+                f"{min(untold)} of the reference is not finite on any of its inputs: nothing can be compared"
+            )
         if self._common.training:
             self._verify_gradients(gradient_trials, trials)
 
@@ -254,8 +276,7 @@ class Judgement:
             glance = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.sliced
             _, findings = self._call(CallMode.BACKWARD, variant, glance=glance)
             conclusive += not findings.inconclusive
-            if not findings.inconclusive:
-                self.outcome.gradients = findings.gradients
+            self.outcome.gradients = findings.gradients
             self._conclude_if_wrong(findings)
             self.outcome.note_once(findings.gradient_notes)
             if number == 0:
@@ -267,6 +288,14 @@ class Judgement:
                         "gradients are required, and the output carries no graph: nothing flows back to the inputs",
                     )
                 return
+        untold = [name for name, share in self._telling.items() if share < LEAST_TELLING]
+        if untold and self.outcome.gradients is Gradients.MATCH:
+            if self._gradients_required:
+                raise ProblemError(f"gradients are required, and {min(untold)} is not finite on too much of any inputs")
+            self.outcome.gradients = Gradients.PARTIAL
+            self.outcome.note_once(
+                [f"{name} is not finite on too much of any inputs to be compared as a whole" for name in sorted(untold)]
+            )
         if self._gradients_required and self.outcome.gradients is not Gradients.MATCH:
             self._conclude(
                 Verdict.WRONG_GRADIENT, "gradients are required, and not all of them could be compared: see the notes"
@@ -303,12 +332,19 @@ class Judgement:
         outcome.note_once([note for note in [found.note(track.name)] if note is not None])
 
     def sample(self, track: Track) -> TimedCall:
-        """One timed call of the candidate, verified."""
-        call, findings = self._call(track.mode, self._common.sampled, glance=True, cold=track.cold, own_too=False)
-        self._conclude_if_wrong(findings)
-        if track.mode is CallMode.BACKWARD and findings.gradients is not Gradients.MATCH and not findings.inconclusive:
-            self._conclude(Verdict.WRONG_GRADIENT, f"gradients were {findings.gradients} in a timed call, not before")
-        return call
+        """One timed call of the candidate, verified. One that says nothing is none: there is another in its place.
+        Raises ``ProblemError`` where that is no better."""
+        kind = self._common.kind_of(track.mode)
+        for _ in range(_CALLS_FOR_ONE):
+            call, findings = self._call(track.mode, kind, glance=True, cold=track.cold, own_too=False)
+            self._conclude_if_wrong(findings)
+            if track.mode is CallMode.BACKWARD and findings.gradients is not Gradients.MATCH:
+                self._conclude(
+                    Verdict.WRONG_GRADIENT, f"gradients were {findings.gradients} in a timed call, not before"
+                )
+            if not findings.inconclusive:
+                return call
+        raise ProblemError(f"the reference is not finite on too much of the inputs of timed calls ({kind.value})")
 
     def _try_baseline(self, track: Track) -> None:
         """Where nothing is timed, the baseline would not be called at all, and what is wrong with it not be found."""
@@ -339,7 +375,7 @@ class Judgement:
             findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant, own_too=own_too)
         if not glance or self._common.plan.lean:
             self.measure_memory()
-        self._note_errors(findings, own_too=own_too)
+        self._note_errors(findings, variant, own_too=own_too)
         return call, findings
 
     def _floor_ms(self, _track: Track) -> float:
@@ -369,10 +405,15 @@ class Judgement:
                 **({} if grown_bytes is None else {"grown_bytes": grown_bytes}),
             }
 
-    def _note_errors(self, findings: CallFindings, *, own_too: bool) -> None:
+    def _note_errors(self, findings: CallFindings, variant: Variant, *, own_too: bool) -> None:
         details = self.outcome.details
         for tally in findings.tallies:
-            if tally.total and tally.finite:
+            if tally.total:
+                if own_too:  # else it is not known of all, where all is right
+                    self._telling[tally.name] = max(self._telling.get(tally.name, 0.0), tally.telling)
+                if tally.telling < 1.0:
+                    shares = details.setdefault("telling_share", {}).setdefault(tally.name, {})
+                    shares[variant.value] = min(shares.get(variant.value, 1.0), tally.telling)
                 if tally.name in self._output_names:
                     # Of the trials alone, which the reference's own are known of: else whoever is called more often
                     # would look less exact.
@@ -387,9 +428,12 @@ class Judgement:
                 if tally.widened > 1.0:
                     widened = details.setdefault("tolerance_widened", {})
                     widened[tally.name] = max(widened.get(tally.name, 1.0), tally.widened)
+                if tally.capped > _CAPPED:
+                    capped = details.setdefault("tolerance_capped", {})
+                    capped[tally.name] = max(capped.get(tally.name, 0.0), tally.capped)
 
     def _conclude_if_wrong(self, findings: CallFindings) -> None:
-        if findings.verdict is not None and not findings.inconclusive:
+        if findings.verdict is not None:
             self.outcome.gradients = (
                 Gradients.MISMATCH if findings.verdict is Verdict.WRONG_GRADIENT else self.outcome.gradients
             )

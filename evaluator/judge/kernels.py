@@ -18,7 +18,7 @@ import torch
 
 from evaluator.memory import check, driver
 
-__all__ = ["Kernels", "SliceDeparture", "SliceDepartures", "SliceErrors", "kernels"]
+__all__ = ["Kernels", "SliceDeviation", "SliceDeviations", "SliceErrors", "kernels"]
 
 _THREADS: Final = 256
 _WORDS_OF_A_BLOCK: Final = 2**13
@@ -103,10 +103,16 @@ __device__ void keep_largest(unsigned long long* place, double value) {
   if (threadIdx.x == 0) atomicMax(place, most);
 }
 
+// ``rules``: absolute and relative tolerance, the smallest scale and step. ``typical``: the magnitude that most have.
 struct Rules {
   double least, rtol;
-  __device__ Rules(const double* rules, const double* squares, long long count)
-      : least(rules[0] * fmax(sqrt(squares[0] / (double)count), rules[2])), rtol(rules[1]) {}
+  __device__ Rules(const double* rules, const double* typical, const double* squares, long long count)
+      : rtol(rules[1]) {
+    const double mean = sqrt(squares[0] / (double)count);
+    // Where the mean is NaN, so is every limit; fmin and fmax would return the other one.
+    const double scale = mean != mean ? mean : fmax(fmin(mean, typical[0]), rules[2]);
+    least = rules[0] * scale + rules[3];
+  }
 };
 
 struct Errors {
@@ -123,7 +129,7 @@ struct Errors {
   }
 };
 
-struct Departure {
+struct Deviation {
   double largest = 0.0, sum = 0.0;
   unsigned long long wrong = 0, counted = 0;
   __device__ void take(double right, double value, const Rules& rules) {
@@ -145,8 +151,8 @@ struct Departure {
   }
 };
 
-struct Departures {
-  Departure actual, own;
+struct Deviations {
+  Deviation actual, own;
   double right_sum = 0.0;
   __device__ void take(double right, double value, double own_value, const Rules& rules) {
     actual.take(right, value, rules);
@@ -177,9 +183,9 @@ template <typename Found> __device__ void take_each(
 _COMPARE: Final = r"""
 extern "C" __global__ void compare(
     const float* actual, const double* expected, const float* reference, const long long* sizes,
-    const double* rules, const double* squares, unsigned long long* found) {
+    const double* rules, const double* typical, const double* squares, unsigned long long* found) {
   Errors errors;
-  take_each(errors, actual, expected, reference, sizes[0], Rules(rules, squares, sizes[0]));
+  take_each(errors, actual, expected, reference, sizes[0], Rules(rules, typical, squares, sizes[0]));
   keep_largest(&found[0], errors.own_largest);
   keep_largest(&found[1], errors.largest);
   keep_largest(&found[2], errors.relative);
@@ -189,15 +195,15 @@ extern "C" __global__ void compare(
 }
 """
 
-_DEPARTURE: Final = r"""
-extern "C" __global__ void departure(
+_DEVIATION: Final = r"""
+extern "C" __global__ void deviation(
     const float* actual, const double* expected, const float* reference, const long long* sizes,
-    const double* rules, const double* squares, unsigned long long* found, double* magnitudes) {
-  Departures departures;
-  take_each(departures, actual, expected, reference, sizes[0], Rules(rules, squares, sizes[0]));
-  departures.actual.give(&found[0], &magnitudes[0]);
-  departures.own.give(&found[3], &magnitudes[1]);
-  const double right_sum = sum_in_block(departures.right_sum);
+    const double* rules, const double* typical, const double* squares, unsigned long long* found, double* magnitudes) {
+  Deviations deviations;
+  take_each(deviations, actual, expected, reference, sizes[0], Rules(rules, typical, squares, sizes[0]));
+  deviations.actual.give(&found[0], &magnitudes[0]);
+  deviations.own.give(&found[3], &magnitudes[1]);
+  const double right_sum = sum_in_block(deviations.right_sum);
   if (threadIdx.x == 0) atomicAdd(&magnitudes[2], right_sum);
 }
 """
@@ -216,7 +222,7 @@ class SliceErrors:
 
 
 @dataclass(frozen=True)
-class SliceDeparture:
+class SliceDeviation:
     """How many elements of something are ``wrong`` by the usual limits, and how many are ``counted``, zeros of it and
     of what is right being left out; the largest error as a multiple of its limit; the sum of the magnitudes."""
 
@@ -227,12 +233,12 @@ class SliceDeparture:
 
 
 @dataclass(frozen=True)
-class SliceDepartures:
+class SliceDeviations:
     """What one pass over a slice has found: of what was compared, and of the reference in its own precision; and the
     sum of the magnitudes of what is right."""
 
-    actual: SliceDeparture
-    own: SliceDeparture
+    actual: SliceDeviation
+    own: SliceDeviation
     right_magnitude: float
 
 
@@ -243,7 +249,7 @@ class Kernels:
         self._fingerprint = _compiled(_SUMS + _FINGERPRINT, "fingerprint")
         self._squares = _compiled(_SUMS + _SQUARES, "squares")
         self._compare = _compiled(_SUMS + _ERRORS + _COMPARE, "compare")
-        self._departure = _compiled(_SUMS + _ERRORS + _DEPARTURE, "departure")
+        self._deviation = _compiled(_SUMS + _ERRORS + _DEVIATION, "deviation")
 
     def fingerprint(self, words: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """For each piece of ``words`` (int32, as many as there are ``weights``, int64) the sum of the words times
@@ -261,37 +267,40 @@ class Kernels:
         actual: torch.Tensor,
         expected: torch.Tensor,
         reference: torch.Tensor,
-        rules: tuple[float, float, float],
+        rules: tuple[float, float, float, float],
+        typical: torch.Tensor,
     ) -> SliceErrors | None:
-        """Hold ``actual`` against ``expected`` by ``rules``: absolute and relative tolerance, and the smallest scale.
+        """Hold ``actual`` against ``expected`` by ``rules``: absolute and relative tolerance, the smallest scale and
+        the smallest step; and by the ``typical`` magnitude (float64, one element, on the device).
 
         All of one shape, on CUDA: ``expected`` float64, the others float32; ``None`` where they are not.
         """
         if not _are_comparable(actual, expected, reference):
             return None
         found = torch.zeros(5, dtype=torch.int64, device=expected.device)
-        self._hold_against(self._compare, actual, expected, reference, rules, [found])
+        self._hold_against(self._compare, actual, expected, reference, rules, typical, [found])
         *largest, wrong = found.tolist()
         return SliceErrors(wrong, *map(_as_double, largest))
 
-    def departure(
+    def deviation(
         self,
         actual: torch.Tensor,
         expected: torch.Tensor,
         reference: torch.Tensor,
-        rules: tuple[float, float, float],
-    ) -> SliceDepartures | None:
-        """How ``actual`` and ``reference`` depart from ``expected``; arguments as for ``compare``."""
+        rules: tuple[float, float, float, float],
+        typical: torch.Tensor,
+    ) -> SliceDeviations | None:
+        """How ``actual`` and ``reference`` deviate from ``expected``; arguments as for ``compare``."""
         if not _are_comparable(actual, expected, reference):
             return None
         found = torch.zeros(6, dtype=torch.int64, device=expected.device)
         magnitudes = torch.zeros(3, dtype=torch.float64, device=expected.device)
-        self._hold_against(self._departure, actual, expected, reference, rules, [found, magnitudes])
+        self._hold_against(self._deviation, actual, expected, reference, rules, typical, [found, magnitudes])
         *sums, right_sum = magnitudes.tolist()
         excess, wrong, counted, own_excess, own_wrong, own_counted = found.tolist()
-        return SliceDepartures(
-            SliceDeparture(wrong, counted, _as_double(excess), sums[0]),
-            SliceDeparture(own_wrong, own_counted, _as_double(own_excess), sums[1]),
+        return SliceDeviations(
+            SliceDeviation(wrong, counted, _as_double(excess), sums[0]),
+            SliceDeviation(own_wrong, own_counted, _as_double(own_excess), sums[1]),
             right_sum,
         )
 
@@ -301,7 +310,8 @@ class Kernels:
         actual: torch.Tensor,
         expected: torch.Tensor,
         reference: torch.Tensor,
-        rules: tuple[float, float, float],
+        rules: tuple[float, float, float, float],
+        typical: torch.Tensor,
         results: list[torch.Tensor],
     ) -> None:
         actual, expected, reference = actual.contiguous(), expected.contiguous(), reference.contiguous()
@@ -310,7 +320,7 @@ class Kernels:
         sizes, given = _constant((count,), torch.int64, device), _constant(rules, torch.float64, device)
         squares = torch.zeros(1, dtype=torch.float64, device=device)
         _launch(self._squares, blocks, [expected, sizes, squares])
-        _launch(kernel, blocks, [actual, expected, reference, sizes, given, squares, *results])
+        _launch(kernel, blocks, [actual, expected, reference, sizes, given, typical, squares, *results])
 
 
 def _are_comparable(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor) -> bool:

@@ -106,9 +106,9 @@ class Evidence:
             raw, values, exact = got[piece], got[piece].double(), wanted[piece].double()
             error = (values - exact).abs_()
             wrong = raw != wanted[piece] if limit is None else ~(error <= allowed[piece])
-            finite = torch.isfinite(values)
+            finite = torch.isfinite(values) & torch.isfinite(exact)
             self._sum("square_error", error[finite].square())
-            self._sum("square_expected", exact.square())
+            self._sum("square_expected", exact[torch.isfinite(exact)].square())
             at = wrong.nonzero().view(-1)
             if not at.numel():
                 continue
@@ -163,7 +163,7 @@ class Evidence:
         self._note_words(raw, places)
         for kind, rounded in _roundings(raw).items():
             self._sum(kind, rounded)
-        finite = torch.isfinite(got)
+        finite = torch.isfinite(got) & torch.isfinite(expected)
         got, expected, error = got[finite], expected[finite], error[finite]
         if not got.numel():
             return

@@ -20,12 +20,15 @@ from evaluator.judge.seeding import SECRET_SEEDS, seed_generators
 from evaluator.memory import TensorSpec
 from evaluator.problem import Problem
 
-__all__ = ["GradientSlice", "Reference", "Signature"]
+__all__ = ["NUDGE", "GradientSlice", "Reference", "Signature"]
 
 _PRODUCTS: Final = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm}
 _PERTURBATIONS: Final = 12
 """What depends on two numbers' difference does not move where both move alike, which is so in every one of six random
 moves in 1.6 % of the cases: as often an honest candidate was turned down for one element of a softmax's gradient."""
+_NUDGES: Final = 3
+NUDGE: Final = 2.0**-20
+"""So small a relative move changes no result but in proportion, and is still far from rounding in float64."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,46 @@ class Reference:
         for moved in _moved(inputs, relative, generator):
             with _default_dtype(torch.float64):
                 yield _differentiate(self._model64, moved, upstream64, exact=True)
+
+    def nudged_outputs(self, inputs: Sequence[Any], generator: torch.Generator) -> Iterator[list[torch.Tensor]]:
+        """Float64 outputs three times, at inputs and weights that are moved by about ``NUDGE`` of each: by how much
+        they differ from the exact ones says how large the terms are that an output is a sum of."""
+        assert self._model64 is not None
+        for _ in range(_NUDGES):
+            moved = [_nudged(in_double(value), generator) for value in inputs]
+            with torch.no_grad(), _default_dtype(torch.float64), self._nudged_weights(generator):
+                outputs = _exact(self._model64(*moved))
+            yield outputs
+
+    def nudged_gradients(
+        self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], generator: torch.Generator
+    ) -> Iterator[GradientSlice]:
+        """Likewise float64 gradients, at upstream gradients that are moved as well."""
+        assert self._model64 is not None
+        for _ in range(_NUDGES):
+            moved = [_nudged(in_double(value), generator) for value in inputs]
+            moved_upstream = [_nudged(in_double(gradient), generator) for gradient in upstream]
+            with _default_dtype(torch.float64), self._nudged_weights(generator):
+                found = _differentiate(self._model64, moved, moved_upstream, exact=True)
+            yield found
+
+    @contextlib.contextmanager
+    def _nudged_weights(self, generator: torch.Generator) -> Iterator[None]:
+        """The float64 model with its weights moved; afterwards they are what they were."""
+        assert self._model is not None
+        assert self._model64 is not None
+        pairs = list(zip(self._model64.parameters(), self._model.parameters(), strict=True))
+        with torch.no_grad():
+            for exact, _ in pairs:
+                if is_differentiable(exact):
+                    exact.copy_(_nudged(exact, generator))
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for exact, own in pairs:
+                    if is_differentiable(exact):
+                        exact.copy_(own)
 
     def _find_signature(self) -> Signature:
         """Run everything on the meta device, which knows shapes and computes nothing."""
@@ -339,6 +382,15 @@ def _moved(inputs: Sequence[Any], relative: float, generator: torch.Generator) -
         moves = [_random_move(value, relative, generator) for value in exact]
         for sign in (1.0, -1.0):
             yield [value if move is None else value + sign * move for value, move in zip(exact, moves, strict=True)]
+
+
+def _nudged(value: Any, generator: torch.Generator) -> Any:
+    """A tensor in float64 or complex128 with each element moved by a normal share of it; anything else as it is."""
+    if not is_differentiable(value):
+        return value
+    # Not of one size: two terms that are about equal and have opposite signs would move alike in half of the cases.
+    shares = torch.randn(value.shape, generator=generator, device=value.device, dtype=torch.float64)
+    return shares.mul_(NUDGE).add_(1.0) * value
 
 
 def _random_move(value: Any, relative: float, generator: torch.Generator) -> torch.Tensor | None:

@@ -8,11 +8,11 @@ from typing import Any, Final
 import torch
 
 from evaluator.dtypes import rows_of
-from evaluator.judge.compare import REFERENCE_MARGIN, usual_limit
-from evaluator.judge.reference import GradientSlice, Reference
+from evaluator.judge.limits import OWN_FACTOR, usual_limits
+from evaluator.judge.reference import NUDGE, GradientSlice, Reference
 from evaluator.problem import Tolerance
 
-__all__ = ["Sensitivity", "accumulate", "take_largest"]
+__all__ = ["Sensitivity", "Terms", "accumulate", "take_largest"]
 
 _NEAR: Final = 0.125
 """Where more rows than this share are in doubt, looking at them alone saves too little."""
@@ -87,9 +87,9 @@ class Sensitivity:
         where looking at them alone is no use."""
         if not self._rows_alone or not right.dim():
             return None
-        limit, _ = usual_limit(right, self._tolerance)
+        limit = usual_limits(right, self._tolerance, actual.dtype).limit
         fine = torch.sub(actual, right).abs_() <= limit
-        fine &= torch.sub(own, right).abs_().mul_(REFERENCE_MARGIN) <= limit
+        fine &= torch.sub(own, right).abs_().mul_(OWN_FACTOR) <= limit
         rows = fine.view(len(fine), -1).all(1).logical_not_().nonzero().view(-1)
         return rows if 0 < len(rows) <= _NEAR * len(fine) else None
 
@@ -125,6 +125,24 @@ class Sensitivity:
 
     def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
         return self._reference.perturbed_gradients(values, upstream, self._tolerance.rtol, self._new_generator())
+
+
+class Terms(Sensitivity):
+    """How large the terms are that the elements of gradients are sums of: by how much these move in proportion, in
+    three evaluations at inputs, weights and upstream gradients that are hardly moved."""
+
+    def of_input(
+        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
+    ) -> torch.Tensor | None:
+        moved = super().of_input(number, index, exact, actual, own)
+        return None if moved is None else moved / NUDGE
+
+    def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+        moved = super().of_weight(index, exact)
+        return None if moved is None else moved / NUDGE
+
+    def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
+        return self._reference.nudged_gradients(values, upstream, self._new_generator())
 
 
 def take_largest(

@@ -26,13 +26,14 @@ from evaluator.gate import GATE
 from evaluator.judge.calls import Caller, Learnt, Side
 from evaluator.judge.calmness import Calmness
 from evaluator.judge.device import Device
-from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.inputs import InputSource
 from evaluator.judge.judgement import Common, Concluded, Judgement, Standard
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
 from evaluator.judge.outcome import HARMLESS, Outcome
 from evaluator.judge.plan import MemoryPlan, plan_memory
 from evaluator.judge.reference import Reference
 from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Pair, Sampling, Track
+from evaluator.judge.telling import timed_kinds
 from evaluator.judge.verify import ClocksDisagree, Violation
 from evaluator.memory import Block, create_block
 from evaluator.problem import Problem
@@ -266,7 +267,7 @@ class Session:
             blocks=self._blocks,
             plan=plan,
             source=source,
-            sampled=Variant.MIXED if source.available(Variant.MIXED) else Variant.AS_WRITTEN,
+            sampled={},
             training=training,
             deadline=self._deadline,
             learnt=Learnt() if self._kept is None else self._kept.learnt,
@@ -314,11 +315,13 @@ class Session:
                     caller.alone = True
                 if not self._device.outlives_processes:
                     self._caller.decide_releases()
-                self._sample_track(INFERENCE, self._within)
-                if sampling.warm_samples and self._fits_caches():
+                forward = CallMode.FORWARD in self._common.sampled
+                if forward:
+                    self._sample_track(INFERENCE, self._within)
+                if forward and sampling.warm_samples and self._fits_caches():
                     self._sample_track(INFERENCE_WARM, self._within)
                 trained = [each for each in self._within if each.outcome.gradients is Gradients.MATCH]
-                if trained:
+                if trained and CallMode.BACKWARD in self._common.sampled:
                     self._sample_track(TRAINING, trained)
         for judgement in self._within:
             judgement.outcome.note_verdict(Verdict.PASSED)
@@ -346,6 +349,8 @@ class Session:
             with self._judging(judgement):
                 judgement.candidate.link.begin_construct(message)
         reference.construct(seed, self._baseline.enclosure.processors)
+        if self._config.sampling.max_samples:
+            self._choose_timed_inputs()
         self._common.write_weights()
         if self._kept is None:
             with self._ours("the reference does not construct"):
@@ -386,6 +391,20 @@ class Session:
             # It compares its own weights with them now.
             with self._judging(judgement), self._common.weights_shown(), _running(judgement.candidate):
                 judgement.candidate.link.share(shared, self._blocks_of(judgement.candidate), limits.call_s)
+
+    def _choose_timed_inputs(self) -> None:
+        """What inputs of timed calls are like; a mode of which no kind of inputs says enough is not timed."""
+        common, sampling = self._common, self._config.sampling
+        modes = [CallMode.FORWARD]
+        if common.training and sampling.gradient_trials:
+            modes.append(CallMode.BACKWARD)
+        common.sampled = timed_kinds(common.reference, common.source, self._judged[0].first_slice, modes)
+        for mode in modes:
+            if mode not in common.sampled:
+                for outcome in self._outcomes:
+                    outcome.note_once(
+                        [f"{mode.name.lower()}: no figure, since the reference is not finite on too much of any inputs"]
+                    )
 
     def _blocks_of(self, side: Side) -> dict[str, Block]:
         """What a side is given: the shared memory, and a gate that no other one can touch."""

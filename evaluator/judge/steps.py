@@ -24,7 +24,7 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from evaluator.judge.compare import REFERENCE_MARGIN
+from evaluator.judge.limits import OWN_FACTOR
 from evaluator.judge.reference import Reference
 
 __all__ = ["Steps"]
@@ -221,7 +221,7 @@ class Steps:
         else:
             # Rounding within a long sum may come to more than rounding its terms.
             typical = move * max(1.0, float(error.norm() / move.norm()))
-        margin = torch.maximum(error, typical).mul_(REFERENCE_MARGIN)
+        margin = torch.maximum(error, typical).mul_(OWN_FACTOR)
         return margin.add_(exact.abs().nan_to_num_(0.0, 0.0, 0.0), alpha=self._rtol)
 
     def _is_given(self, operand: torch.Tensor) -> bool:

@@ -13,12 +13,15 @@ import torch
 
 from evaluator.dtypes import as_reals, as_signed, coarsest, rows_of
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.compare import Departure, Tally, compare_slice, compare_usually, departures, tolerance_of
+from evaluator.judge.compare import Tally, compare_slice, compare_usually
 from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.inputs import Variant
+from evaluator.judge.kinks import FEW, Deviation, deviations, is_expected, is_whole
+from evaluator.judge.limits import tolerance_of
+from evaluator.judge.nonfinite import settle
 from evaluator.judge.own import Own, OwnGradients
-from evaluator.judge.reference import GradientSlice, Reference, Signature
-from evaluator.judge.sensitivity import Sensitivity, accumulate, take_largest
+from evaluator.judge.reference import NUDGE, GradientSlice, Reference, Signature
+from evaluator.judge.sensitivity import Sensitivity, Terms, accumulate, take_largest
 from evaluator.judge.steps import Steps
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
@@ -43,17 +46,14 @@ _LEAST_ROWS: Final = 32
 """With fewer rows looked at, too much could be left out of the others in each call."""
 _GLANCED_FROM: Final = 0.25
 """Of what is treated at a time: with less than that, looking at all of it takes no longer."""
-_FEW: Final = 1e-3
-"""Elements next to a kink are at most this share of a gradient; what departs at more is never taken as expected."""
 _ROUNDINGS: Final = 4.0
 _OF_RTOL: Final = 0.1
 """To see which outputs are ill-conditioned, inputs are moved by so many times the distance of neighbouring numbers, and
 at most by this share of the relative tolerance."""
 _ILL_CONDITIONED: Final = 0.01
 """At most this share of an output may be: where more is wrong, it is not asked how it moves."""
-_OWN_FACTOR: Final = 4.0
-_MISSING: Final = 0.1
-"""By so much may the sum of a gradient's magnitudes differ from the reference's, where some of it is excused."""
+_TELLING: Final = 0.5
+"""A call says something where this share of each tensor that was compared does."""
 
 _CHANGED: Final = {
     "inputs": "input {index} was changed by the candidate: a model must not write to its inputs",
@@ -119,12 +119,15 @@ class CallFindings:
     tallies: list[Tally] = field(default_factory=list)
     mismatch: dict[str, Any] | None = None
     """What is known of the wrong tensor that the message names (``mismatch.Evidence.describe``)."""
-    inconclusive: bool = False
-    """The reference itself is not finite on these inputs: the call says nothing."""
+
+    @property
+    def inconclusive(self) -> bool:
+        """The call says nothing of a tensor, or of too little of it: the reference itself is not finite there."""
+        return any(tally.telling < _TELLING for tally in self.tallies)
 
 
-Excused = dict[tuple[str, Variant], Departure]
-"""By tensor and kind of inputs: how a gradient departed from the reference where that was next to kinks alone."""
+Excused = dict[tuple[str, Variant], Deviation]
+"""By tensor and kind of inputs: how a gradient deviated from the reference where that was next to kinks alone."""
 
 
 class Verifier:
@@ -162,6 +165,11 @@ class Verifier:
     def sliced(self) -> bool:
         """Whether tensors are so large that they are treated in slices."""
         return len(self._slices) > 1
+
+    @property
+    def first_slice(self) -> tuple[int, int] | None:
+        """The rows of the first slice; ``None`` for everything."""
+        return self._slices[0]
 
     def may_glance(self, *, gradients: bool) -> bool:
         """Whether secret rows say enough of one call among many: rows are independent of each other, enough of them can
@@ -260,6 +268,7 @@ class Verifier:
         sensitivity = Sensitivity(
             self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=self._rows_alone
         )
+        all_terms = Terms(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
         owns = OwnGradients(self._reference, numbers, slice_of)
 
         def add(number: int) -> None:
@@ -283,7 +292,8 @@ class Verifier:
                     actual = self._private(commitment, "input_gradients", index, number)
                     near = partial(_own_input, own, index, right)
                     moves = partial(_move_of_input, sensitivity, number, index, exact, actual, near)
-                    self._add(tally, actual, right, near, variant, [moves], own_too=own_too)
+                    terms = partial(_move_of_input, all_terms, number, index, exact, actual, near)
+                    self._add(tally, actual, right, near, variant, [moves], own_too=own_too, terms=terms)
 
         for number in numbers:
             add(number)
@@ -300,9 +310,10 @@ class Verifier:
                 by_rows = partial(sensitivity.near_weight, index)
                 by_all = partial(sensitivity.of_weight, index, exact_weights)
                 near = partial(owns.of_weight, index, right)
-                self._add(tally, actual, right, near, variant, [by_rows, by_all], own_too=own_too)
+                terms = partial(all_terms.of_weight, index, exact_weights)
+                self._add(tally, actual, right, near, variant, [by_rows, by_all], own_too=own_too, terms=terms)
         findings = self._judge(outputs, [*inputs, *weights], variant)
-        if findings.verdict is None and not findings.inconclusive:
+        if findings.verdict is None:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
         return findings
 
@@ -323,39 +334,44 @@ class Verifier:
         equal, rounding alone decides which is the larger. So an element may be as far off as it moves when the inputs
         are rounded otherwise.
         """
+        terms: list[torch.Tensor | None] | None = None
         moves: list[torch.Tensor | None] | None = None
         exact = list(exact)
         steps = Steps(self._reference, values, own, self._tolerance.rtol, self._generator)
         for index, tally in enumerate(tallies):
-            actual = self._private(commitment, "outputs", index, number)
-            sensitivity = None
-            floating = exact[index].is_floating_point()
+            actual, right = self._private(commitment, "outputs", index, number), exact[index]
+            floating = right.is_floating_point()
             if not floating:
-                exact[index] = steps.nearest(index, actual, exact[index])
+                right = exact[index] = steps.nearest(index, actual, right)
             tolerance = self._tolerances[tally.name]
-            usual = compare_usually(actual, exact[index], None, tolerance) if floating and not own_too else None
+            usual = compare_usually(actual, right, None, tolerance) if floating and not own_too else None
             if usual is not None and usual.right == usual.total:
                 tally.add(usual)
                 continue
-            near = own()[index] if floating else exact[index]
-            found = compare_slice(actual, exact[index], near, tolerance)
-            wrong = found.total - found.right
-            if found.finite and floating and 0 < wrong <= _ILL_CONDITIONED * found.total:
+            near = own()[index] if floating else right
+            known: tuple[torch.Tensor | None, torch.Tensor | None] = None, None
+            found = compare_slice(actual, right, near, tolerance)
+            if found.wrong and floating and _may_be_terms(actual, right, near, tolerance):
+                terms = terms or self._terms_of_outputs(values, exact)
+                known = None, terms[index]
+                found = compare_slice(actual, right, near, tolerance, *known)
+            if floating and 0 < found.wrong <= _ILL_CONDITIONED * found.total:
                 moves = moves or self._moves_of_outputs(values, exact)
-                sensitivity = moves[index]
-                found = compare_slice(actual, exact[index], near, tolerance, sensitivity)
+                known = moves[index], known[1]
+                found = compare_slice(actual, right, near, tolerance, *known)
             tally.add(found)
-            if found.finite and found.right < found.total:
-                tally.examine(actual, exact[index], near, tolerance, sensitivity)
+            if found.wrong:
+                tally.examine(actual, right, near, tolerance, *known)
+
+    def _terms_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+        """How large the terms are that each element of the outputs is a sum of; ``None`` for integers."""
+        nudged = self._reference.nudged_outputs(values, self._generator())
+        return [None if moved is None else moved / NUDGE for moved in _largest_moves(nudged, exact)]
 
     def _moves_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """How far each output moves, at most, when the inputs are rounded otherwise; ``None`` for integers."""
         relative = min(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * self._tolerance.rtol)
-        floating = [output if output.is_floating_point() else None for output in exact]
-        largest: list[torch.Tensor | None] = [None] * len(exact)
-        for moved in self._reference.perturbed_outputs(values, relative, self._generator()):
-            take_largest(largest, moved, floating)
-        return largest
+        return _largest_moves(self._reference.perturbed_outputs(values, relative, self._generator()), exact)
 
     def _add(
         self,
@@ -367,16 +383,18 @@ class Verifier:
         moves: Sequence[Callable[[], torch.Tensor | None]],
         *,
         own_too: bool,
+        terms: Callable[[], torch.Tensor | None] | None = None,
     ) -> None:
-        """Compare a slice of a gradient, and look closely at one that is wrong. ``moves`` say how far it moves when
-        the inputs do, one after the other until nothing looks wrong any more.
+        """Compare a slice of a gradient, and look closely at one that is wrong. ``terms`` say how large the terms are
+        that its elements are sums of, ``moves`` how far it moves when the inputs do, one after the other until nothing
+        is wrong any more.
 
-        That costs two dozen evaluations of the reference, so it is asked for only where nothing else explains what
-        looks wrong. Next to a kink, a few elements are on the one side of it or on the other by rounding alone: as many
-        and as far are expected as were excused before on inputs of the same kind, of this side's or the baseline's; and
-        once this gradient has been looked into, as the reference's own in the problem's precision has on these very
-        inputs. Only more than that is looked into: what is wrong in the same places each time, and in as few, is
-        found when it is looked into first.
+        The latter costs two dozen evaluations of the reference, so it is asked for only where nothing else explains
+        the difference. Next to a kink, a few elements are on the one side of it or on the other by rounding alone: as
+        many and as far are expected as were excused before on inputs of the same kind, of this side's or the
+        baseline's; and once this gradient has been looked into, as the reference's own in the problem's precision has
+        on these very inputs. Only more than that is looked into: an error in the same places each time, and in as few,
+        is found when it is looked into first.
         """
         tolerance = self._tolerances[tally.name]
         usual = compare_usually(actual, expected, own() if own_too else None, tolerance)
@@ -386,49 +404,52 @@ class Verifier:
         place = tally.name, variant
         known = self._known(place)
         if usual is not None and known is not None:
-            seen, _ = departures(actual, expected, None, tolerance)
-            if _is_expected(seen, known) and _is_whole(seen, None):
+            seen, _ = deviations(actual, expected, None, tolerance)
+            if is_expected(seen, known) and is_whole(seen, None):
                 tally.add(replace(usual, right=usual.total))
                 return
-        sensitivity = None
+        of_terms: torch.Tensor | None = None
+        sensitivity: torch.Tensor | None = None
         found = compare_slice(actual, expected, own(), tolerance)
         if found.suspect:
-            seen, its_own = departures(actual, expected, own(), tolerance)
-            whole = _is_whole(seen, its_own)
-            if tally.name in self._looked_into and 0 < its_own.share <= _FEW:
+            settled = settle(actual, expected, own())
+            seen, its_own = deviations(settled.actual, settled.expected, settled.reference, tolerance)
+            whole = is_whole(seen, its_own)
+            if tally.name in self._looked_into and 0 < its_own.share <= FEW:
                 known = its_own if known is None else known.joined(its_own)
-            if known is not None and whole and _is_expected(seen, known):
+            if known is not None and whole and settled.mismatched is None and is_expected(seen, known):
                 self.excused[place] = known
-                tally.add(replace(found, right=found.total, widened=1.0, worst=None))
+                tally.add(replace(found, right=found.total - found.undetermined, widened=1.0, capped=0.0, worst=None))
                 return
+            if found.wrong and terms is not None:
+                of_terms = terms()
+                found = compare_slice(actual, expected, own(), tolerance, None, of_terms)
+            looked_into = bool(found.wrong)
             for move in moves:
+                if not found.wrong:
+                    break
                 moved = move()
                 if moved is not None:
                     sensitivity = moved
-                    found = compare_slice(actual, expected, own(), tolerance, sensitivity)
-                if not found.suspect:
-                    break
-            if found.right == found.total and not whole:
+                    found = compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms)
+            if not found.wrong and not whole:
                 # Whichever side of a tie or kink a candidate is on, about as much flows back. Who leaves it out
                 # would otherwise be excused wherever ties are dense.
-                found = replace(found, right=found.total - max(1, round(seen.share * found.total)))
-            elif found.right == found.total and seen.share <= _FEW:
+                found = replace(found, right=found.right - max(1, round(seen.share * found.total)))
+            elif not found.wrong and looked_into and seen.share <= FEW:
                 self._looked_into.add(tally.name)
                 self.excused[place] = seen if known is None else known.joined(seen)
         tally.add(found)
-        if found.finite and found.right < found.total:
-            tally.examine(actual, expected, own(), tolerance, sensitivity)
+        if found.wrong:
+            tally.examine(actual, expected, own(), tolerance, sensitivity, of_terms)
 
-    def _known(self, gradient: tuple[str, Variant]) -> Departure | None:
+    def _known(self, gradient: tuple[str, Variant]) -> Deviation | None:
         """What was excused of a gradient before, of either side."""
         ours, usual = self.excused.get(gradient), self._usual.get(gradient)
         return ours.joined(usual) if ours is not None and usual is not None else ours or usual
 
     def _judge(self, outputs: list[Tally], gradients: list[Tally], variant: Variant) -> CallFindings:
         findings = CallFindings(tallies=[*outputs, *(tally for tally in gradients if tally.total)])
-        if not all(tally.finite for tally in findings.tallies):
-            findings.inconclusive = True
-            return findings
         wrong = [tally for tally in outputs if not tally.passed]
         if wrong:
             findings.verdict = Verdict.WRONG_OUTPUT
@@ -576,16 +597,20 @@ def _move_of_input(
     return sensitivity.of_input(number, index, exact, actual, own())
 
 
-def _is_expected(seen: Departure, known: Departure) -> bool:
-    """Whether a gradient is at about as many elements about as far off as is ``known`` to happen."""
-    return seen.share <= 2 * known.share and seen.excess <= 4 * known.excess
+def _may_be_terms(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor, tolerance: Tolerance) -> bool:
+    """Whether hardly anything would be wrong if the terms of every element were as large as can be: else it is in vain
+    to find out how large they are."""
+    found = compare_slice(actual, exact, own, tolerance, None, exact.new_full((), math.inf))
+    return found.wrong <= _ILL_CONDITIONED * found.total
 
 
-def _is_whole(seen: Departure, own: Departure | None) -> bool:
-    """Whether a gradient's magnitudes add up to about those of the exact one. Where the reference's ``own`` gradient is
-    all rounding, so may be the candidate's."""
-    allowed = _MISSING if own is None else max(_MISSING, _OWN_FACTOR * abs(own.magnitude - 1.0))
-    return abs(seen.magnitude - 1.0) <= allowed
+def _largest_moves(moved: Iterator[list[torch.Tensor]], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """How far each of several outputs is from the exact one at the most, by element; ``None`` for integers."""
+    floating = [output if output.is_floating_point() else None for output in exact]
+    largest: list[torch.Tensor | None] = [None] * len(exact)
+    for outputs in moved:
+        take_largest(largest, outputs, floating)
+    return largest
 
 
 def _explain(findings: CallFindings, message: str, tally: Tally, variant: Variant) -> None:

@@ -12,21 +12,23 @@ import torch
 from evaluator.config import EvalConfig
 from evaluator.judge.calls import Learnt
 from evaluator.judge.calmness import Calmness
-from evaluator.judge.compare import Departure, Tally
+from evaluator.judge.compare import Tally
 from evaluator.judge.device import CpuDevice
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.judgement import Common, Judgement, Standard
+from evaluator.judge.kinks import Deviation
 from evaluator.judge.outcome import Outcome
 from evaluator.judge.plan import plan_memory
 from evaluator.judge.verify import Excused, Verifier
 from evaluator.problem import Problem
+from evaluator.protocol import CallMode
 from tests.evaluator.verifying import constructed_reference, verifier_of, verifier_over_blocks
 
 _SHAPE = (100, 200)
 _KINKS = 10
 _EXCESS = 500.0
 """How far beyond its limit an element is that is on the other side of a kink."""
-_EXCUSED = Departure(_KINKS / math.prod(_SHAPE), _EXCESS, 1.0)
+_EXCUSED = Deviation(_KINKS / math.prod(_SHAPE), _EXCESS, 1.0)
 _NAME = "the gradient of input 0"
 
 
@@ -36,11 +38,11 @@ def expected() -> torch.Tensor:
     return torch.randn(_SHAPE, dtype=torch.float64)
 
 
-def _departing(expected: torch.Tensor, elements: int, times: float) -> torch.Tensor:
-    """A gradient of which so many elements are so many times as far off as what was excused."""
+def _deviating(expected: torch.Tensor, elements: int, times: float, *, first: int = 0) -> torch.Tensor:
+    """A gradient of which so many elements, from the ``first`` on, are so many times as far off as what was excused."""
     actual = expected.clone()
     limit = 1e-4 * expected.square().mean().sqrt() + 1e-4 * expected.abs()
-    every = torch.arange(elements) * (expected.numel() // elements)
+    every = torch.arange(elements) * (expected.numel() // elements) + first
     actual.view(-1)[every] += times * 0.99 * _EXCESS * limit.view(-1)[every]
     return actual.float()
 
@@ -49,8 +51,8 @@ def _tally_of(
     problem: Problem,
     actual: torch.Tensor,
     expected: torch.Tensor,
-    known: Departure | None,
-    of_baseline: Departure | None = None,
+    known: Deviation | None,
+    of_baseline: Deviation | None = None,
     own: torch.Tensor | None = None,
     *,
     own_too: bool = True,
@@ -80,24 +82,24 @@ def _tally_of(
 def test_about_as_much_is_expected(
     problems: dict[str, Problem], expected: torch.Tensor, elements: int, times: float
 ) -> None:
-    tally, asked = _tally_of(problems["relu"], _departing(expected, elements, times), expected, _EXCUSED)
+    tally, asked = _tally_of(problems["relu"], _deviating(expected, elements, times), expected, _EXCUSED)
     assert tally.passed
     assert (asked, tally.widened, tally.worst, tally.evidence) == (0, 1.0, None, None)
     assert tally.reference_max_rel is not None
     assert tally.max_abs > 100 * tally.reference_max_rel
-    tally, asked = _tally_of(problems["relu"], _departing(expected, elements, times), expected, None)
+    tally, asked = _tally_of(problems["relu"], _deviating(expected, elements, times), expected, None)
     assert not tally.passed
     assert asked == 1
 
 
 @pytest.mark.parametrize(("elements", "times"), [(2 * _KINKS + 1, 1.0), (_KINKS, 4.5), (20_000, 0.5)])
 def test_more_is_looked_into(problems: dict[str, Problem], expected: torch.Tensor, elements: int, times: float) -> None:
-    tally, asked = _tally_of(problems["relu"], _departing(expected, elements, times), expected, _EXCUSED)
+    tally, asked = _tally_of(problems["relu"], _deviating(expected, elements, times), expected, _EXCUSED)
     assert not tally.passed
     assert asked == 1
     assert tally.right == tally.total - elements
     assert tally.worst is not None
-    assert tally.worst.excess == pytest.approx(0.99 * times * _EXCESS, rel=0.01)
+    assert tally.worst.excess == pytest.approx(0.99 * times * _EXCESS, rel=0.05)
     assert tally.evidence is not None
 
 
@@ -113,7 +115,7 @@ class Own:
 
     def _compute(self) -> torch.Tensor:
         self.computed += 1
-        return _departing(self._expected, _KINKS, 1.0)
+        return _deviating(self._expected, _KINKS, 1.0, first=7)
 
     def _move(self) -> torch.Tensor:
         self.looked_into += 1
@@ -130,14 +132,14 @@ def test_once_a_gradient_was_looked_into_as_much_is_expected_as_the_references_o
     problems: dict[str, Problem], expected: torch.Tensor, own_too: bool
 ) -> None:
     own = Own(problems["relu"], expected)
-    assert own.add(_departing(expected, 1, 1.0), own_too=own_too).passed
+    assert own.add(_deviating(expected, 1, 1.0), own_too=own_too).passed
     assert own.looked_into == 1, "whatever the reference's own has"
     for elements, times in ((1, 1.0), (2 * _KINKS, 1.0), (_KINKS, 3.9)):
-        tally = own.add(_departing(expected, elements, times), Variant.MIXED, own_too=own_too)
+        tally = own.add(_deviating(expected, elements, times), Variant.MIXED, own_too=own_too)
         assert tally.passed
         assert (own.looked_into, tally.widened, tally.worst) == (1, 1.0, None)
     for number, (elements, times) in enumerate(((4 * _KINKS + 1, 1.0), (_KINKS, 17.0))):
-        own.add(_departing(expected, elements, times), Variant.WIDE, own_too=own_too)
+        own.add(_deviating(expected, elements, times), Variant.WIDE, own_too=own_too)
         assert own.looked_into == 2 + number
 
 
@@ -146,7 +148,7 @@ def test_what_is_always_wrong_in_as_few_places_as_the_references_own_has_is_look
 ) -> None:
     actual = expected.float()
     actual[-1, -_KINKS:] *= -1.0  # a column that a kernel forgets, say
-    near = _departing(expected, 2 * _KINKS, 1e4)
+    near = _deviating(expected, 2 * _KINKS, 1e4)
     verifier, _ = verifier_over_blocks(problems["relu"])
     tally = Tally(_NAME, _SHAPE)
     moves = [lambda: 2 * (near - expected).abs()]
@@ -157,8 +159,8 @@ def test_what_is_always_wrong_in_as_few_places_as_the_references_own_has_is_look
 def test_who_is_off_where_the_references_own_gradient_is_off_everywhere_is_looked_into(
     problems: dict[str, Problem], expected: torch.Tensor
 ) -> None:
-    own = _departing(expected, expected.numel() // 100, 1.0)
-    _, asked = _tally_of(problems["relu"], _departing(expected, _KINKS, 1.0), expected, None, own=own)
+    own = _deviating(expected, expected.numel() // 100, 1.0, first=7)
+    _, asked = _tally_of(problems["relu"], _deviating(expected, _KINKS, 1.0), expected, None, own=own)
     assert asked == 1
 
 
@@ -168,21 +170,21 @@ def test_the_references_own_gradient_is_computed_where_it_decides(
     own = Own(problems["relu"], expected)
     assert own.add(expected.float()).passed
     assert own.computed == 0
-    assert own.add(_departing(expected, _KINKS, 1.0)).passed
+    assert own.add(_deviating(expected, _KINKS, 1.0)).passed
     assert own.computed > 0
     before = own.computed
-    assert own.add(_departing(expected, _KINKS, 1.0)).passed  # as is known by now
+    assert own.add(_deviating(expected, _KINKS, 1.0)).passed  # as is known by now
     assert own.computed == before
 
 
-@pytest.mark.parametrize("known", [None, Departure(_EXCUSED.share / _KINKS, 1.0, 1.0)])
+@pytest.mark.parametrize("known", [None, Deviation(_EXCUSED.share / _KINKS, 1.0, 1.0)])
 def test_what_is_excused_of_the_baseline_later_is_expected_as_well(
-    problems: dict[str, Problem], expected: torch.Tensor, known: Departure | None
+    problems: dict[str, Problem], expected: torch.Tensor, known: Deviation | None
 ) -> None:
-    tally, asked = _tally_of(problems["relu"], _departing(expected, 2 * _KINKS, 3.9), expected, known, _EXCUSED)
+    tally, asked = _tally_of(problems["relu"], _deviating(expected, 2 * _KINKS, 3.9), expected, known, _EXCUSED)
     assert tally.passed
     assert asked == 0
-    tally, asked = _tally_of(problems["relu"], _departing(expected, 2 * _KINKS + 1, 1.0), expected, known, _EXCUSED)
+    tally, asked = _tally_of(problems["relu"], _deviating(expected, 2 * _KINKS + 1, 1.0), expected, known, _EXCUSED)
     assert asked == 1
     assert tally.right == tally.total - 2 * _KINKS - 1
 
@@ -206,7 +208,7 @@ def test_a_gradient_that_is_missing_for_the_most_part_is_not_expected(
     sparse.view(-1)[: 2 * _KINKS] = 1e-2
     actual = sparse.float()
     actual.view(-1)[:_KINKS] = 0.0
-    tally, asked = _tally_of(problems["relu"], actual, sparse, Departure(1.0, 1e9, 1.0))
+    tally, asked = _tally_of(problems["relu"], actual, sparse, Deviation(1.0, 1e9, 1.0))
     assert asked == 1
     assert tally.right == tally.total - _KINKS
 
@@ -217,7 +219,7 @@ def test_what_is_excused_of_the_baseline_of_a_session_reaches_all_of_its_candida
     common = _common_of(problems["relu"])
     standard = Standard(common, common.baseline)
     judged = [Judgement(common, standard, common.baseline, Outcome(), lambda *_: None) for _ in range(2)]
-    actual = _departing(expected, _KINKS, 1.0)
+    actual = _deviating(expected, _KINKS, 1.0)
 
     def looked_into(verifier: Verifier) -> bool:
         asked = []
@@ -249,7 +251,7 @@ def _common_of(problem: Problem) -> Common:
             reference.signature, device, sliced=False, gradients=True, limit=None, contexts=2, candidates=2
         ),
         source=InputSource(reference.get_inputs, device.torch_device, variants=True),
-        sampled=Variant.MIXED,
+        sampled={CallMode.FORWARD: Variant.MIXED, CallMode.BACKWARD: Variant.MIXED},
         training=True,
         deadline=math.inf,
         learnt=Learnt(),

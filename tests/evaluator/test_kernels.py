@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from evaluator.judge import compare, fingerprint
+from evaluator.judge import compare, fingerprint, kinks, limits
 from evaluator.judge.kernels import kernels
 from evaluator.problem import Tolerance
 
@@ -64,15 +64,15 @@ def test_a_comparison_is_the_same(shape: tuple[int, ...], monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("shape", [(1,), (1000, 1001), (_MIXED,), (2**24,)])
 @pytest.mark.parametrize("off_by", [0.0, 1e-3])
-def test_a_departure_is_the_same(shape: tuple[int, ...], off_by: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deviation_is_the_same(shape: tuple[int, ...], off_by: float, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(5)
     expected = torch.randn(shape, device="cuda", dtype=torch.float64).relu()
     own = expected.float()
     actual = own + off_by * torch.randn_like(own).relu()
-    fused = compare.departures(actual, expected, own, _TOLERANCE)
-    swapped = compare.departures(own, expected, actual, _TOLERANCE)
-    monkeypatch.setattr(compare, "kernels", lambda: None)
-    plain = compare.departures(actual, expected, own, _TOLERANCE)
+    fused = kinks.deviations(actual, expected, own, _TOLERANCE)
+    swapped = kinks.deviations(own, expected, actual, _TOLERANCE)
+    monkeypatch.setattr(kinks, "kernels", lambda: None)
+    plain = kinks.deviations(actual, expected, own, _TOLERANCE)
     for one, other in [*zip(fused, plain, strict=True), *zip(swapped, reversed(plain), strict=True)]:
         assert one.share == pytest.approx(other.share, abs=1e-6)
         assert one.excess == pytest.approx(other.excess, rel=1e-9)
@@ -82,12 +82,84 @@ def test_a_departure_is_the_same(shape: tuple[int, ...], off_by: float, monkeypa
     assert fused[1].share == 0.0
 
 
-def test_a_departure_that_is_no_number_is_told() -> None:
+_HEAVY = {
+    "exponentials": lambda normal: (4.0 * normal).exp(),
+    "filled": lambda normal: torch.where(torch.rand_like(normal) < 0.6, -1e9, normal),
+    "planted": lambda normal: torch.where(torch.rand_like(normal) < 0.004, 1e4, normal),
+    "rectified": lambda normal: normal.relu(),
+    "tiny": lambda normal: 1e-37 * normal,
+    "zeros": torch.zeros_like,
+}
+
+
+@pytest.mark.parametrize("shape", [(1,), (7, 3), (1000, 1001), (_MIXED,)])
+@pytest.mark.parametrize("name", _HEAVY)
+def test_limits_are_the_same_whatever_the_tail(
+    name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(5)
+    own = _HEAVY[name](torch.randn(shape, device="cuda", dtype=torch.float64)).float()
+    expected = own.double()
+    # Around the limits of most elements, so that it shows where those are.
+    scale = limits.scale_of(expected)[0]
+    actual = own + 2e-4 * scale * torch.rand_like(own) + 2e-4 * own.abs() * torch.rand_like(own)
+    fused = compare.compare_usually(actual, expected, own, _TOLERANCE)
+    deviations = kinks.deviations(actual, expected, own, _TOLERANCE)
+    for module in (compare, kinks):
+        monkeypatch.setattr(module, "kernels", lambda: None)
+    plain = compare.compare_usually(actual, expected, own, _TOLERANCE)
+    assert fused is not None
+    assert plain is not None
+    assert abs(fused.right - plain.right) <= 1e-6 * fused.total  # sums of squares may differ in a last bit
+    if name not in ("zeros", "tiny") and fused.total > 1000:
+        assert 0.1 * fused.total < fused.right < 0.95 * fused.total
+    assert fused.max_abs == pytest.approx(plain.max_abs, rel=1e-9)
+    assert fused.max_rel == pytest.approx(plain.max_rel, rel=1e-9)
+    for one, other in zip(deviations, kinks.deviations(actual, expected, own, _TOLERANCE), strict=True):
+        assert one.share == pytest.approx(other.share, abs=1e-6)
+        assert one.excess == pytest.approx(other.excess, rel=1e-9)
+
+
+@pytest.mark.parametrize("planted", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_left_to_the_whole_comparison(planted: float) -> None:
+    expected = torch.randn(_MIXED, device="cuda", dtype=torch.float64)
+    expected[12345] = planted
+    own = expected.float()
+    assert compare.compare_usually(own, expected, own, _TOLERANCE) is None
+    assert compare.compare_usually(own, expected, None, _TOLERANCE) is None
+    found = compare.compare_slice(own, expected, own, _TOLERANCE)
+    assert (found.right, found.wrong) == (_MIXED, 0)
+    other = own.clone()
+    other[12345] = 0.0
+    found = compare.compare_slice(other, expected, own, _TOLERANCE)
+    assert found.wrong == 1
+    assert found.worst is not None
+    assert found.worst.flat == 12345
+    overflown = own.clone()
+    overflown[:99] = math.inf
+    assert compare.compare_slice(own, expected, overflown, _TOLERANCE).undetermined == 99
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_whole_comparison_on_a_gpu_is_that_on_a_cpu(dtype: torch.dtype) -> None:
+    torch.manual_seed(5)
+    tolerance = _TOLERANCE if dtype is torch.float32 else Tolerance(atol=1e-2, rtol=1e-2)
+    expected = torch.randn(300, 400, dtype=torch.float64).mul_(2.0).exp_()
+    noise = tolerance.rtol * torch.randn_like(expected)
+    own, actual = (expected * (1 + 0.3 * noise)).to(dtype), (expected * (1 + noise.flip(0))).to(dtype)
+    there = compare.compare_slice(actual.cuda(), expected.cuda(), own.cuda(), tolerance)
+    here = compare.compare_slice(actual, expected, own, tolerance)
+    assert abs(there.right - here.right) <= 2
+    assert there.widened == pytest.approx(here.widened, rel=1e-6)
+    assert there.capped == pytest.approx(here.capped, abs=1e-4)
+
+
+def test_a_deviation_that_is_no_number_is_told() -> None:
     expected = torch.randn(_MIXED, device="cuda", dtype=torch.float64)
     for place in (12345, 3 * 2048 * 256 + 7, _MIXED - 1):
         actual = expected.float()
         actual[place] = math.nan
-        found, own = compare.departures(actual, expected, expected.float(), _TOLERANCE)
+        found, own = kinks.deviations(actual, expected, expected.float(), _TOLERANCE)
         assert found.share == pytest.approx(1 / _MIXED)
         assert found.excess == math.inf
         assert math.isnan(found.magnitude)

@@ -62,12 +62,12 @@ MUTATIONS = (
     Mutation(
         "NaN counts as right",
         "attack_g_one_nan",
-        (("judge/compare.py", "right = error <= limit\n", "right = ~(error > limit)\n"),),
+        (("judge/compare.py", "return error <= limit\n", "return ~(error > limit)\n"),),
     ),
     Mutation(
         "the tolerance is a hundred times as wide",
         "attack_f_rounded_answer",
-        (("judge/compare.py", "limit.add_(sensitivity)\n", "limit.add_(sensitivity)\n    limit.mul_(100)\n"),),
+        (("judge/limits.py", "return Limits(limit, scale, mean)", "return Limits(100 * limit, scale, mean)"),),
     ),
     Mutation(
         "a few wrong elements are overlooked",
@@ -75,7 +75,7 @@ MUTATIONS = (
         (
             (
                 "judge/compare.py",
-                "return self.right == self.total == math.prod(self.shape)",
+                "return self.right + self.undetermined == self.total == math.prod(self.shape)",
                 "return self.right >= 0.99 * self.total",
             ),
         ),

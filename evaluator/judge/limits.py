@@ -1,0 +1,216 @@
+"""Limits: by how much an element may differ from the float64 reference. Pure functions of the reference alone.
+
+The usual limit of an element is ``rtol * |expected| + atol * scale``. The scale is the root mean square of the expected
+tensor or, where that is less, a magnitude that most of its elements have: a few large elements hide nothing in the
+others. Where that is too narrow, three things are known of single elements, and each widens theirs alone:
+
+- the reference's own error in the problem's precision: that of the element itself, and what is typical of elements of
+  about its magnitude (``widen``);
+- the magnitude of the terms that the element is a sum of (``with_terms``): rounding is relative to these;
+- how far the element moves where inputs are rounded otherwise, or pass a kink (``evaluator.judge.sensitivity``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+import torch
+
+from evaluator.problem import Tolerance
+
+__all__ = [
+    "OWN_FACTOR",
+    "Limits",
+    "Widened",
+    "fused_rules",
+    "least_limit",
+    "smallest_step",
+    "tolerance_of",
+    "typical_magnitude",
+    "typical_own_error",
+    "usual_limits",
+    "widen",
+    "with_terms",
+]
+
+OWN_FACTOR: Final = 4.0
+"""An element may be so many times as far off as the reference's own in the problem's precision."""
+_SMALLEST_SCALE: Final = 1e-30
+_OF_HALF: Final = 1e-2
+_OF_DOUBLE: Final = 1e-8
+_SAMPLE: Final = 2048
+_GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0
+_QUANTILES: Final = ((0.5, 1.5), (0.25, 3.0), (0.05, 16.0), (0.01, 120.0))
+"""Each quantile of the magnitudes, times its factor, is about the standard deviation of what is normally distributed.
+One quantile alone can be reached by filled or planted elements: nine scores of ten may be -1e9."""
+_TERMS_FACTOR: Final = 8.0
+"""A magnitude of terms that was seen in three random moves may be as much too small."""
+_TYPICAL_FACTOR: Final = 12.0
+"""Of errors that are normally distributed, the mean of ``typical_own_error`` is 0.68 standard deviations."""
+_CAP: Final = 16.0
+"""What is typical of the reference's own error widens a limit to no more than so many times the one with the root mean
+square as its scale: with more, half of the right answer would be right."""
+_LEAST_OF_GROUP: Final = 64
+_LOWEST_EXPONENT: Final = -300
+_EXPONENTS: Final = 600
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The usual limits of a tensor: ``limit`` by element (float64), and what they were made of."""
+
+    limit: torch.Tensor
+    scale: float
+    root_mean_square: float
+
+
+@dataclass(frozen=True)
+class Widened:
+    """Limits that the reference's own error widens. ``factor``: the harmonic mean of widened over usual limit, which a
+    few elements do not decide; ``capped``: the share of the elements whose typical own error is above the cap."""
+
+    limit: torch.Tensor
+    factor: float
+    capped: float
+
+
+def tolerance_of(
+    dtype: torch.dtype | None, given: torch.dtype | None, precision: torch.dtype, usual: Tolerance
+) -> Tolerance:
+    """That of a tensor of ``dtype`` in a problem in this ``precision``, which has the ``usual`` one. ``given``: the
+    coarsest dtype of inputs and weights."""
+    if dtype is given is torch.float64:
+        return Tolerance(min(usual.atol, _OF_DOUBLE), min(usual.rtol, _OF_DOUBLE))
+    if dtype in (torch.float16, torch.bfloat16) and precision is torch.float32:
+        return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, _OF_HALF))
+    if dtype is not None and dtype.itemsize == 1:
+        step = torch.finfo(dtype).eps  # what is rounded to so few bits is right on either side
+        return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, step))
+    return usual
+
+
+def usual_limits(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtype) -> Limits:
+    """Of a finite float64 tensor that is delivered as ``dtype``."""
+    scale, mean = scale_of(expected)
+    limit = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * scale + smallest_step(dtype))
+    return Limits(limit, scale, mean)
+
+
+def scale_of(expected: torch.Tensor) -> tuple[float, float]:
+    """The scale of a float64 tensor's usual limits, and its root mean square; both are at least 1e-30, and not finite
+    where an element is not."""
+    mean = root_mean_square(expected)
+    if not math.isfinite(mean):
+        return mean, mean
+    return max(min(mean, float(typical_magnitude(expected))), _SMALLEST_SCALE), mean
+
+
+def root_mean_square(expected: torch.Tensor) -> float:
+    """That of a float64 tensor; at least 1e-30. NaN stays NaN."""
+    count = expected.numel()
+    norm = float(torch.linalg.vector_norm(expected)) if count else 1.0
+    # max() returns its first argument where the other is NaN: what is not finite stays so.
+    return max(norm / math.sqrt(max(1, count)), _SMALLEST_SCALE)
+
+
+def typical_magnitude(expected: torch.Tensor) -> torch.Tensor:
+    """A magnitude that most elements of a float64 tensor have, as a tensor of no dimension on its device; infinite
+    where all are zero.
+
+    From quantiles of a sample that is spread evenly. Zeros are left out: of a mask or a rectifier there are many.
+    """
+    flat = expected.reshape(-1)
+    if flat.numel() > _SAMPLE:
+        at = torch.arange(_SAMPLE, device=flat.device, dtype=torch.float64).add_(0.5).mul_(_GOLDEN).frac_()
+        flat = flat[at.mul_(flat.numel()).long()]
+    sample = flat.abs()
+    told = (sample > 0) & (sample < math.inf)
+    ordered = torch.where(told, sample, math.inf).sort().values
+    # No number is brought to the processor: that would be to wait for the device.
+    quantiles = torch.tensor([quantile for quantile, _ in _QUANTILES], dtype=torch.float64, device=flat.device)
+    factors = torch.tensor([factor for _, factor in _QUANTILES], dtype=torch.float64, device=flat.device)
+    if not ordered.numel():
+        return torch.full((), math.inf, dtype=torch.float64, device=flat.device)
+    places = (quantiles * told.sum()).long().clamp_(max=ordered.numel() - 1)
+    return (ordered[places] * factors).amin()
+
+
+def least_limit(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtype) -> float:
+    """The usual limit of an exact zero, which every other one adds ``rtol`` of its magnitude to."""
+    return tolerance.atol * scale_of(expected)[0] + smallest_step(dtype)
+
+
+def fused_rules(
+    expected: torch.Tensor, tolerance: Tolerance, actual: torch.Tensor
+) -> tuple[tuple[float, float, float, float], torch.Tensor]:
+    """What a kernel makes the usual limits of: absolute and relative tolerance, the smallest scale and step; and the
+    typical magnitude, on the device."""
+    rules = tolerance.atol, tolerance.rtol, _SMALLEST_SCALE, smallest_step(actual.dtype)
+    return rules, typical_magnitude(expected)
+
+
+def smallest_step(dtype: torch.dtype) -> float:
+    """What is lost of a number at the lower end of ``dtype``: devices flush to zero what is not normal, but in
+    float16."""
+    info = torch.finfo(dtype)
+    return info.smallest_normal * info.eps if dtype is torch.float16 else info.smallest_normal
+
+
+def with_terms(limits: Limits, terms: torch.Tensor, tolerance: Tolerance) -> Limits:
+    """Limits with each element's own scale, where that is more: the magnitude of the ``terms`` that it is a sum of
+    (float64, of the tensor's shape or one for all), up to the root mean square of the tensor."""
+    scale = terms.mul(_TERMS_FACTOR).nan_to_num_(nan=math.inf).clamp_(limits.scale, limits.root_mean_square)
+    added = scale.sub_(limits.scale).mul_(tolerance.atol)
+    return Limits(limits.limit + added, limits.scale, limits.root_mean_square)
+
+
+def typical_own_error(expected: torch.Tensor, own_error: torch.Tensor) -> torch.Tensor:
+    """For each element the typical own error of the reference at elements of about the same magnitude.
+
+    Both are float64, of one shape and finite. Elements are put into groups by the exponent of ``expected``; where there
+    are few in one, its neighbours count as well. Typical is the square of the mean root, which a few large errors
+    hardly move. Elements without any error are not counted.
+    """
+    flat = expected.reshape(-1)
+    groups = torch.frexp(flat).exponent.long().sub_(_LOWEST_EXPONENT).clamp_(0, _EXPONENTS - 1)
+    zero = flat == 0
+    lowest = groups.masked_fill(zero, _EXPONENTS - 1).amin() if flat.numel() else groups.new_zeros(())
+    groups = torch.where(zero, lowest, groups)
+    roots = own_error.reshape(-1).sqrt()
+    counts = torch.bincount(groups, weights=(roots > 0).double(), minlength=_EXPONENTS).tolist()
+    sums = torch.bincount(groups, weights=roots, minlength=_EXPONENTS).tolist()
+    of_all = torch.bincount(groups, minlength=_EXPONENTS).tolist()
+    table = torch.tensor(_means_around(of_all, counts, sums), dtype=torch.float64, device=expected.device).square_()
+    return table[groups].view(expected.shape)
+
+
+def _means_around(of_all: list[int], counts: list[float], sums: list[float]) -> list[float]:
+    """For each group that is not empty the mean in it and in as many neighbours on either side as it takes to have
+    enough. ``of_all``: how many elements there are, ``counts``: how many are counted."""
+    total = sum(counts)
+    until_counts, until_sums = [0.0, *accumulate(counts)], [0.0, *accumulate(sums)]
+    means: list[float] = []
+    for place, occupied in enumerate(of_all):
+        if not occupied:
+            means.append(0.0)
+            continue
+        begin, end = place, place + 1
+        while until_counts[end] - until_counts[begin] < min(_LEAST_OF_GROUP, total):
+            begin, end = max(0, begin - 1), min(len(counts), end + 1)
+        counted = until_counts[end] - until_counts[begin]
+        means.append((until_sums[end] - until_sums[begin]) / counted if counted else 0.0)
+    return means
+
+
+def widen(limits: Limits, expected: torch.Tensor, own_error: torch.Tensor, tolerance: Tolerance) -> Widened:
+    """Widen limits by the reference's own error, element by element; what is typical of it only up to the cap."""
+    typical = typical_own_error(expected, own_error).mul_(_TYPICAL_FACTOR)
+    cap = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * limits.root_mean_square).mul_(_CAP)
+    capped = float((typical > cap).double().mean()) if expected.numel() else 0.0
+    typical = torch.minimum(typical, cap, out=typical)
+    limit = torch.maximum(typical, own_error * OWN_FACTOR, out=typical).add_(limits.limit)
+    share = float((limits.limit / limit).mean()) if expected.numel() else 1.0
+    return Widened(limit, 1.0 / share if share > 0 else math.inf, capped)
