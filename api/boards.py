@@ -27,7 +27,8 @@ BOARD_COLUMNS: Final[Mapping[str, type]] = {
 def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, cursor: int = 0) -> Board:
     """Up to ``limit`` entries after the first ``cursor`` ones, with what they were asked for by; ranks are counted for
     each device's name. A problem that vetting has refused has none, and the reason instead."""
-    found = [] if problem.refusal else leaderboard(session, key, limit=limit + 1, cursor=cursor)
+    refusal = problem.refusal_at(key.precision)
+    found = [] if refusal else leaderboard(session, key, limit=limit + 1, cursor=cursor)
     return Board.model_validate(
         {
             **{
@@ -35,7 +36,7 @@ def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, curs
                 for name in ("problem", "device", "device_name", "software", "track", "size", "precision")
             },
             "problem_version": problem.version,
-            "refusal": problem.refusal,
+            "refusal": refusal,
             "entries": [leaderboard_entry(entry) for entry in found[:limit]],
             "next_cursor": cursor + limit if len(found) > limit else None,
         }
@@ -46,7 +47,7 @@ def board_rows(
     readers: sessionmaker[Session], problem: Problem, key: BoardKey, cursor: int = 0
 ) -> Iterator[dict[str, Any]]:
     """All entries after the first ``cursor`` ones as flat rows of ``BOARD_COLUMNS``, read as they are asked for."""
-    for entry in () if problem.refusal else every_entry(readers, key, cursor):
+    for entry in () if problem.refusal_at(key.precision) else every_entry(readers, key, cursor):
         interval = entry.speedup_interval
         low, high = (interval.low, interval.high) if interval else (None, None)
         yield {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 from prometheus_client import CollectorRegistry
@@ -20,6 +23,7 @@ from storage.database import CommitMark, create_engine_for, migrate, session_fac
 from storage.problems import sync_problems
 from storage.queue import make_celery, ring_after_commit
 from storage.settings import Settings
+from storage.vettings import found_vettings, vettings_mark
 
 __all__ = [
     "MAX_WAIT_S",
@@ -32,13 +36,13 @@ __all__ = [
 
 MAX_WAIT_S = 300.0
 _BATCH_INTERVAL_S = 0.5
+_VETTINGS_INTERVAL_S = 1.0
 
 
 class Services:
     """Database, queue, problems, metrics, shared answers, the watchers and the meter of one application.
 
-    ``sessions`` ring the workers after their commit; ``readers`` refuse to write. ``problems``, and ``refusals`` of
-    those that are not ranked, are empty until ``start``.
+    ``sessions`` ring the workers after their commit; ``readers`` refuse to write.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -49,8 +53,11 @@ class Services:
         self.readers = session_factory(self.read_engine, read_only=True)
         self.celery = make_celery(settings, patient=False)
         ring_after_commit(self.sessions, self.celery)
-        self.problems: Mapping[str, Problem] = {}
-        self.refusals: Mapping[str, str] = {}
+        self._problems: Mapping[str, Problem] = {}
+        self._refusals: Mapping[str, str] = {}
+        self._loaded: Mapping[str, Problem] = {}
+        self._vettings_mark: Any = None
+        self._vettings_read_at = -math.inf
         self.registry = CollectorRegistry()
         self.http_metrics = HttpMetrics(self.registry)
         self.registry.register(StateCollector(self.readers))
@@ -66,9 +73,20 @@ class Services:
         problems = load_problems(self.settings.problems_dir, self.settings.extra_problems_dir)
         with self.sessions.begin() as session:
             sync_problems(session, problems)
-        self.problems = problems
-        # By a problem's id. It takes a hash of the whole problem to know, which pages of all problems would wait for.
-        self.refusals = {each.id: each.refusal for each in problems.values() if each.refusal is not None}
+        self._loaded = problems
+        self._vettings_mark, self._vettings_read_at = None, -math.inf
+
+    @property
+    def problems(self) -> Mapping[str, Problem]:
+        """By their ids, with what vetting found so far; empty until ``start``."""
+        self._read_vettings()
+        return self._problems
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """Why problems are not ranked, by the ids of those that are not; empty until ``start``."""
+        self._read_vettings()
+        return self._refusals
 
     def close(self) -> None:
         """Let the waiting go and the connections too."""
@@ -89,6 +107,22 @@ class Services:
         if problem is None:
             raise NotFound(f"no problem {problem_id!r}; there are {', '.join(self.problems)}")
         return problem
+
+    def _read_vettings(self) -> None:
+        """Take in what workers have found since, at most once in a while."""
+        if not self._loaded or time.monotonic() - self._vettings_read_at < _VETTINGS_INTERVAL_S:
+            return
+        with self.readers() as session:
+            mark = vettings_mark(session)
+            if mark != self._vettings_mark:
+                found = found_vettings(session)
+                self._problems = {
+                    each.id: replace(each, vettings=(*each.vettings, *found.get((each.id, each.version), ())))
+                    for each in self._loaded.values()
+                }
+                # It takes a hash of the whole problem to know, which pages of all problems would wait for.
+                self._refusals = {each.id: each.refusal for each in self._problems.values() if each.refusal is not None}
+        self._vettings_mark, self._vettings_read_at = mark, time.monotonic()
 
     def _look(self, submission_ids: Collection[str]) -> Mapping[str, Glance]:
         with self.readers() as session:

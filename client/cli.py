@@ -431,6 +431,10 @@ def check_problems(
         str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where there is one, else cpu.")
     ] = None,
     size: Size = None,
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(help="float32, float16 or bfloat16; may be repeated. Default: the problem's own."),
+    ] = None,
     write: Annotated[
         bool, typer.Option("--write", help="Store what is found as vetting.json in the problem's folder.")
     ] = False,
@@ -443,11 +447,14 @@ def check_problems(
     """
     with turned_into_exits(_as_error(json_)):
         tasks = [_problem(problems_dir, name) for name in dict.fromkeys(problems or known_problems(problems_dir))]
-        configs = [local.configure(task, device, size, None, None) for task in tasks]
+        wanted = [
+            (task, local.configure(task, device, size, name, None))
+            for task in tasks
+            for name in dict.fromkeys(precision or [task.dtype])
+        ]
         found = []
         with ProgressLine(stderr()) as line:
-            wanted = [(task, config.size) for task, config in zip(tasks, configs, strict=True)]
-            for vetting in local.vet(wanted, configs[0].device, line.show):
+            for vetting in local.vet(wanted, line.show):
                 if write:
                     _save(folder_of(vetting.problem, problems_dir), vetting)
                 found.append(vetting)
@@ -470,7 +477,10 @@ def import_problems(
     scale: Annotated[
         str | None, typer.Option(help="Add a size that moves this share of the bytes, such as 1/64.")
     ] = None,
-    vet: Annotated[bool, typer.Option("--vet", help="Vet what was not vetted yet, at smoke; takes long.")] = False,
+    vet: Annotated[
+        bool,
+        typer.Option(help="Vet what was not vetted yet, at smoke, a minute and more for each; else first use does it."),
+    ] = True,
     json_: AsJson = False,
     require_sandbox: RequireSandbox = None,
 ) -> None:

@@ -142,7 +142,9 @@ def _vetted(imported: Imported, show: Show) -> Imported:
 
     while left:
         try:
-            for vetting in local.vet([(problem, "smoke") for problem in left], local.default_device(), report):
+            device = local.default_device()
+            wanted = [(problem, local.configure(problem, device, problem.vetting_size, None, None)) for problem in left]
+            for vetting in local.vet(wanted, report):
                 save_vetting(imported.into / vetting.problem, vetting)
                 left.pop(0)
         except EvaluatorError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,10 +22,11 @@ from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFa
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.feedback import feedback
 from evaluator.problem import Problem
-from evaluator.vetting import Vetting
+from evaluator.vetting import Vetting, refusal_of, without_figures
 
 if TYPE_CHECKING:
     from evaluator.engine import BuildReport, Engine, Progress
+    from evaluator.vetting.vet import Judge
 
 __all__ = [
     "Bench",
@@ -37,6 +39,7 @@ __all__ = [
     "fault",
     "problem_record",
     "vet",
+    "vetted",
 ]
 
 Show = Callable[[str, str, float | None], None]
@@ -86,7 +89,7 @@ class Bench:
         engine: Engine | None = None
         try:
             engine = self._running()
-            outcome = _judge(engine, problem, candidate, config, _unseen)
+            outcome = _judge(engine, problem, candidate, config, _unseen_progress)
             engine.start_ahead()
             return outcome
         except EvaluatorError as error:
@@ -206,6 +209,7 @@ def _judge(
             raise DeviceUnavailable(_no_device(config.device, built))
         timeline["started"] = _now()
         evaluation = engine.evaluate(problem, candidate, config, progress=progress)
+        evaluation = vetted(engine, problem, config, evaluation, progress)
     record = _record(problem, config, evaluation, candidate.source, {**timeline, "finished": _now()})
     record["environment"] = dict(evaluation.environment or engine.environment)
     record["stage_s"] = {"building": built.seconds, **record["stage_s"]}
@@ -217,8 +221,62 @@ def _judge(
     )
 
 
-def _unseen(_progress: Progress) -> None:
+def _unseen_progress(_progress: Progress) -> None:
     """Of many candidates, what each is at is not shown."""
+
+
+def vetted(
+    engine: Judge,
+    problem: Problem,
+    config: EvalConfig,
+    evaluation: Evaluation,
+    progress: Callable[[Progress], None],
+) -> Evaluation:
+    """``evaluation`` with its figures, where vetting has nothing against the problem, and without them where it has.
+
+    A problem that was not vetted for the precision and the kind of device is vetted now, once for this machine.
+    Raises what the engine raises.
+    """
+    if not evaluation.passed:  # there are no figures
+        return evaluation
+    known = problem.vettings_at(config.precision) or _kept_vetting(problem, config)
+    if not known:
+        from evaluator.engine import Progress  # noqa: PLC0415 - see evaluate
+        from evaluator.vetting.vet import vet as vet_one  # noqa: PLC0415
+
+        def report(check: str, number: int, most: int) -> None:
+            progress(Progress("vetting", f"the problem: {check}", number / most))
+
+        size = problem.vetting_size
+        vetting = vet_one(problem, engine, config.device, size, report, precision=config.precision)
+        _keep_vetting(problem, config, vetting)
+        known = (vetting,)
+    refusal = refusal_of(known)
+    return evaluation if refusal is None else without_figures(evaluation, refusal)
+
+
+def _vetting_file(problem: Problem, config: EvalConfig) -> Path:
+    name = f"{problem.id}-{problem.version}-{config.precision}-{config.device_kind}.json"
+    return cache_dir() / "vettings" / name
+
+
+def _kept_vetting(problem: Problem, config: EvalConfig) -> tuple[Vetting, ...]:
+    """What an earlier evaluation on this machine had found; nothing, where that cannot be read."""
+    try:
+        vetting = Vetting.from_dict(json.loads(_vetting_file(problem, config).read_text(encoding="utf-8")))
+    except (OSError, KeyError, TypeError, ValueError):
+        return ()
+    same = (vetting.version, vetting.precision, vetting.device)
+    return (vetting,) if same == (problem.version, config.precision, config.device_kind) else ()
+
+
+def _keep_vetting(problem: Problem, config: EvalConfig, vetting: Vetting) -> None:
+    path = _vetting_file(problem, config)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Whole or not at all: others may read it meanwhile.
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(vetting.to_dict()), encoding="utf-8")
+    partial.replace(path)
 
 
 def diagnose(
@@ -237,18 +295,22 @@ def diagnose(
         return engine.diagnose(problem, candidate, config, tool)
 
 
-def vet(problems: Sequence[tuple[Problem, str]], device: str, show: Show) -> Iterator[Vetting]:
-    """Try each problem at its size on ``device``, one after another. Raises ``EvaluatorError`` for what is ours."""
+def vet(problems: Sequence[tuple[Problem, EvalConfig]], show: Show) -> Iterator[Vetting]:
+    """Try each problem at the size and precision that it comes with, one after another, all on the device of the first.
+
+    Raises ``EvaluatorError`` for what is ours.
+    """
     from evaluator.engine import Engine  # noqa: PLC0415 - as above
     from evaluator.vetting.vet import vet as vet_one  # noqa: PLC0415
 
+    device = problems[0][1].device
     with Engine(device=device, cache_dir=cache_dir()) as engine:
-        for problem, size in problems:
+        for problem, config in problems:
 
             def report(name: str, number: int, most: int, problem: str = problem.id) -> None:
                 show(problem, name, number / most)
 
-            yield vet_one(problem, engine, device, size, report)
+            yield vet_one(problem, engine, device, config.size, report, precision=config.precision)
 
 
 def fault(problem: str, message: str, **known: Any) -> SubmissionRecord:

@@ -18,10 +18,12 @@ _SECTIONS: Final = "(?:think|thinking|thought|reasoning)"
 _TAG: Final = re.compile(
     rf"^[ \t]*<{_SECTIONS}(?:\s[^<>\n]*)?>|(?P<closing></{_SECTIONS}\s*>)", re.IGNORECASE | re.MULTILINE
 )
-_FENCE: Final = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
+_FENCE: Final = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*+(?P<info>[^`\n]*)$")
 # Comments and one-line strings are consumed whole, so that a quote within them opens nothing.
 _PYTHON: Final = re.compile(r"#.*|\"\"\"|'''|\"(?:\\.|[^\"\\])*\"?|'(?:\\.|[^'\\])*'?|`{3,}")
 _IN_STRING: Final = {quote: re.compile(rf"\\.|{quote}") for quote in ('"""', "'''")}
+_MOST_OPEN_STRINGS: Final = 16
+"""Of strings that never end so many are looked for to the end of the text; from then on a fence closes its block."""
 _MARKDOWN: Final = frozenset({"", "markdown", "md"})
 _COMPILED: Final = frozenset({"c", "cc", "cpp", "c++", "cu", "cuda", "cxx", "h", "hpp", "ptx", "rust"})
 _TEXT: Final = frozenset({"bash", "console", "diff", "json", "patch", "sh", "shell", "text", "toml", "txt", "yaml"})
@@ -99,39 +101,43 @@ def _separate_reasoning(text: str) -> tuple[str, str, bool]:
 def _blocks(lines: list[str]) -> tuple[str, list[CodeBlock]]:
     first = next((number for number, line in enumerate(lines) if _FENCE.match(line)), len(lines))
     blocks: list[CodeBlock] = []
-    number = first
+    number, open_strings = first, 0
     while number < len(lines):
         opening = _FENCE.match(lines[number])
         if opening is None:
             number += 1
             continue
-        content, number, closed = _content(lines, number + 1, opening)
+        heeds_strings = open_strings < _MOST_OPEN_STRINGS
+        content, number, closed, never_ended = _content(lines, number + 1, opening, heeds_strings=heeds_strings)
+        open_strings += never_ended
         language = re.split(r"[\s{,:(]", opening["info"].strip().lstrip("{.").lower(), maxsplit=1)[0]
         blocks.append(CodeBlock(_unindent(content, opening["indent"]), language, closed))
     return "\n".join(lines[:first]), blocks
 
 
-def _content(lines: list[str], start: int, opening: re.Match[str]) -> tuple[list[str], int, bool]:
-    """(the block's lines, the number of the line after it, whether a fence closed it)."""
+def _content(
+    lines: list[str], start: int, opening: re.Match[str], *, heeds_strings: bool
+) -> tuple[list[str], int, bool, bool]:
+    """(the block's lines, the number of the line after it, whether a fence closed it, whether a string never ended)."""
     quotes = _Quotes()
     within_string: int | None = None
     for number in range(start, len(lines)):
         line = lines[number]
         fence = _FENCE.match(line)
         if fence and _ends(fence, opening):
-            if not quotes.open:
-                return lines[start:number], number + (not fence["info"]), not fence["info"]
+            if not quotes.open or not heeds_strings:
+                return lines[start:number], number + (not fence["info"]), not fence["info"], False
             within_string = number if within_string is None else within_string
             continue
         end = None if fence else quotes.feed(line, opening["fence"])
         if end is not None:
             # No Python has three backquotes outside of its strings: the fence was put behind the last line.
-            return [*lines[start:number], line[:end]], number + 1, True
+            return [*lines[start:number], line[:end]], number + 1, True, False
     if quotes.open and within_string is not None:
         # A string that never ends is no string: the first fence did close the block.
         info = lines[within_string].strip().strip("`~")
-        return lines[start:within_string], within_string + (not info), not info
-    return lines[start:], len(lines), False
+        return lines[start:within_string], within_string + (not info), not info, True
+    return lines[start:], len(lines), False, False
 
 
 def _ends(fence: re.Match[str], opening: re.Match[str]) -> bool:

@@ -53,7 +53,7 @@ _GRADIENTS: Final = {
 }
 
 _COMPARED: Final = re.compile(r"(?P<expected>, expected \S+) \(error \S+, allowed \S+\)")
-_FIGURE: Final = re.compile(r"\d+\.\d+|\d+(?= (?:of|times)\b)")
+_FIGURE: Final = re.compile(r"(?<!\d)\d++(?:\.\d+|(?= (?:of|times)\b))")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 

@@ -22,7 +22,7 @@ from evaluator.config import BASELINES, LOWER_PRECISIONS, PRECISIONS, EvalConfig
 from evaluator.constants import rewritten
 from evaluator.errors import ProblemError
 from evaluator.vetting.labels import Label
-from evaluator.vetting.record import Vetting
+from evaluator.vetting.record import Vetting, refusal_of
 
 __all__ = [
     "GRADIENT_POLICIES",
@@ -44,7 +44,6 @@ INPUT_DOMAINS: Final = ("real", "as_written")
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,99}")
 _DEFAULT_TOLERANCE: Final = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 _VETTING: Final = "vetting.json"
-_NOT_VETTED: Final = "It waits for its vetting: kerneljudge problems check {} --write."
 _REQUIRED_NAMES: Final = ("Model", "get_inputs", "get_init_inputs")
 _FIELDS: Final = frozenset(
     {
@@ -59,7 +58,6 @@ _FIELDS: Final = frozenset(
         "inputs",
         "kernelbench",
         "baselines",
-        "ranking",
     }
 )
 
@@ -94,8 +92,7 @@ class Problem:
     ``row_independent``: slices along the first dimension of every tensor input and output do not
     influence each other, so that the judge may compute the reference slice by slice.
     ``baselines``: in which lower precisions the reference may be measured, besides eager and compiled.
-    ``needs_vetting``: it is ranked only once it was vetted.
-    ``vetting`` is what was found about some version of it, and no part of what it is.
+    ``vettings`` are what was found about some versions of it, at some precisions, and no part of what it is.
     """
 
     id: str
@@ -111,14 +108,13 @@ class Problem:
     tags: tuple[str, ...] = ()
     kernelbench: KernelBenchIdentity | None = None
     baselines: tuple[str, ...] = ()
-    needs_vetting: bool = False
-    vetting: Vetting | None = field(default=None, compare=False)
+    vettings: tuple[Vetting, ...] = field(default=(), compare=False)
 
     @cached_property
     def version(self) -> str:
         """The first 16 hex digits of the SHA-256 over everything that can change a verdict."""
         content = self.to_dict()
-        for cosmetic in ("title", "description", "tags", "kernelbench", "baselines", "needs_vetting"):
+        for cosmetic in ("title", "description", "tags", "kernelbench", "baselines"):
             del content[cosmetic]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
@@ -139,19 +135,32 @@ class Problem:
     @property
     def stale(self) -> bool:
         """Whether it was vetted, but has changed since."""
-        return self.vetting is not None and self.vetting.version != self.version
+        return bool(self.vettings) and not any(vetting.version == self.version for vetting in self.vettings)
 
     @property
     def labels(self) -> tuple[Label, ...] | None:
-        """What vetting found about this version; ``None`` where it was not vetted."""
-        return None if self.vetting is None or self.stale else self.vetting.labels
+        """What vetting found about this version at its own precision; ``None`` where it was not vetted."""
+        vettings = self.vettings_at(self.dtype)
+        found = {label for vetting in vettings for label in vetting.labels}
+        return tuple(label for label in Label if label in found) if vettings else None
 
     @property
     def refusal(self) -> str | None:
-        """Why this version has no leaderboard; ``None`` where it has one."""
-        if self.vetting is None or self.stale:
-            return _NOT_VETTED.format(self.id) if self.needs_vetting else None
-        return " ".join(self.vetting.refusals) or None
+        """Why this version has neither speedups nor a leaderboard at its own precision; ``None`` where it has."""
+        return self.refusal_at(self.dtype)
+
+    def vettings_at(self, precision: str) -> tuple[Vetting, ...]:
+        """What was found about this version at ``precision``, on whatever devices and at whatever sizes."""
+        return tuple(each for each in self.vettings if (each.version, each.precision) == (self.version, precision))
+
+    def refusal_at(self, precision: str) -> str | None:
+        """Why this version has neither speedups nor a leaderboard at ``precision``; ``None`` where it has."""
+        return refusal_of(self.vettings_at(precision))
+
+    @property
+    def vetting_size(self) -> str:
+        """The size that it is vetted at by itself: ``smoke``, if there is one, since vetting takes many evaluations."""
+        return "smoke" if "smoke" in self.sizes else "full"
 
     def to_record(self) -> dict[str, Any]:
         """What people and programs are shown of it: everything but the reference's source."""
@@ -171,7 +180,7 @@ class Problem:
             "labels": None if self.labels is None else [str(label) for label in self.labels],
             "ranked": self.refusal is None,
             "refusal": self.refusal,
-            "vetting": None if self.vetting is None else self._vetting_record(self.vetting),
+            "vetting": self._vetting_record(),
         }
 
     def default_size(self, device_kind: str) -> str:
@@ -195,14 +204,15 @@ class Problem:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-ready data, all but the vetting; ``Problem.from_dict`` takes it back."""
-        content = asdict(replace(self, vetting=None))
-        del content["vetting"]
+        content = asdict(replace(self, vettings=()))
+        del content["vettings"]
         return content
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Problem:
         """Inverse of ``to_dict``."""
         fields = dict(data)
+        fields.pop("needs_vetting", None)  # as stored definitions have it that are older
         fields["tolerances"] = {name: Tolerance(**value) for name, value in fields["tolerances"].items()}
         fields["tags"] = tuple(fields["tags"])
         fields["baselines"] = tuple(fields.get("baselines", ()))  # stored definitions may be older than these
@@ -210,8 +220,11 @@ class Problem:
             fields["kernelbench"] = KernelBenchIdentity(**fields["kernelbench"])
         return cls(**fields)
 
-    def _vetting_record(self, vetting: Vetting) -> dict[str, Any]:
-        """Which version was vetted, and on what."""
+    def _vetting_record(self) -> dict[str, Any] | None:
+        """Which version was vetted, and on what: at its own precision, or else whatever is known of others."""
+        vetting = next(iter((*self.vettings_at(self.dtype), *self.vettings)), None)
+        if vetting is None:
+            return None
         where = {name: getattr(vetting, name) for name in ("version", "device", "size", "precision", "torch")}
         return {**where, "stale": self.stale}
 
@@ -254,21 +267,33 @@ def load_problem(folder: Path) -> Problem:
     missing = [name for name in _REQUIRED_NAMES if name not in _defined_names(_parse(source))]
     if missing:
         raise ProblemError(f"{folder / 'reference.py'}: does not define {', '.join(missing)}")
-    return replace(problem, vetting=_load_vetting(folder / _VETTING))
+    return replace(problem, vettings=_load_vettings(folder / _VETTING))
 
 
 def save_vetting(folder: Path, vetting: Vetting) -> Path:
-    """Write ``vetting`` beside the problem in ``folder``, where ``load_problem`` finds it. Raises ``OSError``."""
+    """Write ``vetting`` beside the problem in ``folder``, where ``load_problem`` finds it. Raises ``OSError``.
+
+    What was found about the same version at other precisions, on other devices or at other sizes stays.
+    """
     path = folder / _VETTING
-    path.write_text(json.dumps(vetting.to_dict(), indent=2) + "\n", encoding="utf-8")
+    try:
+        known = _load_vettings(path)
+    except ProblemError:
+        known = ()  # it says to write it anew
+    kept = [each for each in known if each.version == vetting.version and each.where != vetting.where]
+    content = [each.to_dict() for each in sorted([*kept, vetting], key=lambda each: each.where)]
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return path
 
 
-def _load_vetting(path: Path) -> Vetting | None:
+def _load_vettings(path: Path) -> tuple[Vetting, ...]:
     if not path.exists():
-        return None
+        return ()
     try:
-        return Vetting.from_dict(json.loads(_read(path)))
+        content = json.loads(_read(path))
+        if not isinstance(content, list) or not content:
+            raise TypeError("a list of vettings is expected")
+        return tuple(Vetting.from_dict(each) for each in content)
     except (KeyError, TypeError, ValueError) as error:
         advice = "remove it, or write it anew with kerneljudge problems check --write"
         raise ProblemError(f"{path}: {type(error).__name__}: {error}; {advice}") from error
@@ -318,7 +343,6 @@ def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -
         tags=_tags(manifest.get("tags", [])),
         kernelbench=_kernelbench(manifest.get("kernelbench")),
         baselines=_lower_precisions(_table(manifest, "baselines")),
-        needs_vetting=_flag(_table(manifest, "ranking"), "needs_vetting"),
     )
 
 

@@ -33,6 +33,7 @@ from storage.routing import ANYTHING, Offer, runs_on, takers
 from storage.standings import enter
 from storage.submissions import problem_and_candidate
 from storage.verification import check_failed, conclude, request_verification
+from storage.vettings import is_vetted, why_withheld
 from storage.workers import Worker
 
 __all__ = ["Claim", "Claims"]
@@ -62,7 +63,7 @@ _LEFT_FOR: Final = timedelta(seconds=1)
 class Claim:
     """The right to work on one stage of one submission, and all that is needed for it.
 
-    It was in the queue from ``queued_at`` to ``claimed_at``.
+    It was in the queue from ``queued_at`` to ``claimed_at``. ``vetted``: whether the problem was, for what is asked.
     """
 
     submission_id: str
@@ -81,6 +82,7 @@ class Claim:
     queued_at: datetime
     claimed_at: datetime
     verifies: str | None = None
+    vetted: bool = True
 
     @property
     def alike(self) -> Alike:
@@ -260,15 +262,18 @@ class Claims:
         values = {**_UNCLAIMED, "status": Status.DONE, "message": evaluation.message, "finished_at": now}
         if not self._update(Submission.claim_token == claim.token, values):
             return False
-        self._session.add(store_evaluation(evaluation, claim.submission_id, now))
+        withheld = why_withheld(self._session, claim.problem.id, claim.problem.version, claim.precision, claim.device)
+        stored = store_evaluation(evaluation, claim.submission_id, now, withheld)
+        self._session.add(stored)
         started_at = self._end_attempt(claim.token, claim.device, "done", evaluation.verdict, now)
         meters.stage_done(self._session, claim.submission_id, claim.stage, started_at, now, last=True)
         meters.built(self._session, claim.stage, claim.device, evaluation.details.get("builds", ()), failed_builds)
         meters.device_faulted(self._session, claim.worker, evaluation)
         self._session.flush()
+        shown = stored.to_evaluation()
         if claim.verifies is not None:
-            conclude(self._session, claim.submission_id, evaluation, now)
-        elif enter(self._session, claim.submission_id, evaluation, now) and verify:
+            conclude(self._session, claim.submission_id, shown, now)
+        elif enter(self._session, claim.submission_id, shown, now) and verify:
             request_verification(self._session, claim.submission_id, now)
         completed(self._session, [claim.submission_id], now)
         if diagnose and "device_fault" in evaluation.details:
@@ -470,6 +475,7 @@ class Claims:
             queued_at=row.submitted_at if stage == "build" else row.built_at or row.submitted_at,
             claimed_at=now,
             verifies=row.verifies,
+            vetted=is_vetted(self._session, row.problem, row.problem_version, row.precision, row.device),
         )
 
     def _end_attempt(self, token: str, device: str, outcome: str, detail: str, now: datetime) -> datetime:

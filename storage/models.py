@@ -9,6 +9,7 @@
     standings    the best of each contender    ranking_records who was the fastest when
     author_bests the best of each author       verdict_counts how many ended how, by problem
     counts       what was done, for meters     verifications which records hold when they are evaluated again
+    vettings     what workers found of problems
     audit_events what administrators want to know of
     api_keys     who may ask for what          sign_ins     browsers that stand for a key
     usage        what was asked for, by whom
@@ -28,6 +29,7 @@ from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, Meta
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from evaluator.evaluation import Evaluation, Status
+from evaluator.vetting import without_figures
 from storage.columns import CleanText, JsonData, UtcDateTime
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "StoredRanking",
     "StoredSource",
     "StoredVerification",
+    "StoredVetting",
     "StoredWorker",
     "Submission",
     "Usage",
@@ -129,7 +132,13 @@ class Base(DeclarativeBase):
     """All tables, with names for every constraint, so that migrations can name them."""
 
     metadata = MetaData(naming_convention=_NAMES)
-    type_annotation_map = {str: CleanText, datetime: UtcDateTime, dict[str, Any]: JsonData, list[str]: JsonData}  # noqa: RUF012 - SQLAlchemy's own form
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own form
+        str: CleanText,
+        datetime: UtcDateTime,
+        dict[str, Any]: JsonData,
+        list[str]: JsonData,
+        list[dict[str, Any]]: JsonData,
+    }
 
 
 class StoredSource(Base):
@@ -143,7 +152,10 @@ class StoredSource(Base):
 
 
 class StoredProblem(Base):
-    """One version of a problem, as ``Problem.to_dict`` wrote it."""
+    """One version of a problem, as ``Problem.to_dict`` wrote it.
+
+    ``vettings``: what was found about this version where it comes from, each as ``Vetting.to_dict`` wrote it.
+    """
 
     __tablename__ = "problems"
 
@@ -152,6 +164,24 @@ class StoredProblem(Base):
     definition: Mapped[dict[str, Any]]
     current: Mapped[bool] = mapped_column(index=True)
     created_at: Mapped[datetime]
+    vettings: Mapped[list[dict[str, Any]]] = mapped_column(default=list, server_default="[]")
+
+
+class StoredVetting(Base):
+    """What a worker found about one version of a problem, at one precision on one kind of device.
+
+    ``record`` is what ``Vetting.to_dict`` wrote.
+    """
+
+    __tablename__ = "vettings"
+    __table_args__ = (ForeignKeyConstraint(["problem", "problem_version"], ["problems.id", "problems.version"]),)
+
+    problem: Mapped[str] = mapped_column(primary_key=True)
+    problem_version: Mapped[str] = mapped_column(primary_key=True)
+    precision: Mapped[str] = mapped_column(primary_key=True)
+    device: Mapped[str] = mapped_column(primary_key=True)
+    record: Mapped[dict[str, Any]]
+    found_at: Mapped[datetime]
 
 
 class Submission(Base):
@@ -270,7 +300,8 @@ class Attempt(Base):
 class StoredEvaluation(Base):
     """The immutable record of one run, whole as JSON, with the columns that queries need beside it.
 
-    ``samples`` and ``log`` are loaded only where asked for.
+    ``samples`` and ``log`` are loaded only where asked for. ``withheld``: why its figures are not shown (see
+    ``storage.vettings``); the columns have none then, while the record keeps them.
     """
 
     __tablename__ = "evaluations"
@@ -287,6 +318,7 @@ class StoredEvaluation(Base):
     speedup_training: Mapped[float | None]
     speedup_training_status: Mapped[str | None]
     created_at: Mapped[datetime]
+    withheld: Mapped[str | None]
     record: Mapped[dict[str, Any]]
     samples: Mapped[dict[str, Any]] = mapped_column(deferred=True)
     log: Mapped[str] = mapped_column(deferred=True)
@@ -294,9 +326,11 @@ class StoredEvaluation(Base):
     submission: Mapped[Submission] = relationship(back_populates="evaluation")
 
     def to_evaluation(self, *, complete: bool = False) -> Evaluation:
-        """The record as the evaluator's type; with raw samples and log if ``complete``."""
+        """The record as the evaluator's type; with raw samples and log if ``complete``. Without figures where they are
+        withheld."""
         extra = {"samples": self.samples, "log": self.log} if complete else {"samples": {}, "log": ""}
-        return Evaluation.from_dict({**self.record, **extra})
+        evaluation = Evaluation.from_dict({**self.record, **extra})
+        return evaluation if self.withheld is None else without_figures(evaluation, self.withheld)
 
 
 class StoredDiagnosis(Base):

@@ -11,25 +11,33 @@ from evaluator.problem import Problem
 from storage.clock import database_now
 from storage.inserts import insert_into
 from storage.models import StoredProblem
+from storage.vettings import settle_figures
 
 __all__ = ["current_problems", "stored_problem", "sync_problems"]
 
 
 def sync_problems(session: Session, problems: Mapping[str, Problem]) -> None:
-    """Make ``problems`` the current ones. Several processes may call it at once."""
+    """Make ``problems`` the current ones, with what vetting found about them. Several processes may call it at once."""
     now = database_now(session)
+    columns = (StoredProblem.id, StoredProblem.version, StoredProblem.vettings)
+    known = {(row.id, row.version): row.vettings for row in session.execute(select(*columns))}
+    vetted_anew = []
     versions = {problem.id: problem.version for problem in problems.values()}
     for problem in sorted(problems.values(), key=lambda problem: problem.id):
+        vettings = [vetting.to_dict() for vetting in problem.vettings if vetting.version == problem.version]
+        if vettings != known.get((problem.id, problem.version), []):
+            vetted_anew.append(problem)
         row = {
             "id": problem.id,
             "version": versions[problem.id],
             "definition": problem.to_dict(),
             "current": True,
             "created_at": now,
+            "vettings": vettings,
         }
         statement = insert_into(session, StoredProblem).values(row)
         # The definition is written anew: title, description and tags do not change the version.
-        renewed = {"current": True, "definition": statement.excluded.definition}
+        renewed = {"current": True, **{name: statement.excluded[name] for name in ("definition", "vettings")}}
         session.execute(statement.on_conflict_do_update(index_elements=["id", "version"], set_=renewed))
     for row_id, version in session.execute(
         select(StoredProblem.id, StoredProblem.version).where(StoredProblem.current)
@@ -37,6 +45,8 @@ def sync_problems(session: Session, problems: Mapping[str, Problem]) -> None:
         if versions.get(row_id) != version:
             key = (StoredProblem.id == row_id, StoredProblem.version == version)
             session.execute(update(StoredProblem).where(*key).values(current=False))
+    for problem in vetted_anew:
+        settle_figures(session, problem.id, problem.version)
 
 
 def current_problems(session: Session) -> dict[str, Problem]:

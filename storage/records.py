@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from evaluator.evaluation import Evaluation
+from evaluator.vetting import without_figures
 from storage.columns import json_safe
 from storage.ids import new_id
 from storage.models import StoredEvaluation
 
-__all__ = ["store_evaluation"]
+__all__ = ["figure_columns", "store_evaluation"]
 
 
-def store_evaluation(evaluation: Evaluation, submission_id: str, now: datetime) -> StoredEvaluation:
-    """The row for ``evaluation``; the caller adds it to its session."""
+def store_evaluation(
+    evaluation: Evaluation, submission_id: str, now: datetime, withheld: str | None = None
+) -> StoredEvaluation:
+    """The row for ``evaluation``; the caller adds it to its session. ``withheld``: why its figures are not shown."""
     record = json_safe(evaluation.to_dict())
     name = evaluation.environment.get("device_name")
     return StoredEvaluation(
@@ -23,12 +27,17 @@ def store_evaluation(evaluation: Evaluation, submission_id: str, now: datetime) 
         gradients=evaluation.gradients,
         device=evaluation.device,
         device_name=None if name is None else str(name),
-        speedup=evaluation.speedup,
-        speedup_status=evaluation.speedup_status,
-        speedup_training=evaluation.speedup_training,
-        speedup_training_status=evaluation.speedup_training_status,
         created_at=now,
         samples=record.pop("samples"),
         log=record.pop("log"),
         record=record,
+        **figure_columns(evaluation, withheld),
     )
+
+
+def figure_columns(evaluation: Evaluation, withheld: str | None) -> dict[str, Any]:
+    """The columns that say how fast ``evaluation`` found its candidate, if that may be shown."""
+    withheld = withheld if evaluation.passed else None
+    shown = evaluation if withheld is None else without_figures(evaluation, withheld)
+    names = ("speedup", "speedup_status", "speedup_training", "speedup_training_status")
+    return {"withheld": withheld, **{name: getattr(shown, name) for name in names}}

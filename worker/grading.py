@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -35,6 +35,8 @@ from evaluator.errors import (
 )
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.problem import Problem
+from evaluator.vetting import Vetting
+from evaluator.vetting.vet import vet
 from storage import tracing
 from storage.claims import Claim, Claims
 from storage.diagnoses import Diagnoses, DiagnosisClaim, evaluation_waits
@@ -42,6 +44,7 @@ from storage.models import Stage
 from storage.order import Alike, Run
 from storage.routing import Offer
 from storage.settings import Settings
+from storage.vettings import record_vetting
 from worker.busy import BusyClock
 from worker.guard import DeviceGuard
 from worker.hold import AnyClaim, Hold, Ledger
@@ -121,6 +124,22 @@ class GradingEngine(EvaluatesTogether, Protocol):
         *,
         cancelled: Callable[[], bool] = ...,
     ) -> Diagnosis: ...
+
+
+@dataclass(frozen=True)
+class CancellableJudge:
+    """What vetting needs of an engine, until nobody waits for it any more."""
+
+    engine: GradingEngine
+    cancelled: Callable[[], bool]
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        return self.engine.environment
+
+    def evaluate(self, problem: Problem, candidate: Candidate, config: EvalConfig) -> Evaluation:
+        """As the engine does. Raises ``EvaluationCancelled`` besides."""
+        return self.engine.evaluate(problem, candidate, config, cancelled=self.cancelled)
 
 
 class Grader:
@@ -208,7 +227,17 @@ class Grader:
 
         def alone(claim: Claim, hold: Hold[Claim]) -> Record:
             config = self._begin([claim], device)
-            return self._evaluate(partial(self._engine.evaluate, claim.problem, claim.candidate, config), claim, hold)
+            record = self._evaluate(partial(self._engine.evaluate, claim.problem, claim.candidate, config), claim, hold)
+            # What does not pass has no figures that a vetting could let be shown.
+            if claim.vetted or not self._passed[-1]:
+                return record
+            vetting = self._vet(claim, config, hold)
+
+            def record_both(session: Session) -> bool:
+                record_vetting(session, vetting)
+                return record(session)
+
+            return record_both
 
         def work(claims: list[Claim]) -> None:
             if len(claims) == 1:
@@ -250,6 +279,8 @@ class Grader:
             config = self._config(claim, device)
         except ValueError:  # which it is told of when it is worked on
             return 1
+        if not claim.vetted:  # which is done once, for the first
+            return 1
         if self._settings.max_attempts == 1:  # whatever ends this worker would end others for good
             return 1
         passed = list(self._passed)
@@ -274,6 +305,17 @@ class Grader:
         self._passed.append(evaluation.verdict is Verdict.PASSED)
         follow, verify = self._settings.diagnose == "auto", self._settings.verify_records == "auto"
         return lambda session: Claims(session).record_evaluation(claim, evaluation, diagnose=follow, verify=verify)
+
+    def _vet(self, claim: Claim, config: EvalConfig, hold: Hold[Claim]) -> Vetting:
+        """Try the problem before any figure of its first candidate is shown."""
+        _log.info("%s is vetted at %s", claim.problem.id, claim.precision)
+
+        def report(check: str, number: int, most: int) -> None:
+            hold.show(Progress("vetting", f"the problem: {check}", number / most))
+
+        judge = CancellableJudge(self._engine, hold.over)
+        size = claim.problem.vetting_size
+        return vet(claim.problem, judge, config.device, size, report, precision=claim.precision)
 
     def _work_together(self, claims: Sequence[Claim], config: EvalConfig) -> None:
         """Evaluate them at once. Each is held, and what comes of it recorded, by a thread of its own."""

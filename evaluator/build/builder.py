@@ -35,6 +35,8 @@ _REPORT_BYTES: Final = 256 * 1024
 _DRAIN_S: Final = 5.0
 _POLL_S: Final = 0.2
 _MAX_REASON: Final = 300
+_MAX_MESSAGE: Final = 2000
+_MOST_KERNELS: Final = 1000
 # What a compiler says where the machine had no room for it.
 _MACHINES_FAULTS: Final = (
     "Killed",
@@ -63,7 +65,7 @@ class _Attempt:
         """Why the next recipe has to be tried, or ``None``."""
         if self.status is None or self.report.get("outcome") in ("built", "failed"):
             return None
-        return str(self.report.get("message") or f"its process ended with {self.status}")[:_MAX_REASON]
+        return _storable(str(self.report.get("message") or f"its process ended with {self.status}"))[:_MAX_REASON]
 
 
 class Builder:
@@ -157,7 +159,7 @@ class Builder:
     ) -> Artifact | BuildFailure:
         log, report = attempt.log, attempt.report
         if attempt.status == 0:
-            kernels = tuple(map(str, report.get("kernels", ())))
+            kernels = _texts(report.get("kernels"))
             resources = KernelResources.parse_all(report.get("resources"))
             path = str(library) if report.get("linked") else None
             return Artifact(key, request.name, path, kernels, seconds, log, resources)
@@ -175,7 +177,7 @@ class Builder:
         error = first_error(log, attempt.folder) or report.get("message")
         return BuildFailure(
             request.name,
-            str(error or f"the compiler ended with {attempt.status}"),
+            _storable(str(error or f"the compiler ended with {attempt.status}")),
             log.replace(f"{attempt.folder}/", ""),
             seconds,
             toolchain_missing=bool(report.get("toolchain")),
@@ -267,8 +269,20 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 def _last_object(text: str) -> dict[str, Any]:
     lines = text.strip().splitlines()
-    with contextlib.suppress(json.JSONDecodeError, IndexError):
+    # A candidate's compiler may have said it: nested as deeply, and with numbers as long, as it likes.
+    with contextlib.suppress(ValueError, RecursionError, IndexError):
         data = json.loads(lines[-1])
         if isinstance(data, dict):
             return data
-    return {"message": text.strip()[-2000:]}
+    return {"message": text.strip()[-_MAX_MESSAGE:]}
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """The texts in a list of them; nothing where a recipe's process has reported anything else."""
+    items = value[:_MOST_KERNELS] if isinstance(value, list) else []
+    return tuple(_storable(item) for item in items if isinstance(item, str))
+
+
+def _storable(text: str) -> str:
+    """``text`` without halves of surrogate pairs, which JSON can spell and no database takes, and not too long."""
+    return text[:_MAX_MESSAGE].encode(errors="replace").decode()

@@ -1,4 +1,7 @@
-"""Reading a compiler's output: the first real error, and the kernels of a finished library."""
+"""Reading a compiler's output: the first real error, and the kernels of a finished library.
+
+A candidate decides what a compiler prints. Every expression here takes time in proportion to the text.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,13 @@ _NVCC: Final = re.compile(
     r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<text>.*)$"
 )
 _LINKER: Final = re.compile(r"(undefined reference to .*|multiple definition of .*|cannot find -l\S+)")
-_OTHER: Final = re.compile(r"^(?:nvcc |ptxas |ninja: |\w+\.?\w*: )?(?:fatal|error)\s*:\s*(?P<text>.*)$")
+_OTHER: Final = re.compile(r"^(?:nvcc |ptxas |ninja: |\w++(?:\.\w*+)?: )?(?:fatal|error)\s*:\s*(?P<text>.*)$")
 _NO_HEADER: Final = re.compile(
-    r"(?P<header>[\w./+-]+): No such file or directory|cannot open source file \"(?P<other>[^\"]+)\""
+    r"(?<![\w./+-])(?P<header>[\w./+-]++): No such file or directory|cannot open source file \"(?P<other>[^\"]+)\""
 )
-_STUB: Final = re.compile(r"__device_stub__(\w+)\(")
+_STUB: Final = re.compile(r"^.*?__device_stub__(\w++)\(", re.MULTILINE)
+_MOST_LINE: Final = 2000
+"""Characters of a line of a log that are read: a message is no longer, whatever an ``#error`` says."""
 
 
 def first_error(log: str, build_directory: str) -> str | None:
@@ -28,7 +33,7 @@ def first_error(log: str, build_directory: str) -> str | None:
 
     Errors in the candidate's own files come before errors in headers; the build directory is cut off.
     """
-    lines = log.splitlines()
+    lines = _lines(log)
     found: list[tuple[int, str]] = []
     for number, line in enumerate(lines):
         match = _GNU.match(line) or _NVCC.match(line)
@@ -55,12 +60,16 @@ def foreign_header_missing(log: str, build_directory: str) -> str | None:
 
     That is a gap of the toolkit installed here, not a mistake of the candidate's.
     """
-    for line in log.splitlines():
+    for line in _lines(log):
         match = _GNU.match(line) or _NVCC.match(line)
         missing = _NO_HEADER.search(match["text"]) if match else None
         if match and missing and match["file"].startswith("/") and not match["file"].startswith(build_directory):
             return missing["header"] or missing["other"]
     return None
+
+
+def _lines(log: str) -> list[str]:
+    return [line[:_MOST_LINE] for line in log.splitlines()]
 
 
 def kernel_names(library: Path) -> list[str]:

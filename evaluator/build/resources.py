@@ -30,7 +30,7 @@ _STACK: Final = re.compile(
     r"(?P<spill_load_bytes>\d+) bytes spill loads"
 )
 _USED: Final = re.compile(r"^ptxas info\s*: Used (?P<registers>\d+) registers(?P<rest>.*)$")
-_SHARED: Final = re.compile(r"(\d+)(?:\+(\d+))? bytes smem")
+_SHARED: Final = re.compile(r"(?<!\d)(\d++)(?:\+(\d++))? bytes smem")
 _OTHER: Final = re.compile(r"^ptxas info\s*: (?:\d+ bytes gmem|Compile time = |Overriding )")
 _ASKS: Final = re.compile(r"(?:^|[=,\s])(?:-v|--verbose)(?:[,\s]|$)|res(?:ource)?-usage")
 

@@ -56,7 +56,8 @@ def tool_error(text: str) -> str:
 
 def parse_counters(text: str) -> tuple[KernelCounters, ...]:
     """The launches in their order. The table has a line of names, one of units, and one for each launch."""
-    lines = [line for line in text.splitlines() if line.startswith('"')]
+    longest = csv.field_size_limit()  # of what is longer the reader takes nothing
+    lines = [line for line in text.splitlines() if line.startswith('"') and len(line) < longest]
     rows = list(csv.reader(lines))
     if len(rows) < 2 or "Kernel Name" not in rows[0]:
         return ()

@@ -19,6 +19,8 @@ __all__ = ["parse_faults", "tool_error"]
 _MOST_FAULTS: Final = 16
 _MOST_DETAILS: Final = 6
 _MOST_TEXT: Final = 300
+_MOST_LINE: Final = 8192
+"""Characters of a line that are read: a mangled name has a few thousand, and what a candidate prints any number."""
 
 _LINE: Final = re.compile(r"^=========(?P<indent>\s*)(?P<text>.*)$")
 _OWN_TROUBLE: Final = r"Internal |Target application|Error: (?!Race|Potential)|Fatal|No CUDA"
@@ -57,7 +59,7 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
 def tool_error(text: str) -> str:
     """What the tool says of itself where it could not work; empty where it says nothing of the kind."""
     for line in text.splitlines():
-        match = _LINE.match(line)
+        match = _LINE.match(line[:_MOST_LINE])
         if match and _TROUBLE.match(match["text"]):
             return match["text"][:_MOST_TEXT]
     return ""
@@ -66,7 +68,7 @@ def tool_error(text: str) -> str:
 def _reports(text: str) -> Iterator[_Report]:
     report: _Report | None = None
     for line in text.splitlines():
-        match = _LINE.match(line)
+        match = _LINE.match(line[:_MOST_LINE])
         if match is None or not match["text"].strip():
             continue
         if len(match["indent"]) <= 1:

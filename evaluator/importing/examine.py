@@ -117,6 +117,6 @@ def _report(log: str, mark: str) -> Any:
         if line.startswith(mark):
             try:
                 return json.loads(line.removeprefix(mark))
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None
     return None

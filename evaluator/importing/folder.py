@@ -35,7 +35,7 @@ def manifest(
     input_domain: str,
     row_independent: bool,
 ) -> str:
-    """The text of ``problem.toml``. An imported problem is ranked once it was vetted."""
+    """The text of ``problem.toml``."""
     tags = ["kernelbench", f"level{identity.level}", str(identity.problem_id)]
     lines = [f"title = {_text(title)}", f"description = {_text(description)}", f"tags = {json.dumps(tags)}"]
     for size, values in sizes.items():
@@ -45,7 +45,6 @@ def manifest(
     lines += ["", "[inputs]", f"domain = {_text(input_domain)}"]
     if row_independent:
         lines += ["", "[reference]", "row_independent = true"]
-    lines += ["", "[ranking]", "needs_vetting = true"]
     lines += ["", "[kernelbench]", f"level = {identity.level}", f"problem_id = {identity.problem_id}"]
     return "\n".join([*lines, f"name = {_text(identity.name)}", ""])
 

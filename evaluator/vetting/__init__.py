@@ -7,6 +7,16 @@
 from __future__ import annotations
 
 from evaluator.vetting.labels import MEANING, REFUSALS, Label
-from evaluator.vetting.record import Check, Inputs, Vetting
+from evaluator.vetting.record import NOT_VETTED, Check, Inputs, Vetting, refusal_of, without_figures
 
-__all__ = ["MEANING", "REFUSALS", "Check", "Inputs", "Label", "Vetting"]
+__all__ = [
+    "MEANING",
+    "NOT_VETTED",
+    "REFUSALS",
+    "Check",
+    "Inputs",
+    "Label",
+    "Vetting",
+    "refusal_of",
+    "without_figures",
+]

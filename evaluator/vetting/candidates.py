@@ -18,7 +18,9 @@ from evaluator.vetting.labels import Label
 __all__ = [
     "BACKWARD_PROBE",
     "HALVES",
+    "INITIAL_CONSTANTS",
     "ITSELF",
+    "NOISE_TIMES",
     "PROBES",
     "TF32",
     "TRIVIAL",
@@ -95,6 +97,14 @@ def with_its_graph(result):
     return result if WITH_GRADIENTS else each(result, lambda output: output.detach())
 
 
+def changed_floats(result, change):
+    """``change`` of every floating-point output. Raises where that leaves all of them as they are."""
+    changed = each(result, lambda output: change(output) if is_float(output) else output)
+    if all(torch.equal(a, b) for a, b in zip(outputs_of(result), outputs_of(changed))):
+        raise ValueError("no output is changed by it")
+    return changed
+
+
 def other_inputs(inputs):
     """What the problem draws another time."""
     with torch.device(device_of(inputs)):
@@ -153,6 +163,19 @@ _FRESH: Final = """\
 
 """
 
+_REFERENCE: Final = """
+
+class Reference(torch.nn.Module):
+    \"\"\"The forward pass of the reference, over the weights of ``model``.\"\"\"
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs):
+        return Model.forward(self.model, *inputs)
+"""
+
 _BODIES: Final = {
     "itself": """\
     pass
@@ -190,6 +213,60 @@ _BODIES: Final = {
 
         return with_its_graph(each(super().forward(*inputs), repeated))
 """,
+    "half of the answer": """\
+    def forward(self, *inputs):
+        return with_its_graph(changed_floats(super().forward(*inputs), lambda output: output * 0.5))
+""",
+    "one and a half of the answer": """\
+    def forward(self, *inputs):
+        return with_its_graph(changed_floats(super().forward(*inputs), lambda output: output * 1.5))
+""",
+    "noise": """\
+    def forward(self, *inputs):
+        def noisy(output):
+            exact = output.detach().double()
+            finite = exact[exact.isfinite()]
+            limit = ATOL * finite.square().mean().sqrt() + RTOL * exact.abs()
+            sign = torch.randint(0, 2, output.shape, device=output.device) * 2 - 1
+            return output + ({times} * limit * sign).nan_to_num(0.0, 0.0, 0.0).to(output.dtype)
+
+        return with_its_graph(changed_floats(super().forward(*inputs), noisy))
+""",
+    "no ordinary elements": """\
+    def forward(self, *inputs):
+        def emptied(output):
+            size = output.detach().double().abs()
+            counted = size[size.isfinite() & (size > 0)]
+            if counted.numel() < 2:
+                return output
+            ordinary = (size <= counted.median()) & (size < counted.square().mean().sqrt())
+            return output.masked_fill(ordinary, 0.0)
+
+        return with_its_graph(changed_floats(super().forward(*inputs), emptied))
+""",
+    "first answer": """\
+    def forward(self, *inputs):
+        result = super().forward(*inputs)
+        if not hasattr(self, "first"):
+            self.first = each(result, lambda output: output.detach().clone())
+        return alone(self, inputs, each(self.first, torch.clone))
+""",
+    "initial constants": """\
+    def forward(self, *inputs):
+        made = []
+        for seed in range(2):
+            torch.manual_seed(seed)
+            made.append(dict(Model(*get_init_inputs()).named_parameters()))
+        constant = {{name for name, value in made[0].items() if torch.equal(value, made[1][name])}}
+        if not constant:
+            raise ValueError("no parameter is always the same after construction")
+        weights = {{
+            f"model.{{name}}": made[0][name].detach().to(value.device, value.dtype) if name in constant else value
+            for name, value in (*self.named_parameters(), *self.named_buffers())
+        }}
+        return with_its_graph(torch.func.functional_call(Reference(self), weights, inputs))
+"""
+    + _REFERENCE,
     "tf32": """\
     def forward(self, *inputs):
         torch.backends.cuda.matmul.allow_tf32 = True
@@ -215,6 +292,25 @@ _BODIES: Final = {
             raise Finding(f"reference_fails: in float64, {{type(error).__name__}}: {{error}}") from None
         finally:
             torch.set_default_dtype(torch.float32)
+        return super().forward(*inputs)
+""",
+    "draws": _FRESH
+    + """\
+    def forward(self, *inputs):
+        draws, results = [inputs], []
+        for _ in range(2):
+            torch.seed()
+            draws.append(other_inputs(inputs))
+        drawn = [[value for value in draw if isinstance(value, torch.Tensor)] for draw in draws[1:]]
+        if drawn[0] and all(torch.equal(a, b) for a, b in zip(*drawn)):
+            raise Finding("inputs_repeat: every call of get_inputs returns the same, whatever the seed")
+        for draw in draws:
+            model = self.fresh(inputs)
+            torch.manual_seed(0)
+            with torch.no_grad():
+                results.append(outputs_of(model(*copied(draw))))
+        if all(differs(results[0], later) is None for later in results[1:]):
+            raise Finding("output_constant: three draws of get_inputs have one output, bit by bit")
         return super().forward(*inputs)
 """,
     "repeated": _FRESH
@@ -289,17 +385,6 @@ _HALF: Final = """\
         result = torch.func.functional_call(Reference(self), weights, tuple(lowered))
         raised = next((value.dtype for value in inputs if is_float(value)), torch.float32)
         return with_its_graph(each(result, lambda output: output.to(raised) if is_float(output) else output))
-
-
-class Reference(torch.nn.Module):
-    \"\"\"The forward pass of the reference, over the weights of ``model``.\"\"\"
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, *inputs):
-        return Model.forward(self.model, *inputs)
 """
 
 _FOUND: Final = re.compile(r"(?:\w+\.)*Finding: ([a-z_]+): (.*)", re.DOTALL)
@@ -324,7 +409,7 @@ class Finding:
 
 
 ITSELF: Final = "itself"
-PROBES: Final = ("float64", "repeated", "state")
+PROBES: Final = ("float64", "draws", "repeated", "state")
 BACKWARD_PROBE: Final = "repeated backward"
 
 TRIVIAL: Final = (
@@ -332,19 +417,25 @@ TRIVIAL: Final = (
     Trivial("constant", Label.CONSTANT_PASSES, Label.CONSTANT_PASSES_ON_GIVEN_INPUTS),
     Trivial("identity", Label.IDENTITY_PASSES, Label.IDENTITY_PASSES_ON_GIVEN_INPUTS),
     Trivial("other inputs", Label.INPUT_INDEPENDENT, Label.INPUT_INDEPENDENT_ON_GIVEN_INPUTS),
+    Trivial("half of the answer", Label.SCALED_ANSWER_PASSES, Label.SCALED_ANSWER_PASSES_ON_GIVEN_INPUTS),
+    Trivial("one and a half of the answer", Label.SCALED_ANSWER_PASSES, Label.SCALED_ANSWER_PASSES_ON_GIVEN_INPUTS),
+    Trivial("noise", Label.NOISE_PASSES, Label.NOISE_PASSES_ON_GIVEN_INPUTS),
+    Trivial("no ordinary elements", Label.ORDINARY_ELEMENTS_LEFT_OUT, Label.ORDINARY_ELEMENTS_LEFT_OUT_ON_GIVEN_INPUTS),
+    Trivial("first answer", Label.FIRST_ANSWER_PASSES, Label.FIRST_ANSWER_PASSES_ON_GIVEN_INPUTS),
     Trivial("first row", Label.FIRST_ROW_REPEATED_PASSES, Label.FIRST_ROW_REPEATED_PASSES_ON_GIVEN_INPUTS),
 )
 HALVES: Final = ("float16", "bfloat16")
 TF32: Final = "tf32"
+INITIAL_CONSTANTS: Final = "initial constants"
+NOISE_TIMES: Final = 8.0
+"""Of the stated limit, how large the noise is that must not pass."""
 ZERO_GRADIENTS: Final = "zero gradients"
 
 
-def source_of(name: str, problem: Problem) -> str:
-    """The source of the candidate called ``name``, for ``problem`` in its own precision."""
-    tolerance = problem.tolerance(problem.dtype)
-    body = _HALF.format(precision=name) if name in HALVES else None
-    if body is None:
-        body = _BODIES[name].format()
+def source_of(name: str, problem: Problem, precision: str) -> str:
+    """The source of the candidate called ``name``, for ``problem`` at ``precision``."""
+    tolerance = problem.tolerance(precision)
+    body = (_HALF + _REFERENCE if name in HALVES else _BODIES[name]).format(precision=name, times=NOISE_TIMES)
     common = _COMMON.format(
         atol=tolerance.atol, rtol=tolerance.rtol, with_gradients=problem.gradient_policy == "require"
     )

@@ -22,6 +22,10 @@ class Label(StrEnum):
     ROUNDING_VARIES = "rounding_varies"
     OUTPUT_DRIFTS = "output_drifts"
     KEEPS_STATE = "keeps_state"
+    INPUTS_REPEAT = "inputs_repeat"
+    OUTPUT_CONSTANT = "output_constant"
+    LIMITS_WIDENED = "limits_widened"
+    CONSTANT_PARAMETERS_LEFT_OUT = "constant_parameters_left_out"
     ZEROS_PASS = "zeros_pass"
     ZEROS_PASS_ON_GIVEN_INPUTS = "zeros_pass_on_given_inputs"
     CONSTANT_PASSES = "constant_passes"
@@ -30,6 +34,14 @@ class Label(StrEnum):
     IDENTITY_PASSES_ON_GIVEN_INPUTS = "identity_passes_on_given_inputs"
     INPUT_INDEPENDENT = "input_independent"
     INPUT_INDEPENDENT_ON_GIVEN_INPUTS = "input_independent_on_given_inputs"
+    SCALED_ANSWER_PASSES = "scaled_answer_passes"
+    SCALED_ANSWER_PASSES_ON_GIVEN_INPUTS = "scaled_answer_passes_on_given_inputs"
+    NOISE_PASSES = "noise_passes"
+    NOISE_PASSES_ON_GIVEN_INPUTS = "noise_passes_on_given_inputs"
+    ORDINARY_ELEMENTS_LEFT_OUT = "ordinary_elements_left_out"
+    ORDINARY_ELEMENTS_LEFT_OUT_ON_GIVEN_INPUTS = "ordinary_elements_left_out_on_given_inputs"
+    FIRST_ANSWER_PASSES = "first_answer_passes"
+    FIRST_ANSWER_PASSES_ON_GIVEN_INPUTS = "first_answer_passes_on_given_inputs"
     FIRST_ROW_REPEATED_PASSES = "first_row_repeated_passes"
     FIRST_ROW_REPEATED_PASSES_ON_GIVEN_INPUTS = "first_row_repeated_passes_on_given_inputs"
     TF32_PASSES = "tf32_passes"
@@ -47,6 +59,10 @@ MEANING: Final = {
     Label.ROUNDING_VARIES: "two calls on the same input differ in their last bits, within the tolerance",
     Label.OUTPUT_DRIFTS: "what later calls on the same input return differs by more than the tolerance",
     Label.KEEPS_STATE: "a call changes parameters or buffers; that is not compared",
+    Label.INPUTS_REPEAT: "get_inputs returns the same each time, whatever the seed",
+    Label.OUTPUT_CONSTANT: "the output is the same for different inputs",
+    Label.LIMITS_WIDENED: "the reference is so inexact at this precision that limits are ten times as wide, or more",
+    Label.CONSTANT_PARAMETERS_LEFT_OUT: "parameters that are always the same after construction may be left out",
     Label.ZEROS_PASS: "zeros pass",
     Label.ZEROS_PASS_ON_GIVEN_INPUTS: "zeros would pass if inputs were only those of get_inputs",
     Label.CONSTANT_PASSES: "one number in every place passes",
@@ -58,6 +74,18 @@ MEANING: Final = {
     Label.INPUT_INDEPENDENT: "the output for other inputs passes: the given ones need not be read",
     Label.INPUT_INDEPENDENT_ON_GIVEN_INPUTS: "the output for other inputs would pass if inputs were only those of "
     "get_inputs",
+    Label.SCALED_ANSWER_PASSES: "half of the right answer passes, or half as much again",
+    Label.SCALED_ANSWER_PASSES_ON_GIVEN_INPUTS: "half of the right answer, or half as much again, would pass if inputs "
+    "were only those of get_inputs",
+    Label.NOISE_PASSES: "the right answer with noise of eight times the stated tolerance passes",
+    Label.NOISE_PASSES_ON_GIVEN_INPUTS: "the right answer with noise of eight times the stated tolerance would pass if "
+    "inputs were only those of get_inputs",
+    Label.ORDINARY_ELEMENTS_LEFT_OUT: "zeros in place of the smaller half of the elements pass",
+    Label.ORDINARY_ELEMENTS_LEFT_OUT_ON_GIVEN_INPUTS: "zeros in place of the smaller half of the elements would pass "
+    "if inputs were only those of get_inputs",
+    Label.FIRST_ANSWER_PASSES: "the first output, returned again in every later call, passes",
+    Label.FIRST_ANSWER_PASSES_ON_GIVEN_INPUTS: "the first output, returned again in every later call, would pass if "
+    "inputs were only those of get_inputs",
     Label.FIRST_ROW_REPEATED_PASSES: "the first row of the output, repeated, passes",
     Label.FIRST_ROW_REPEATED_PASSES_ON_GIVEN_INPUTS: "the first row of the output, repeated, would pass if inputs were "
     "only those of get_inputs",
@@ -77,10 +105,19 @@ REFUSALS: Final = {
     "ones.",
     Label.OUTPUT_DRIFTS: "The reference returns something else for the same input in later calls, so what is right "
     "depends on how often it was called.",
+    Label.INPUTS_REPEAT: "The inputs are the same in every call, so that an answer needs no computing after the first.",
+    Label.OUTPUT_CONSTANT: "The output is the same for different inputs, so that there is nothing to compute.",
+    Label.LIMITS_WIDENED: "The reference is so inexact at this precision that limits become ten times as wide as the "
+    "tolerance, or more: wrong answers fit in.",
     Label.ZEROS_PASS: "A candidate that returns zeros passes, whatever the inputs.",
     Label.CONSTANT_PASSES: "A candidate that returns one number in every place passes, whatever the inputs.",
     Label.IDENTITY_PASSES: "A candidate that returns its input passes, whatever the inputs.",
     Label.INPUT_INDEPENDENT: "A candidate that never reads its inputs passes: the output does not depend on them.",
+    Label.SCALED_ANSWER_PASSES: "A candidate that is wrong by half in every element passes, whatever the inputs.",
+    Label.NOISE_PASSES: "A candidate with errors of eight times the stated tolerance passes, whatever the inputs.",
+    Label.ORDINARY_ELEMENTS_LEFT_OUT: "A candidate that leaves out the smaller half of the elements passes, whatever "
+    "the inputs.",
+    Label.FIRST_ANSWER_PASSES: "A candidate that computes its first output only, and repeats it, passes.",
     Label.FIRST_ROW_REPEATED_PASSES: "A candidate that computes one row and repeats it passes, whatever the inputs.",
 }
 """For those labels that refuse a leaderboard, the sentence that is shown instead of one."""

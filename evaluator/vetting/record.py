@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
-from evaluator.evaluation import Gradients, Verdict
+from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
 from evaluator.vetting.labels import REFUSALS, Label
 
-__all__ = ["Check", "Inputs", "Vetting"]
+__all__ = ["NOT_VETTED", "Check", "Inputs", "Vetting", "refusal_of", "without_figures"]
+
+NOT_VETTED: Final = "It is not vetted yet. Whatever passes first has it vetted, and so has kerneljudge problems check."
+"""Why there are no speedups, where nothing is known against the problem."""
 
 
 class Inputs(StrEnum):
@@ -57,6 +60,11 @@ class Vetting:
             raise ValueError("there are refusals exactly where a label refuses")
 
     @property
+    def where(self) -> tuple[str, str, str]:
+        """What it was found at: precision, kind of device and size."""
+        return self.precision, self.device, self.size
+
+    @property
     def refused(self) -> bool:
         return bool(self.refusals)
 
@@ -79,3 +87,24 @@ class Vetting:
         )
         labels = tuple(Label(label) for label in data["labels"])
         return cls(**{**data, "labels": labels, "refusals": tuple(data["refusals"]), "checks": checks})
+
+
+def refusal_of(vettings: Iterable[Vetting]) -> str | None:
+    """Why a problem that these vettings are of has neither speedups nor a leaderboard; ``None`` where it has."""
+    found = list(vettings)
+    if not found:
+        return NOT_VETTED
+    # What was found on two devices is said once.
+    return " ".join(dict.fromkeys(sentence for each in found for sentence in each.refusals)) or None
+
+
+def without_figures(evaluation: Evaluation, refusal: str) -> Evaluation:
+    """``evaluation`` as it is shown where the problem is not vetted, or refused: nothing says how fast it is."""
+    if not evaluation.passed:
+        return evaluation
+    return replace(
+        evaluation.without_speedup(SpeedupStatus.NOT_VETTED),
+        notes=(*evaluation.notes, f"no speedup: {refusal}"),
+        details={name: value for name, value in evaluation.details.items() if name != "tracks"},
+        samples={},
+    )

@@ -14,6 +14,7 @@ from evaluator.problem import Problem
 from evaluator.vetting.candidates import (
     BACKWARD_PROBE,
     HALVES,
+    INITIAL_CONSTANTS,
     ITSELF,
     PROBES,
     TF32,
@@ -37,6 +38,8 @@ _HOPELESS: Final = {Label.REFERENCE_FAILS, Label.NONDETERMINISTIC}
 """The judge takes what is right from the reference: of one that disagrees with itself, it knows nothing."""
 _WITHOUT_BACKWARD: Final = {Label.BACKWARD_FAILS, Label.BACKWARD_NONDETERMINISTIC}
 """The rest is tried without gradients."""
+_MOST_WIDENED: Final = 10.0
+"""How many times as wide as the tolerance says a limit may become, where the reference itself is inexact."""
 _MESSAGE_CHARACTERS: Final = 300
 
 Report = Callable[[str, int, int], None]
@@ -51,12 +54,23 @@ class Judge(Protocol):
     def evaluate(self, problem: Problem, candidate: Candidate, config: EvalConfig) -> Evaluation: ...
 
 
-def vet(problem: Problem, judge: Judge, device: str, size: str, report: Report = lambda *_: None) -> Vetting:
-    """Try ``problem`` at ``size`` on the judge's ``device``. ``report`` hears each check, its number, and of how many.
+def vet(
+    problem: Problem,
+    judge: Judge,
+    device: str,
+    size: str,
+    report: Report = lambda *_: None,
+    *,
+    precision: str | None = None,
+) -> Vetting:
+    """Try ``problem`` at ``size`` on the judge's ``device``, at ``precision`` (default: its own).
+
+    ``report`` hears each check, its number, and of how many.
 
     What is wrong with the problem is in the ``Vetting``; raises what ``Engine.evaluate`` raises for the rest.
     """
-    trying = _Trying(problem, judge, EvalConfig(device=device, size=size, precision=problem.dtype), report)
+    config = EvalConfig(device=device, size=size, precision=precision or problem.dtype)
+    trying = _Trying(problem, judge, config, report)
     trying.run()
     labels = tuple(label for label in Label if label in trying.found)
     return Vetting(
@@ -64,7 +78,7 @@ def vet(problem: Problem, judge: Judge, device: str, size: str, report: Report =
         version=problem.version,
         device=trying.config.device_kind,
         size=size,
-        precision=problem.dtype,
+        precision=config.precision,
         torch=str(judge.environment["torch"]),
         labels=labels,
         refusals=tuple(_sentence(label, trying.found[label]) for label in labels if label in REFUSALS),
@@ -96,7 +110,7 @@ class _Trying:
             self._probe(BACKWARD_PROBE)
             if not _WITHOUT_BACKWARD.isdisjoint(self.found):
                 self.problem = replace(self.problem, gradient_policy="none")
-        itself = self._check(ITSELF, Inputs.ALL)
+        itself = self._itself()
         if not itself.passed:
             no_answer = itself.verdict in _NO_ANSWER
             self.found[Label.REFERENCE_FAILS if no_answer else Label.REFERENCE_DOES_NOT_PASS] = itself.message
@@ -105,11 +119,22 @@ class _Trying:
             self.found[Label.NO_GRADIENT] = ""
         for trivial in TRIVIAL:
             self._try(trivial)
+        if self._check(INITIAL_CONSTANTS, Inputs.ALL).passed:
+            self.found[Label.CONSTANT_PARAMETERS_LEFT_OUT] = ""
         if itself.gradients is Gradients.MATCH:
             held = self._check(ZERO_GRADIENTS, Inputs.ALL)
             if held.passed and held.gradients is Gradients.MATCH:
                 self.found[Label.ZERO_GRADIENTS_PASS] = ""
         self._try_less_precision()
+
+    def _itself(self) -> Check:
+        """The reference as its own candidate; its own errors say how wide limits become."""
+        itself, details = self._judged(ITSELF, Inputs.ALL, _VERIFY_ONLY)
+        widened: Mapping[str, float] = details.get("tolerance_widened", {})
+        most = max(widened, key=lambda tensor: widened[tensor], default=None)
+        if most is not None and widened[most] >= _MOST_WIDENED:
+            self.found[Label.LIMITS_WIDENED] = f"{most}, {widened[most]:.3g} times"
+        return itself
 
     def _probe(self, name: str) -> Check:
         check = self._check(name, Inputs.GIVEN, _ONE_CALL)
@@ -127,7 +152,7 @@ class _Trying:
             self.found[trivial.passes if passes else trivial.passes_on_given_inputs] = ""
 
     def _try_less_precision(self) -> None:
-        if self.problem.dtype != "float32":
+        if self.config.precision != "float32":
             return
         if self.config.device_kind == "cuda" and self._check(TF32, Inputs.ALL).passed:
             self.found[Label.TF32_PASSES] = ""
@@ -136,23 +161,29 @@ class _Trying:
 
     def _check(self, name: str, inputs: Inputs, sampling: SamplingPlan = _VERIFY_ONLY) -> Check:
         """Have the candidate called ``name`` judged, and keep what came of it."""
+        return self._judged(name, inputs, sampling)[0]
+
+    def _judged(self, name: str, inputs: Inputs, sampling: SamplingPlan) -> tuple[Check, Mapping[str, Any]]:
+        """The same, with the details of the evaluation."""
         self.report(name, len(self.checks), _most_checks(self.problem))
-        candidate = parse_candidate(code=source_of(name, self.problem))
+        candidate = parse_candidate(code=source_of(name, self.problem, self.config.precision))
         assert isinstance(candidate, Candidate)
         config = replace(self.config, given_inputs_only=inputs is Inputs.GIVEN, sampling=sampling)
+        details: Mapping[str, Any] = {}
         try:
             evaluation = self.judge.evaluate(self.problem, candidate, config)
         except ProblemError as error:
             check = Check(name, inputs, None, Gradients.NOT_CHECKED, _shortened(str(error)))
         else:
+            details = evaluation.details
             check = Check(name, inputs, evaluation.verdict, evaluation.gradients, _shortened(evaluation.message))
         self.checks.append(check)
-        return check
+        return check, details
 
 
 def _most_checks(problem: Problem) -> int:
     """How many checks there can be."""
-    return len(PROBES) + len(TRIVIAL) * (2 if problem.input_domain == "real" else 1) + len(HALVES) + 4
+    return len(PROBES) + len(TRIVIAL) * (2 if problem.input_domain == "real" else 1) + len(HALVES) + 5
 
 
 def _sentence(label: Label, message: str) -> str:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from evaluator.problem import load_problem, save_vetting
-from evaluator.vetting import MEANING, REFUSALS, Label, Vetting
+from evaluator.vetting import MEANING, NOT_VETTED, REFUSALS, Label, Vetting
 from storage.settings import Settings
 from tests.api.conftest import PROBLEMS
 from tests.api.seeds import Seeds
@@ -36,8 +36,7 @@ def api_settings(tmp_path: Path, folder: Path) -> Settings:
 
 def refuse(problem: Path, **changes: str) -> Vetting:
     """Have ``problem`` refused because zeros pass."""
-    known = load_problem(problem).vetting
-    assert known is not None
+    known = load_problem(problem).vettings_at("float32")[0]
     vetting = replace(known, labels=(Label.ZEROS_PASS, Label.HALF_PASSES), refusals=(REASON,), **changes)
     save_vetting(problem, vetting)
     return vetting
@@ -52,15 +51,15 @@ def test_a_problem_says_what_was_found_and_whether_it_is_ranked(http: httpx.Clie
         assert relu["vetting"]["device"] == "cpu"
         assert relu["vetting"]["stale"] is False
     linear = listed["linear_relu_divide"]
-    assert [linear[name] for name in ("labels", "ranked", "refusal", "vetting")] == [None, True, None, None]
+    assert [linear[name] for name in ("labels", "ranked", "refusal", "vetting")] == [None, False, NOT_VETTED, None]
 
 
 def test_a_refused_problem_has_the_reason_instead_of_a_leaderboard(http: httpx.Client, seeds: Seeds) -> None:
     seeds.passed("relu", label="zeros")
-    seeds.passed("linear_relu_divide")
+    seeds.passed("gemm")
     refused = http.get(BOARD, params={"problem": "relu"}).json()
     assert (refused["entries"], refused["next_cursor"], refused["refusal"]) == ([], None, REASON)
-    ranked = http.get(BOARD, params={"problem": "linear_relu_divide"}).json()
+    ranked = http.get(BOARD, params={"problem": "gemm"}).json()
     assert (len(ranked["entries"]), ranked["refusal"]) == (1, None)
     table = http.get(BOARD, params={"problem": "relu"}, headers={"Accept": "text/csv"}).text
     assert len(table.splitlines()) == 1
@@ -78,20 +77,20 @@ def test_pages_say_why_a_problem_is_not_ranked(http: httpx.Client, seeds: Seeds)
 
 
 def test_a_page_says_that_a_problem_was_not_vetted(http: httpx.Client) -> None:
-    assert "Not vetted: nobody has tried" in page(http, "/problems/linear_relu_divide")
+    assert "Not vetted: whether trivial candidates pass here is tried" in page(http, "/problems/linear_relu_divide")
 
 
-def test_a_stale_vetting_neither_labels_nor_refuses(folder: Path, request: pytest.FixtureRequest) -> None:
+def test_a_stale_vetting_counts_for_nothing(folder: Path, request: pytest.FixtureRequest) -> None:
     refuse(folder / "relu", version="0123456789abcdef")
     # Only now is the application started: it reads the problems.
     http: httpx.Client = request.getfixturevalue("http")
     seeds: Seeds = request.getfixturevalue("seeds")
     relu = http.get("/api/v1/problems/relu").json()
     assert relu["labels"] is None
-    assert (relu["ranked"], relu["vetting"]["stale"]) == (True, True)
-    seeds.passed("relu", label="counts")
+    assert (relu["ranked"], relu["refusal"], relu["vetting"]["stale"]) == (False, NOT_VETTED, True)
+    seeds.passed("relu", label="counts for nothing")
     html = page(http, "/problems/relu")
-    assert "counts" in html
+    assert "counts for nothing" not in html
     assert "Not vetted since it was changed" in html
 
 
@@ -107,14 +106,10 @@ def test_a_problem_of_the_second_folder_waits_for_its_vetting(
 ) -> None:
     imported = Path(shutil.copytree(folder / "gelu", tmp_path / "data" / "problems" / "imported"))
     (imported / "vetting.json").unlink()
-    with (imported / "problem.toml").open("a") as manifest:
-        manifest.write("\n[ranking]\nneeds_vetting = true\n")
     # Only now is the application started: it reads the problems.
     http: httpx.Client = request.getfixturevalue("http")
     record = http.get("/api/v1/problems/imported").json()
-    assert (record["labels"], record["ranked"]) == (None, False)
-    assert "It waits for its vetting" in record["refusal"]
+    assert (record["labels"], record["ranked"], record["refusal"]) == (None, False, NOT_VETTED)
     html = page(http, "/problems/imported")
-    assert "Not vetted: nobody has tried" in html
-    assert "It is ranked all the same" not in html
-    assert "It is ranked all the same" in page(http, "/problems/linear_relu_divide")
+    assert "Not vetted: whether trivial candidates pass" in html
+    assert NOT_VETTED in html

@@ -35,7 +35,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_a_checkout_becomes_problems_that_every_command_sees(cli: Cli, checkout: Path, tmp_path: Path) -> None:
-    result = cli("problems", "import", checkout, "--scale", "1/64")
+    result = cli("problems", "import", checkout, "--scale", "1/64", "--no-vet")
     assert result.exit_code == 1, result.stderr
     for words in (
         RELU, "new", "batch_size 4096\N{RIGHTWARDS ARROW}", "scale_1_64: ",
@@ -58,7 +58,7 @@ def test_a_checkout_becomes_problems_that_every_command_sees(cli: Cli, checkout:
 
 
 def test_importing_again_changes_what_has_changed(cli: Cli, checkout: Path) -> None:
-    argv = ["problems", "import", checkout, "--level", "1", "--into", "mine", "--json"]
+    argv = ["problems", "import", checkout, "--level", "1", "--into", "mine", "--no-vet", "--json"]
     first = json.loads(cli(*argv).stdout)
     assert {name: first[name] for name in ("admitted", "new", "refused")} == {"admitted": 2, "new": 2, "refused": 1}
     versions = {item["id"]: item["version"] for item in first["items"]}
@@ -78,13 +78,13 @@ def test_importing_again_changes_what_has_changed(cli: Cli, checkout: Path) -> N
 def test_vetting_ranks_what_it_finds_nothing_against(cli: Cli, checkout: Path) -> None:
     (checkout / "KernelBench" / "level1" / "20_Broken.py").unlink()
     (checkout / "KernelBench" / "level1" / "19_ReLU.py").unlink()
-    result = cli("problems", "import", checkout, "--level", "1", "--into", "mine", "--vet", "--json")
+    result = cli("problems", "import", checkout, "--level", "1", "--into", "mine", "--json")
     assert result.exit_code == 0, result.stderr
     (item,) = json.loads(result.stdout)["items"]
     assert (item["id"], item["ranked"], item["unvetted"]) == (ORDER, True, None)
     assert load_problem(Path("mine") / ORDER).labels == (Label.NO_GRADIENT,)
     assert f"vetting: 1 of 1, {ORDER}: " in result.stderr
-    again = cli("problems", "import", checkout, "--level", "1", "--into", "mine", "--vet")
+    again = cli("problems", "import", checkout, "--level", "1", "--into", "mine")
     assert "1 unchanged; 1 ranked" in again.stdout
     assert "vetting" not in again.stderr
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_vetted_does_not_keep_the_rest_from_it(
 
     monkeypatch.setattr(local, "vet", refuse)
     (checkout / "KernelBench" / "level1" / "20_Broken.py").unlink()
-    result = cli("problems", "import", checkout, "--level", "1", "--vet", "--into", "mine")
+    result = cli("problems", "import", checkout, "--level", "1", "--into", "mine")
     assert result.exit_code == 3
     assert "not vetted: 2 left" in result.stdout
     assert "not vetted: 1 left" in result.stdout

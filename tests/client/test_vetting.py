@@ -52,8 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 def found(*labels: Label) -> Vetting:
     """What may have been found about ``relu``."""
-    known = load_problem(PROBLEMS / "relu").vetting
-    assert known is not None
+    known = load_problem(PROBLEMS / "relu").vettings_at("float32")[0]
     return replace(known, labels=labels, refusals=tuple(REFUSALS[label] for label in labels if label in REFUSALS))
 
 
@@ -150,7 +149,8 @@ def test_a_leaderboard_says_why_there_is_none(capsys: pytest.CaptureFixture[str]
 def test_a_list_of_problems_says_what_is_known(
     vetting: Vetting | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = commands.local.problem_record(replace(load_problem(PROBLEMS / "relu"), vetting=vetting))
+    vettings = () if vetting is None else (vetting,)
+    record = commands.local.problem_record(replace(load_problem(PROBLEMS / "relu"), vettings=vettings))
     for text in (written(render.problem_list([record]), capsys), written(render.problem(record), capsys)):
         assert words in text
 

@@ -21,6 +21,7 @@ from evaluator.importing.checkout import identify
 from evaluator.importing.examine import SMOKE_BYTES
 from evaluator.importing.findings import read_findings
 from evaluator.problem import KernelBenchIdentity, Problem
+from evaluator.vetting import NOT_VETTED
 from tests.checkouts import reference, write_published
 
 LINEAR = "self.fc = nn.Linear(2048, 64)"
@@ -369,8 +370,7 @@ def test_a_problem_is_written_in_our_form(tmp_path: Path, sandbox: Engine) -> No
     assert problem.sizes["full"] == {"batch_size": 4096, "features": 8192}
     assert (problem.gradient_policy, problem.input_domain) == ("check", "real")
     assert problem.row_independent
-    assert problem.needs_vetting
-    assert problem.refusal == "It waits for its vetting: kerneljudge problems check kernelbench_1_007_odd_one --write."
+    assert problem.refusal == NOT_VETTED
 
 
 def test_policies_follow_from_what_was_found(tmp_path: Path, sandbox: Engine) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from evaluator.errors import ProblemError
 from evaluator.problem import KernelBenchIdentity, Problem, Tolerance, load_problem, load_problems
+from evaluator.vetting import NOT_VETTED
 
 REFERENCE = """\
 import torch
@@ -110,9 +111,6 @@ float16 = {{ atol = 2e-3, rtol = 3e-3 }}
 level = 1
 problem_id = 19
 name = "19_ReLU"
-
-[ranking]
-needs_vetting = true
 """
     problem = load_problem(write(tmp_path, manifest=manifest))
     assert problem.dtype == "float16"
@@ -122,7 +120,6 @@ needs_vetting = true
     assert problem.tolerance("float16") == Tolerance(2e-3, 3e-3)
     assert problem.tolerance("float32") == Tolerance(1e-4, 1e-4)
     assert problem.kernelbench == KernelBenchIdentity(1, 19, "19_ReLU")
-    assert problem.needs_vetting
 
 
 def test_a_problem_survives_json(problem: Problem, problems: dict[str, Problem]) -> None:
@@ -169,7 +166,6 @@ def test_an_unknown_size_names_those_there_are(problem: Problem) -> None:
 def test_a_version_does_not_depend_on_how_a_problem_is_described(tmp_path: Path, problem: Problem) -> None:
     (tmp_path / "other").mkdir()
     renamed = MANIFEST.replace('"Identity"', '"I"').replace("Returns its input.", "x").replace('"easy"', '"hard"')
-    renamed += "[ranking]\nneeds_vetting = true\n"
     assert load_problem(write(tmp_path / "other", manifest=renamed)).version == problem.version
 
 
@@ -282,18 +278,21 @@ def test_a_second_folder_adds_problems_and_need_not_exist(tmp_path: Path) -> Non
 # --- ranking ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_problem_that_needs_vetting_is_ranked_once_it_was_vetted(
-    tmp_path: Path, problem: Problem, problems: dict[str, Problem]
+def test_a_problem_is_ranked_once_this_version_was_vetted_at_this_precision(
+    problem: Problem, problems: dict[str, Problem]
 ) -> None:
-    assert problem.refusal is None
-    (tmp_path / "other").mkdir()
-    waiting = load_problem(write(tmp_path / "other", manifest=MANIFEST + "[ranking]\nneeds_vetting = true\n"))
-    assert waiting.refusal == "It waits for its vetting: kerneljudge problems check identity --write."
-    assert waiting.to_record()["ranked"] is False
-    known = problems["gelu"].vetting
-    assert known is not None
-    assert replace(waiting, vetting=replace(known, version=waiting.version)).refusal is None
-    assert replace(waiting, vetting=known).refusal == waiting.refusal, "it has changed since"
+    assert problem.refusal == NOT_VETTED
+    assert problem.to_record()["ranked"] is False
+    known = problems["gelu"].vettings_at("float32")[0]
+    vetted = replace(problem, vettings=(replace(known, version=problem.version),))
+    assert (vetted.refusal, vetted.stale) == (None, False)
+    assert vetted.refusal_at("float16") == NOT_VETTED
+    changed = replace(problem, vettings=(known,))
+    assert (changed.refusal, changed.stale) == (NOT_VETTED, True)
+
+
+def test_a_definition_that_was_stored_before_is_read(problem: Problem) -> None:
+    assert Problem.from_dict({**problem.to_dict(), "needs_vetting": True}) == problem
 
 
 # --- the problems of this repository ---------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from evaluator.engine import Engine
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.problem import Problem, load_problem, load_problems, save_vetting
-from evaluator.vetting import MEANING, REFUSALS, Check, Inputs, Label, Vetting
+from evaluator.vetting import MEANING, NOT_VETTED, REFUSALS, Check, Inputs, Label, Vetting
 from evaluator.vetting.candidates import source_of
 from evaluator.vetting.vet import vet
 
@@ -203,7 +203,7 @@ def test_a_probe_puts_a_model_of_integers_alone_where_its_inputs_are(
     exec(problem.source, reference.__dict__)  # noqa: S102 - written above
     monkeypatch.setitem(sys.modules, "model", reference)
     probe: dict[str, Any] = {"__name__": "candidate"}
-    exec(source_of("repeated", problem), probe)  # noqa: S102 - our own
+    exec(source_of("repeated", problem, "float32"), probe)  # noqa: S102 - our own
     model = probe["ModelNew"]().half().to("meta")
     (weight,) = model.fresh([torch.zeros(3, dtype=torch.int64, device="meta"), 7]).parameters()
     assert (weight.device.type, weight.dtype) == ("meta", torch.float16)
@@ -228,11 +228,11 @@ def test_a_vetting_refuses_exactly_where_a_label_does(tmp_path: Path) -> None:
 def test_a_saved_vetting_is_read_with_its_problem_and_changes_neither_version_nor_definition(tmp_path: Path) -> None:
     folder = make(tmp_path)
     before = load_problem(folder)
-    assert (before.labels, before.refusal, before.stale) == (None, None, False)
+    assert (before.labels, before.refusal, before.stale) == (None, NOT_VETTED, False)
     vetting = vetting_of(before, Label.ZEROS_PASS, Label.HALF_PASSES)
     assert save_vetting(folder, vetting) == folder / "vetting.json"
     problem = load_problem(folder)
-    assert problem.vetting == vetting
+    assert problem.vettings == (vetting,)
     assert (problem.version, problem.to_dict()) == (before.version, before.to_dict())
     assert problem.labels == (Label.ZEROS_PASS, Label.HALF_PASSES)
     assert problem.refusal == REFUSALS[Label.ZEROS_PASS]
@@ -245,17 +245,34 @@ def test_a_saved_vetting_is_read_with_its_problem_and_changes_neither_version_no
     }  # fmt: skip
 
 
-def test_a_vetting_of_another_version_is_stale_and_refuses_nothing(tmp_path: Path) -> None:
+def test_vettings_at_several_precisions_and_devices_are_kept_side_by_side(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    first = vetting_of(load_problem(folder), Label.HALF_PASSES)
+    half = replace(first, precision="float16", labels=(Label.ZEROS_PASS,), refusals=(REFUSALS[Label.ZEROS_PASS],))
+    other_device = replace(first, device="cuda", labels=(Label.TF32_PASSES,))
+    for each in (first, half, other_device, replace(first, version="before", device="cuda")):
+        save_vetting(folder, each)
+    assert load_problem(folder).vettings == (replace(first, version="before", device="cuda"),), "of another version"
+    for each in (first, half, other_device):
+        save_vetting(folder, each)
+    problem = load_problem(folder)
+    assert set(problem.vettings) == {first, half, other_device}
+    assert problem.labels == (Label.TF32_PASSES, Label.HALF_PASSES)
+    assert (problem.refusal, problem.refusal_at("float16")) == (None, REFUSALS[Label.ZEROS_PASS])
+    assert problem.refusal_at("bfloat16") == NOT_VETTED
+
+
+def test_a_vetting_of_another_version_is_stale_and_counts_for_nothing(tmp_path: Path) -> None:
     folder = make(tmp_path)
     save_vetting(folder, vetting_of(load_problem(folder), Label.ZEROS_PASS))
     (folder / "problem.toml").write_text(MANIFEST + LOOSE)
     problem = load_problem(folder)
     assert problem.stale
-    assert (problem.labels, problem.refusal) == (None, None)
+    assert (problem.labels, problem.refusal) == (None, NOT_VETTED)
     assert problem.to_record()["vetting"]["stale"] is True
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"labels": [], "checks": [{}]}'])
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '[{"labels": [], "checks": [{}]}]'])
 def test_a_vetting_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     folder = make(tmp_path)
     (folder / "vetting.json").write_text(text)
@@ -266,7 +283,7 @@ def test_a_vetting_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> No
 def test_a_label_that_is_not_known_is_refused(tmp_path: Path) -> None:
     folder = make(tmp_path)
     content = vetting_of(load_problem(folder)).to_dict() | {"labels": ["smells"]}
-    (folder / "vetting.json").write_text(json.dumps(content))
+    (folder / "vetting.json").write_text(json.dumps([content]))
     with pytest.raises(ProblemError, match="smells"):
         load_problem(folder)
 

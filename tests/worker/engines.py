@@ -33,10 +33,14 @@ from evaluator.problem import Problem
 class ScriptedEngine:
     """Does what the candidate's source says. ``journal`` is a file with a line for all that it did.
 
-    ``together``: so many candidates are evaluated together, one after the other.
+    ``together``: so many candidates are evaluated together, one after the other. ``lenient``: it lets pass what
+    vetting tries.
     """
 
-    def __init__(self, journal: Path, tools: Collection[Tool] = (), together: int = 1) -> None:
+    def __init__(
+        self, journal: Path, tools: Collection[Tool] = (), together: int = 1, *, lenient: bool = False
+    ) -> None:
+        self._lenient = lenient
         self._journal = journal
         self._tools = frozenset(tools)
         self._together = together
@@ -45,7 +49,7 @@ class ScriptedEngine:
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        return {"device_name": "a scripted device"} if self._running else {}
+        return {"device_name": "a scripted device", "torch": "2.9"} if self._running else {}
 
     @property
     def layers(self) -> tuple[SandboxLayer, ...]:
@@ -99,12 +103,20 @@ class ScriptedEngine:
     ) -> Evaluation:
         if problem.id == "self-test":
             return self._self_test(problem, candidate, config)
+        if "class Finding(Exception)" in candidate.source:
+            return self._vet(problem, candidate, config)
         if self._follow("evaluate", candidate, config, progress, cancelled) == "overrun":
             fault = {"device_fault": "illegal memory access"}
             return replace(_evaluation(problem, config, Verdict.RUNTIME_ERROR, "CUDA error"), details=fault)
         evaluation = _evaluation(problem, config, Verdict.PASSED, "it passed", speedup=2.0)
         # Something that no database can hold.
         return replace(evaluation, details={"what": object()}) if "unstorable" in candidate.source else evaluation
+
+    def _vet(self, problem: Problem, candidate: Candidate, config: EvalConfig) -> Evaluation:
+        """Right is the reference, with what looks at it or without."""
+        self._note("vet")
+        right = self._lenient or "raise Finding" in candidate.source or candidate.source.endswith("    pass\n")
+        return _evaluation(problem, config, Verdict.PASSED if right else Verdict.WRONG_OUTPUT, "")
 
     def most_together(self, problem: Problem, config: EvalConfig) -> int:  # noqa: ARG002 - the interface
         return self._together if config.baseline == "eager" else 1

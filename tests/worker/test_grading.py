@@ -5,17 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import TimeoutError as NoConnection
 
-from evaluator.evaluation import Status
+from evaluator.errors import InfrastructureFault
+from evaluator.evaluation import Evaluation, Status
 from evaluator.problem import Problem
+from evaluator.vetting import REFUSALS, Label
 from storage.batches import Batches, BatchLine
 from storage.claims import Claims
+from storage.leaderboard import BoardKey, leaderboard
 from storage.models import Submission
+from storage.problems import sync_problems
 from storage.sharing import Turns
 from storage.submissions import NewSubmission, Submissions
 from tests.storage.conftest import candidate
@@ -35,8 +40,9 @@ def grader(
     stopping: threading.Event | None = None,
     together: int = 1,
     guard: DeviceGuard | None = None,
+    lenient: bool = False,
 ) -> Grader:
-    engine = ScriptedEngine(installation.settings.data_dir / "journal", together=together)
+    engine = ScriptedEngine(installation.settings.data_dir / "journal", together=together, lenient=lenient)
     engine.start()
     return Grader(
         installation.settings,
@@ -88,6 +94,76 @@ def test_the_engine_starts_ahead_once_the_outcome_can_be_read(
     worker.evaluate(submission_id)
     (_, queued), (_, over) = seen
     assert (queued, over in {Status.DONE, Status.FAILED}) == (Status.QUEUED, True)
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_problem_is_vetted_by_itself_with_what_passes_first(
+    lenient: bool, install: Install, problems: dict[str, Problem]
+) -> None:
+    installation = install()
+    unvetted = replace(problems["relu"], vettings=())
+    with installation.sessions.begin() as session:
+        sync_problems(session, {**problems, "relu": unvetted})
+    worker = grader(installation, lenient=lenient)
+    first, failing, second = (installation.submit(source) for source in ("1", "# evaluate: overrun\n", "2"))
+    for submission_id in (failing, first, second):
+        worker.build(submission_id)
+    for _ in range(3):
+        worker.evaluate(second)
+    journal = installation.journal
+    vetted = [number for number, line in enumerate(journal) if line == "vet"]
+    assert len(vetted) > 10, "every trivial candidate was judged"
+    assert vetted == list(range(vetted[0], vetted[0] + len(vetted))), "once"
+    for submission_id in (first, second):
+        evaluation = installation.read(submission_id).evaluation
+        assert evaluation is not None
+        assert evaluation.verdict == "passed"
+        record = evaluation.to_evaluation()
+        if lenient:
+            assert (evaluation.speedup, evaluation.speedup_status) == (None, "not_vetted")
+            assert (record.speedup, record.speedup_status) == (None, "not_vetted")
+            assert REFUSALS[Label.ZEROS_PASS] in " ".join(record.notes)
+        else:
+            assert (evaluation.speedup, record.speedup, record.speedup_status) == (2.0, 2.0, "measured")
+    with installation.sessions() as session:
+        assert len(leaderboard(session, BoardKey("relu", "cpu", size="smoke"))) == (0 if lenient else 2)
+
+
+def test_what_does_not_pass_has_no_problem_vetted(install: Install, problems: dict[str, Problem]) -> None:
+    installation = install()
+    with installation.sessions.begin() as session:
+        sync_problems(session, {**problems, "relu": replace(problems["relu"], vettings=())})
+    worker = grader(installation)
+    submission_id = installation.submit("# evaluate: overrun\n")
+    worker.build(submission_id)
+    worker.evaluate(submission_id)
+    assert installation.read(submission_id).status == Status.DONE
+    assert "vet" not in installation.journal
+
+
+def test_a_vetting_that_is_cut_short_is_made_with_the_next_try(
+    install: Install, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation = install(max_attempts=2)
+    with installation.sessions.begin() as session:
+        sync_problems(session, {**problems, "relu": replace(problems["relu"], vettings=())})
+    worker = grader(installation)
+    submission_id = installation.submit("1")
+    worker.build(submission_id)
+
+    def broken(*_given: object) -> Evaluation:
+        raise InfrastructureFault("the judge died")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ScriptedEngine, "_vet", broken)
+        worker.evaluate(submission_id)
+    waiting = installation.read(submission_id)
+    assert (waiting.status, waiting.evaluation) == (Status.QUEUED, None), "no figure without vetting"
+    installation.end_rest()
+    worker.evaluate(submission_id)
+    evaluation = installation.read(submission_id).evaluation
+    assert evaluation is not None
+    assert evaluation.speedup == 2.0
 
 
 def test_a_doubled_message_changes_nothing(install: Install) -> None:

@@ -32,6 +32,7 @@ _TOKEN: Final = re.compile(
 _DIRECTIVE: Final = re.compile(rf"#(?:{_NEWLINE}|{_BLOCK_COMMENT}|{_LINE_COMMENT}|{_STRING}|[^\n])*")
 _NAME: Final = re.compile(r"#[ \t]*(\w*)(?=\W|$)")
 _INCLUDED: Final = re.compile(r'#[ \t]*\w+[ \t]*(?:<(?P<angled>[^<>\n]+)>|"(?P<quoted>[^"\n]+)")')
+_RAW_PREFIXES: Final = frozenset({"R", "LR", "UR", "uR", "u8R"})
 _DIGRAPHS: Final = ("%:", "<%", "%>", "??=", "??<", "??>", "??/")
 
 
@@ -88,6 +89,9 @@ def _scan(source: str, *, directives: bool) -> list[Token]:
             continue
         first_of_line = False
         kind = next(kind for name, kind in _KINDS.items() if match[name])
+        if kind is Kind.WORD and match[0] in _RAW_PREFIXES and source.startswith('"', position):
+            # At once: each further one would be looked for to the end of the text again.
+            raise Refused("a raw string has no end")
         if kind is Kind.MARK and (directives or match[0] != "#"):
             _check_mark(source, match.start())
         found.append(Token(kind, match.start(), position, match[0]))

@@ -51,7 +51,7 @@ _FULL_WORDS: Final = ("torch::nn", "torch::autograd", "torch::optim", "torch::ji
 # nvcc and c++ optimize nothing by default. A little costs clang no time, and is needed for the precompiled headers.
 _LEVELS: Final = {None: "-O1", "-O0": "-O1"}
 _LATER_STANDARDS: Final = ("-Wno-everything", "-Wc++20-extensions", "-Wc++23-extensions")
-_LATER: Final = re.compile(r"warning: (.*) \[-Wc\+\+\S+\]$", re.MULTILINE)
+_LATER: Final = re.compile(r"^(?>.*?warning: )(.*) \[-Wc\+\+\S+\]$", re.MULTILINE)
 _EVERYBODY_TAKES: Final = ("passing no argument for the '...'", "designated initializers")
 """Of what belongs to a later standard of C++: all that nvcc and GCC take as well, as clang does with a warning.
 ``TORCH_CHECK`` without a message is such a thing."""
