@@ -189,12 +189,31 @@ def test_system_calls_that_break_kernels_are_refused(run: Run) -> None:
 import ctypes, errno
 libc = ctypes.CDLL(None, use_errno=True)
 numbers = {"ptrace": 101, "mount": 165, "unshare": 272, "bpf": 321, "keyctl": 250, "perf_event_open": 298,
-           "userfaultfd": 323, "io_uring_setup": 425, "process_vm_writev": 311, "timer_create": 222, "personality": 135}
+           "userfaultfd": 323, "io_uring_setup": 425, "process_vm_writev": 311, "timer_create": 222, "personality": 135,
+           "timerfd_create": 283, "inotify_init": 253, "inotify_init1": 294, "inotify_add_watch": 254, "io_setup": 206}
 import platform
 if platform.machine() == "x86_64":
     for name, number in numbers.items():
         assert libc.syscall(number, 0, 0, 0, 0, 0) == -1, name
         assert ctypes.get_errno() in (errno.EPERM, errno.ENOSYS), (name, ctypes.get_errno())
+    # The kernel looks at the lower half of an int alone: a bit in the upper half gets nobody by.
+    class Limit(ctypes.Structure):
+        _fields_ = [("soft", ctypes.c_ulong), ("hard", ctypes.c_ulong)]
+    file = open("/proc/self/exe", "rb")
+    for beyond in (0, 1 << 32, 1 << 63):
+        long = lambda value: ctypes.c_ulong(value | beyond)
+        limit = ctypes.byref(Limit(10, 10))
+        for refused in (
+            (72, file.fileno(), long(10), 0), (72, file.fileno(), long(1024), 0), (72, file.fileno(), long(1026), 0),
+            (157, long(22), 1, 0, 0, 0), (160, long(0), limit), (302, 0, long(0), limit, 0),
+        ):
+            assert libc.syscall(*refused) == -1, refused
+            assert ctypes.get_errno() in (errno.EPERM, errno.ENOSYS), (refused, ctypes.get_errno())
+import fcntl, resource
+assert fcntl.fcntl(file, fcntl.F_GETFD) == fcntl.FD_CLOEXEC
+assert fcntl.fcntl(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3), fcntl.F_GETFL) >= 0
+assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 assert libc.unshare(0x10000000) == -1
 """
         )

@@ -135,6 +135,16 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "timers can be armed for when a process is stopped",
+        "attack_a_armed_timers",
+        (("sandbox/syscalls.py", "timer_create timerfd_create umount", "timer_create umount"),),
+    ),
+    Mutation(
+        "files can be watched",
+        "attack_a_watched_files",
+        (("sandbox/syscalls.py", " inotify_init1", ""),),
+    ),
+    Mutation(
         "the runner shares its keeper's process group",
         "attack_h_kills_its_group",
         (
