@@ -22,9 +22,23 @@ import torch.utils.dlpack
 from evaluator.dtypes import has_gradients
 from evaluator.protocol import sealed_memory
 
-__all__ = ["Block", "BlockLayout", "TensorSpec", "check", "create_block", "driver", "is_dense", "open_block"]
+__all__ = [
+    "GRANULE",
+    "Block",
+    "BlockLayout",
+    "IpcHandle",
+    "TensorSpec",
+    "check",
+    "create_block",
+    "driver",
+    "is_dense",
+    "open_block",
+    "open_handle",
+    "wrap",
+]
 
-_GRANULE: Final = 2 * 2**20
+GRANULE: Final = 2 * 2**20
+"""Bytes: no two allocations of a device have one in common."""
 _ALIGNMENT: Final = 512
 _IPC_LAZY_PEER: Final = 1
 
@@ -98,7 +112,7 @@ class BlockLayout:
     @property
     def size_bytes(self) -> int:
         """Bytes to allocate on CUDA, and the most on a CPU: a multiple of 2 MiB, at least one granule."""
-        return self.rounded_bytes(_GRANULE)
+        return self.rounded_bytes(GRANULE)
 
     def rounded_bytes(self, granule: int) -> int:
         """What the tensors take, as a multiple of ``granule`` bytes and at least one."""
@@ -186,10 +200,10 @@ def create_block(layout: BlockLayout, device: torch.device) -> Block:
     if error == _OUT_OF_MEMORY:
         raise torch.OutOfMemoryError(f"no room for a block of {size} bytes on {device}")
     check(error, "cuMemAlloc")
-    ipc = _IpcHandle()
+    ipc = IpcHandle()
     check(driver().cuIpcGetMemHandle(ctypes.byref(ipc), address), "cuIpcGetMemHandle")
     handle = {"layout": layout.to_json(), "bytes": size, "ipc": bytes(ipc.reserved).hex()}
-    block = Block(layout, _wrap(address.value, size, device), handle, None)
+    block = Block(layout, wrap(address.value, size, device), handle, None)
     block._release = lambda: check(driver().cuMemFree_v2(address), "cuMemFree")
     return block
 
@@ -203,12 +217,10 @@ def open_block(handle: Mapping[str, Any], fd: int | None, device: torch.device) 
         os.close(fd)
         return Block(layout, memory, handle, None)
     torch.zeros(1, device=device)
-    ipc = _IpcHandle.from_buffer_copy(bytes.fromhex(handle["ipc"]))
+    ipc = IpcHandle.from_buffer_copy(bytes.fromhex(handle["ipc"]))
     address = ctypes.c_uint64()
-    check(
-        driver().cuIpcOpenMemHandle_v2(ctypes.byref(address), ipc, ctypes.c_uint(_IPC_LAZY_PEER)), "cuIpcOpenMemHandle"
-    )
-    block = Block(layout, _wrap(address.value, size, device), handle, None)
+    check(open_handle(address, ipc), "cuIpcOpenMemHandle")
+    block = Block(layout, wrap(address.value, size, device), handle, None)
     block._release = lambda: check(driver().cuIpcCloseMemHandle(address), "cuIpcCloseMemHandle")
     return block
 
@@ -216,7 +228,7 @@ def open_block(handle: Mapping[str, Any], fd: int | None, device: torch.device) 
 _OUT_OF_MEMORY: Final = 2
 
 
-class _IpcHandle(ctypes.Structure):
+class IpcHandle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_ubyte * 64),)
 
 
@@ -224,6 +236,11 @@ class _IpcHandle(ctypes.Structure):
 def driver() -> ctypes.CDLL:
     """CUDA's driver, for what torch has no words for."""
     return ctypes.CDLL("libcuda.so.1")
+
+
+def open_handle(address: ctypes.c_uint64, handle: IpcHandle) -> int:
+    """Map another process's allocation; CUDA's error code, and where it begins here in ``address``."""
+    return int(driver().cuIpcOpenMemHandle_v2(ctypes.byref(address), handle, ctypes.c_uint(_IPC_LAZY_PEER)))
 
 
 def check(error: int, call: str) -> None:
@@ -245,5 +262,6 @@ class _RawMemory:
         }
 
 
-def _wrap(address: int, size: int, device: torch.device) -> torch.Tensor:
+def wrap(address: int, size: int, device: torch.device) -> torch.Tensor:
+    """Bytes of a device as a tensor of uint8, which does not own them."""
     return torch.as_tensor(_RawMemory(address, size), device=device)

@@ -5,7 +5,8 @@ shared page for the timed calls. Runner to judge: the same page for "done", and 
 bounded text for "ready" and "failed". The judge copies a frame once, reads fixed fields and treats the
 text as opaque; nothing else that a runner sends is ever looked at.
 
-Beside the page there is a socket that wakes whoever blocks. The page (little endian; 4096 bytes)::
+Beside the page there is a socket that wakes whoever blocks, and that orders the page: what was written before a ring
+is there for whoever has heard it. The page (little endian; 64 KiB)::
 
     0   u64  go      sequence number of the call that the judge has released
     8   u64  mode    what kind of call (CallMode)
@@ -16,6 +17,7 @@ Beside the page there is a socket that wakes whoever blocks. The page (little en
     120 u64  forward_ns  what of device_ns the forward took, where there is a backward
     128 u64  differing   weights that agree with the reference's in name and shape, but not in value
     136 32B  counterparts  bit i: the candidate has a counterpart of the reference's weight i
+    256 144B each  locations  where outputs, gradients of inputs and gradients of weights lie at "done" (Location)
 """
 
 from __future__ import annotations
@@ -28,24 +30,30 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 __all__ = [
     "FRAME_BYTES",
+    "MAX_DIMENSIONS",
     "MAX_GRADIENTS",
+    "MAX_LOCATIONS",
+    "MEMORY_PROBE",
     "CallMode",
     "CallReport",
     "Doorbell",
     "Failure",
     "Frame",
     "FrameKind",
+    "Location",
     "WeightReport",
+    "Whereabouts",
     "sealed_memory",
 ]
 
-PAGE_BYTES: Final = 4096
+PAGE_BYTES: Final = 2**16
 FRAME_BYTES: Final = 8192
 MAX_GRADIENTS: Final = 255
 _DONE_AT: Final = 64
@@ -53,6 +61,13 @@ _REPORT_AT: Final = 72
 _REPORT: Final = struct.Struct("<QQ32sQ")
 _WEIGHTS_AT: Final = 128
 _WEIGHTS: Final = struct.Struct("<Q32s")
+_LOCATIONS_AT: Final = 256
+_LOCATION: Final = struct.Struct("<QQ8q64s")
+MAX_DIMENSIONS: Final = 8
+"""Of a tensor whose location can be told."""
+MAX_LOCATIONS: Final = (PAGE_BYTES - _LOCATIONS_AT) // _LOCATION.size
+MEMORY_PROBE: Final = 0x6B65726E656C6A75
+"""An int64 that a runner has the judge read, for it to see whether it can; memory does not hold it by chance."""
 _FRAME_HEAD: Final = struct.Struct("<4sIII")
 _MAGIC: Final = b"kjf1"
 
@@ -138,6 +153,42 @@ class WeightReport:
     counterparts: int
 
 
+class Whereabouts(IntEnum):
+    """Where a tensor is at "done". ``SHARED``: copied to its place in the shared memory already."""
+
+    ABSENT = 0
+    SHARED = 1
+    OWN = 2
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where the runner says that one tensor of a call lies, for the judge to read there before its clock stops.
+
+    Of a tensor in the runner's ``OWN`` memory: on a CPU the ``address`` of its first element; on CUDA the bytes from
+    the begin of an allocation to that element, and the ``handle`` by which another process opens the allocation.
+    ``strides`` in elements. A lie can only show other values than those that are delivered.
+    """
+
+    whereabouts: Whereabouts
+    address: int = 0
+    strides: tuple[int, ...] = ()
+    handle: bytes = b""
+
+    def encode(self) -> bytes:
+        strides = (*self.strides, *(0,) * (MAX_DIMENSIONS - len(self.strides)))
+        return _LOCATION.pack(self.whereabouts, self.address, *strides, self.handle)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Location:
+        """The location in ``data``; whatever is none of ours is ``ABSENT``."""
+        whereabouts, address, *strides, handle = _LOCATION.unpack(data)
+        try:
+            return cls(Whereabouts(whereabouts), address, tuple(strides), handle)
+        except ValueError:
+            return cls(Whereabouts.ABSENT)
+
+
 def sealed_memory(name: str, size: int) -> int:
     """A memfd of ``size`` bytes whose size nobody can change: a peer that shrinks it would kill its reader."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -175,7 +226,7 @@ class Doorbell:
 
     def release(self, sequence: int, mode: CallMode) -> None:
         """Judge: let the runner go."""
-        # The mode is written before the sequence number that makes it valid (x86-64 keeps stores in order).
+        # Which store another processor sees first is not certain everywhere: the ring decides (see ``_wait``).
         self._page[8:16] = int(mode).to_bytes(8, "little")
         self._page[0:8] = sequence.to_bytes(8, "little")
         self._ring()
@@ -206,6 +257,20 @@ class Doorbell:
         )
         return CallReport(device_ns / 1e6, peak_bytes, int.from_bytes(present, "little"), forward_ns / 1e6)
 
+    def tell_locations(self, locations: Sequence[bytes]) -> None:
+        """Runner: where the tensors of a call lie (``Location.encode``), ``MAX_LOCATIONS`` at the most; before
+        ``finish``, or before a ready frame."""
+        encoded = b"".join(locations)
+        self._page[_LOCATIONS_AT : _LOCATIONS_AT + len(encoded)] = encoded
+
+    def locations(self, count: int) -> list[Location]:
+        """Judge: the runner's claims where the first ``count`` tensors lie; those beyond ``MAX_LOCATIONS`` are
+        ``SHARED``."""
+        told = min(count, MAX_LOCATIONS)
+        data = bytes(self._page[_LOCATIONS_AT : _LOCATIONS_AT + told * _LOCATION.size])
+        parts = (data[at : at + _LOCATION.size] for at in range(0, len(data), _LOCATION.size))
+        return [*map(Location.decode, parts), *[Location(Whereabouts.SHARED)] * (count - told)]
+
     def describe_weights(self, differing: int, counterparts: int) -> None:
         """Runner: what was found about the weights; valid from the next ready frame on."""
         _WEIGHTS.pack_into(self._page, _WEIGHTS_AT, differing, counterparts.to_bytes(32, "little"))
@@ -224,30 +289,44 @@ class Doorbell:
         with contextlib.suppress(BlockingIOError, ConnectionError):
             self._bell.send(b"!", socket.MSG_DONTWAIT)
 
-    def _hear(self) -> bool:
-        """Take one ring off the socket; False where the other side is gone."""
+    def _hear(self) -> bool | None:
+        """Take one ring off the socket; ``None`` where there is none, ``False`` where the other side is gone."""
         try:
             return bool(self._bell.recv(1, socket.MSG_DONTWAIT))
         except BlockingIOError:
-            return True
+            return None
         except ConnectionError:
             return False
 
     def _wait(self, at: int, sequence: int, deadline: float | None, interrupt_fd: int | None) -> bool:
+        """Wait until the word ``at`` is ``sequence``, and its ring was heard.
+
+        Without the ring, a processor that does not keep stores in order (ARM) might show the word before what was
+        written ahead of it, here or in the memory of tensors. The kernel puts a ring into a queue and takes it out
+        under one lock: what was written before the ring went in is visible to whoever has taken it out.
+        """
         page, wanted = self._page, sequence.to_bytes(8, "little")
         spin_until = time.monotonic() + self._spin_s
         waiting = [self._bell.fileno()] + ([] if interrupt_fd is None else [interrupt_fd])
-        while page[at : at + 8] != wanted:
+        heard = False
+        while True:
+            is_there = page[at : at + 8] == wanted
+            if is_there and heard:
+                return True
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 raise TimeoutError
-            if now < spin_until:
-                continue
-            readable, _, _ = select.select(waiting, [], [], None if deadline is None else deadline - now)
-            if self._bell.fileno() in readable and not self._hear():
-                if interrupt_fd is None:
-                    raise ConnectionError("the judge is gone")
-                return page[at : at + 8] == wanted
+            readable = waiting[:1] if is_there else []
+            if now >= spin_until:
+                # Whoever has said that it is done may end in the next moment: its ring comes first.
+                left = None if deadline is None else deadline - now
+                readable, _, _ = select.select(waiting[:1] if is_there else waiting, [], [], left)
+            if self._bell.fileno() in readable:
+                said = self._hear()
+                if said is False:
+                    if interrupt_fd is None:
+                        raise ConnectionError("the judge is gone")
+                    return page[at : at + 8] == wanted
+                heard = heard or bool(said)
             if interrupt_fd in readable and page[at : at + 8] != wanted:
                 return False
-        return True

@@ -93,7 +93,7 @@ def _evaluate(
 
     def side(name: Literal["candidate", "baseline"], enclosure: dict[str, Any]) -> Side:
         link = RunnerLink(socket.socket(fileno=descriptors.pop(0)), device.spin_s)
-        return Side(name, link, Enclosure(**enclosure))
+        return Side(name, link, Enclosure(**enclosure), device.memory_of(enclosure["pid"]))
 
     candidates = [side("candidate", enclosure) for enclosure in message["candidates"]]
     baseline: Side | KeptBaseline

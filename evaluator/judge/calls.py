@@ -24,9 +24,10 @@ from evaluator.judge.calmness import Calmness, Look
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant, make_upstream
 from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout, TimedCall
+from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
 from evaluator.judge.verify import GIVEN, Commitment, Verifier, Violation
 from evaluator.memory import Block, TensorSpec
-from evaluator.protocol import CallMode
+from evaluator.protocol import MEMORY_PROBE, CallMode, CallReport
 from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure
 from evaluator.statistics import median_ms
 
@@ -46,6 +47,8 @@ _AS_LEARNT_PRELUDE_MS: Final = 0.08
 _AS_LEARNT_OVERHEAD_MS: Final = 0.1
 _MOST_LEARNED: Final = 3
 """Who takes about as long as decides how a call is released is now on the one side of it, now on the other."""
+_MOST_REMAPS: Final = 8
+"""Who gives memory back to the device in each call has new allocations, whose handles could be those of old ones."""
 _KEPT_BYTES: Final = 2**30
 _MOST_DECOYS: Final = 2
 _RAN_S: Final = 0.1
@@ -64,16 +67,29 @@ _SOON_BYTES: Final = 2**30
 class Side:
     """Candidate or baseline: its link, and the processes that are frozen while the other is called.
 
-    ``gate``: what its calls wait for on a device that outlives processes, once there is shared memory.
+    ``gate``: what its calls wait for on a device that outlives processes, once there is shared memory. ``memory``: its
+    runner's, to be read.
     """
 
     name: Literal["candidate", "baseline"]
     link: RunnerLink
     enclosure: Enclosure
+    memory: RunnerMemory
     gate: Block | None = None
+
+    def can_be_read(self, device: torch.device) -> bool:
+        """Whether the judge can read the runner's memory, by the tensor that it has shown when it was given the shared
+        memory."""
+        place = ElementPlaces.of(torch.zeros(1, dtype=torch.int64, device=device), (1,))
+        try:
+            found = self.memory.read(self.link.locations(1)[0], TensorSpec((1,), "int64"), place)
+        except Unreadable:
+            return False
+        return found.tolist() == [MEMORY_PROBE]
 
     def close(self) -> None:
         """End the link, which a well-behaved runner ends with; its processes are no longer stopped or woken."""
+        self.memory.close()
         self.link.close()
         self.enclosure.close()
 
@@ -206,6 +222,10 @@ class _NotRepeatable(Exception):
     """The same seed did not make the same inputs."""
 
 
+class _Remapped(Exception):
+    """A call's results were looked for in an allocation that may have been given back since it was opened."""
+
+
 @dataclass
 class Caller:
     """Calls of one evaluation over its shared blocks.
@@ -236,6 +256,8 @@ class Caller:
     peak_bytes: Counter[str] = field(default_factory=Counter)
     """The most that the allocator of each side said that it gave away, by the side's name."""
     calmness: Calmness = field(default_factory=Calmness)
+    remaps: int = _MOST_REMAPS
+    """How often a call may still be made again because an allocation was opened before it."""
     alone: bool = False
     """Whether nobody comes to the device but both sides: then it has to be calm before each call."""
 
@@ -330,12 +352,15 @@ class Caller:
         self._take_memory(side, self.baseline if side is self.candidate else self.candidate)
         once = partial(self._call_once, side, mode, variant, timeout_s, glance=glance, cold=cold, compared=compared)
         with self.blamed(side):
-            try:
-                call, commitment = once()
-            except _NotRepeatable:
-                # get_inputs has another source of randomness than torch: from now on its inputs are kept.
-                self.source.repeatable = False
-                call, commitment = once()
+            while True:
+                try:
+                    call, commitment = once()
+                    break
+                except _NotRepeatable:
+                    # get_inputs has another source of randomness than torch: from now on its inputs are kept.
+                    self.source.repeatable = False
+                except _Remapped:
+                    continue
         self.peak_bytes[side.name] = max(self.peak_bytes[side.name], call.report.peak_bytes)
         if side is self.baseline:
             self.baseline_ms.setdefault(mode, []).append(call.report.device_ms)
@@ -345,6 +370,7 @@ class Caller:
 
     def release_memory(self, side: Side) -> None:
         """Have a side's allocator give back what it does not use."""
+        side.memory.close()  # what is open here stays in use
         self._command(side, {"op": "release_memory"})
 
     def _command(self, side: Side, message: dict[str, Any]) -> None:
@@ -357,10 +383,15 @@ class Caller:
         with self._awake(side):
             side.link.command({"op": "load_weights", "weight_names": names}, _COMMAND_S)
 
+    def deliver_within(self, side: Side) -> None:
+        """Have results copied to the shared memory within the call, as memory that cannot be read from here."""
+        self._command(side, {"op": "deliver_within"})
+
     def let_go(self, side: Side) -> int:
         """Have the shared memory closed: there are no more calls. Returns how many bytes of the device's memory the
         side says that it holds then. Raises ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``, whose fault it is:
         the evaluation is over."""
+        side.memory.close()
         with self._awake(side):
             side.link.let_go(_LET_GO_S)
             return side.link.call(CallMode.AWAKE, _LET_GO_S).report.peak_bytes
@@ -389,6 +420,8 @@ class Caller:
         drawing = _Drawing(variant, secrets.randbits(63), backward=mode is CallMode.BACKWARD)
         shown = GIVEN if drawing.backward else GIVEN[:1]
         commitment = self.verifier.prepare([*shown, *delivered], glance=glance)
+        self.verifier.prepare_done(commitment, delivered)
+        results = sum(len(self.blocks[name].tensors) for name in delivered)
         warming = self._make_warming(drawing) if self.is_short(mode) or not cold else None
         given = self._give(drawing, commitment, glance=glance) if compared else self._give_spent(drawing)
         for name in delivered:
@@ -425,10 +458,16 @@ class Caller:
             self.verifier.pick(commitment, shown)
             for name in shown:
                 self._poison(name)
+            # Delivery is nobody's time, so what is delivered is looked at before the clock, where it is already.
+            try:
+                self.verifier.read_done(commitment, delivered, side.link.locations(results), side.memory)
+            except Unreadable as error:
+                raise self._blame(side, str(error)) from None
             self.device.synchronize()
 
         def settle() -> None:
             self.verifier.pick(commitment, delivered)
+            self.verifier.pick_delivered(commitment)
             self.device.synchronize()
 
         with side.stopped_afterwards():
@@ -455,10 +494,29 @@ class Caller:
             if drawing.kept is None:
                 given.drop()
             delivery = side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
+        self._require_done(side, commitment, delivery.report, delivered)
         if compared:
             self._commit_to(delivered, commitment, drawing, glance=glance)
         report = replace(call.report, peak_bytes=peak_bytes, present=delivery.report.present)
-        return replace(call, report=report, delivery_ms=delivery.outer_ms, prelude_ms=prelude_ms), commitment
+        return replace(call, report=report, prelude_ms=prelude_ms), commitment
+
+    def _require_done(self, side: Side, commitment: Commitment, report: CallReport, delivered: Sequence[str]) -> None:
+        """Hold the delivered values against those at "done". Raises ``_Remapped`` where these were read in memory that
+        may have been another tensor's before, and else as ``_blame`` does."""
+        was_open = side.memory.was_open
+        side.memory.end_call()
+        late = self.verifier.late(commitment, report, delivered)
+        if not late:
+            return
+        if was_open and self.remaps:
+            self.remaps -= 1
+            side.memory.close()
+            raise _Remapped
+        raise self._blame(side, f"{late} is not as it was when the {side.name} had said that it was done")
+
+    def _blame(self, side: Side, message: str) -> Exception:
+        """The error that a side has broken a rule: a baseline's is our own."""
+        return Violation(message) if side is self.candidate else InfrastructureFault(message)
 
     def _give(self, drawing: _Drawing, commitment: Commitment, *, glance: bool) -> CallInputs:
         """Draw the tensors that a call is given, and commit to them."""
@@ -582,8 +640,8 @@ class Caller:
     def _wake(self, side: Side) -> None:
         side.enclosure.thaw()
         if side.enclosure.ran_while_stopped_s > _RAN_S:
-            blame = Violation if side is self.candidate else InfrastructureFault
-            raise blame(
+            raise self._blame(
+                side,
                 f"{side.name}'s processes used {side.enclosure.ran_while_stopped_s:.2f} s of processor time while "
-                "they were stopped: they wake each other"
+                "they were stopped: they wake each other",
             )

@@ -20,6 +20,7 @@ import pynvml
 import torch
 
 from evaluator.judge.ceilings import CeilingFile, copy_rate, glance_at_ceilings, measure_ceilings
+from evaluator.judge.runner_memory import DeviceMemory, ProcessMemory, RunnerMemory
 from evaluator.judge.telemetry import CpuSensors, Sensors, cuda_sensors
 from evaluator.roofline import Ceilings
 
@@ -107,6 +108,10 @@ class Device(ABC):
 
     outlives_processes: bool
     """Whether work can go on here while the processes that asked for it are stopped."""
+
+    @abstractmethod
+    def memory_of(self, pid: int) -> RunnerMemory:
+        """The memory on this device of the runner whose first process is ``pid``, as seen from here."""
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -221,6 +226,9 @@ class CpuDevice(Device):
         # Within the caches, so that no machine's memory is faster.
         self._bytes_per_ms = copy_rate(self.torch_device, _CACHED_COPY_BYTES) / 1000
 
+    def memory_of(self, pid: int) -> RunnerMemory:
+        return ProcessMemory(pid)
+
     def synchronize(self) -> None:
         pass
 
@@ -307,6 +315,9 @@ class CudaDevice(Device):
         # or more; the slowest of many probes on an idle device is an interrupt of the processor's.
         self._quiet_ms = 2 * calm[-1 - _CALM_PROBES // 20] + _QUIET_SLACK_MS
         self._alone_bytes = self.foreign_bytes()
+
+    def memory_of(self, pid: int) -> RunnerMemory:  # noqa: ARG002 - a handle says whose memory it is of
+        return DeviceMemory(self.torch_device)
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)

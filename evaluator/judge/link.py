@@ -13,7 +13,17 @@ from typing import Any, Final
 
 from evaluator import wire
 from evaluator.memory import Block
-from evaluator.protocol import FRAME_BYTES, CallMode, CallReport, Doorbell, Failure, Frame, FrameKind, WeightReport
+from evaluator.protocol import (
+    FRAME_BYTES,
+    CallMode,
+    CallReport,
+    Doorbell,
+    Failure,
+    Frame,
+    FrameKind,
+    Location,
+    WeightReport,
+)
 
 __all__ = ["RunnerFailed", "RunnerGone", "RunnerLink", "RunnerTimeout", "TimedCall"]
 
@@ -54,8 +64,6 @@ class TimedCall:
 
     outer_ms: float
     report: CallReport
-    delivery_ms: float = 0.0
-    """The judge's clock around the copying of what was computed."""
     prelude_ms: float = 0.0
     """How long the judge's last steps on the device took, with every process stopped."""
 
@@ -138,6 +146,10 @@ class RunnerLink:
         settle()
         outer_ms = (time.perf_counter_ns() - begin_ns) / 1e6
         return TimedCall(outer_ms, self._doorbell.report())
+
+    def locations(self, count: int) -> list[Location]:
+        """Where the runner says that the first ``count`` tensors of its latest call lie."""
+        return self._doorbell.locations(count)
 
     def weight_report(self) -> WeightReport:
         return self._doorbell.weight_report()

@@ -50,7 +50,7 @@ _CALM_SLACK_SHARE: Final = 0.02
 _NOISE_FACTOR: Final = 4.0
 _FLOOR_MS: Final = {"cpu": 0.05, "cuda": 0.02}
 _PROCESSES_DIFFER: Final = {"cpu": (0.0, 0.0), "cuda": (0.03, 0.01)}
-"""What lies between the clocks, and a delivery, differ by so much between two processes of the same model, however
+"""What lies between the clocks differs by so much between two processes of the same model, however
 often they are called: milliseconds, and a share of it. On an H200: 9 µs, root mean square of 15 evaluations, 24 µs at
 the most; with tensors of 6 GiB, which the judge is at for 5 ms, 75 µs, root mean square of 8."""
 _PUT_BACK: Final = {"cpu": math.inf, "cuda": 3.0}
@@ -273,9 +273,7 @@ class Sampler:
         self._check_clocks(series, most_overhead_ms, details)
         self._check_floor(track, series, details)
         self._check_baseline(track, series, candidate, baseline, details)
-        believed = self._credited(series, most_overhead_ms)
-        put_off = self._put_off_ms(candidate, baseline, details)
-        credited = [sample + more for sample, more in zip(believed, put_off, strict=True)]
+        credited = self._credited(series, most_overhead_ms)
         value = speedup(series.baseline_device_ms, credited)
         sampled = speedup_interval(series.baseline_device_ms, credited)
         interval = widened(sampled, value, self._spread(track, series.baseline_device_ms, credited))
@@ -309,7 +307,7 @@ class Sampler:
         if added > self.plan.half_width * median_ms(credited):
             notes.append(
                 f"{name}: {added:.4g} ms were added to what the candidate's process measured, because the judge's "
-                "clock, or copying the outputs, took so much longer than for the baseline, or is in so much doubt"
+                "clock took so much longer than for the baseline, or is in so much doubt"
             )
         for side, samples in (("candidate", credited), ("baseline", series.baseline_device_ms)):
             quartiles = spread(samples)
@@ -371,23 +369,6 @@ class Sampler:
                 f"the baseline takes {now_ms:.3f} ms, and took {calm.baseline_ms:.3f} ms before the candidate had "
                 "the shared memory"
             )
-
-    def _put_off_ms(
-        self, candidate: list[TimedCall], baseline: list[TimedCall], details: dict[str, Any]
-    ) -> list[float]:
-        """For each call, how much longer copying the outputs took than for the baseline: work put off until then.
-
-        Those calls count that the candidate's figure rests on, and the baseline's noise alone: what a candidate adds
-        to its own must not hide anything. One slow copy among them is nothing; where most are slow, each is put back.
-        """
-        ours, theirs = [call.delivery_ms for call in candidate], [call.delivery_ms for call in baseline]
-        middle = median_ms(theirs)
-        allowed_ms = middle + _NOISE_FACTOR * median_error(theirs) + max(self._least_ms, self._differ_ms(middle))
-        fast_ms = median_ms(_of_fast_calls(ours, _device(candidate)))
-        details["delivery_ms"] = {"candidate": fast_ms, "baseline": median_ms(theirs), "allowed": allowed_ms}
-        if fast_ms <= allowed_ms:
-            return [0.0] * len(ours)
-        return [self._put_back_ms(delivery_ms - middle, allowed_ms - middle) for delivery_ms in ours]
 
     def _most_overhead_ms(self, track: Track, series: SampleSeries) -> float:
         """What may lie between the two clocks for the baseline, at the most.

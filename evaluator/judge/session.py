@@ -49,6 +49,11 @@ _LEFT_BYTES: Final = 2**30
 _WARM_CACHES: Final = 4
 """Warm and cold differ while the tensors of a call are at most so many times as large as the last-level cache."""
 
+_DELIVERED_WITHIN: Final = (
+    "this machine does not let the judge read the memory of other processes: outputs are copied within the calls of "
+    "both sides, and every latency has that in it"
+)
+
 _VERDICTS: Final = {
     Failure.LOAD: Verdict.LOAD_ERROR,
     Failure.CONSTRUCT: Verdict.CONSTRUCT_ERROR,
@@ -371,6 +376,7 @@ class Session:
         shared = {
             "baseline": "eager",
             "load_weights": False,
+            "readable": True,
             "inputs": [value if isinstance(value, dict) else None for value in signature.inputs],
             "weight_names": self._common.weight_names,
         }
@@ -381,6 +387,12 @@ class Session:
                 self._blocks_of(self._baseline),
                 max(limits.construct_s, _REFERENCE_S),
             )
+        if not self._baseline.can_be_read(self._device.torch_device):
+            # The same for both, or the copying would be a candidate's time alone.
+            shared["readable"] = False
+            self._caller.deliver_within(self._baseline)
+            for outcome in self._outcomes:
+                outcome.note_once([_DELIVERED_WITHIN])
         if self._config.sampling.max_samples:
             self._caller.calibrate(CallMode.FORWARD)
             if self._common.training and self._config.sampling.gradient_trials:

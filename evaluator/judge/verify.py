@@ -21,11 +21,12 @@ from evaluator.judge.limits import tolerance_of
 from evaluator.judge.nonfinite import settle
 from evaluator.judge.own import Own, OwnGradients
 from evaluator.judge.reference import NUDGE, GradientSlice, Reference, Signature
+from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
 from evaluator.judge.sensitivity import Sensitivity, Terms, accumulate, take_largest
 from evaluator.judge.steps import Steps
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
-from evaluator.protocol import CallReport
+from evaluator.protocol import CallReport, Location, Whereabouts
 
 __all__ = ["GIVEN", "CallFindings", "ClocksDisagree", "Commitment", "Excused", "Verifier", "Violation", "same_bits"]
 
@@ -33,6 +34,9 @@ _PICKS: Final = 1024
 """Elements of each delivered tensor that are read before the judge's clock is. Work of which a share s is still
 to be done by then is found with a chance of 1 - (1 - s)**1024 in each call."""
 
+_READ_AT_DONE: Final = {"cpu": 128, "cuda": 1024}
+"""So many elements of each output and gradient are read in the runner's memory before the judge's clock is. On a CPU
+the kernel looks up the page of each, which takes about as long as a small call for 1024."""
 _COPIED_BYTES: Final = {"cpu": 2**23, "cuda": 0}
 """So small a tensor is copied and not fingerprinted: on a CPU a fingerprint takes ten times as long as a copy. On a GPU
 it takes no longer than reading, and copies would be memory that nobody has planned for."""
@@ -64,6 +68,11 @@ _CHANGED: Final = {
 }
 
 
+_NAMES: Final = {
+    "outputs": "output {index}",
+    "input_gradients": "the gradient of input {index}",
+    "weight_gradients": "the gradient of weight {index}",
+}
 GIVEN: Final = ("inputs", "upstream")
 """The blocks of the tensors that a call is given: there from within the judge's clock until "done"."""
 
@@ -87,6 +96,10 @@ class Commitment:
     With ``rows``, a *glance*: the call is compared in these secret rows alone. ``kept`` are those of what was given,
     ``picks`` of what is delivered are those that were there at "done", by block and tensor; ``given`` is what was at
     the secret places of the inputs.
+
+    ``done_places``: secret elements of what is to be delivered; ``done``: their values before the judge's clock was
+    read, where the runner said that its results were; ``delivered``: their values in the shared memory later. By block
+    and tensor, each [count].
     """
 
     fingerprints: dict[tuple[str, int, int], int] = field(default_factory=dict)
@@ -96,6 +109,9 @@ class Commitment:
     rows: torch.Tensor | None = None
     kept: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
     given: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
+    done_places: dict[tuple[str, int], ElementPlaces] = field(default_factory=dict)
+    done: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
+    delivered: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
 
     def has_copies(self, names: Sequence[str]) -> bool:
         """Whether all that is kept of these blocks, which were committed to, are copies."""
@@ -192,6 +208,54 @@ class Verifier:
                     places = torch.randint(tensor.numel(), (_PICKS,), generator=self._secret, device=tensor.device)
                     chosen.places[name, index] = places.sort().values
         return chosen
+
+    def prepare_done(self, commitment: Commitment, names: Sequence[str]) -> None:
+        """Choose the elements of the blocks ``names`` that are to be there at "done"; before the call is released."""
+        for name in names:
+            for index, tensor in enumerate(self._blocks[name].tensors):
+                if tensor.numel():
+                    count = _READ_AT_DONE[tensor.device.type]
+                    flat = torch.randint(tensor.numel(), (count,), generator=self._secret, device=tensor.device)
+                    commitment.done_places[name, index] = ElementPlaces.of(flat, tuple(tensor.shape))
+
+    def read_done(
+        self, commitment: Commitment, names: Sequence[str], locations: Sequence[Location], memory: RunnerMemory
+    ) -> None:
+        """Read these elements where the runner says that they are; ``locations``: of each tensor of the blocks
+        ``names``. Before the judge's clock is read. Raises ``Unreadable`` where there is nothing to be read, and
+        ``RunnerGone``."""
+        places = [(name, index) for name in names for index in range(len(self._blocks[name].tensors))]
+        for (name, index), location in zip(places, locations, strict=True):
+            chosen = commitment.done_places.get((name, index))
+            if chosen is None or location.whereabouts is Whereabouts.ABSENT:
+                continue
+            block = self._blocks[name]
+            if location.whereabouts is Whereabouts.SHARED:
+                commitment.done[name, index] = _elements_of(block.tensors[index], chosen.flat)
+                continue
+            try:
+                commitment.done[name, index] = memory.read(location, block.layout.tensors[index], chosen)
+            except Unreadable as error:
+                raise Unreadable(f"{_NAMES[name].format(index=index)} cannot be read where it is: {error}") from None
+
+    def pick_delivered(self, commitment: Commitment) -> None:
+        """Read the same elements once more, in the shared memory, when a call has been delivered."""
+        for (name, index), chosen in commitment.done_places.items():
+            commitment.delivered[name, index] = _elements_of(self._blocks[name].tensors[index], chosen.flat)
+
+    def late(self, commitment: Commitment, report: CallReport, names: Sequence[str]) -> str:
+        """The tensor of the blocks ``names`` whose delivered elements were not there at "done", in words; empty where
+        there is none."""
+        inputs = len(self._reference.signature.float_inputs)
+        first = {"outputs": None, "input_gradients": 1, "weight_gradients": 1 + inputs}
+        for (name, index), delivered in commitment.delivered.items():
+            bit = first[name]
+            if name not in names or (bit is not None and not report.present >> (bit + index) & 1):
+                continue  # of a gradient that there is not, nothing is delivered
+            done = commitment.done.get((name, index))
+            if done is None or not same_bits(done, delivered):
+                return _NAMES[name].format(index=index)
+        return ""
 
     def pick(self, commitment: Commitment, names: Sequence[str]) -> None:
         """Read the chosen places of the blocks ``names``. At "done", and before the judge's clock: what is not

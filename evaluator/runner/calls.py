@@ -23,7 +23,8 @@ from evaluator import wire
 from evaluator.dtypes import is_differentiable
 from evaluator.gate import await_gate
 from evaluator.memory import Block, open_block
-from evaluator.protocol import CallMode, Doorbell, Failure, Frame, FrameKind
+from evaluator.protocol import MAX_LOCATIONS, MEMORY_PROBE, CallMode, Doorbell, Failure, Frame, FrameKind
+from evaluator.runner.locations import ABSENT, SHARED, Locator, shares_elements
 from evaluator.runner.tracebacks import classify, describe
 from evaluator.runner.variants import as_baseline
 from evaluator.runner.weights import WeightMatch, load_weights, match_weights
@@ -33,6 +34,9 @@ __all__ = ["CallLoop", "CandidateError"]
 
 _CAPTURE_RELAXED: Final = 2
 """``CU_STREAM_CAPTURE_MODE_RELAXED`` of CUDA's driver."""
+
+
+_GRADIENTS: Final = ("input_gradients", "weight_gradients")
 
 
 class CandidateError(Exception):
@@ -57,6 +61,9 @@ class CallLoop:
         self._weights = WeightMatch((), (), 0)
         self._results = _Results([], None, 0)
         self._computed: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._present = 0
+        self._probe: torch.Tensor | None = None
+        self._locator = Locator(torch.device("cpu"), readable=False)
 
     def serve(self) -> None:
         """Until the judge closes the control socket, or the candidate fails."""
@@ -73,11 +80,11 @@ class CallLoop:
                     doorbell.describe_weights(self._weights.differing, self._weights.counterparts)
                     self._say_ready()
                 elif mode is CallMode.DELIVER:
-                    present = self._collect()
+                    self._check_results()
                     self._deliver()
-                    doorbell.finish(sequence, 0, 0, present)
+                    doorbell.finish(sequence, 0, 0, self._present)
                 elif mode is CallMode.AWAKE:
-                    self._results = _Results([], None, 0)  # of a call that is not to be delivered
+                    self._results, self._computed = _Results([], None, 0), []  # of a call that is not to be delivered
                     # Asking the allocator takes Python so long that no clock may run meanwhile.
                     peak_bytes = self._peak_bytes()
                     self._clock = _Clock(self._device)
@@ -123,17 +130,22 @@ class CallLoop:
             self._blocks[name] = open_block(handle, None if "ipc" in handle else next(remaining), self._device)
         tensors = iter(self._blocks["inputs"].tensors)
         self._inputs = [next(tensors) if value is None else value["value"] for value in message["inputs"]]
+        self._locator = Locator(self._device, readable=message["readable"])
         find = load_weights if message["load_weights"] else match_weights
         with _construct_errors():
             self._weights = find(self._model, message["weight_names"], self._blocks["weights"].tensors)
             self._model = as_baseline(self._model, message["baseline"])
             self._synchronize()
+        if message["readable"]:
+            self._show_where_memory_is()
 
     def _obey(self, message: dict[str, Any], descriptors: list[int]) -> None:
         if message["op"] == "open":
             self._open(message, descriptors)
         elif message["op"] == "let_go":
             self._let_go()
+        elif message["op"] == "deliver_within":
+            self._locator = Locator(self._device, readable=False)
         elif message["op"] == "load_weights":
             self._weights = load_weights(self._model, message["weight_names"], self._blocks["weights"].tensors)
         elif message["op"] == "release_memory" and self._device.type == "cuda":
@@ -146,7 +158,8 @@ class CallLoop:
     def _let_go(self) -> None:
         """Be as after constructing, but for what the model has learnt: nothing of the shared memory is used any more,
         and what the allocator keeps is given back."""
-        self._results, self._clock, self._inputs = _Results([], None, 0), None, []
+        self._results, self._computed, self._inputs = _Results([], None, 0), [], []
+        self._clock = self._probe = None
         blocks, self._blocks = self._blocks, {}
         for block in blocks.values():
             block.close()
@@ -156,17 +169,43 @@ class CallLoop:
             torch.cuda.reset_peak_memory_stats()
 
     def _call(self, mode: CallMode) -> _Clock:
-        """Call the model. Nothing is done here that can wait until the delivery: it would be in the judge's clock, and
-        how long Python takes for it differs from process to process."""
+        """Call the model, and tell where its results lie. Nothing is done here that can wait until the delivery: it
+        would be in the judge's clock, and how long Python takes for it differs from process to process."""
         clock, self._clock = self._clock or _Clock(self._device), None
         self._results = self._timed_forward(clock) if mode is CallMode.FORWARD else self._timed_backward(clock)
+        self._locate_results(clock)
         return clock
+
+    def _locate_results(self, clock: _Clock) -> None:
+        """Tell the judge where to read what has been computed. What it cannot read there is delivered at once, in the
+        call's own time: computed and delivered could not be told apart."""
+        pairs = self._pair_results()
+        locations: list[bytes] = []
+        unreadable: list[tuple[torch.Tensor, Any]] = []
+        for number, (target, value) in enumerate(pairs):
+            location: bytes | None = ABSENT
+            if value is not None:
+                location = self._locator.locate(value, target) if number < MAX_LOCATIONS else None
+                # The delivery says what is wrong with anything else.
+                fits = isinstance(value, torch.Tensor) and value.shape == target.shape
+                (unreadable if location is None and fits else self._computed).append((target, value))
+            locations.append(SHARED if location is None else location)
+        if unreadable:
+            self._copy(unreadable)
+            clock.stop_again()
+        self._doorbell.tell_locations(locations[:MAX_LOCATIONS])
+
+    def _show_where_memory_is(self) -> None:
+        """Tell the judge where a tensor of this process's lies, for it to try whether it can read there."""
+        self._probe = torch.full((1,), MEMORY_PROBE, dtype=torch.int64, device=self._device)
+        self._synchronize()
+        self._doorbell.tell_locations([self._locator.locate(self._probe, self._probe) or ABSENT])
 
     def _timed_forward(self, clock: _Clock) -> _Results:
         with torch.no_grad():
             clock.start()
             outputs = self._as_list(self._model(*self._inputs))
-            outputs = [self._detached_from_shared(output) for output in outputs]
+            outputs = [self._made_its_own(output) for output in outputs]
             clock.stop()
             return _Results(outputs, None, 0)
 
@@ -194,21 +233,42 @@ class CallLoop:
                 [gradient.to(output.dtype) for output, gradient in differentiable],
             )
         gradients: Sequence[torch.Tensor | None] = [leaf.grad for leaf in wanted]
-        outputs = [self._detached_from_shared(output) for output in outputs]
-        gradients = [self._detached_from_shared(_dense(gradient)) for gradient in gradients]
+        outputs = [self._made_its_own(output) for output in outputs]
+        gradients = [self._made_its_own(_dense(gradient)) for gradient in gradients]
         clock.stop()
         return _Results(outputs, gradients if differentiable else None, len(tensors))
 
-    def _collect(self) -> int:
-        """What of the last call is to be delivered, and where to; which gradients there are."""
+    def _pair_results(self) -> list[tuple[torch.Tensor, Any]]:
+        """Each place in the shared memory with what of the last call is to be delivered there, or ``None``: outputs,
+        gradients of inputs, gradients of the reference's weights. Notes which gradients there are: bit 0, there is a
+        graph; bit 1 + i, gradient i (of inputs, then of weights) exists."""
+        results, blocks = self._results, self._blocks
+        self._computed, self._present = [], 0
+        targets = blocks["outputs"].tensors
+        outputs = [*results.outputs, *[None] * len(targets)][: len(targets)]
+        pairs: list[tuple[torch.Tensor, Any]] = list(zip(targets, outputs, strict=True))
+        if results.gradients is None:
+            return [*pairs, *((target, None) for name in _GRADIENTS for target in blocks[name].tensors)]
+        self._present = 1
+        found = iter(results.gradients)
+        for index, target in enumerate(blocks["input_gradients"].tensors):
+            pairs.append((target, self._note_present(next(found), index)))
+        for index, target in enumerate(blocks["weight_gradients"].tensors):
+            weight = self._weights.parameters[index]
+            gradient = None if weight is None or not weight.requires_grad else next(found)
+            if gradient is not None and self._weights.transposed[index]:
+                gradient = gradient.t()
+            pairs.append((target, self._note_present(gradient, results.inputs + index)))
+        return pairs
+
+    def _note_present(self, gradient: torch.Tensor | None, index: int) -> torch.Tensor | None:
+        self._present |= 0 if gradient is None else 2 << index
+        return gradient
+
+    def _check_results(self) -> None:
+        """Hold the outputs of the last call against the reference's number, types, shapes, dtypes and devices."""
         results, self._results = self._results, _Results([], None, 0)
-        self._computed = []
-        present = 0
-        if results.gradients is not None:
-            present = self._note_gradients(results.gradients, results.inputs)
-        targets = self._blocks["outputs"].tensors
-        self._computed += [(targets[index], output) for index, output in enumerate(self._check(results.outputs))]
-        return present
+        self._check(results.outputs)
 
     def _peak_bytes(self) -> int:
         """The allocator's peak since this was asked last."""
@@ -218,9 +278,10 @@ class CallLoop:
         torch.cuda.reset_peak_memory_stats()
         return peak
 
-    def _detached_from_shared(self, value: Any) -> Any:
+    def _made_its_own(self, value: Any) -> Any:
         """A copy of what lies in the memory of the inputs or of the upstream gradients, which are taken away when the
-        call is over; copying them belongs to the call. Everything else as it is."""
+        call is over, and of what is not written out, like an expanded view: this belongs to the call. Everything else
+        as it is."""
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
             return value
         at = value.untyped_storage().data_ptr()
@@ -228,32 +289,14 @@ class CallLoop:
             memory = self._blocks[name].memory
             if memory.data_ptr() <= at < memory.data_ptr() + memory.numel():
                 return value.detach().clone()
-        return value
-
-    def _note_gradients(self, gradients: Sequence[torch.Tensor | None], inputs: int) -> int:
-        """Bit 0: there is a graph. Bit 1 + i: gradient i (inputs, then the reference's weights) exists."""
-        present = 1
-        targets = self._blocks["input_gradients"].tensors
-        for index, (gradient, target) in enumerate(zip(gradients[:inputs], targets, strict=True)):
-            if gradient is not None:
-                self._computed.append((target, gradient))
-                present |= 2 << index
-        found = iter(gradients[inputs:])
-        for index, target in enumerate(self._blocks["weight_gradients"].tensors):
-            weight = self._weights.parameters[index]
-            if weight is None or not weight.requires_grad:
-                continue
-            gradient = next(found)
-            if gradient is not None:
-                self._computed.append((target, gradient.t() if self._weights.transposed[index] else gradient))
-                present |= 2 << (inputs + index)
-        return present
+        return value.detach().contiguous() if shares_elements(value) else value
 
     def _as_list(self, result: Any) -> list[Any]:
         return list(result) if isinstance(result, tuple | list) else [result]
 
-    def _check(self, outputs: list[Any]) -> list[torch.Tensor]:
-        """The outputs, if their number, types, shapes, dtypes and devices are the reference's."""
+    def _check(self, outputs: list[Any]) -> None:
+        """Raises ``CandidateError`` where the number of outputs, or a type, shape, dtype or device of one, is not the
+        reference's."""
         expected = self._blocks["outputs"].tensors
         if len(outputs) != len(expected):
             raise CandidateError(Failure.WRONG_SHAPE, f"{len(outputs)} outputs, {len(expected)} expected")
@@ -279,16 +322,18 @@ class CallLoop:
                 raise CandidateError(Failure.WRONG_DTYPE, f"{which} is {output.dtype}, expected {target.dtype}")
             if output.device.type != target.device.type:
                 raise CandidateError(Failure.WRONG_DTYPE, f"{which} is on {output.device}, expected {target.device}")
-        return outputs
 
     def _deliver(self) -> None:
         """Copy what the last call has computed into the shared memory, and let go of it."""
-        with torch.no_grad():
-            for target, value in self._computed:
-                target.copy_(value)
+        self._copy(self._computed)
         self._computed = []
         self._model.zero_grad(set_to_none=True)
         self._synchronize()
+
+    def _copy(self, pairs: Sequence[tuple[torch.Tensor, Any]]) -> None:
+        with torch.no_grad():
+            for target, value in pairs:
+                target.copy_(value)
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
@@ -378,6 +423,11 @@ class _Clock:
     def start(self) -> None:
         # Nothing of ours is under way, and what waits at the gate for the judge's work is not waited for here.
         self._mark()
+
+    def stop_again(self) -> None:
+        """The call goes on until now."""
+        self._marks.pop()
+        self.stop()
 
     def forward_ends(self) -> None:
         """What follows until ``stop`` is the backward."""

@@ -35,7 +35,7 @@ class Enclosure:
     closed."""
 
     def __init__(self, pid: int, group: str | None) -> None:
-        self._pid = pid
+        self.pid = pid
         self._group = None if group is None else _Freezer(Path(group))
         self._stopped: set[int] = set()
         self._ticks = 0
@@ -46,7 +46,7 @@ class Enclosure:
     def processors(self) -> frozenset[int]:
         """Those that the runner may use; if it is gone, our own: its link will say so."""
         with contextlib.suppress(ProcessLookupError):
-            return frozenset(os.sched_getaffinity(self._pid))
+            return frozenset(os.sched_getaffinity(self.pid))
         return frozenset(os.sched_getaffinity(0))
 
     def freeze(self) -> None:
@@ -84,7 +84,7 @@ class Enclosure:
 
     def _members(self) -> set[int]:
         """The runner and its descendants: orphans fall to it, since it is the first of its PID namespace."""
-        found, waiting = set(), [self._pid]
+        found, waiting = set(), [self.pid]
         while waiting:
             pid = waiting.pop()
             if pid in found:

@@ -114,7 +114,7 @@ class Learner(Caller):
         latency_ms = self.latencies_ms.pop(0)
         # A call that is released while the device is busy has that within the judge's clock.
         outer_ms = latency_ms + (0.8 if self._is_soon(mode) else 0.1)
-        return TimedCall(outer_ms, CallReport(latency_ms, 0, 0, 0.0), delivery_ms=0.05, prelude_ms=_CALM_MS), None
+        return TimedCall(outer_ms, CallReport(latency_ms, 0, 0, 0.0), prelude_ms=_CALM_MS), None
 
 
 @pytest.mark.parametrize(

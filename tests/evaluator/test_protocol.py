@@ -14,7 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator import wire
-from evaluator.protocol import FRAME_BYTES, CallMode, Doorbell, Failure, Frame, FrameKind
+from evaluator.protocol import (
+    FRAME_BYTES,
+    MAX_LOCATIONS,
+    CallMode,
+    Doorbell,
+    Failure,
+    Frame,
+    FrameKind,
+    Location,
+    Whereabouts,
+)
 
 
 class Ends:
@@ -73,6 +83,63 @@ def test_a_call_goes_there_and_back(spin_s: float, ends: Ends) -> None:
     thread.join()
     report = judge.report()
     assert (report.device_ms, report.peak_bytes, report.present) == (1.5, 42, 0b101)
+
+
+@pytest.mark.parametrize("spin_s", [0.0, 0.05])
+def test_done_is_believed_once_its_ring_is_heard(spin_s: float, ends: Ends) -> None:
+    judge, runner = ends.doorbell(spin_s)
+    control, _other = ends.sockets()
+    runner._page[64:72] = (1).to_bytes(8, "little")  # what another processor may see first
+    with pytest.raises(TimeoutError):
+        judge.await_done(1, time.monotonic() + 0.1, control.fileno())
+    runner._ring()
+    assert judge.await_done(1, time.monotonic() + 5, control.fileno())
+
+
+def test_a_release_is_believed_once_its_ring_is_heard(ends: Ends) -> None:
+    judge, runner = ends.doorbell()
+    judge._page[0:8] = (1).to_bytes(8, "little")
+    released: list[CallMode] = []
+    thread = threading.Thread(target=lambda: released.append(runner.await_release(1)))
+    thread.start()
+    thread.join(0.1)
+    assert thread.is_alive()
+    judge.release(1, CallMode.BACKWARD)
+    thread.join(5)
+    assert released == [CallMode.BACKWARD]
+
+
+@given(
+    st.lists(
+        st.builds(
+            Location,
+            st.sampled_from(Whereabouts),
+            st.integers(0, 2**64 - 1),
+            st.lists(st.integers(-(2**63), 2**63 - 1), min_size=8, max_size=8).map(tuple),
+            st.binary(min_size=64, max_size=64),
+        ),
+        max_size=MAX_LOCATIONS,
+    )
+)
+def test_locations_survive_the_way(locations: list[Location]) -> None:
+    judge, descriptors = Doorbell.create(0.0)
+    runner = Doorbell.join(descriptors, 0.0)
+    runner.tell_locations([location.encode() for location in locations])
+    assert judge.locations(len(locations)) == locations
+    for end in (judge, runner):
+        end.close()
+
+
+def test_tensors_beyond_the_most_that_can_be_told_are_in_the_shared_memory(ends: Ends) -> None:
+    judge, _runner = ends.doorbell()
+    *_, last = judge.locations(MAX_LOCATIONS + 1)
+    assert last == Location(Whereabouts.SHARED)
+
+
+def test_arbitrary_bytes_are_a_location_or_none(ends: Ends) -> None:
+    judge, runner = ends.doorbell()
+    runner.tell_locations([b"\xff" * len(Location(Whereabouts.OWN).encode())])
+    assert judge.locations(1) == [Location(Whereabouts.ABSENT)]
 
 
 def test_a_runner_that_never_answers_times_out(ends: Ends) -> None:

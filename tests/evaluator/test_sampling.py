@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -38,12 +37,10 @@ class Bench:
         kind: str = "cuda",
         floor_ms: float = 0.0,
         later_overhead_ms: float = 0.0,
-        delivery_ms: Callable[[int], float] = lambda _number: 0.05,
         seed: int = 11,
     ) -> None:
         self._generator = random.Random(seed)  # noqa: S311 - no secret
         self._sides = (candidate, baseline)
-        self._delivery_ms = delivery_ms
         self._noise_ms = noise_ms
         self._later_ms = later_overhead_ms
         self.pairs = 0
@@ -74,13 +71,13 @@ class Bench:
     def _pair(self, number: int) -> Pair:
         self.pairs += 1
         ours, theirs = (self._call(side) for side in self._sides)
-        return Pair(replace(ours, delivery_ms=self._delivery_ms(self.pairs)), theirs, candidate_first=number % 2 == 0)
+        return Pair(ours, theirs, candidate_first=number % 2 == 0)
 
     def _call(self, side: Side) -> TimedCall:
         takes_ms, says_ms = side(self.pairs)
         noise_ms = self._generator.gauss(0.0, self._noise_ms)
         outer_ms = takes_ms + _OVERHEAD_MS + self._later_ms + noise_ms
-        return TimedCall(outer_ms, CallReport(says_ms, 0, 0, 0.0), delivery_ms=0.05, prelude_ms=0.1)
+        return TimedCall(outer_ms, CallReport(says_ms, 0, 0, 0.0), prelude_ms=0.1)
 
 
 def _exactly(milliseconds: float) -> Side:
@@ -238,45 +235,6 @@ def test_clocks_that_disagree_in_a_burst_are_looked_at_again_as_long_as_there_ar
         )
         with pytest.raises(ClocksDisagree):
             always.measure(INFERENCE)
-
-
-def test_now_and_then_a_slow_copy_of_the_outputs_is_nothing() -> None:
-    found = Bench(_exactly(0.5), delivery_ms=lambda number: 0.9 if number % 3 == 0 else 0.05).measure(INFERENCE)
-    assert not found.put_back
-    assert found.speedup == 2.0
-    assert found.interval.high - found.interval.low < 0.03
-
-
-def test_slow_copies_that_spoil_the_interval_alone_are_worth_a_second_look() -> None:
-    """As seen on an H200: little was added to the median, and the interval was ± 9.7 % after 8 pairs."""
-    slow = {4, 6, 9}  # of the first look, and the fastest calls of it
-
-    def side(number: int) -> tuple[float, float]:
-        takes_ms = 0.589 if number in slow else 0.591 + number * 1e-5
-        return takes_ms, takes_ms
-
-    bench = Bench(
-        side,
-        plan=SamplingPlan(min_samples=8, max_samples=40, half_width=0.005),
-        delivery_ms=lambda number: 0.15 if number in slow else 0.05,
-    )
-    found = bench.measure(INFERENCE)
-    assert bench.pairs > 8 + 10, "there was a second look"
-    assert found.interval.high - found.interval.low < 0.03
-    assert not any("wider than" in note for note in found.notes)
-
-
-@pytest.mark.parametrize("honest_every", [3, 100])
-def test_work_put_off_until_the_outputs_are_copied_is_put_back(honest_every: int) -> None:
-    def honest(number: int) -> bool:
-        return number % honest_every == 0
-
-    found = Bench(
-        lambda number: _exactly(1.0 if honest(number) else 0.2)(number),
-        delivery_ms=lambda number: 0.05 if honest(number) else 0.85,
-    ).measure(INFERENCE)
-    assert found.put_back
-    assert 0.95 < found.speedup < 1.05
 
 
 def test_what_is_left_out_of_most_calls_alone_is_put_back() -> None:

@@ -26,6 +26,7 @@ from evaluator.errors import EvaluationCancelled, InfrastructureFault, SandboxIn
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.judge.calls import Side
 from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout
+from evaluator.judge.runner_memory import ProcessMemory
 from evaluator.problem import Problem
 from evaluator.sandbox.cgroups import GroupParent
 from evaluator.sandbox.client import ForkServer
@@ -463,12 +464,12 @@ def test_processes_that_wake_each_other_stand_still_or_are_found_out(enclosure: 
     stood_s = 0.0
     for _ in range(10):
         enclosure.freeze()
-        before = _consumed_s(enclosure._pid)
+        before = _consumed_s(enclosure.pid)
         time.sleep(0.1)
-        stood_s += _consumed_s(enclosure._pid) - before
+        stood_s += _consumed_s(enclosure.pid) - before
         enclosure.thaw()
         time.sleep(0.01)
-    assert _consumed_s(enclosure._pid) > 0.1
+    assert _consumed_s(enclosure.pid) > 0.1
     if enclosure._group is not None:
         assert stood_s < 0.05
     assert enclosure.ran_while_stopped_s >= stood_s / 2 or stood_s < 0.05
@@ -491,12 +492,12 @@ def test_who_cannot_be_stopped_is_out_of_time_and_the_baseline_is_our_fault(
     enclosure = Enclosure(os.getpid(), str(tmp_path))
     link = cast(RunnerLink, None)
     with pytest.raises(RunnerTimeout, match="could not be stopped"):
-        Side("candidate", link, enclosure).stop()
+        Side("candidate", link, enclosure, ProcessMemory(os.getpid())).stop()
     with pytest.raises(CannotBeStopped, match="could not be stopped"):
-        Side("baseline", link, enclosure).stop()
+        Side("baseline", link, enclosure, ProcessMemory(os.getpid())).stop()
     # Who is gone is gone, however long the kernel takes over it; of anybody else it is what counts.
     for error, told in ((RunnerGone(), RunnerGone), (RuntimeError(), RunnerTimeout)):
-        with pytest.raises(told), Side("candidate", link, enclosure).stopped_afterwards():
+        with pytest.raises(told), Side("candidate", link, enclosure, ProcessMemory(os.getpid())).stopped_afterwards():
             raise error
     # A machine that came to nothing for longer than that has not shown that it cannot.
     monkeypatch.setattr("evaluator.sandbox.enclosure._FREEZE_S", -1.0)
@@ -508,7 +509,7 @@ def test_who_cannot_be_stopped_is_out_of_time_and_the_baseline_is_our_fault(
             events.write_text("populated 1\nfrozen 1\n")
 
     monkeypatch.setattr(time, "sleep", sleep)
-    Side("candidate", link, enclosure).stop()
+    Side("candidate", link, enclosure, ProcessMemory(os.getpid())).stop()
     enclosure.close()
     assert len(looks) == 50
 

@@ -18,7 +18,7 @@ from evaluator.judge.link import TimedCall
 from evaluator.judge.verify import GIVEN
 from evaluator.memory import Block
 from evaluator.problem import Problem
-from evaluator.protocol import CallMode, CallReport
+from evaluator.protocol import CallMode, CallReport, Location, Whereabouts
 from tests.evaluator.verifying import constructed_reference, verifier_of
 
 _CALL_S = 60.0
@@ -41,6 +41,8 @@ class Played:
         self.name = name
         self.link: Any = self
         self.enclosure: Any = self
+        self.memory: Any = self
+        self.was_open = False
         self.shares = True
         self.ran_while_stopped_s = 0.0
         self.given: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
@@ -59,6 +61,13 @@ class Played:
 
     def open_gate(self, _number: int) -> None:
         """It waits for nothing."""
+
+    def locations(self, count: int) -> list[Location]:
+        """All has been copied to its place."""
+        return [Location(Whereabouts.SHARED)] * count
+
+    def end_call(self) -> None:
+        """Nothing is held of it."""
 
     def call(
         self,

@@ -108,6 +108,34 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "outputs are looked at when they are delivered, and not at done",
+        "attack_a_rows_on_delivery",
+        (("judge/verify.py", "if done is None or not same_bits(done, delivered):", "if False:"),),
+    ),
+    Mutation(
+        "an output that is not there at done may be delivered all the same",
+        "attack_a_absent_until_delivery",
+        (
+            (
+                "judge/verify.py",
+                "if done is None or not same_bits(done, delivered):",
+                "if done is not None and not same_bits(done, delivered):",
+            ),
+        ),
+    ),
+    Mutation(
+        "a runner's word for an address is taken",
+        "attack_a_wild_location",
+        (
+            (
+                "judge/verify.py",
+                "            except Unreadable as error:\n",
+                "            except Unreadable as error:\n                continue\n",
+            ),
+            ("judge/verify.py", "if done is None or not same_bits(done, delivered):", "if False:"),
+        ),
+    ),
+    Mutation(
         "the network is there",
         "attack_h_network",
         (("sandbox/namespaces.py", "    Layer.NETWORK: 0x40000000,\n", ""),),

@@ -1,0 +1,208 @@
+"""Reading a runner's memory: secret elements of what it has computed, before the judge's clock stops.
+
+Delivery comes after the clock, so an output that is looked at only there could be computed there. The runner says at
+"done" where its outputs and gradients lie (``evaluator.protocol.Location``), and the judge reads there by itself: on a
+CPU through the kernel (``process_vm_readv``), on CUDA by mapping the allocation as it maps its own blocks into runners
+(CUDA IPC). Nothing that a runner says is trusted: addresses and strides are bounded before they are used, a handle that
+cannot be opened is an error code, and on CUDA no kernel reads outside of a mapping, whose size the driver tells. A lie
+only shows other values than those that are delivered later, which is held against the liar.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import math
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from evaluator.dtypes import as_signed
+from evaluator.judge.link import RunnerGone
+from evaluator.memory import IpcHandle, TensorSpec, driver, open_handle, wrap
+from evaluator.protocol import Location
+
+__all__ = ["DeviceMemory", "ElementPlaces", "ProcessMemory", "RunnerMemory", "Unreadable"]
+
+_MOST_ADDRESS: Final = 2**56
+"""Of a process's own memory, with five levels of pages."""
+_MOST_SPAN: Final = 2**48
+_KEPT_CALLS: Final = 4
+"""An allocation that so many calls have not used is closed: it may have been given back, and would stay in use."""
+_MOST_MAPPINGS: Final = 64
+
+
+class Unreadable(Exception):
+    """There is nothing to be read where the runner says that a tensor lies."""
+
+
+@dataclass(frozen=True)
+class ElementPlaces:
+    """Secret elements of a tensor: ``flat``, int64 [count], counted in the order of its indices, and the same as
+    ``indices``, int64 [dimensions, count]."""
+
+    flat: torch.Tensor
+    indices: torch.Tensor
+
+    @classmethod
+    def of(cls, flat: torch.Tensor, shape: tuple[int, ...]) -> ElementPlaces:
+        if not shape:
+            return cls(flat, flat.new_empty((0, len(flat))))
+        return cls(flat, torch.stack(torch.unravel_index(flat, shape)))
+
+    def offsets(self, spec: TensorSpec, strides: tuple[int, ...]) -> tuple[torch.Tensor, int]:
+        """Where they lie behind the first element, in elements, under ``strides``; and how many elements the whole
+        tensor spans. Raises ``Unreadable`` for strides that no tensor has."""
+        strides = strides[: len(spec.shape)]
+        if any(not 0 <= stride <= _MOST_SPAN for stride in strides):
+            raise Unreadable("its strides are none of a tensor")
+        span = 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
+        if span > _MOST_SPAN:
+            raise Unreadable("its strides are none of a tensor")
+        if _is_contiguous(spec.shape, strides):
+            return self.flat, span
+        return (self.indices * torch.tensor(strides, device=self.indices.device).unsqueeze(1)).sum(0), span
+
+
+class RunnerMemory(ABC):
+    """The memory of one side's runner.
+
+    ``was_open``: whether something was read in this call through a mapping that an earlier one had opened; it may be of
+    memory that has been given back since.
+    """
+
+    was_open = False
+
+    @abstractmethod
+    def read(self, location: Location, spec: TensorSpec, places: ElementPlaces) -> torch.Tensor:
+        """The elements at ``places`` of a tensor of ``spec`` at ``location``, on the judge's device. Raises
+        ``Unreadable`` and ``RunnerGone``."""
+
+    @abstractmethod
+    def end_call(self) -> None:
+        """A call is over: outside of the clock, give up what has not been used for a while."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Hold nothing of the runner's any more. It can be read again afterwards."""
+
+
+class ProcessMemory(RunnerMemory):
+    """Memory of a process on a CPU. ``pid``: of the runner's first process, as seen from here."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.process_vm_readv.restype = ctypes.c_ssize_t
+
+    def read(self, location: Location, spec: TensorSpec, places: ElementPlaces) -> torch.Tensor:
+        offsets, span = places.offsets(spec, location.strides)
+        itemsize, count = spec.torch_dtype.itemsize, len(places.flat)
+        if not 0 < location.address <= _MOST_ADDRESS - span * itemsize:
+            raise Unreadable("its address is none of a process")
+        found = torch.empty(count, dtype=spec.torch_dtype)
+        remote = torch.empty((count, 2), dtype=torch.int64)  # struct iovec: address and length
+        torch.mul(offsets, itemsize, out=remote[:, 0]).add_(location.address)
+        remote[:, 1] = itemsize
+        local = (ctypes.c_uint64 * 2)(found.data_ptr(), found.nbytes)
+        got = self._libc.process_vm_readv(
+            ctypes.c_int(self._pid),
+            local,
+            ctypes.c_ulong(1),
+            ctypes.c_void_p(remote.data_ptr()),
+            ctypes.c_ulong(count),
+            ctypes.c_ulong(0),
+        )
+        if got < 0 and ctypes.get_errno() == errno.ESRCH:
+            raise RunnerGone
+        if got != found.nbytes:
+            raise Unreadable(os.strerror(ctypes.get_errno()) if got < 0 else "it is not all there")
+        return found
+
+    def end_call(self) -> None:
+        pass  # nothing is held
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class _Mapping:
+    """An allocation of the runner's, opened here. ``begin``: bytes from the begin of ``memory`` to that of what the
+    handle is of."""
+
+    address: int
+    memory: torch.Tensor
+    begin: int
+    last_used: int
+
+
+class DeviceMemory(RunnerMemory):
+    """Memory of a process on a CUDA device. Allocations are opened once, since that takes longer than reading."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._mappings: dict[bytes, _Mapping] = {}
+        self._call = 0
+
+    def read(self, location: Location, spec: TensorSpec, places: ElementPlaces) -> torch.Tensor:
+        offsets, span = places.offsets(spec, location.strides)
+        mapping, itemsize = self._open(location.handle), spec.torch_dtype.itemsize
+        begin = mapping.begin + location.address
+        # The bounds of what is read: a fault would be the end of the judge's context.
+        if begin % itemsize or not 0 <= begin <= mapping.memory.numel() - span * itemsize:
+            raise Unreadable("it is not within its allocation")
+        elements = mapping.memory[begin : begin + span * itemsize].view(spec.torch_dtype)
+        return as_signed(elements).index_select(0, offsets)
+
+    def end_call(self) -> None:
+        self._call += 1
+        self.was_open = False
+        for handle, mapping in list(self._mappings.items()):
+            if self._call - mapping.last_used > _KEPT_CALLS:
+                self._close(handle)
+
+    def close(self) -> None:
+        for handle in list(self._mappings):
+            self._close(handle)
+
+    def _open(self, handle: bytes) -> _Mapping:
+        mapping = self._mappings.get(handle)
+        if mapping is not None:
+            self.was_open = self.was_open or mapping.last_used < self._call
+            mapping.last_used = self._call
+            return mapping
+        if len(self._mappings) >= _MOST_MAPPINGS:
+            raise Unreadable(f"more than {_MOST_MAPPINGS} allocations are in use")
+        address = ctypes.c_uint64()
+        error = open_handle(address, IpcHandle.from_buffer_copy(handle))
+        if error:
+            raise Unreadable(f"CUDA error {error}")
+        base, size = ctypes.c_uint64(), ctypes.c_size_t()
+        error = driver().cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), address)
+        if error or not base.value <= address.value < base.value + size.value:
+            driver().cuIpcCloseMemHandle(address)
+            raise Unreadable(f"CUDA error {error}")
+        memory = wrap(base.value, size.value, self._device)
+        mapping = _Mapping(address.value, memory, address.value - base.value, self._call)
+        self._mappings[handle] = mapping
+        return mapping
+
+    def _close(self, handle: bytes) -> None:
+        mapping = self._mappings.pop(handle)
+        # A fault of the context shows in what is asked for next; one that shows here is the same.
+        torch.cuda.synchronize(self._device)
+        mapping.memory = torch.empty(0)
+        # What it was of may have ended with its process: then there is nothing to close.
+        driver().cuIpcCloseMemHandle(ctypes.c_uint64(mapping.address))
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether elements follow each other in the order of their indices."""
+    return all(
+        size == 1 or stride == math.prod(shape[dimension + 1 :])
+        for dimension, (size, stride) in enumerate(zip(shape, strides, strict=True))
+    )

@@ -1,0 +1,70 @@
+"""Where the tensors lie that a call has computed, so that the judge can read them before its clock stops."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+import torch
+
+from evaluator.memory import GRANULE, IpcHandle, driver
+from evaluator.protocol import MAX_DIMENSIONS, Location, Whereabouts
+
+__all__ = ["ABSENT", "SHARED", "Locator", "shares_elements"]
+
+ABSENT: Final = Location(Whereabouts.ABSENT).encode()
+SHARED: Final = Location(Whereabouts.SHARED).encode()
+
+
+class Locator:
+    """Tells the locations of tensors on one device. ``readable``: whether the judge can read this process's memory."""
+
+    def __init__(self, device: torch.device, *, readable: bool) -> None:
+        self._is_cuda = device.type == "cuda"
+        self._readable = readable
+
+    def locate(self, value: Any, target: torch.Tensor) -> bytes | None:
+        """The encoded location of ``value``, which is to be delivered to ``target``. ``None`` where its bits cannot be
+        read there from outside: another layout, shape, dtype or device, or memory that no other process can open."""
+        if not self._readable or type(value) not in (torch.Tensor, torch.nn.Parameter):
+            return None
+        is_plain = (
+            value.layout is torch.strided
+            and value.device.type == target.device.type
+            and value.dtype == target.dtype
+            and value.shape == target.shape
+            and value.dim() <= MAX_DIMENSIONS
+            and not value.is_conj()
+            and not value.is_neg()
+        )
+        if not is_plain:
+            return None
+        if not self._is_cuda or not value.numel():
+            return Location(Whereabouts.OWN, value.data_ptr(), value.stride()).encode()
+        allocation = _allocation_of(value.data_ptr())
+        if allocation is None:
+            return None
+        base, handle = allocation
+        return Location(Whereabouts.OWN, value.data_ptr() - base, value.stride(), handle).encode()
+
+
+def shares_elements(value: torch.Tensor) -> bool:
+    """Whether several elements of a strided tensor are one place in memory, as in an expanded view."""
+    if value.is_contiguous():
+        return False
+    span = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+    return value.numel() > 0 and span < value.numel()
+
+
+def _allocation_of(address: int) -> tuple[int, bytes] | None:
+    """Begin and handle of the allocation that a device address lies in, if another process can open it: memory of
+    ``cudaMalloc`` in whole granules, as PyTorch's allocator takes it. A handle is never kept: an allocation may have
+    been given back and another one be in its place."""
+    base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), IpcHandle()
+    if driver().cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address)):
+        return None
+    if base.value % GRANULE or size.value % GRANULE:
+        return None
+    if driver().cuIpcGetMemHandle(ctypes.byref(handle), base):
+        return None
+    return base.value, bytes(handle.reserved)

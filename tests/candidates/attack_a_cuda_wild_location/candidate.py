@@ -1,0 +1,32 @@
+"""Handles of nothing, and places outside of what they are of."""
+
+import torch
+import torch.nn as nn
+
+from evaluator.protocol import Location, Whereabouts
+from evaluator.runner.locations import Locator
+
+locate = Locator.locate
+wild = []
+
+
+def lie(locator, value, target):
+    wild.append(value.data_ptr())
+    true = Location.decode(locate(locator, value, target))
+    lies = (
+        Location(Whereabouts.OWN, 2**62, true.strides, true.handle),
+        Location(Whereabouts.OWN, 2**64 - 4, true.strides, true.handle),
+        Location(Whereabouts.OWN, 0, (2**40,) * 8, true.handle),
+        Location(Whereabouts.OWN, 1, true.strides, true.handle),
+        Location(Whereabouts.OWN, 0, true.strides, bytes(64)),
+        Location(Whereabouts.OWN, 0, true.strides, bytes(reversed(true.handle))),
+    )
+    return lies[wild[0] // 512 % len(lies)].encode()
+
+
+Locator.locate = lie
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
