@@ -12,7 +12,7 @@ from evaluator.build.resources import KernelResources, spill_notes
 from evaluator.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.errors import ToolchainMissing
-from evaluator.evaluation import Evaluation, Verdict
+from evaluator.evaluation import Evaluation, SpeedupStatus, Verdict
 from evaluator.explain import device_fault, explain_exit, explain_failure, hints_for
 from evaluator.problem import Problem
 from evaluator.sandbox.layers import OPTIONAL
@@ -94,9 +94,12 @@ def conclude(
         environment=environment,
     ).to_dict()
     found = {name: value for name, value in outcome.items() if name != "stage"}
-    return Evaluation.from_dict(
+    evaluation = Evaluation.from_dict(
         {**known, **found, "verdict": verdict, "message": message, "notes": notes, "details": details}
     )
+    if details.get("parameters", {}).get("fixed"):
+        return evaluation.without_speedup(SpeedupStatus.WEIGHTS_FIXED)
+    return evaluation
 
 
 def conclude_early(

@@ -81,11 +81,16 @@ class SpeedupStatus(StrEnum):
 
     ``unsettled``: the machine was too noisy to tell. ``not_vetted``: the problem is not known to tell right from wrong
     yet. Neither says anything about the candidate: there is no speedup, which is not a speedup of 0.
+
+    ``weights_fixed``: the candidate is right with the parameters and buffers that it was constructed with. Some of them
+    are the same under every seed (a norm's ones and zeros, say), and with other values of these it is wrong, or cannot
+    take any: they may have been folded in or left out. ``details["parameters"]["fixed"]`` names them.
     """
 
     MEASURED = "measured"
     UNSETTLED = "unsettled"
     NOT_VETTED = "not_vetted"
+    WEIGHTS_FIXED = "weights_fixed"
 
 
 @dataclass(frozen=True)

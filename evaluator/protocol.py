@@ -15,9 +15,13 @@ is there for whoever has heard it. The page (little endian; 64 KiB)::
     80  u64  peak_bytes  peak of the runner's device allocator since it was asked last; at AWAKE
     88  32B  present     bit 0: the outputs carry a graph; bit 1 + i: gradient i exists; at the delivery
     120 u64  forward_ns  what of device_ns the forward took, where there is a backward
-    128 u64  differing   weights that agree with the reference's in name and shape, but not in value
-    136 32B  counterparts  bit i: the candidate has a counterpart of the reference's weight i
-    256 144B each  locations  where outputs, gradients of inputs and gradients of weights lie at "done" (Location)
+    128 32B  counterparts  bit i: the candidate has a counterpart of the reference's weight i
+    160 32B  transposed    bit i: it is its transpose
+    192 128B differing   bit i: what has the name and shape of the reference's tensor i (parameters, then buffers) has
+                         another value
+    320 128B taking      bit i: something takes other values of the reference's tensor i
+    448 128B named       bit i: it was found by its name
+    576 144B each  locations  where outputs, gradients of inputs and gradients of weights lie at "done" (Location)
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ __all__ = [
     "MAX_DIMENSIONS",
     "MAX_GRADIENTS",
     "MAX_LOCATIONS",
+    "MAX_TENSORS",
     "MEMORY_PROBE",
     "CallMode",
     "CallReport",
@@ -56,18 +61,21 @@ __all__ = [
 PAGE_BYTES: Final = 2**16
 FRAME_BYTES: Final = 8192
 MAX_GRADIENTS: Final = 255
+MAX_TENSORS: Final = 1024
+"""Of a reference's parameters and buffers together."""
 _DONE_AT: Final = 64
 _REPORT_AT: Final = 72
 _REPORT: Final = struct.Struct("<QQ32sQ")
 _WEIGHTS_AT: Final = 128
-_WEIGHTS: Final = struct.Struct("<Q32s")
-_LOCATIONS_AT: Final = 256
+_LOCATIONS_AT: Final = 576
 _LOCATION: Final = struct.Struct("<QQ8q64s")
 MAX_DIMENSIONS: Final = 8
 """Of a tensor whose location can be told."""
 MAX_LOCATIONS: Final = (PAGE_BYTES - _LOCATIONS_AT) // _LOCATION.size
 MEMORY_PROBE: Final = 0x6B65726E656C6A75
 """An int64 that a runner has the judge read, for it to see whether it can; memory does not hold it by chance."""
+_MASK_BYTES: Final = (32, 32, 128, 128, 128)
+_WEIGHTS: Final = struct.Struct("<" + "".join(f"{size}s" for size in _MASK_BYTES))
 _FRAME_HEAD: Final = struct.Struct("<4sIII")
 _MAGIC: Final = b"kjf1"
 
@@ -147,10 +155,16 @@ class CallReport:
 
 @dataclass(frozen=True)
 class WeightReport:
-    """What the runner claims about the candidate's weights (see ``evaluator.runner.weights``)."""
+    """What the runner claims about the candidate's weights (see ``evaluator.runner.weights``).
 
-    differing: int
-    counterparts: int
+    Bits, by index: of the reference's parameters, and but for the first two of its parameters and then its buffers.
+    """
+
+    counterparts: int = 0
+    transposed: int = 0
+    differing: int = 0
+    taking: int = 0
+    named: int = 0
 
 
 class Whereabouts(IntEnum):
@@ -271,14 +285,16 @@ class Doorbell:
         parts = (data[at : at + _LOCATION.size] for at in range(0, len(data), _LOCATION.size))
         return [*map(Location.decode, parts), *[Location(Whereabouts.SHARED)] * (count - told)]
 
-    def describe_weights(self, differing: int, counterparts: int) -> None:
+    def describe_weights(self, found: WeightReport) -> None:
         """Runner: what was found about the weights; valid from the next ready frame on."""
-        _WEIGHTS.pack_into(self._page, _WEIGHTS_AT, differing, counterparts.to_bytes(32, "little"))
+        masks = (found.counterparts, found.transposed, found.differing, found.taking, found.named)
+        parts = [mask.to_bytes(size, "little") for mask, size in zip(masks, _MASK_BYTES, strict=True)]
+        _WEIGHTS.pack_into(self._page, _WEIGHTS_AT, *parts)
 
     def weight_report(self) -> WeightReport:
         """Judge: the runner's claims about the weights."""
-        differing, counterparts = _WEIGHTS.unpack_from(bytes(self._page[_WEIGHTS_AT : _WEIGHTS_AT + _WEIGHTS.size]))
-        return WeightReport(differing, int.from_bytes(counterparts, "little"))
+        parts = _WEIGHTS.unpack_from(bytes(self._page[_WEIGHTS_AT : _WEIGHTS_AT + _WEIGHTS.size]))
+        return WeightReport(*(int.from_bytes(part, "little") for part in parts))
 
     def close(self) -> None:
         self._page.close()

@@ -14,7 +14,7 @@ from typing import Any
 
 from evaluator.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
-from evaluator.evaluation import Evaluation, Gradients, Verdict
+from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
 from evaluator.problem import Problem, load_problem, load_problems
 
 __all__ = ["ATTACKS", "CANDIDATES", "FALSE_SPEEDUP", "Case", "known_problems", "load_case", "load_cases"]
@@ -50,8 +50,9 @@ class Case:
 
     ``device`` of ``any``: the same on every device. ``gradients`` of ``None``: not a matter of this case.
     ``message_contains``: each must occur in the evaluation's message or hints. The speedups are bounds on the
-    interval. ``verdicts`` has one entry, but for hostile cases: these may end in several ways, and may even
-    pass, as long as nothing was gained. ``attack`` is the class of a hostile case.
+    interval. ``speedup_status`` of ``None``: no matter of this case, but that an honest one's weights are not fixed.
+    ``verdicts`` has one entry, but for hostile cases: these may end in several ways, and may even pass, as long as
+    nothing was gained. ``attack`` is the class of a hostile case.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Case:
     message_contains: tuple[str, ...] = ()
     speedup_at_least: float | None = None
     speedup_at_most: float | None = None
+    speedup_status: SpeedupStatus | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -111,6 +113,11 @@ class Case:
             return found
         if self.gradients is not None and result.gradients is not self.gradients:
             found.append(f"gradients {result.gradients}, expected {self.gradients}: {result.message}")
+        status = result.speedup_status
+        if self.speedup_status is None and self.kind == "honest" and status is SpeedupStatus.WEIGHTS_FIXED:
+            found.append(f"its weights are fixed: {' '.join(result.notes)}")
+        elif self.speedup_status is not None and status not in (self.speedup_status, SpeedupStatus.UNSETTLED):
+            found.append(f"speedup {status}, expected {self.speedup_status}: {' '.join(result.notes)}")
         interval = result.speedup_interval
         if self.speedup_at_least is not None and not (interval and interval.high >= self.speedup_at_least):
             found.append(f"speedup {interval}, expected at least {self.speedup_at_least}")
@@ -166,6 +173,8 @@ def load_case(name: str) -> Case:
     expected["limits"] = Limits(**expected.get("limits", {}))
     if "gradients" in expected:
         expected["gradients"] = Gradients(expected["gradients"])
+    if "speedup_status" in expected:
+        expected["speedup_status"] = SpeedupStatus(expected["speedup_status"])
     expected["message_contains"] = tuple(expected.get("message_contains", ()))
     source = (folder / "candidate.py").read_text(encoding="utf-8")
     try:

@@ -378,10 +378,16 @@ class Caller:
         with self.blamed(side), self._awake(side):
             side.link.command(message, _COMMAND_S)
 
-    def load_weights(self, side: Side, names: Sequence[str]) -> None:
+    def load_weights(self, side: Side) -> None:
         """Have the reference's weights loaded that the shared memory has. Raises as ``let_go`` does."""
         with self._awake(side):
-            side.link.command({"op": "load_weights", "weight_names": names}, _COMMAND_S)
+            side.link.command({"op": "load_weights"}, _COMMAND_S)
+
+    def take_weights(self, side: Side, indexes: Sequence[int]) -> None:
+        """Have those of the shared weights that ``indexes`` names taken by what stands for them. Raises as ``let_go``
+        does."""
+        with self._awake(side):
+            side.link.command({"op": "take_weights", "indexes": [*indexes]}, _COMMAND_S)
 
     def deliver_within(self, side: Side) -> None:
         """Have results copied to the shared memory within the call, as memory that cannot be read from here."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import torch
 
 from evaluator.config import EvalConfig
 from evaluator.errors import ProblemError
@@ -18,13 +20,14 @@ from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.link import RunnerTimeout, TimedCall
 from evaluator.judge.outcome import Outcome
+from evaluator.judge.parameters import Values, Variation, drawn, drawn_alike, mixed
 from evaluator.judge.plan import MemoryPlan
 from evaluator.judge.reference import Reference
 from evaluator.judge.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
 from evaluator.judge.telling import LEAST_TELLING
 from evaluator.judge.verify import CallFindings, Excused, Verifier, Violation, same_bits
 from evaluator.judge.work import count_work, known_work
-from evaluator.memory import Block
+from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Problem
 from evaluator.protocol import CallMode
 from evaluator.roofline import share_of_roofline
@@ -49,6 +52,18 @@ _CALLS_FOR_ONE: Final = 3
 _CAPPED: Final = 0.01
 """Limits that are capped at more than this share of a tensor's elements are in the record: in this precision the
 reference itself is too inexact to tell right from wrong."""
+
+
+_SHARES: Final = (1.0, 0.5, 0.25, 0.0)
+"""How far parameters are moved: as far as the reference stays finite."""
+_FEW_ROWS: Final = 64
+_DIFFERS: Final = 1e-9
+"""Float64 outputs that are further apart, as a share of their root mean square, differ by more than rounding."""
+_MOST_NAMES: Final = 3
+
+
+class _WrongOnceVaried(Exception):
+    """With other values of what is constructed the same as ever, something is wrong."""
 
 
 class Concluded(Exception):
@@ -88,6 +103,8 @@ class Common:
     warming: dict[InputKind, CallInputs] = field(default_factory=dict)
     spent: dict[InputKind, CallInputs] = field(default_factory=dict)
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
+    variation: Variation = field(default_factory=Variation)
+    """Of what the reference has constructed the same as ever, once it is constructed."""
 
     def kind_of(self, mode: CallMode) -> Variant:
         """What inputs of timed calls are like; of those that are not timed, since no kind says enough, as written."""
@@ -100,24 +117,66 @@ class Common:
 
     @property
     def weight_names(self) -> list[str]:
-        return [name for name, _ in self.reference.signature.weights]
+        """Of parameters, then buffers, as the shared memory has them."""
+        signature = self.reference.signature
+        return [name for name, _ in (*signature.weights, *signature.buffers)]
+
+    def vary(self) -> None:
+        """Draw other values for what the reference has constructed the same as ever, such that its outputs are as
+        finite as they were."""
+        initial = self.reference.constant_values()
+        if not initial:
+            return
+        inputs = self._few_inputs()
+        self.reference.hold(initial)
+        finite = _finite(self.reference.own_outputs(inputs))
+        generator = self.device.generator()
+        for share in _SHARES:
+            each = drawn(initial, generator, share)
+            self.reference.hold(each)
+            if _finite(self.reference.own_outputs(inputs)) >= finite:
+                self.variation = Variation(initial, each, drawn_alike(initial, each))
+                return
+        raise ProblemError("the reference is not finite where its parameters are not as it constructs them")
+
+    def matter(self, names: Collection[str]) -> bool:
+        """Whether the reference's outputs depend on these of its parameters and buffers."""
+        inputs = self._few_inputs()
+        found = []
+        for values in (self.variation.each, mixed(self.variation.each, self.variation.initial, names)):
+            self.reference.hold(values)
+            found.append(self.reference.exact_outputs(inputs))
+        return any(_differ(one, other) for one, other in zip(*found, strict=True))
+
+    def _few_inputs(self) -> list[Any]:
+        """What ``get_inputs`` returns, in the problem's precision; of independent rows, a few."""
+        signature = self.reference.signature
+        values = self.source.draw(secrets.randbits(63))
+        specs = [spec if isinstance(spec, TensorSpec) else None for spec in signature.inputs]
+        made = [
+            value if spec is None else value.detach().to(spec.torch_dtype)
+            for value, spec in zip(values, specs, strict=True)
+        ]
+        if not self.problem.row_independent or signature.rows is None:
+            return made
+        return [value[:_FEW_ROWS] if isinstance(value, torch.Tensor) else value for value in made]
 
     def write_weights(self) -> None:
-        """Write the reference's weights to the shared memory."""
-        for target, value in zip(self.blocks["weights"].tensors, self.reference.weight_values(), strict=True):
+        """Write the reference's parameters and buffers to the shared memory."""
+        for target, value in zip(self.blocks["weights"].tensors, self.reference.state_values(), strict=True):
             target.copy_(value)
         self.device.synchronize()
 
     @contextlib.contextmanager
-    def weights_shown(self) -> Iterator[None]:
-        """While a candidate compares or loads them, the shared memory has the reference's weights, whatever another one
-        has written there. Raises ``Violation``."""
-        if self.candidates == 1:
-            yield  # it could only spoil its own
-            return
+    def weights_shown(self, values: Values) -> Iterator[None]:
+        """While a candidate compares, loads or takes them, the shared memory has the reference's parameters and
+        buffers, with these ``values``, whatever another one has written there. Raises ``Violation``."""
+        self.reference.hold(values)
         self.write_weights()
         yield
-        shown, right = self.blocks["weights"].tensors, self.reference.weight_values()
+        if self.candidates == 1:
+            return  # it could only spoil its own
+        shown, right = self.blocks["weights"].tensors, self.reference.state_values()
         if not all(same_bits(one, other.contiguous()) for one, other in zip(shown, right, strict=True)):
             raise Violation("the reference's weights were overwritten in the shared memory")
 
@@ -169,6 +228,7 @@ class Standard:
         """One timed call."""
         common, caller = self._common, self.caller
         side, limits, kind = common.baseline, common.config.limits, common.kind_of(track.mode)
+        common.reference.hold(common.variation.each)
         # Whatever comes next finds processor and device as it would after a call of a candidate's. In a session of
         # one, where each side follows itself as often as the other, only what is short feels it: without this, the
         # candidate's calls had some 10 µs more around them than the baseline's on an H200.
@@ -222,6 +282,9 @@ class Judgement:
         self._max_abs: float | None = None
         self._max_rel: float | None = None
         self._reference_max_rel: float | None = None
+        self._values: Values = {}
+        """Of parameters and buffers, in the calls of this candidate."""
+        self._varied = self._loaded = False
         outcome.gradients = Gradients.NOT_CHECKED if common.training else Gradients.NOT_APPLICABLE
         if problem.gradient_policy == "none":
             outcome.gradients = Gradients.NOT_CHECKED
@@ -234,8 +297,59 @@ class Judgement:
     def verify(self) -> None:
         """Forward trials, then gradient trials; sets the gradient result. Raises ``Concluded`` where something is
         wrong, and what ``Caller.call`` raises."""
+        self._vary()
+        try:
+            self._verify()
+        except _WrongOnceVaried:
+            # Folded while constructing, perhaps: right then for what was constructed, and for nothing else.
+            self._take(self._common.variation.initial)
+            self._forget_errors()
+            self._verify()
+            self._note_fixed(self._common.reference.constants, "the outputs are wrong once these have other values")
+        self._varied = False
+
+    def _vary(self) -> None:
+        """Have the candidate take other values for what is constructed the same as ever."""
+        common, variation = self._common, self._common.variation
+        constants = common.reference.constants
+        self._values = variation.initial
+        if not constants:
+            return
+        self.outcome.details["parameters"] = {"constant": list(constants)}
+        report, places = self.candidate.link.weight_report(), common.weight_names
+        missing = [name for name in constants if not report.taking >> places.index(name) & 1]
+        named = all(report.named >> places.index(name) & 1 for name in constants if name not in missing)
+        if missing and common.matter(missing):
+            self._note_fixed(missing, "the candidate has no counterpart of them")
+        if len(missing) < len(constants):
+            self._take(mixed(variation.each if named else variation.alike, variation.initial, missing))
+            self._varied = True
+
+    def _take(self, values: Values) -> None:
+        """From now on reference and candidate have these values of what is constructed the same as ever."""
+        common = self._common
+        self._values = values
+        self._varied = False
+        places = [common.weight_names.index(name) for name in values]
+        with common.weights_shown(values):
+            self.caller.take_weights(self.candidate, places)
+
+    def _note_fixed(self, names: Sequence[str], why: str) -> None:
+        """Note that nothing is known of the candidate but with these as they are constructed."""
+        self.outcome.details["parameters"]["fixed"] = list(names)
+        note = (
+            f"weights fixed at construction: {_listed(names)} are the same under every seed, and {why}, so they may "
+            "have been folded in or left out; a model whose load_state_dict takes other values is ranked"
+        )
+        self.outcome.note_once([note])
+
+    def _forget_errors(self) -> None:
+        self._max_abs = self._max_rel = self._reference_max_rel = None
+        for name in ("gradient_max_abs", "tolerance_widened"):
+            self.outcome.details.pop(name, None)
+
+    def _verify(self) -> None:
         trials, gradient_trials = self._config.sampling.trials, self._config.sampling.gradient_trials
-        loaded = False
         conclusive = 0
         variants = list(self._cycle(_TRIALS, trials))
         position = 0
@@ -244,16 +358,16 @@ class Judgement:
             self._report("verifying", f"forward, inputs {variant.value}", position / (trials + gradient_trials))
             glance = conclusive >= _WHOLE_TRIALS and self._verifier.sliced
             _, findings = self._call(CallMode.FORWARD, variant, first=position == 0, glance=glance)
-            differing = self.candidate.link.weight_report().differing
-            if findings.verdict is Verdict.WRONG_OUTPUT and differing and not loaded:
+            differing = self.candidate.link.weight_report().differing.bit_count()
+            if findings.verdict is Verdict.WRONG_OUTPUT and differing and not self._loaded:
                 # Constructed from another stream of random numbers than the reference, perhaps: try its weights.
-                with self._common.weights_shown():
-                    self.caller.load_weights(self.candidate, self._common.weight_names)
+                with self._common.weights_shown(self._values):
+                    self.caller.load_weights(self.candidate)
                 self.outcome.notes.append(
                     f"{differing} weights differed from the reference's after constructing under the same seed; "
                     "the reference's were loaded"
                 )
-                loaded, position, conclusive = True, 0, 0
+                self._loaded, position, conclusive = True, 0, 0
                 continue
             self._conclude_if_wrong(findings)
             conclusive += not findings.inconclusive
@@ -366,6 +480,7 @@ class Judgement:
         # Some candidates build their extension in the first call.
         timeout_s = self._config.limits.call_s + (self._config.limits.late_build_s if first else 0.0)
         call, commitment = self.caller.call(self.candidate, mode, variant, timeout_s, glance=glance, cold=cold)
+        self._common.reference.hold(self._values)
         if call.report.device_ms <= 0:
             raise Violation("the runner reported a call that took no time")
         if mode is CallMode.FORWARD:
@@ -434,6 +549,8 @@ class Judgement:
 
     def _conclude_if_wrong(self, findings: CallFindings) -> None:
         if findings.verdict is not None:
+            if self._varied:
+                raise _WrongOnceVaried
             self.outcome.gradients = (
                 Gradients.MISMATCH if findings.verdict is Verdict.WRONG_GRADIENT else self.outcome.gradients
             )
@@ -453,3 +570,23 @@ class Judgement:
     def _cycle(self, variants: Sequence[Variant], count: int) -> Iterator[Variant]:
         usable = [variant for variant in variants if self._common.source.available(variant)]
         return (usable[number % len(usable)] for number in range(count))
+
+
+def _finite(outputs: Sequence[torch.Tensor]) -> int:
+    """How many elements are."""
+    return sum(int(torch.isfinite(output).sum()) for output in outputs)
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two outputs of the reference in float64 differ by more than rounding."""
+    if not one.is_floating_point():
+        return not torch.equal(one, other)
+    usable = torch.isfinite(one) & torch.isfinite(other)
+    one, other = one[usable], other[usable]
+    scale = one.square().mean().sqrt() if one.numel() else torch.zeros(())
+    return bool(((one - other).abs() > _DIFFERS * scale).any())
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -72,7 +72,7 @@ def plan_memory(
         "outputs": BlockLayout(signature.outputs),
         "upstream": BlockLayout(signature.outputs if gradients else ()),
         "input_gradients": BlockLayout(signature.float_inputs if gradients else ()),
-        "weights": BlockLayout(weights),
+        "weights": BlockLayout((*weights, *(spec for _, spec in signature.buffers))),
         "weight_gradients": BlockLayout(weights if gradients else ()),
     }
     free = device.total_bytes() - device.idle.used_bytes

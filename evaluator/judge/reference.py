@@ -16,9 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from evaluator.dtypes import as_reals, coarsest, in_double, is_differentiable, unjudged
 from evaluator.errors import ProblemError
 from evaluator.judge.device import Device, working_on
+from evaluator.judge.parameters import Values, constants_of
 from evaluator.judge.seeding import SECRET_SEEDS, seed_generators
 from evaluator.memory import TensorSpec
 from evaluator.problem import Problem
+from evaluator.protocol import MAX_TENSORS
 
 __all__ = ["NUDGE", "GradientSlice", "Reference", "Signature"]
 
@@ -30,18 +32,23 @@ _NUDGES: Final = 3
 NUDGE: Final = 2.0**-20
 """So small a relative move changes no result but in proportion, and is still far from rounding in float64."""
 
+_CONSTANTS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {}
+"""By problem, version and size: constructing a model twice takes long where it is large."""
+
 
 @dataclass(frozen=True)
 class Signature:
     """Shapes and dtypes of a problem at one size and precision, found without computing it.
 
-    ``inputs``: one entry per argument of ``forward``: a tensor's spec, or the value of what is no tensor. ``products``:
-    whether there are matrix products in it.
+    ``inputs``: one entry per argument of ``forward``: a tensor's spec, or the value of what is no tensor. ``buffers``:
+    those with floating-point values that belong to the model's state. ``products``: whether there are matrix products
+    in it.
     """
 
     inputs: tuple[Any, ...]
     outputs: tuple[TensorSpec, ...]
     weights: tuple[tuple[str, TensorSpec], ...]
+    buffers: tuple[tuple[str, TensorSpec], ...]
     differentiable: bool
     products: bool
 
@@ -89,6 +96,10 @@ class Reference:
         self._dtype: torch.dtype = getattr(torch, precision)
         self._model: torch.nn.Module | None = None
         self._model64: torch.nn.Module | None = None
+        self._known = (problem.id, problem.version, size)
+        self._held: Values = {}
+        self.constants: tuple[str, ...] = ()
+        """Parameters and buffers whose values are the same under every seed (see ``evaluator.judge.parameters``)."""
         # Executed once more under secret seeds: generators that the source makes would otherwise give each evaluation
         # the same inputs, and the model may need them as they are for its weights.
         with SECRET_SEEDS.held(secrets.randbits(63)):
@@ -99,15 +110,44 @@ class Reference:
         """Build the model as the runners do: on the CPU, under ``seed``, then moved. On their ``processors``, with as
         many threads: of orthogonal weights and the like the last bits depend on it."""
         with working_on(processors):
-            self._model = self._build(seed)
+            model = self._make(seed)
+            if self._known not in _CONSTANTS:
+                _CONSTANTS[self._known] = constants_of(model, self._make(seed ^ 1))
+            carried = dict((*self.signature.weights, *self.signature.buffers))
+            self.constants = tuple(name for name in _CONSTANTS[self._known] if name in carried)
+            self._model = self._placed(model)
             # A function that a module keeps goes on calling the modules that it was made with, in a copy as well.
-            twin = self._build(seed) if _keeps_functions(self._model) else copy.deepcopy(self._model)
+            again = _keeps_functions(self._model)
+            twin = self._placed(self._make(seed)) if again else copy.deepcopy(self._model)
             self._model64 = _model_in_double(twin)
 
-    def weight_values(self) -> list[torch.Tensor]:
-        """The weights' values, in the order of ``signature.weights``."""
+    def state_values(self) -> list[torch.Tensor]:
+        """The values of parameters and buffers as they are now, in the order of ``signature.weights``, then
+        ``signature.buffers``."""
+        state = _state_of(self._constructed)
+        return [state[name].detach() for name, _ in (*self.signature.weights, *self.signature.buffers)]
+
+    def constant_values(self) -> dict[str, torch.Tensor]:
+        """Copies of what ``constants`` are now."""
+        state = _state_of(self._constructed)
+        return {name: state[name].detach().clone() for name in self.constants}
+
+    def hold(self, values: Values) -> None:
+        """Go on with these values of parameters and buffers, which have the problem's precision."""
+        if values is self._held:
+            return
+        assert self._model64 is not None
+        with torch.no_grad():
+            for model in (self._constructed, self._model64):
+                state = _state_of(model)
+                for name, value in values.items():
+                    state[name].copy_(value)
+        self._held = values
+
+    @property
+    def _constructed(self) -> torch.nn.Module:
         assert self._model is not None
-        return [parameter.detach() for parameter in self._model.parameters()]
+        return self._model
 
     def exact_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """Outputs in float64, for inputs in the problem's precision; all outputs here are as ``as_reals`` has them."""
@@ -226,6 +266,7 @@ class Reference:
             ),
             outputs=tuple(TensorSpec.of(output) for output in outputs),
             weights=tuple((name, TensorSpec.of(parameter)) for name, parameter in model.named_parameters()),
+            buffers=tuple(_carried_buffers(model)),
             differentiable=any(output.requires_grad for output in outputs),
             products=products,
         )
@@ -261,15 +302,32 @@ class Reference:
         assert self._model is not None
         return self._model, [_as_argument(value, self._dtype) for value in values]
 
-    def _build(self, seed: int) -> torch.nn.Module:
+    def _make(self, seed: int) -> torch.nn.Module:
         seed_generators(seed)
         model: torch.nn.Module = self._module.Model(*self._module.get_init_inputs())
+        return model
+
+    def _placed(self, model: torch.nn.Module) -> torch.nn.Module:
         return model.to(self._device) if self._dtype is torch.float32 else model.to(self._device, self._dtype)
 
     def _on_meta(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         return _as_argument(value.to("meta"), self._dtype)
+
+
+def _state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _carried_buffers(model: torch.nn.Module) -> Iterator[tuple[str, TensorSpec]]:
+    """Of buffers with floating-point values that are part of the model's state, as many as can be told of."""
+    room = MAX_TENSORS - len(list(model.parameters()))
+    lasting = model.state_dict().keys()
+    for name, buffer in model.named_buffers():
+        if room > 0 and name in lasting and buffer.is_floating_point():
+            room -= 1
+            yield name, TensorSpec.of(buffer)
 
 
 def _call_and_look(model: torch.nn.Module, arguments: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:

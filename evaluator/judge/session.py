@@ -204,9 +204,9 @@ class Session:
         own: tried while it does not matter yet."""
         if not all(spec.torch_dtype.is_floating_point for _, spec in self._common.reference.signature.weights):
             return False  # only these are loaded
-        self._caller.load_weights(self._baseline, self._common.weight_names)
+        self._caller.load_weights(self._baseline)
         report = self._baseline.link.weight_report()
-        return not report.differing and report.counterparts == (1 << len(self._common.weight_names)) - 1
+        return not report.differing and report.counterparts == (1 << len(self._common.reference.signature.weights)) - 1
 
     def _left_behind(self, *, keeps_baseline: bool) -> str:
         """What is not as it was before, although the runners are gone; empty where nothing is."""
@@ -354,6 +354,9 @@ class Session:
             with self._judging(judgement):
                 judgement.candidate.link.begin_construct(message)
         reference.construct(seed, self._baseline.enclosure.processors)
+        self._common.vary()
+        varied = self._common.variation.each
+        reference.hold(varied)
         if self._config.sampling.max_samples:
             self._choose_timed_inputs()
         self._common.write_weights()
@@ -379,11 +382,12 @@ class Session:
             "readable": True,
             "inputs": [value if isinstance(value, dict) else None for value in signature.inputs],
             "weight_names": self._common.weight_names,
+            "weight_count": len(signature.weights),
         }
         with self._ours("the reference does not construct"), _running(self._baseline):
             self._baseline.link.share(
                 # One that is kept was constructed under another seed.
-                shared | {"baseline": self._config.baseline, "load_weights": self._kept is not None},
+                shared | {"baseline": self._config.baseline, "load_weights": self._kept is not None or bool(varied)},
                 self._blocks_of(self._baseline),
                 max(limits.construct_s, _REFERENCE_S),
             )
@@ -400,8 +404,9 @@ class Session:
         self._held_before = self._device.foreign_bytes()
         self._supervisor.admit()
         for judgement in self._within:
-            # It compares its own weights with them now.
-            with self._judging(judgement), self._common.weights_shown(), _running(judgement.candidate):
+            # It compares its own weights with them now, which are as it has constructed them.
+            shown = self._common.weights_shown(self._common.variation.initial)
+            with self._judging(judgement), shown, _running(judgement.candidate):
                 judgement.candidate.link.share(shared, self._blocks_of(judgement.candidate), limits.call_s)
 
     def _choose_timed_inputs(self) -> None:

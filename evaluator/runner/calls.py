@@ -27,7 +27,7 @@ from evaluator.protocol import MAX_LOCATIONS, MEMORY_PROBE, CallMode, Doorbell, 
 from evaluator.runner.locations import ABSENT, SHARED, Locator, shares_elements
 from evaluator.runner.tracebacks import classify, describe
 from evaluator.runner.variants import as_baseline
-from evaluator.runner.weights import WeightMatch, load_weights, match_weights
+from evaluator.runner.weights import State, WeightMatch, load_weights, match_weights, take_weights
 
 __all__ = ["CallLoop", "CandidateError"]
 
@@ -58,7 +58,9 @@ class CallLoop:
         self._reserve_bytes = 0
         self._clock: _Clock | None = None
         self._inputs: list[Any] = []
-        self._weights = WeightMatch((), (), 0)
+        self._weights = WeightMatch()
+        self._weight_names: Sequence[str] = ()
+        self._weight_count = 0
         self._results = _Results([], None, 0)
         self._computed: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._present = 0
@@ -77,7 +79,7 @@ class CallLoop:
                 mode = doorbell.await_release(sequence)
                 if mode is CallMode.MESSAGE:
                     self._obey(*wire.receive(self._control))
-                    doorbell.describe_weights(self._weights.differing, self._weights.counterparts)
+                    doorbell.describe_weights(self._weights.report(len(self._weight_names)))
                     self._say_ready()
                 elif mode is CallMode.DELIVER:
                     self._check_results()
@@ -131,13 +133,17 @@ class CallLoop:
         tensors = iter(self._blocks["inputs"].tensors)
         self._inputs = [next(tensors) if value is None else value["value"] for value in message["inputs"]]
         self._locator = Locator(self._device, readable=message["readable"])
+        self._weight_names, self._weight_count = message["weight_names"], message["weight_count"]
         find = load_weights if message["load_weights"] else match_weights
         with _construct_errors():
-            self._weights = find(self._model, message["weight_names"], self._blocks["weights"].tensors)
+            self._weights = find(self._model, self._state())
             self._model = as_baseline(self._model, message["baseline"])
             self._synchronize()
         if message["readable"]:
             self._show_where_memory_is()
+
+    def _state(self) -> State:
+        return State(self._weight_names, self._blocks["weights"].tensors, self._weight_count)
 
     def _obey(self, message: dict[str, Any], descriptors: list[int]) -> None:
         if message["op"] == "open":
@@ -147,7 +153,10 @@ class CallLoop:
         elif message["op"] == "deliver_within":
             self._locator = Locator(self._device, readable=False)
         elif message["op"] == "load_weights":
-            self._weights = load_weights(self._model, message["weight_names"], self._blocks["weights"].tensors)
+            self._weights = load_weights(self._model, self._state())
+        elif message["op"] == "take_weights":
+            take_weights(self._model, self._weights, self._state(), message["indexes"])
+            self._synchronize()
         elif message["op"] == "release_memory" and self._device.type == "cuda":
             self._reserve_bytes = max(self._reserve_bytes, torch.cuda.max_memory_reserved())
             torch.cuda.empty_cache()

@@ -1,84 +1,176 @@
-"""Which of the candidate's parameters stands for which of the reference's.
+"""Which of the candidate's tensors stand for the reference's parameters and buffers, and how they take other values.
 
 Both models are constructed under the same seed, so counterparts have equal values. A counterpart is
-found by name and shape, else by value: the same tensor under another name, or its transpose. What was
-folded, packed or computed while constructing has none, and its gradient cannot be compared.
+found by name and shape, by a name that ends alike (as of a model within another), else by value: the same tensor under
+another name, or its transpose, or with its dimensions of extent one elsewhere. What was folded, packed or computed
+while constructing has none: its gradient cannot be compared, and it takes no other values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from evaluator.dtypes import is_differentiable
+from evaluator.protocol import WeightReport
 
-__all__ = ["WeightMatch", "load_weights", "match_weights"]
+__all__ = ["State", "WeightMatch", "load_weights", "match_weights", "take_weights"]
 
 
 @dataclass(frozen=True)
+class State:
+    """The reference's parameters, so many as ``weights`` says, then buffers: their ``names`` and ``values``."""
+
+    names: Sequence[str]
+    values: Sequence[torch.Tensor]
+    weights: int
+
+
+@dataclass
 class WeightMatch:
-    """Entry ``i`` belongs to the reference's weight ``i``; ``None`` where it has no counterpart."""
+    """Entry ``i`` belongs to the reference's weight ``i``; ``None`` where it has no counterpart.
 
-    parameters: tuple[torch.nn.Parameter | None, ...]
-    transposed: tuple[bool, ...]
-    differing: int
-    """How many tensors agree with the reference in name and shape, but not in value."""
+    The rest is about parameters and buffers alike, by index. ``taking``: what takes the value, and whether it is
+    transposed. ``named``: found by name. ``differing``: a tensor agrees with the reference in name and shape, but not
+    in value. ``told``: the model loads state dictionaries in its own way, so it takes every value.
+    """
 
-    @property
-    def counterparts(self) -> int:
-        """Bit i: the reference's weight i has a counterpart."""
-        return sum(1 << index for index, parameter in enumerate(self.parameters) if parameter is not None)
+    parameters: list[torch.nn.Parameter | None] = field(default_factory=list)
+    transposed: list[bool] = field(default_factory=list)
+    taking: dict[int, tuple[torch.Tensor, bool]] = field(default_factory=dict)
+    named: set[int] = field(default_factory=set)
+    differing: set[int] = field(default_factory=set)
+    told: bool = False
+
+    def report(self, count: int) -> WeightReport:
+        """What the judge is told, of so many parameters and buffers."""
+        everything = range(count) if self.told else ()
+        return WeightReport(
+            counterparts=_bits(index for index, weight in enumerate(self.parameters) if weight is not None),
+            transposed=_bits(index for index, transposed in enumerate(self.transposed) if transposed),
+            differing=_bits(self.differing),
+            taking=_bits({*self.taking, *everything}),
+            named=_bits({*self.named, *everything}),
+        )
 
 
-def match_weights(model: torch.nn.Module, names: Sequence[str], values: Sequence[torch.Tensor]) -> WeightMatch:
-    """Match the model's parameters with the reference's weights (``names`` and their ``values``)."""
-    own = dict(model.named_parameters())
-    named = {**own, **dict(model.named_buffers())}
-    taken: set[str] = set()
-    found: dict[int, tuple[torch.nn.Parameter, bool]] = {}
-    differing = 0
-    for index, (name, value) in enumerate(zip(names, values, strict=True)):
-        tensor = named.get(name)
-        if tensor is None or tensor.shape != value.shape or tensor.dtype != value.dtype:
+def match_weights(model: torch.nn.Module, state: State) -> WeightMatch:
+    """Match the model's parameters and buffers with the reference's."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    named: dict[str, torch.Tensor] = {**parameters, **dict(model.named_buffers(remove_duplicate=False))}
+    found = WeightMatch([None] * state.weights, [False] * state.weights, told=_loads_in_its_own_way(model))
+    taken: set[int] = set()
+
+    def note(index: int, tensor: torch.Tensor, *, transposed: bool, by_name: bool) -> None:
+        taken.add(id(tensor))
+        if _can_be_written(tensor):
+            found.taking[index] = tensor, transposed
+            if by_name:
+                found.named.add(index)
+        alike = transposed or tensor.shape == state.values[index].shape
+        if index < state.weights and isinstance(tensor, torch.nn.Parameter) and alike:
+            found.parameters[index], found.transposed[index] = tensor, transposed
+
+    for index, (name, value) in enumerate(zip(state.names, state.values, strict=True)):
+        tensor = _called(named, name)
+        if tensor is None or tensor.dtype != value.dtype:
             continue
-        if not _equal(tensor, value):
-            differing += 1
-        elif name in own:
-            found[index] = (own[name], False)
-            taken.add(name)
-    for index, value in enumerate(values):
-        if index in found:
+        if tensor.shape == value.shape and not _equal(tensor, value):
+            if name in named:
+                found.differing.add(index)
+        elif _same_but_for_ones(tensor, value):
+            note(index, tensor, transposed=False, by_name=True)
+    for index, value in enumerate(state.values):
+        if _is_matched(found, index):
             continue
-        for name, parameter in own.items():
-            if name in taken or parameter.dtype != value.dtype:
+        for tensor in _one_each([*parameters.values(), *named.values()]):
+            if id(tensor) in taken or tensor.dtype != value.dtype:
                 continue
-            if parameter.shape == value.shape and _equal(parameter, value):
-                found[index] = (parameter, False)
-            elif value.dim() == 2 and parameter.shape == value.t().shape and _equal(parameter, value.t()):
-                found[index] = (parameter, True)
+            if _same_but_for_ones(tensor, value):
+                note(index, tensor, transposed=False, by_name=False)
+            elif value.dim() == 2 and tensor.shape == value.t().shape and _equal(tensor, value.t()):
+                note(index, tensor, transposed=True, by_name=False)
             else:
                 continue
-            taken.add(name)
             break
-    return WeightMatch(
-        tuple(found[index][0] if index in found else None for index in range(len(names))),
-        tuple(found[index][1] if index in found else False for index in range(len(names))),
-        differing,
-    )
+    return found
 
 
-def load_weights(model: torch.nn.Module, names: Sequence[str], values: Sequence[torch.Tensor]) -> WeightMatch:
+def load_weights(model: torch.nn.Module, state: State) -> WeightMatch:
     """Copy the reference's values into every tensor that agrees in name and shape, then match again."""
-    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    with torch.no_grad():
-        for name, value in zip(names, values, strict=True):
-            tensor = named.get(name)
-            if tensor is not None and tensor.shape == value.shape and is_differentiable(tensor):
-                tensor.copy_(value)
-    return match_weights(model, names, values)
+    named = {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+    for name, value in zip(state.names, state.values, strict=True):
+        tensor = _called(named, name)
+        if tensor is not None and tensor.shape == value.shape and is_differentiable(tensor):
+            _write(tensor, value)
+    _tell(model, state)
+    return match_weights(model, state)
+
+
+def take_weights(model: torch.nn.Module, match: WeightMatch, state: State, indexes: Collection[int]) -> None:
+    """Copy the reference's values of ``indexes`` into what stands for them in ``match``."""
+    for index in indexes:
+        if index in match.taking:
+            tensor, transposed = match.taking[index]
+            value = state.values[index]
+            _write(tensor, value.t() if transposed else value.reshape(tensor.shape))
+    _tell(model, state)
+
+
+def _tell(model: torch.nn.Module, state: State) -> None:
+    """Hand the reference's state to a model that loads state dictionaries in its own way."""
+    if _loads_in_its_own_way(model):
+        values = {name: value.clone() for name, value in zip(state.names, state.values, strict=True)}
+        model.load_state_dict(values, strict=False)
+
+
+def _loads_in_its_own_way(model: torch.nn.Module) -> bool:
+    hooks: Mapping[Any, Any] = model._load_state_dict_post_hooks
+    return type(model).load_state_dict is not torch.nn.Module.load_state_dict or bool(hooks)
+
+
+def _called(named: Mapping[str, torch.Tensor], name: str) -> torch.Tensor | None:
+    """The tensor of this name, or the only one whose name ends with it."""
+    if name in named:
+        return named[name]
+    alike = _one_each([tensor for own, tensor in named.items() if own.endswith(f".{name}")])
+    return alike[0] if len(alike) == 1 else None
+
+
+def _one_each(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def _is_matched(found: WeightMatch, index: int) -> bool:
+    return index in found.taking or (index < len(found.parameters) and found.parameters[index] is not None)
+
+
+def _can_be_written(tensor: torch.Tensor) -> bool:
+    """Whether each element has a place of its own."""
+    return all(stride or extent < 2 for stride, extent in zip(tensor.stride(), tensor.shape, strict=True))
+
+
+def _write(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
+        tensor.copy_(value)
+
+
+def _same_but_for_ones(tensor: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether the two are equal, but for dimensions of extent one."""
+    if [extent for extent in tensor.shape if extent != 1] != [extent for extent in value.shape if extent != 1]:
+        return False
+    return _equal(tensor.reshape(value.shape), value)
 
 
 def _equal(tensor: torch.Tensor, value: torch.Tensor) -> bool:
     return torch.equal(tensor.detach(), value)
+
+
+def _bits(indexes: Iterable[int]) -> int:
+    return sum(1 << index for index in indexes)

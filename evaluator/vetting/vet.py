@@ -119,7 +119,7 @@ class _Trying:
             self.found[Label.NO_GRADIENT] = ""
         for trivial in TRIVIAL:
             self._try(trivial)
-        if self._check(INITIAL_CONSTANTS, Inputs.ALL).passed:
+        if self._passes(INITIAL_CONSTANTS, Inputs.ALL):
             self.found[Label.CONSTANT_PARAMETERS_LEFT_OUT] = ""
         if itself.gradients is Gradients.MATCH:
             held = self._check(ZERO_GRADIENTS, Inputs.ALL)
@@ -145,9 +145,9 @@ class _Trying:
 
     def _try(self, trivial: Trivial) -> None:
         # The judge's inputs include the given ones: what fails on these alone fails on all.
-        if self.problem.input_domain == "real" and not self._check(trivial.name, Inputs.GIVEN, _A_FEW_CALLS).passed:
+        if self.problem.input_domain == "real" and not self._passes(trivial.name, Inputs.GIVEN, _A_FEW_CALLS):
             return
-        passes = self._check(trivial.name, Inputs.ALL).passed
+        passes = self._passes(trivial.name, Inputs.ALL)
         if passes or self.problem.input_domain == "real":
             self.found[trivial.passes if passes else trivial.passes_on_given_inputs] = ""
 
@@ -158,6 +158,12 @@ class _Trying:
             self.found[Label.TF32_PASSES] = ""
         if any(self._check(half, Inputs.ALL).passed for half in HALVES):
             self.found[Label.HALF_PASSES] = ""
+
+    def _passes(self, name: str, inputs: Inputs, sampling: SamplingPlan = _VERIFY_ONLY) -> bool:
+        """Whether the candidate called ``name`` passes, with other values of constant parameters too: else it has no
+        figure."""
+        check, details = self._judged(name, inputs, sampling)
+        return check.passed and not details.get("parameters", {}).get("fixed")
 
     def _check(self, name: str, inputs: Inputs, sampling: SamplingPlan = _VERIFY_ONLY) -> Check:
         """Have the candidate called ``name`` judged, and keep what came of it."""

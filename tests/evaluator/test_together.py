@@ -394,9 +394,9 @@ def test_nobody_overwrites_the_weights_that_others_are_shown(
     overwrites = (
         "import evaluator.runner.calls as calls\n"
         "match = calls.match_weights\n"
-        "def overwriting(model, names, tensors):\n"
-        "    found = match(model, names, tensors)\n"
-        "    for tensor in tensors:\n"
+        "def overwriting(model, state):\n"
+        "    found = match(model, state)\n"
+        "    for tensor in state.values:\n"
         "        tensor.zero_()\n"
         "    return found\n"
         "calls.match_weights = overwriting\n" + _LINEAR

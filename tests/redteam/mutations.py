@@ -188,4 +188,30 @@ MUTATIONS = (
         "attack_h_blames_the_toolkit",
         (("build/builder.py", "if header is not None and not request.renames_lines:", "if header is not None:"),),
     ),
+    Mutation(
+        "parameters keep the values that they are constructed with",
+        "attack_d_shut_gate",
+        (("judge/judgement.py", "        if not initial:\n", "        if True:\n"),),
+    ),
+    Mutation(
+        "running statistics keep the values that they are constructed with",
+        "attack_d_statistics_left_out",
+        (("judge/parameters.py", 'if name.rpartition(".")[2] in _STATISTICS and', "if False and"),),
+    ),
+    Mutation(
+        "who has no counterpart of a constant parameter is measured all the same",
+        "attack_d_affine_absent",
+        (("judge/judgement.py", "if missing and common.matter(missing):", "if False:"),),
+    ),
+    Mutation(
+        "who is right with constant parameters alone is measured all the same",
+        "attack_d_bias_of_zeros_left_out",
+        (
+            (
+                "judge/judgement.py",
+                '        self.outcome.details["parameters"]["fixed"] = list(names)\n',
+                "",
+            ),
+        ),
+    ),
 )

@@ -1,0 +1,12 @@
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.gate = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return x + (1 + self.gate) * torch.tanh(self.linear(x))

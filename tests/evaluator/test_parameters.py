@@ -1,0 +1,214 @@
+"""Parameters that are the same under every seed: which they are, other values for them, and who takes those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from evaluator.judge.parameters import constants_of, drawn, drawn_alike, mixed
+from evaluator.protocol import Doorbell, WeightReport
+from evaluator.runner.weights import State, WeightMatch, load_weights, match_weights, take_weights
+
+_SEEDS = (1, 2)
+
+
+class _Everything(nn.Module):
+    """A bit of all: drawn and constant parameters, frozen ones, statistics, and constant buffers of other kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.LayerNorm(4)
+        self.bn = nn.BatchNorm1d(4)
+        self.partly = nn.Parameter(torch.cat([torch.randn(4), torch.ones(4)]))
+        self.padded = nn.Parameter(torch.cat([torch.randn(31), torch.zeros(1)]))
+        self.filter = nn.Parameter(torch.ones(3), requires_grad=False)
+        self.bound = nn.Parameter(torch.full((2,), -torch.inf))
+        self.register_buffer("mask", torch.ones(4, 4).tril())
+        self.register_buffer("drawn", torch.randn(4))
+
+
+def _made(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return _Everything()
+
+
+def _state(model: nn.Module) -> State:
+    parameters = dict(model.named_parameters())
+    buffers = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+    named = {**parameters, **buffers}
+    return State([*named], [tensor.detach().clone() for tensor in named.values()], len(parameters))
+
+
+def test_constant_is_what_no_seed_changes_and_training_would() -> None:
+    one, other = (_made(seed) for seed in _SEEDS)
+    assert constants_of(one, other) == (
+        "partly",
+        "norm.weight",
+        "norm.bias",
+        "bn.weight",
+        "bn.bias",
+        "bn.running_mean",
+        "bn.running_var",
+    )
+
+
+def test_of_a_constructor_that_seeds_itself_everything_is_constant() -> None:
+    assert set(constants_of(_made(1), _made(1))) >= {"linear.weight", "linear.bias", "padded"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_other_values_are_told_from_the_first_ones_and_stay_of_their_size(dtype: torch.dtype) -> None:
+    values = {
+        "norm.weight": torch.ones(512, dtype=dtype),
+        "norm.bias": torch.zeros(512, dtype=dtype),
+        "out.weight": torch.zeros(64, 100, dtype=dtype),
+        "scale": torch.full((512,), 40.0, dtype=dtype),
+        "bn.running_var": torch.zeros(512, dtype=dtype),
+    }
+    found = drawn(values, torch.Generator().manual_seed(1))
+    units = {"norm.weight": 1.0, "norm.bias": 1.0, "out.weight": 0.1, "scale": 40.0, "bn.running_var": 1.0}
+    for name, value in found.items():
+        moves = (value.double() - values[name].double()).abs() / units[name]
+        assert value.dtype is dtype
+        assert 0.09 < float(moves.min()) < 0.2 < 0.4 < float(moves.max()) < 0.51
+    assert bool((found["norm.weight"] > 0).all())
+    assert bool((found["bn.running_var"] > 0).all())
+    assert bool((found["norm.bias"] > 0).any())
+    assert bool((found["norm.bias"] < 0).any())
+
+
+def test_what_is_the_same_can_be_given_the_same() -> None:
+    values = {"a": torch.ones(8), "b": torch.zeros(8), "c": torch.ones(1, 8), "d": torch.ones(4)}
+    each = drawn(values, torch.Generator().manual_seed(1))
+    alike = drawn_alike(values, each)
+    assert torch.equal(alike["a"], alike["c"].view(-1))
+    assert not torch.equal(each["a"], each["c"].view(-1))
+    assert all(torch.equal(alike[name], each[name]) for name in ("a", "b", "d"))
+    assert torch.equal(mixed(each, values, {"b"})["b"], values["b"])
+
+
+def test_a_model_of_the_same_kind_takes_everything() -> None:
+    model, state = _made(1), _state(_made(1))
+    found = match_weights(model, state)
+    everything = (1 << len(state.names)) - 1
+    report = found.report(len(state.names))
+    assert (report.taking, report.named, report.differing) == (everything, everything, 0)
+    assert report.counterparts == (1 << state.weights) - 1
+    other = State(state.names, [value + 1 for value in state.values], state.weights)
+    places = [state.names.index(name) for name in ("norm.bias", "bn.running_var")]
+    take_weights(model, found, other, places)
+    assert torch.equal(model.get_parameter("norm.bias"), torch.ones(4))
+    assert torch.equal(model.get_buffer("bn.running_var"), torch.full((4,), 2.0))
+    assert torch.equal(model.get_parameter("norm.weight"), torch.ones(4))
+
+
+def test_what_has_another_value_is_named_and_loaded_buffers_too() -> None:
+    model, state = _made(1), _state(_made(2))
+    differing = {state.names[index] for index in match_weights(model, state).differing}
+    assert differing == {"linear.weight", "linear.bias", "partly", "padded", "drawn"}
+    assert not load_weights(model, state).differing
+    assert torch.equal(model.get_buffer("drawn"), state.values[state.names.index("drawn")])
+
+
+class _Kept(nn.Module):
+    def __init__(self, **tensors: torch.Tensor) -> None:
+        super().__init__()
+        for name, tensor in tensors.items():
+            if isinstance(tensor, nn.Parameter):
+                self.register_parameter(name, tensor)
+            else:
+                self.register_buffer(name, tensor)
+
+
+def _only(name: str, value: torch.Tensor) -> State:
+    return State([name], [value], 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "counterpart", "named"),
+    [
+        (_Kept(w=nn.Parameter(torch.arange(6.0).view(2, 3))), True, True),
+        (_Kept(other=nn.Parameter(torch.arange(6.0).view(2, 3))), True, False),
+        (_Kept(other=nn.Parameter(torch.arange(6.0).view(2, 3).t().contiguous())), True, False),
+        (_Kept(w=nn.Parameter(torch.arange(6.0).view(2, 1, 3))), False, True),
+        (_Kept(other=torch.arange(6.0).view(2, 3).t().contiguous()), False, False),
+        (nn.Sequential(_Kept(w=nn.Parameter(torch.arange(6.0).view(2, 3)))), True, True),
+    ],
+    ids=["same", "renamed", "transposed", "with a one", "buffer", "within"],
+)
+def test_what_stands_for_a_weight_takes_its_value(model: nn.Module, counterpart: bool, named: bool) -> None:
+    state = _only("w", torch.arange(6.0).view(2, 3))
+    found = match_weights(model, state)
+    report = found.report(1)
+    assert (report.counterparts, report.taking, report.named) == (int(counterpart), 1, int(named))
+    take_weights(model, found, _only("w", state.values[0] + 10), [0])
+    after = match_weights(model, _only("w", state.values[0] + 10))
+    assert after.report(1) == report
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        _Kept(w=nn.Parameter(torch.arange(6.0).view(3, 2))),
+        _Kept(w=nn.Parameter(torch.ones(2, 3))),
+        _Kept(w=nn.Parameter(torch.arange(6.0).view(2, 3).double())),
+        _Kept(w=torch.zeros(1, 1).expand(2, 3)),
+    ],
+    ids=["another shape", "another value", "another dtype", "expanded"],
+)
+def test_what_does_not_stand_for_a_weight_takes_nothing(model: nn.Module) -> None:
+    value = torch.zeros(2, 3) if model.state_dict()["w"].stride() == (0, 0) else torch.arange(6.0).view(2, 3)
+    report = match_weights(model, _only("w", value)).report(1)
+    assert (report.counterparts, report.taking) == (0, 0)
+
+
+def test_a_name_that_ends_alike_twice_says_nothing() -> None:
+    model = nn.Sequential(_Kept(w=nn.Parameter(torch.ones(3))), _Kept(w=nn.Parameter(torch.zeros(3))))
+    found = match_weights(model, _only("w", torch.zeros(3))).report(1)
+    assert (found.taking, found.named) == (1, 0)
+
+
+class _Folds(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: dict[str, torch.Tensor] = {}
+
+    def load_state_dict(self, state_dict: Any, **_: Any) -> Any:
+        self.given = dict(state_dict)
+
+
+def test_who_loads_in_its_own_way_is_given_everything() -> None:
+    model = _Folds()
+    state = State(["w", "bn.running_var"], [torch.ones(2), torch.zeros(2)], 1)
+    found = match_weights(model, state)
+    assert found.report(2) == WeightReport(taking=3, named=3)
+    take_weights(model, found, state, [1])
+    assert sorted(model.given) == ["bn.running_var", "w"]
+    assert model.given["w"].data_ptr() != state.values[0].data_ptr()
+
+
+def test_who_has_hooked_loading_is_given_everything() -> None:
+    model = _Kept(w=nn.Parameter(torch.zeros(2)))
+    folded: list[torch.Tensor] = []
+    model.register_load_state_dict_post_hook(lambda module, _: folded.append(module.w.detach().clone()))
+    found = match_weights(model, _only("w", torch.zeros(2)))
+    take_weights(model, found, _only("w", torch.ones(2)), [0])
+    assert torch.equal(folded[-1], torch.ones(2))
+
+
+def test_a_report_crosses_the_page() -> None:
+    doorbell, descriptors = Doorbell.create(0.0)
+    other = Doorbell.join(descriptors, 0.0)
+    sent = WeightReport(1 << 255, 3, 1 << 1023, 1 << 512 | 1, (1 << 1024) - 1)
+    other.describe_weights(sent)
+    assert doorbell.weight_report() == sent
+    other.close()
+    doorbell.close()
+
+
+def test_nothing_is_told_of_no_weights() -> None:
+    assert WeightMatch().report(0) == WeightReport()
