@@ -57,8 +57,6 @@ _SHOWN_LAST_BYTES: Final = 2**20
 _WARMING_KEPT_BYTES: Final = 64 * 2**20
 _SHORT_MS: Final = 1.0
 """Below this, it shows in a call whether the processor has just been at something else."""
-_SOON_MS: Final = 5.0
-"""Below this, it shows in a call how long the processor takes to ask for its kernels."""
 _SOON_BYTES: Final = 2**30
 """Inputs of so much are written within a fraction of the time slice after which a device turns to another process."""
 
@@ -154,8 +152,8 @@ class Calm:
 
 @dataclass(frozen=True)
 class Release:
-    """How a call is released: ``soon``, while the device is still busy for the judge, which shows in short calls of
-    small inputs; and after another one where it is ``short``."""
+    """How a call is released: ``soon``, while the device is still busy for the judge, however long it takes, but for
+    very large inputs; and after another one where it is ``short``."""
 
     soon: bool
     short: bool
@@ -278,7 +276,7 @@ class Caller:
             return
         # How a call is released depends on how long the baseline takes, and calm is what it is like then.
         for _ in range(_MOST_LEARNED):
-            release = self._release_of(learnt.calm[mode].baseline_ms)
+            release = self._release_of(mode, learnt.calm[mode].baseline_ms)
             if release == learnt.releases.get(mode):
                 break
             learnt.releases[mode] = release
@@ -298,10 +296,12 @@ class Caller:
         """Where nothing was learnt of it: how calls are released, by how long the baseline has taken so far."""
         for mode, latencies_ms in self.baseline_ms.items():
             # There are few, and a first call is slow.
-            self.learnt.releases.setdefault(mode, self._release_of(min(latencies_ms)))
+            self.learnt.releases.setdefault(mode, self._release_of(mode, min(latencies_ms)))
 
-    def _release_of(self, baseline_ms: float) -> Release:
-        soon = baseline_ms < _SOON_MS and self.blocks["inputs"].layout.size_bytes <= _SOON_BYTES
+    def _release_of(self, mode: CallMode, baseline_ms: float) -> Release:
+        shown = GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]
+        shown_bytes = sum(self.blocks[name].layout.size_bytes for name in shown)
+        soon = shown_bytes <= _SOON_BYTES
         return Release(soon, short=baseline_ms < _SHORT_MS)
 
     def _calm_call(self, mode: CallMode, more_s: float = 0.0) -> TimedCall:
@@ -320,7 +320,7 @@ class Caller:
         return mode in self.learnt.releases and self.learnt.releases[mode].short
 
     def _is_soon(self, mode: CallMode) -> bool:
-        """Whether a call is released while the device is still busy for the judge."""
+        """Whether a call with cold caches is released while the device is still busy for the judge."""
         return mode in self.learnt.releases and self.learnt.releases[mode].soon
 
     def call(
@@ -338,8 +338,8 @@ class Caller:
         enough. Not ``compared``: one of the baseline's that nobody looks at.
 
         A short call has another one, on other inputs, right before it, so that a process that has just been woken has
-        its code in the processor's caches. Not ``cold``: that is so for every call, and the device's caches are not
-        flushed, so that weights and inputs may be in them.
+        its code in the processor's caches. Not ``cold``: that is so for every call; the device's caches are not
+        flushed, so that weights and inputs may be in them, and the device waits for what the call asks of it.
 
         Raises ``Violation``, ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``.
         """
@@ -491,7 +491,8 @@ class Caller:
                 # works for one process at a time, nothing can be gained by beginning while they are written.
                 self._wake(side)
                 peak_bytes = side.link.call(CallMode.AWAKE, self.limits.call_s).report.peak_bytes
-                before = show_soon if self._is_soon(mode) else show
+                # On the warm track it shows, as in a loop of one's own, what asking for the kernels takes.
+                before = show_soon if cold and self._is_soon(mode) else show
                 call = side.link.call(mode, timeout_s, before=before, settle=take_back)
             else:
                 # Other processors could begin while the inputs are written, so that comes before anybody is woken.

@@ -32,7 +32,7 @@ _MOST_ADDRESS: Final = 2**56
 _MOST_SPAN: Final = 2**48
 _KEPT_CALLS: Final = 4
 """An allocation that so many calls have not used is closed: it may have been given back, and would stay in use."""
-_MOST_MAPPINGS: Final = 64
+_MOST_MAPPINGS: Final = 1024
 
 
 class Unreadable(Exception):

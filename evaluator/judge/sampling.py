@@ -62,6 +62,8 @@ milliseconds of a forward alone and with a backward. More calls do not make it l
 decided once. On an H200, medians of 15 µs were 0.3 µs apart, of 20 µs 0.15 µs, of 0.65 and 1.5 ms 0.15 %; with its
 backward, whose kernels another thread asks for, what takes 15 µs was 1 µs apart. On a CPU it is a guess that is not too
 small."""
+_SAME_LAUNCHES: Final = {"cpu": 0.0, "cuda": 0.01}
+"""Likewise, in milliseconds, where a device waits for what a process asks of it: a guess that is not too small."""
 _ENOUGH: Final = 0.5
 """Sampling ends as well once the sampled interval is within ± this part of that standard deviation: more calls would
 not make the reported one narrower."""
@@ -88,7 +90,8 @@ _DRIFTS_SHARE: Final = 0.02
 
 @dataclass(frozen=True)
 class Track:
-    """What is timed. ``cold``: with nothing of the inputs or weights in the caches."""
+    """What is timed. ``cold``: with nothing of the inputs or weights in the caches, and the device busy until the call
+    has asked for its first kernels; else as in a loop of one's own, what asking takes included."""
 
     name: str
     mode: CallMode
@@ -328,6 +331,8 @@ class Sampler:
         """The standard deviation, as a share, of the ratio of two processes' medians, if their models are the same."""
         share, forward_ms, with_backward_ms = _SAME_MODEL[self.caller.device.torch_device.type]
         least_ms = forward_ms if track.mode is CallMode.FORWARD else with_backward_ms
+        if not track.cold:
+            least_ms += _SAME_LAUNCHES[self.caller.device.torch_device.type]
         return math.hypot(*(share + least_ms / median_ms(samples) for samples in sides))
 
     def _enough(self, track: Track, *sides: Sequence[float]) -> float:
@@ -361,8 +366,8 @@ class Sampler:
             "preludes": self.caller.calmness.preludes,
             "late": self.caller.calmness.late,
         }
-        if not self.caller.device.outlives_processes:
-            return
+        if not (self.caller.device.outlives_processes and track.cold):
+            return  # calls were released otherwise than on the warm track when all was calm
         doubt_ms = _NOISE_FACTOR * median_error(series.baseline_device_ms) + _calm_slack_ms(series)
         if now_ms > _SLOWER_BASELINE * calm.baseline_ms + doubt_ms:
             raise InfrastructureFault(

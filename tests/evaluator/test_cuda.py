@@ -167,3 +167,55 @@ def test_the_self_test_passes_and_a_candidates_device_fault_is_not_held_against_
         assert self_test(cuda_engine, "cuda").seconds < 10
     finally:
         health.close()
+
+
+_SLOW_TO_ASK = """
+import time
+
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < 0.0003:
+            pass
+        return torch.relu(x)
+"""
+
+
+def test_time_on_the_processor_shows_on_the_warm_track(cuda_engine: Engine, problems: dict[str, Problem]) -> None:
+    candidate = parse_candidate(code=_SLOW_TO_ASK)
+    assert isinstance(candidate, Candidate)
+    config = replace(_SMOKE, sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=10))
+    evaluation = cuda_engine.evaluate(problems["relu"], candidate, config)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert evaluation.speedup_warm is not None
+    assert evaluation.speedup_warm < 0.5
+
+
+def test_outputs_are_read_in_the_runner_s_memory_before_the_clock(
+    cuda_engine: Engine, problems: dict[str, Problem]
+) -> None:
+    evaluation = _evaluate("relu_honest_plain", cuda_engine, problems, _SMOKE)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert not any("read the memory of other processes" in note for note in evaluation.notes)
+
+
+def test_after_handles_of_nothing_the_judge_goes_on(cuda_engine: Engine, problems: dict[str, Problem]) -> None:
+    for _ in range(2):
+        lied = _evaluate("attack_a_cuda_wild_location", cuda_engine, problems, _SMOKE)
+        assert lied.verdict is Verdict.REJECTED, lied.message
+        ended = _evaluate("wrong_relu_cuda_ends_with_open_memory", cuda_engine, problems, _SMOKE)
+        assert ended.verdict is Verdict.RUNTIME_ERROR, ended.message
+        after = _evaluate("relu_honest_plain", cuda_engine, problems, _SMOKE)
+        assert after.verdict is Verdict.PASSED, after.message
+
+
+def test_a_copy_of_the_reference_with_other_strides_is_charged_nothing_for_the_delivery(
+    cuda_engine: Engine, problems: dict[str, Problem]
+) -> None:
+    evaluation = _evaluate("honest_relu_transposed_memory", cuda_engine, problems, _SMOKE)
+    assert evaluation.verdict is Verdict.PASSED, evaluation.message
+    assert evaluation.speedup_interval is not None
+    assert evaluation.speedup_interval.high > 0.2
