@@ -176,23 +176,31 @@ def test_one_wrong_element_is_noticed_wherever_it_is(planted: float) -> None:
     for place in (0, 12345, 3 * 2048 * 256 + 7, _MIXED - 1):
         actual = expected.float()
         actual[place] = planted
-        seen = fused.compare(actual, expected, expected.float(), (1e-4, 1e-4, 1e-30))
+        seen = fused.compare(actual, expected, expected.float(), *limits.fused_rules(expected, _TOLERANCE, actual))
         assert seen is not None
         assert seen.wrong == 1
         assert compare.compare_slice(actual, expected, expected.float(), _TOLERANCE).right < len(expected)
 
 
-def test_a_reference_that_is_not_finite_is_told() -> None:
+def test_a_reference_that_is_not_finite_asks_for_the_same_class() -> None:
     expected = torch.ones(1000, device="cuda", dtype=torch.float64)
     expected[17] = math.nan
-    assert not compare.compare_slice(expected.float(), expected, expected.float(), _TOLERANCE).finite
-    expected[17] = math.inf  # of both, and a candidate that is finite there: no limit is above an infinite one
+    right = expected.float()
+    found = compare.compare_slice(right, expected, right, _TOLERANCE)
+    assert found.right == found.total
+    assert found.told == 999
+    expected[17] = math.inf
     infinite = expected.float()
-    actual = infinite.clone()
-    actual[17] = 1.0
-    assert not compare.compare_slice(actual, expected, infinite, _TOLERANCE).finite
-    expected[17] = 1.0
+    assert compare.compare_slice(infinite, expected, infinite, _TOLERANCE).right == 1000
+    for other in (1.0, -math.inf, math.nan):
+        actual = infinite.clone()
+        actual[17] = other
+        assert compare.compare_slice(actual, expected, infinite, _TOLERANCE).wrong == 1
+
+
+def test_an_error_of_the_reference_itself_widens_the_limit_there() -> None:
+    expected = torch.ones(1000, device="cuda", dtype=torch.float64)
     own = expected.float()
-    own[3] = 1.1  # far off in its own precision: what is as far off has the limit widened, which no kernel does
+    own[3] = 1.1  # far off in its own precision: no kernel widens a limit
     assert compare.compare_slice(expected.float(), expected, own, _TOLERANCE).widened == 1.0
     assert compare.compare_slice(own, expected, own, _TOLERANCE).widened > 1.0
