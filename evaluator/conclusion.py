@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from evaluator.advisory import advise
@@ -24,7 +23,6 @@ __all__ = [
     "conclude_early",
     "failed_build",
     "kernel_resources",
-    "out_of_memory_kills",
     "verdict_of_build",
 ]
 
@@ -152,12 +150,3 @@ def verdict_of_build(build: Mapping[str, Any]) -> tuple[Verdict, str]:
     """The verdict of a failed build, and its message."""
     verdict = Verdict.TIMEOUT if build.get("timed_out") else Verdict.COMPILE_ERROR
     return verdict, str(build["error"])
-
-
-def out_of_memory_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started; -1 where it does not say."""
-    for line in Path("/proc/vmstat").read_text().splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill":
-            return int(value)
-    return -1

@@ -34,7 +34,6 @@ from evaluator.conclusion import (
     conclude_early,
     failed_build,
     kernel_resources,
-    out_of_memory_kills,
     verdict_of_build,
 )
 from evaluator.config import EvalConfig, Limits
@@ -61,6 +60,7 @@ from evaluator.errors import (
 )
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.judge.client import Contact, JudgeProcess
+from evaluator.machine_memory import out_of_memory_kills
 from evaluator.problem import Problem
 from evaluator.sandbox.client import ForkServer
 from evaluator.sandbox.layers import MEANING, OPTIONAL, Layer, SandboxLayer
@@ -506,7 +506,8 @@ class Engine:
         known: _First | None = None,
     ) -> Evaluation:
         """Evaluate it, unless a first evaluation is ``known``; once more, with new processes on both sides, where it
-        seemed to have left time out, which was put back or what it was rejected for. That is chance now and then, and
+        seemed to have left time out, which was put back or what it was rejected for, or something was at work on the
+        device, which may have been a process of somebody else's. That is chance now and then, and
         seldom twice; who does leave something out does so again."""
         first, doubt = known or self._evaluate_alone(problem, candidate, config, progress, cancelled)
         if not doubt:
@@ -638,6 +639,8 @@ class Engine:
                     _require_gone(each)  # whoever is next must not be measured beside it, whatever came of this one
             killed_by_kernel = out_of_memory_kills() != kills_before
             for runner, status in zip(runners, statuses, strict=True):
+                if status == signal.SIGKILL and runner.process.killed_for_others:
+                    raise InfrastructureFault("the machine ran out of memory, and the candidate was within its limit")
                 if status == signal.SIGKILL and not (runner.process.out_of_memory or killed_by_kernel):
                     # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
                     # inside its namespace): it was somebody on this machine.
@@ -653,7 +656,11 @@ class Engine:
                     continue
                 runner.learn_builds()
                 outcome["stage_s"]["total"] = total_s
-                doubt = _doubt(outcome.pop("put_back"), clocks_disagree=outcome.pop("clocks_disagree"))
+                doubt = _doubt(
+                    outcome.pop("put_back"),
+                    clocks_disagree=outcome.pop("clocks_disagree"),
+                    device_was_busy=outcome.pop("device_was_busy"),
+                )
                 evaluation = conclude(
                     problem, candidate, config, runner, outcome, status=status, environment=self.environment
                 )
@@ -1036,8 +1043,10 @@ def _close(runners: Sequence[SupervisedRunner]) -> None:
         runner.close()
 
 
-def _doubt(put_back: Sequence[str], *, clocks_disagree: bool) -> str:
+def _doubt(put_back: Sequence[str], *, clocks_disagree: bool, device_was_busy: bool) -> str:
     """Why an evaluation is to be made once more, in words. ``put_back``: the tracks on which time was."""
+    if device_was_busy:
+        return "the device was busy while every process was stopped"
     if clocks_disagree:
         return "inner and outer clock disagreed"
     return f"time was put back: {' and '.join(put_back)}" if put_back else ""

@@ -24,6 +24,7 @@ from evaluator.build.resources import KernelResources
 from evaluator.build.store import ArtifactStore
 from evaluator.errors import InfrastructureFault
 from evaluator.interpreter import python_command
+from evaluator.machine_memory import available_memory_bytes, out_of_memory_kills
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.priority import was_starved
@@ -37,7 +38,9 @@ _POLL_S: Final = 0.2
 _MAX_REASON: Final = 300
 _MAX_MESSAGE: Final = 2000
 _MOST_KERNELS: Final = 1000
-# What a compiler says where the machine had no room for it.
+_LEAST_DISK_BYTES: Final = 256 * 2**20
+_LEAST_MEMORY_BYTES: Final = 256 * 2**20
+# What a compiler says where the machine had no room for it. A source can have it say so, too.
 _MACHINES_FAULTS: Final = (
     "Killed",
     "No space left on device",
@@ -45,6 +48,8 @@ _MACHINES_FAULTS: Final = (
     "virtual memory exhausted",
     "internal compiler error",
     "Resource temporarily unavailable",
+    "Cannot allocate memory",
+    "out of memory allocating",
 )
 
 
@@ -59,6 +64,12 @@ class _Attempt:
     """Where it worked, as the compiler names it."""
     starved: bool
     """Whether it was too late because it had hardly any processor."""
+
+    @property
+    def blames_the_machine(self) -> bool:
+        """Whether it failed, and something was printed that compilers say where a machine has no room."""
+        said = f"{self.log}{self.report.get('message', '')}"
+        return bool(self.status) and any(fault in said for fault in _MACHINES_FAULTS)
 
     @property
     def refusal(self) -> str | None:
@@ -145,6 +156,9 @@ class Builder:
             with self._folder() as (directory, library):
                 left_s = timeout_s - (time.monotonic() - begin)
                 attempt = self._run(recipe, request, directory, library, left_s, ended)
+                if attempt.blames_the_machine and (attempt.refusal is None or recipe is self._recipes[-1]):
+                    left_s = timeout_s - (time.monotonic() - begin)
+                    attempt = self._again(recipe, request, attempt, directory, library, left_s, ended)
                 seconds = time.monotonic() - begin
                 # The last one's word counts, whatever it is.
                 refusal = attempt.refusal if recipe is not self._recipes[-1] else None
@@ -153,6 +167,35 @@ class Builder:
                     return self._kept(key, replace(result, recipe=recipe.name, refusals=refusals))
                 refusals[recipe.name] = refusal
         raise AssertionError("the last recipe handles everything")
+
+    def _again(
+        self,
+        recipe: Recipe,
+        request: BuildRequest,
+        first: _Attempt,
+        directory: Path,
+        library: Path,
+        timeout_s: float,
+        ended: threading.Event,
+    ) -> _Attempt:
+        """A second attempt after one that failed as if the machine had no room for it.
+
+        Raises ``InfrastructureFault`` where it fails so again, and the machine has no room by its own account: a
+        compiler's word alone makes no fault of ours, since a candidate's source decides what it prints.
+        """
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        library.write_bytes(b"")
+        kills = out_of_memory_kills()
+        again = self._run(recipe, request, directory, library, timeout_s, ended)
+        if again.status is None:
+            return first  # there was no time for another one
+        if not again.blames_the_machine:
+            return again
+        lack = _lack_of_the_machine(self._scratch, kills)
+        if lack:
+            raise InfrastructureFault(f"an extension could not be built: {lack}")
+        return again
 
     def _result(
         self, request: BuildRequest, key: str, attempt: _Attempt, library: Path, seconds: float, timeout_s: float
@@ -253,6 +296,22 @@ class Builder:
                 self._running.discard(process)
         said = _last_object(report.text(_DRAIN_S))
         return _Attempt(status, output.text(_DRAIN_S), said, str(said.get("directory", directory)), starved)
+
+
+def _lack_of_the_machine(scratch: Path, kills_before: int) -> str:
+    """What the machine has too little of, by its own account; empty where that is nothing."""
+    if out_of_memory_kills() != kills_before:
+        return "the kernel killed processes of this machine for want of memory meanwhile"
+    if available_memory_bytes() < _LEAST_MEMORY_BYTES:
+        return "the machine has no memory left"
+    free = shutil.disk_usage(scratch).free
+    if free < _LEAST_DISK_BYTES:
+        return f"the disk of {scratch} has {free // 2**20} MiB left"
+    try:
+        subprocess.run(["true"], check=False)
+    except BlockingIOError:
+        return "the machine starts no more processes"
+    return ""
 
 
 def _is_the_sources_fault(failure: BuildFailure) -> bool:

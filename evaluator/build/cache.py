@@ -10,6 +10,7 @@ is not.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -87,12 +88,13 @@ class ArtifactCache:
 
     def find(self, key: str) -> Artifact | BuildFailure | None:
         folder = self._folder(key)
+        if not folder.is_dir():
+            return None
         try:
             found = _read(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (ValueError, TypeError, KeyError):
-            # Written by another version of this program, or damaged: as good as not there.
+        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+            # Written by another version of this program, or damaged, or without its library: as good as not there.
+            # What is left of it would keep the place that a new build is to have.
             shutil.rmtree(folder, ignore_errors=True)
             return None
         if isinstance(found, BuildFailure) and time.time() - (folder / "log.txt").stat().st_mtime > _FAILURE_S:
@@ -122,19 +124,20 @@ class ArtifactCache:
         folder = self._folder(key)
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-        if library is not None:
-            shutil.copyfile(library, staging / _LIBRARY)
-            (staging / _LIBRARY).chmod(0o444)
-        (staging / "log.txt").write_text(log)
-        (staging / _MANIFEST).write_text(json.dumps(manifest))
-        staging.chmod(0o755)
-        size = _size(staging)
         try:
+            if library is not None:
+                shutil.copyfile(library, staging / _LIBRARY)
+                (staging / _LIBRARY).chmod(0o444)
+            (staging / "log.txt").write_text(log)
+            (staging / _MANIFEST).write_text(json.dumps(manifest))
+            staging.chmod(0o755)
+            size = _size(staging)
             staging.rename(folder)
-        except OSError:
-            # Somebody else has stored the same content meanwhile.
-            shutil.rmtree(staging)
-            return
+        except OSError as error:
+            shutil.rmtree(staging, ignore_errors=True)
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                return  # somebody else has stored the same content meanwhile
+            raise
         self._make_room(size)
 
     def _make_room(self, stored_bytes: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from evaluator.judge.verify import Violation
+from evaluator.judge.verify import DeviceBusy
 from evaluator.statistics import median_ms
 
 __all__ = ["Calmness", "Look"]
@@ -76,14 +76,14 @@ class Calmness:
     def undisturbed(self, look: Look, calm: Look) -> bool:
         """Whether a look at the device found it as ``calm`` as at first; else the prelude is to be repeated.
 
-        Raises ``Violation`` where it has been otherwise too often.
+        Raises ``DeviceBusy`` where it has been otherwise too often.
         """
         begun = look.write_ms > (1 + _LONGER_SHARE) * calm.write_ms + _BEGUN_MS
         if not begun and look.alone_ms <= _SHARED * calm.alone_ms:
             return True
         self.disturbed += 1
         if self.disturbed > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes / self.candidates:
-            raise Violation(
+            raise DeviceBusy(
                 f"the device was busy while every process was stopped: {self.disturbed} of {self.preludes} times it "
                 f"took longer for the judge's own work than before the candidate had the shared memory, at last "
                 f"{look.behind_write_ms:.3f} instead of {calm.behind_write_ms:.3f} ms behind a write and "

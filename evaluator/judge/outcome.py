@@ -29,7 +29,8 @@ HARMLESS: Final = frozenset(
 class Outcome:
     """What the judge found. ``verdict`` of ``None``: the runner ended; its supervisor knows how. ``put_back``: the
     tracks with cold caches on which time was added that the candidate seemed to have left out, and so much that it
-    shows. ``clocks_disagree``: so much seemed to be left out that it was rejected, and the machine may be to blame."""
+    shows. ``clocks_disagree``: so much seemed to be left out that it was rejected, and the machine may be to blame.
+    ``device_was_busy``: it was rejected because something was at work on the device, which may be another program."""
 
     verdict: Verdict | None = None
     message: str = ""
@@ -54,6 +55,7 @@ class Outcome:
     stage_s: dict[str, float] = field(default_factory=dict)
     put_back: list[str] = field(default_factory=list)
     clocks_disagree: bool = False
+    device_was_busy: bool = False
 
     def note_verdict(self, verdict: Verdict | None, message: str = "") -> None:
         self.verdict, self.message = verdict, message

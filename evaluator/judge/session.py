@@ -34,7 +34,7 @@ from evaluator.judge.plan import MemoryPlan, plan_memory
 from evaluator.judge.reference import Reference
 from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Pair, Sampling, Track
 from evaluator.judge.telling import timed_kinds
-from evaluator.judge.verify import ClocksDisagree, Violation
+from evaluator.judge.verify import ClocksDisagree, DeviceBusy, Violation
 from evaluator.memory import Block, create_block
 from evaluator.problem import Problem
 from evaluator.protocol import MAX_GRADIENTS, CallMode, Failure
@@ -375,7 +375,7 @@ class Session:
         if self._device.outlives_processes:  # elsewhere nothing is held against what is calm
             self._supervisor.still()
         if not _comes_true(self._device.is_quiet):
-            raise Violation("the device was busy while every process was stopped, before any call was made")
+            raise DeviceBusy("the device was busy while every process was stopped, before any call was made")
         shared = {
             "baseline": "eager",
             "load_weights": False,
@@ -540,6 +540,7 @@ class Session:
             _note(outcomes, Verdict.REJECTED, str(error))
             for outcome in outcomes:
                 # A GPU's judge has a processor of its own.
+                outcome.device_was_busy = isinstance(error, DeviceBusy)
                 outcome.clocks_disagree = isinstance(error, ClocksDisagree) and not self._device.outlives_processes
         except torch.OutOfMemoryError as error:
             self._blame_for_memory(str(error))

@@ -28,7 +28,17 @@ from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
 from evaluator.protocol import CallReport, Location, Whereabouts
 
-__all__ = ["GIVEN", "CallFindings", "ClocksDisagree", "Commitment", "Excused", "Verifier", "Violation", "same_bits"]
+__all__ = [
+    "GIVEN",
+    "CallFindings",
+    "ClocksDisagree",
+    "Commitment",
+    "DeviceBusy",
+    "Excused",
+    "Verifier",
+    "Violation",
+    "same_bits",
+]
 
 _PICKS: Final = 1024
 """Elements of each delivered tensor that are read before the judge's clock is. Work of which a share s is still
@@ -79,6 +89,10 @@ GIVEN: Final = ("inputs", "upstream")
 
 class Violation(Exception):
     """A rule of measurement was broken: the evaluation is ``rejected`` with this message."""
+
+
+class DeviceBusy(Violation):
+    """Something was at work on the device while every process was stopped: the candidate's, or a stranger's."""
 
 
 class ClocksDisagree(Violation):

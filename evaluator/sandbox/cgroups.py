@@ -85,8 +85,18 @@ class Group:
         return _write(self.path / "cgroup.procs", "0")
 
     def ran_out_of_memory(self) -> bool:
-        events = _read(self.path / "memory.events").split()
-        return "oom_kill" in events and events[events.index("oom_kill") + 1] != "0"
+        """Something of it was killed because its own limit was reached."""
+        events = self._memory_events()
+        # "oom" counts how often its limit left no room, "oom_kill" whoever was killed in it, for whatever reason.
+        return bool(events.get("oom_kill") and events.get("oom", 1))
+
+    def was_killed_for_others(self) -> bool:
+        """Something of it was killed for want of memory while it was within its own limit: the machine had no more."""
+        return bool(self._memory_events().get("oom_kill")) and not self.ran_out_of_memory()
+
+    def _memory_events(self) -> dict[str, int]:
+        words = _read(self.path / "memory.events").split()
+        return {name: int(count) for name, count in zip(words[::2], words[1::2], strict=False)}
 
     def remove(self) -> bool:
         """Kill what is left in it, and delete it. False where something of it survives: the group is not empty."""

@@ -43,6 +43,8 @@ class RunnerProcess:
     """The raw wait status once it has ended (``os.waitstatus_to_exitcode`` reads it)."""
     out_of_memory: bool = False
     """The kernel killed it at the limit of its control group."""
+    killed_for_others: bool = False
+    """The kernel killed it for want of memory, and it was within its own limit: the machine had no more."""
     left: bool = False
     """Something of it survived its end, or it did not end when it was to."""
     started: bool = field(default=False, repr=False)
@@ -144,4 +146,5 @@ class ForkServer(ChildProcess):
             runner.refused, runner.started = tuple(map(Layer, message["refused"])), True
         else:
             runner.out_of_memory, runner.left = message["out_of_memory"], message["left"]
+            runner.killed_for_others = message["killed_for_others"]
             runner.status = message["status"]

@@ -6,8 +6,8 @@ Started as ``python -m evaluator.sandbox.forkserver FD``. Over the socket ``FD``
     {"op": "kill", "id": 7}
 
 and says ``{"event": "ready"}``, ``{"event": "spawned", "id", "pid", "group", "directory", "refused"}`` and
-``{"event": "exited", "id", "status", "out_of_memory", "left"}``. It ends, with everything it forked, when
-the socket closes.
+``{"event": "exited", "id", "status", "out_of_memory", "killed_for_others", "left"}``. It ends, with everything it
+forked, when the socket closes.
 
 Each runner has a keeper between it and this process: the keeper enters the namespaces, forks the runner
 as the first process of the new PID namespace, and takes all of it down with itself.
@@ -33,6 +33,7 @@ from typing import Any, Final
 
 from evaluator import wire
 from evaluator.logs import report
+from evaluator.machine_memory import available_memory_bytes
 from evaluator.sandbox import namespaces
 from evaluator.sandbox.cgroups import Group, GroupParent
 from evaluator.sandbox.confinement import Confinement, put_on
@@ -75,7 +76,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     compile_filter()  # once, here, for all runners
     groups = GroupParent.open()
-    least_bytes = _available_bytes() // _LEAST_SHARE
+    least_bytes = available_memory_bytes() // _LEAST_SHARE
     children: dict[int, _Child] = {}
     wire.send(connection, {"event": "ready", "torch": torch.__version__, "cuda": torch.version.cuda})
     with contextlib.suppress(wire.ConnectionClosed):
@@ -128,7 +129,8 @@ def _hear_keeper(connection: socket.socket, children: dict[int, _Child], number:
         wire.send(connection, {"event": "spawned", "id": number, **started})
         return
     # The second message is about the runner's end; an end without one means that the keeper was killed.
-    ended = json.loads(data) if data else {"status": int(signal.SIGKILL), "out_of_memory": False, "left": False}
+    killed = {"status": int(signal.SIGKILL), "out_of_memory": False, "killed_for_others": False, "left": False}
+    ended = json.loads(data) if data else killed
     child.connection.close()
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child.keeper, 0)
@@ -183,10 +185,12 @@ def _keep(
         status, out_of_memory = _await_end(runner, least_bytes if watched else None)
         namespaces.kill_descendants()
         out_of_memory = out_of_memory or (group is not None and group.ran_out_of_memory())
+        for_others = not out_of_memory and group is not None and group.was_killed_for_others()
         left = group is not None and not group.remove()
         with contextlib.suppress(RecursionError):
             shutil.rmtree(directory, ignore_errors=True)
-        connection.send(json.dumps({"status": status, "out_of_memory": out_of_memory, "left": left}).encode())
+        ended = {"status": status, "out_of_memory": out_of_memory, "killed_for_others": for_others, "left": left}
+        connection.send(json.dumps(ended).encode())
     except BaseException:  # noqa: BLE001 - reported, and then the process ends in any case
         report(__name__, "the keeper of a runner failed", number)
     finally:
@@ -203,17 +207,10 @@ def _await_end(runner: int, least_bytes: int | None) -> tuple[int, bool]:
         pid, status = os.waitpid(runner, os.WNOHANG)
         if pid:
             return status, out_of_memory
-        if _available_bytes() < least_bytes:
+        if available_memory_bytes() < least_bytes:
             os.kill(runner, signal.SIGKILL)
             out_of_memory = True
         signal.sigtimedwait({signal.SIGCHLD}, _WATCH_S)
-
-
-def _available_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def _become_runner(

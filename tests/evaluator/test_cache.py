@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -132,3 +133,30 @@ def test_what_is_no_entry_is_removed(tmp_path: Path, manifest: str) -> None:
     (root / key[:2] / key / "artifact.json").write_text(manifest)
     assert cache.find(key) is None
     assert not (root / key[:2] / key).exists()
+
+
+def test_an_entry_without_its_library_makes_room_for_a_new_build(tmp_path: Path) -> None:
+    """It was as good as not there, and kept its place all the same: each new build had a path to nothing."""
+    root, key = tmp_path / "cache", "ab" * 32
+    cache = ArtifactCache(root)
+    artifact = _store(cache, key, tmp_path)
+    assert artifact.path is not None
+    library = Path(artifact.path)
+    library.chmod(0o644)
+    library.unlink()
+    assert cache.find(key) is None
+    again = _store(cache, key, tmp_path)
+    assert again == cache.find(key)
+    assert again.path is not None
+    assert Path(again.path).exists()
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cache = ArtifactCache(tmp_path / "cache")
+    monkeypatch.setattr("evaluator.build.cache.shutil.copyfile", full)
+    with pytest.raises(OSError, match="No space left"):
+        _store(cache, "ab" * 32, tmp_path)
+    assert not list((tmp_path / "cache").glob("??/.new-*"))

@@ -690,6 +690,40 @@ def test_what_had_time_put_back_is_evaluated_again_with_new_processes(
     assert (told["verdict"], told["speedup"], told["notes"]) == ("passed", first.speedup, list(first.notes))
 
 
+@pytest.mark.usefixtures("chance")
+def test_a_stranger_who_begins_on_the_device_costs_an_honest_candidate_no_verdict(
+    engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, times = Engine._evaluate, []
+
+    def busy_at_first(self: Engine, *arguments: Any) -> list[tuple[Evaluation, str] | None]:
+        times.append(1)
+        (found,) = evaluate(self, *arguments)
+        assert found is not None
+        if len(times) > 1:
+            return [found]
+        message = "the device was busy while every process was stopped"
+        doubt = engine_module._doubt([], clocks_disagree=False, device_was_busy=True)
+        candidate = _candidate(load_case("relu_honest_plain").source)
+        rejected = engine_module.conclude_early(
+            problems["relu"],
+            candidate,
+            _CONFIG,
+            Verdict.REJECTED,
+            message,
+            log="",
+            stage_s=found[0].stage_s,
+            environment=found[0].environment,
+        )
+        return [(rejected, doubt)]
+
+    monkeypatch.setattr(Engine, "_evaluate", busy_at_first)
+    evaluation = _evaluate_plain(engine, problems)
+    assert evaluation.verdict is Verdict.PASSED
+    assert evaluation.details["first_evaluation"]["verdict"] == "rejected"
+    assert any("the device was busy" in note for note in evaluation.notes)
+
+
 def test_what_cannot_be_evaluated_again_keeps_the_figures_that_it_has(
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
