@@ -122,7 +122,7 @@ def conclude_early(
         precision=config.precision,
         baseline=config.baseline,
         hints=hints_for(verdict, message),
-        flags=advise(candidate.source, of_precision=config.precision),
+        flags=advise(candidate.source, of_precision=problem.least_precision(config.precision)),
         log=log,
         environment=environment,
         stage_s=stage_s,

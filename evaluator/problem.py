@@ -43,6 +43,7 @@ INPUT_DOMAINS: Final = ("real", "as_written")
 
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,99}")
 _DEFAULT_TOLERANCE: Final = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
+_HALF: Final = re.compile(r"\b(?:bfloat16|float16)\b|\.half\b")
 _VETTING: Final = "vetting.json"
 _REQUIRED_NAMES: Final = ("Model", "get_inputs", "get_init_inputs")
 _FIELDS: Final = frozenset(
@@ -191,6 +192,12 @@ class Problem:
         """The tolerance at ``precision``: the problem's own, else KernelBench's default for it."""
         own = self.tolerances.get(precision)
         return own or Tolerance(atol=_DEFAULT_TOLERANCE[precision], rtol=_DEFAULT_TOLERANCE[precision])
+
+    def least_precision(self, precision: str) -> str:
+        """The lowest precision that a candidate is expected to compute in: ``precision``, or a half precision that the
+        reference itself is written in."""
+        found = _HALF.search(self.source) if precision == "float32" else None
+        return precision if found is None else "bfloat16" if found[0] == "bfloat16" else "float16"
 
     def sized_source(self, size: str) -> str:
         """The reference's source with the globals of ``size`` written in place.

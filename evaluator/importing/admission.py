@@ -186,21 +186,36 @@ def _notes(found: Findings, published: Published, scale: Fraction | None) -> lis
 
 
 def _is_odd(value: Value) -> bool:
-    return value.dtype not in ("float32", "float64") or not value.shape
+    return value.dtype != "float32" or not value.shape or value.layout != "contiguous"
 
 
 def _as_given(value: Value) -> str:
     if value.dtype is None:
         return f"{value.text}, no tensor"
-    return f"{value.dtype}, and stays so" if value.shape else "a scalar"
+    if not value.shape:
+        return "a scalar"
+    said = [] if value.dtype == "float32" else [f"{value.dtype}, and stays so"]
+    if value.layout == "permuted":
+        said.append("with its dimensions in another order in memory, which stays so")
+    elif value.layout == "gaps":
+        said.append("with gaps in memory or elements that share a place, and is made contiguous")
+    return ", ".join(said)
 
 
 def _notes_on_outputs(outputs: tuple[Value, ...]) -> list[str]:
     notes = [f"it returns {len(outputs)} tensors"] if len(outputs) > 1 else []
     if any(not output.shape for output in outputs):
         notes.append("it returns a scalar")
-    others = [output.dtype for output in outputs if output.dtype not in ("float32", "float64")]
-    return notes + [f"it returns {dtype}, which has to be equal exactly" for dtype in dict.fromkeys(others)]
+    others = dict.fromkeys(output.dtype or "" for output in outputs if output.dtype != "float32")
+    return notes + [f"it returns {dtype}, {_compared(dtype)}" for dtype in others]
+
+
+def _compared(dtype: str) -> str:
+    if dtype.startswith("complex"):
+        return "compared as pairs of reals"
+    if "float" in dtype:
+        return "compared as that"
+    return "equal but for ties and rounding"
 
 
 def _notes_on_sizes(found: Findings, scale: Fraction | None) -> list[str]:

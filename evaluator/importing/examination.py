@@ -28,6 +28,7 @@ __all__ = ["examine", "report"]
 _SIZES: Final = "_SIZES"
 _TOLERANCE: Final = 1e-4
 _GRADIENT_TOLERANCE: Final = 1e-2
+_EXACT: Final = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
 _PLAIN: Final = (bool, int, float, str, type(None))
 _STEPS_BACK: Final = 4
 _NORMALISED: Final = 16
@@ -173,6 +174,9 @@ class _Reference:
         outputs = _outputs(result)
         if any(not isinstance(output, torch.Tensor) for output in outputs):
             raise _Refused(f"it returns {_kind(result)}: a tensor is known, and a flat tuple or list of tensors")
+        for what, tensors in (("an input is", inputs), ("it returns what is", outputs)):
+            if any(isinstance(value, torch.Tensor) and _is_unknown(value) for value in tensors):
+                raise _Refused(f"{what} sparse, nested, quantized or complex32: other tensors are known")
         found = {
             "inputs": [_described(value) for value in inputs],
             "outputs": [_described(output) for output in outputs],
@@ -318,7 +322,7 @@ def _try_on_cpu(reference: _Reference, steps: Sequence[tuple[Values, _Cost]]) ->
 
 def _oddities(reference: _Reference, inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
     """What calls on ``inputs`` tell, of which one has returned ``outputs``. Raises ``_Refused``."""
-    if any(output.is_floating_point() and not bool(output.isfinite().any()) for output in outputs):
+    if any(_is_float(output) and not bool(output.isfinite().any()) for output in outputs):
         raise _Refused("not one of its output's elements is finite")
     model, given = reference.model(0), _copied(inputs)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -340,11 +344,12 @@ def _oddities(reference: _Reference, inputs: Sequence[Any], outputs: Sequence[to
 
 def _run_in_double(reference: _Reference, inputs: Sequence[Any]) -> None:
     """The judge knows what is right from a float64 model."""
-    model = reference.model(0).double()
-    exact = [value.double() if _is_float(value) else value for value in inputs]
+    model = _model_in_double(reference)
+    exact = [_in_double(value) for value in inputs]
     torch.set_default_dtype(torch.float64)
     try:
-        _call(model, exact, seed=2)
+        with _Uncast():  # type: ignore[no-untyped-call]
+            _call(model, exact, seed=2)
     except Exception as error:  # noqa: BLE001 - foreign code
         raise _Refused(f"it fails in float64, in which the judge computes what is right: {_said(error)}") from None
     finally:
@@ -374,7 +379,8 @@ def _gradients(model: torch.nn.Module, inputs: Sequence[Any]) -> list[torch.Tens
     if outputs:
         torch.autograd.backward(outputs, [torch.randn_like(output) for output in outputs])
     graded = [leaf for leaf in (*leaves, *model.parameters()) if isinstance(leaf, torch.Tensor)]
-    return [leaf.grad for leaf in graded if leaf.grad is not None]
+    # An embedding may have a sparse one.
+    return [leaf.grad.to_dense() for leaf in graded if leaf.grad is not None]
 
 
 def _rows_are_independent(reference: _Reference, *, drawn: bool, backward: bool) -> bool:
@@ -386,10 +392,11 @@ def _rows_are_independent(reference: _Reference, *, drawn: bool, backward: bool)
     until = time.perf_counter() + _ROWS_S
     stream = random.Random(4)  # noqa: S311 - so that the same is found again
     try:
-        model = reference.model(0).double()
+        model = _model_in_double(reference)
         draws = list(_row_draws(reference, stream, drawn=drawn))
         torch.set_default_dtype(torch.float64)
-        return all(_same_in_parts(model, inputs, stream, until, backward=backward) for inputs in draws)
+        with _Uncast():  # type: ignore[no-untyped-call]
+            return all(_same_in_parts(model, inputs, stream, until, backward=backward) for inputs in draws)
     except Exception:  # noqa: BLE001 - foreign code, which may well not bear other numbers of rows
         return False
     finally:
@@ -402,15 +409,15 @@ def _row_draws(reference: _Reference, stream: random.Random, *, drawn: bool) -> 
     for seed in range(_ROW_DRAWS):
         torch.manual_seed(stream.getrandbits(63))
         values = reference.inputs()
-        yield [value.double() if _is_float(value) else value for value in values]
+        yield [_in_double(value) for value in values]
         if drawn:
-            yield [_spread(value.double(), seed * _ROW_BITS) if _is_float(value) else value for value in values]
+            yield [_spread(_in_double(value), seed * _ROW_BITS) if _is_float(value) else value for value in values]
 
 
 def _spread(value: torch.Tensor, bits: int) -> torch.Tensor:
     """Normal numbers of the scale of ``value``, with every row up to ``bits`` bits larger or smaller."""
-    scale = value.square().mean().sqrt()
-    exponents = torch.rand(value.shape[:1], dtype=value.dtype) * 2 - 1
+    scale = value.abs().square().mean().sqrt()
+    exponents = torch.rand(value.shape[:1], dtype=scale.dtype) * 2 - 1
     return torch.randn_like(value) * scale * (exponents * bits).exp2().view(-1, *[1] * (value.dim() - 1))
 
 
@@ -449,7 +456,11 @@ def _outputs_and_gradients(
     torch.manual_seed(5)
     leaves = [_leaf(value) for value in _copied(inputs)]
     outputs = _outputs(model(*leaves))
-    pairs = [(output, given) for output, given in zip(outputs, upstream, strict=True) if output.requires_grad]
+    pairs = [
+        (output, given.to(output.dtype))
+        for output, given in zip(outputs, upstream, strict=True)
+        if output.requires_grad
+    ]
     wanted = [leaf for leaf in leaves if _is_float(leaf)]
     if not pairs or not wanted:
         return outputs
@@ -466,9 +477,9 @@ def _same_rows(part: torch.Tensor | None, whole: torch.Tensor | None, start: int
     expected = whole[start:end]
     if torch.equal(part, expected):
         return True
-    if part.shape != expected.shape or not part.is_floating_point():
+    if part.shape != expected.shape or not _is_float(part):
         return False
-    part, expected = (tensor.detach().reshape(end - start, -1) for tensor in (part, expected))
+    part, expected = (_numbers(tensor.detach()).reshape(end - start, -1) for tensor in (part, expected))
     largest = expected.nan_to_num(0.0, 0.0, 0.0).abs().amax(1, keepdim=True)
     near = (part - expected).abs() <= _ROW_TOLERANCE * largest + _ROW_FLOOR
     return bool((near | (part == expected) | (part.isnan() & expected.isnan())).all())
@@ -484,7 +495,7 @@ def _call(model: Callable[..., Any], inputs: Sequence[Any], *, seed: int) -> lis
 def _differ(one: Sequence[Any], other: Sequence[Any], tolerance: float = _TOLERANCE) -> bool:
     """Whether some tensor of ``one`` is not that of ``other``, by more than ``tolerance`` of its root mean square."""
     return any(
-        a.shape != b.shape or not _close(a.double(), b.double(), tolerance)
+        a.shape != b.shape or not _close(_numbers(a), _numbers(b), tolerance)
         for a, b in zip(one, other, strict=True)
         if isinstance(a, torch.Tensor)
     )
@@ -505,7 +516,55 @@ def _copied(values: Sequence[Any]) -> list[Any]:
 
 
 def _is_float(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
+    """Whether something flows back to it: numbers of eight bits are stored so, and count as integers."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return value.is_complex() or (value.is_floating_point() and value.element_size() > 1)
+
+
+def _in_double(value: Any) -> Any:
+    if not _is_float(value):
+        return value
+    return value.to(torch.complex128 if value.is_complex() else torch.float64)
+
+
+def _model_in_double(reference: _Reference) -> torch.nn.Module:
+    converted: torch.nn.Module = reference.model(0)._apply(_in_double)  # type: ignore[no-untyped-call]
+    return converted
+
+
+class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Makes numbers float64 where a reference asks for less, as the judge does in what it calls exact."""
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        dtype = kwargs.get("dtype")
+        return func(*args, **(kwargs | {"dtype": _EXACT[dtype]} if dtype in _EXACT else kwargs))
+
+
+def _numbers(value: torch.Tensor) -> torch.Tensor:
+    """In float64, complex ones as pairs."""
+    return torch.view_as_real(value.resolve_conj()).double() if value.is_complex() else value.double()
+
+
+def _is_unknown(value: torch.Tensor) -> bool:
+    plain = value.layout is torch.strided and not value.is_nested and not value.is_quantized
+    return not plain or value.dtype is torch.complex32
+
+
+def _layout(value: torch.Tensor) -> str:
+    """How it lies in memory: ``contiguous``; ``permuted``, its dimensions in another order; or with ``gaps``, or
+    with several elements in one place."""
+    if value.is_contiguous():
+        return "contiguous"
+    expected = 1
+    for stride, extent in sorted(zip(value.stride(), value.shape, strict=True)):
+        if extent > 1 and stride != expected:
+            return "gaps"
+        expected *= extent
+    return "permuted"
 
 
 def _outputs(result: Any) -> list[Any]:
@@ -518,7 +577,8 @@ def _size(tensor: torch.Tensor) -> int:
 
 def _described(value: Any) -> dict[str, Any]:
     if isinstance(value, torch.Tensor):
-        return {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+        dtype = str(value.dtype).removeprefix("torch.")
+        return {"dtype": dtype, "shape": list(value.shape), "layout": _layout(value)}
     return {"value": repr(value)[:_MESSAGE_CHARACTERS]}
 
 

@@ -15,15 +15,24 @@ __all__ = ["Findings", "Scaled", "Value", "read_findings"]
 _LARGEST: Final = 2**60
 _CHARACTERS: Final = 400
 _ENTRIES: Final = 1000
+_LAYOUTS: Final = ("contiguous", "permuted", "gaps")
+_BYTES: Final = (
+    dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2"), 1)
+    | dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2)
+    | dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8)
+    | {"complex128": 16}
+)
 
 
 @dataclass(frozen=True)
 class Value:
-    """One input or output: a tensor's dtype and shape, or in ``text`` what is no tensor."""
+    """One input or output: a tensor's dtype and shape, or in ``text`` what is no tensor. ``layout``: ``contiguous``,
+    ``permuted`` (its dimensions lie in another order in memory) or ``gaps``."""
 
     dtype: str | None
     shape: tuple[int, ...]
     text: str
+    layout: str = "contiguous"
 
     @property
     def elements(self) -> int:
@@ -31,9 +40,7 @@ class Value:
 
     @property
     def bytes(self) -> int:
-        """As a problem has them: four for each floating-point number."""
-        width = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int64": 8, "complex64": 8}.get(self.dtype or "", 4)
-        return self.elements * width
+        return self.elements * _BYTES.get(self.dtype or "", 4)
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ def _scaled(report: Mapping[str, Any], published: Mapping[str, int]) -> Scaled:
 
 def _values(reports: Sequence[Mapping[str, Any]]) -> tuple[Value, ...]:
     return tuple(
-        Value(_text(report["dtype"]), tuple(map(_count, report["shape"])), "")
+        Value(_text(report["dtype"]), tuple(map(_count, report["shape"])), "", _layout(report["layout"]))
         if "dtype" in report
         else Value(None, (), _text(report["value"]))
         for report in _bounded(reports)
@@ -120,6 +127,12 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text was expected, not {type(value).__name__}")
     return value[:_CHARACTERS]
+
+
+def _layout(value: Any) -> str:
+    if value not in _LAYOUTS:
+        raise ValueError(f"a layout was expected, not {value!r}")
+    return str(value)
 
 
 def _count(value: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import secrets
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,9 @@ from evaluator.protocol import MAX_TENSORS
 __all__ = ["NUDGE", "GradientSlice", "Reference", "Signature"]
 
 _PRODUCTS: Final = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm}
+_EXACT: Final = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
+_CASTS: Final = re.compile(r"\.(?:float|half|type|bfloat16)\b|float32|float16|dtype")
+"""Where a reference says nothing of the kind, it has no other dtype than what goes into it."""
 _PERTURBATIONS: Final = 12
 """What depends on two numbers' difference does not move where both move alike, which is so in every one of six random
 moves in 1.6 % of the cases: as often an honest candidate was turned down for one element of a softmax's gradient."""
@@ -92,6 +96,7 @@ class Reference:
 
     def __init__(self, problem: Problem, size: str, precision: str, device: Device) -> None:
         self._module = _execute(problem, size)
+        self._casts = _CASTS.search(problem.source) is not None
         self._device = device.torch_device
         self._dtype: torch.dtype = getattr(torch, precision)
         self._model: torch.nn.Module | None = None
@@ -152,7 +157,7 @@ class Reference:
     def exact_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """Outputs in float64, for inputs in the problem's precision; all outputs here are as ``as_reals`` has them."""
         assert self._model64 is not None
-        with torch.no_grad(), _default_dtype(torch.float64):
+        with torch.no_grad(), self._exactly():
             return _exact(self._model64(*map(in_double, inputs)))
 
     def own_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
@@ -164,7 +169,7 @@ class Reference:
     def exact_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
         """Outputs and gradients in float64."""
         assert self._model64 is not None
-        with _default_dtype(torch.float64):
+        with self._exactly():
             return _differentiate(
                 self._model64, [*map(in_double, inputs)], [in_double(gradient) for gradient in upstream], exact=True
             )
@@ -193,7 +198,7 @@ class Reference:
         """Float64 outputs at inputs moved by ± ``relative`` times their magnitude, with random signs."""
         assert self._model64 is not None
         for moved in _moved(inputs, relative, generator):
-            with torch.no_grad(), _default_dtype(torch.float64):
+            with torch.no_grad(), self._exactly():
                 outputs = _exact(self._model64(*moved))
             yield outputs
 
@@ -204,7 +209,7 @@ class Reference:
         assert self._model64 is not None
         upstream64 = [in_double(gradient) for gradient in upstream]
         for moved in _moved(inputs, relative, generator):
-            with _default_dtype(torch.float64):
+            with self._exactly():
                 yield _differentiate(self._model64, moved, upstream64, exact=True)
 
     def nudged_outputs(self, inputs: Sequence[Any], generator: torch.Generator) -> Iterator[list[torch.Tensor]]:
@@ -213,7 +218,7 @@ class Reference:
         assert self._model64 is not None
         for _ in range(_NUDGES):
             moved = [_nudged(in_double(value), generator) for value in inputs]
-            with torch.no_grad(), _default_dtype(torch.float64), self._nudged_weights(generator):
+            with torch.no_grad(), self._exactly(), self._nudged_weights(generator):
                 outputs = _exact(self._model64(*moved))
             yield outputs
 
@@ -225,7 +230,7 @@ class Reference:
         for _ in range(_NUDGES):
             moved = [_nudged(in_double(value), generator) for value in inputs]
             moved_upstream = [_nudged(in_double(gradient), generator) for gradient in upstream]
-            with _default_dtype(torch.float64), self._nudged_weights(generator):
+            with self._exactly(), self._nudged_weights(generator):
                 found = _differentiate(self._model64, moved, moved_upstream, exact=True)
             yield found
 
@@ -246,6 +251,12 @@ class Reference:
                 for exact, own in pairs:
                     if is_differentiable(exact):
                         exact.copy_(own)
+
+    @contextlib.contextmanager
+    def _exactly(self) -> Iterator[None]:
+        """Have the model in float64 compute in float64, whatever it asks for."""
+        with _default_dtype(torch.float64), _Uncast() if self._casts else contextlib.nullcontext():  # type: ignore[no-untyped-call]
+            yield
 
     def _find_signature(self) -> Signature:
         """Run everything on the meta device, which knows shapes and computes nothing."""
@@ -337,6 +348,17 @@ def _call_and_look(model: torch.nn.Module, arguments: Sequence[Any]) -> tuple[li
     with contextlib.suppress(Exception), products:
         return _as_list(model(*arguments)), products.found
     return _as_list(model(*arguments)), products.found
+
+
+class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Makes numbers float64 where a reference asks for less: what is right does not depend on how it rounds."""
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        dtype = kwargs.get("dtype")
+        return func(*args, **(kwargs | {"dtype": _EXACT[dtype]} if dtype in _EXACT else kwargs))
 
 
 class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
