@@ -197,6 +197,7 @@ class CallLoop:
                 location = self._locator.locate(value, target) if number < MAX_LOCATIONS else None
                 # The delivery says what is wrong with anything else.
                 fits = isinstance(value, torch.Tensor) and value.shape == target.shape
+                fits = fits and value.layout is torch.strided
                 (unreadable if location is None and fits else self._computed).append((target, value))
             locations.append(SHARED if location is None else location)
         if unreadable:
