@@ -214,4 +214,24 @@ MUTATIONS = (
             ),
         ),
     ),
+    Mutation(
+        "numbers that are exact have limits before a step as well",
+        "wrong_round_half_up",
+        (("judge/steps.py", "if not bool(error.any()) and (move is None or self._is_given(exact)):", "if False:"),),
+    ),
+    Mutation(
+        "an index may be chosen twice",
+        "wrong_top_k_repeated_index",
+        (("judge/steps.py", "        right &= ~twice | (index == chosen)\n", "        right |= twice\n"),),
+    ),
+    Mutation(
+        "whatever is within the bounds counts as well chosen",
+        "wrong_argmax_of_the_next",
+        (("judge/steps.py", "    return (right & inside).reshape(shape)\n", "    return inside.reshape(shape)\n"),),
+    ),
+    Mutation(
+        "float64 is as exact as float32",
+        "wrong_float64_in_single_precision",
+        (("judge/limits.py", "    if dtype is given is torch.float64:\n", "    if False:\n"),),
+    ),
 )
