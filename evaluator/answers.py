@@ -1,13 +1,15 @@
 """Raw model answers as text: which parts are reasoning, and which code blocks they hold.
 
 The scan is tolerant, because the answers are not valid Markdown as often as they are: a fence may be
-indented, be left open at the end, be missing at the start (where a prompt had opened it already), or
-stand inside a string of the very code that it encloses.
+indented, stand in a list or a quote or behind words on its line, have code on its own line, be left open at the end,
+be missing at the start (where a prompt had opened it already), or stand inside a string of the very code that it
+encloses. Each of these has been seen to have an earlier draft graded in the place of the answer.
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -16,9 +18,29 @@ __all__ = ["Answer", "CodeBlock", "read_answer"]
 
 _SECTIONS: Final = "(?:think|thinking|thought|reasoning)"
 _TAG: Final = re.compile(
-    rf"^[ \t]*<{_SECTIONS}(?:\s[^<>\n]*)?>|(?P<closing></{_SECTIONS}\s*>)", re.IGNORECASE | re.MULTILINE
+    # A comment of code with a tag in the middle mentions it.
+    rf"^[ \t]*<{_SECTIONS}(?:\s[^<>\n]*)?>|^[ \t]*#[^<\n]*</{_SECTIONS}\s*>(?=[ \t]*+\S)"
+    rf"|(?P<closing></{_SECTIONS}\s*>)",
+    re.IGNORECASE | re.MULTILINE,
 )
-_FENCE: Final = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*+(?P<info>[^`\n]*)$")
+_QUOTES: Final = "`'\""
+_FINAL_CHANNELS: Final = ("<|channel|>final<|message|>", "assistantfinal")
+"""What comes before them was thought aloud, where an answer is the raw text of a model that has such channels."""
+_ANALYSIS: Final = re.compile(r"\s*+(?:<\|start\|>assistant)?(?:<\|channel\|>)?analysis")
+_FENCE: Final = re.compile(
+    r"(?P<indent>[ \t\ufeff]*+(?:>[ \t]?+)*+[ \t]*+)(?P<fence>`{3,}|~{3,})[ \t]*+(?P<info>[^`\n]*)$"
+)
+_LED_FENCE: Final = re.compile(
+    r"(?P<indent>[ \t\ufeff]*+(?:>[ \t]?+)*+)(?P<lead>[^`\n]++)(?P<fence>`{3,})[ \t]*+(?P<info>[^`\n]*)$"
+)
+_LIST_ITEM: Final = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?")
+_INTRODUCES: Final = (":", ">", "**", "assistantfinal", "final")
+_QUOTED: Final = re.compile(r"[ \t]*+>[ \t]?")
+_CODE_BEHIND: Final = re.compile(
+    r"(?:(?:python3?|py)[ \t]+)?"
+    r"(?P<code>(?:import[ \t]|from[ \t]+\S+[ \t]+import\b|class[ \t]|def[ \t]|@|#(?!include|define)|\"\"\"|''').*)$"
+)
+_PYTHONS: Final = frozenset({"python", "python3", "py"})
 # Comments and one-line strings are consumed whole, so that a quote within them opens nothing.
 _PYTHON: Final = re.compile(r"#.*|\"\"\"|'''|\"(?:\\.|[^\"\\])*\"?|'(?:\\.|[^'\\])*'?|`{3,}")
 _IN_STRING: Final = {quote: re.compile(rf"\\.|{quote}") for quote in ('"""', "'''")}
@@ -61,9 +83,26 @@ class Answer:
 
 def read_answer(text: str) -> Answer:
     """Split ``text`` (line feeds only) into reasoning, code blocks and what stands before them."""
+    aloud, text = _final_channel(text)
     kept, reasoning, is_open = _separate_reasoning(text)
-    lead, blocks = _blocks(kept.split("\n"))
-    return Answer(lead, tuple(_with_inner(blocks)), reasoning, is_open)
+    leads: list[str] = []
+    blocks: list[CodeBlock] = []
+    for part in kept:
+        # Each by itself: a fence that is left open before some reasoning says nothing about what comes after it.
+        lead, more = _blocks(part.split("\n"))
+        leads += [] if blocks else [lead]
+        blocks += more
+    return Answer("\n".join(leads), tuple(_with_inner(blocks)), aloud + reasoning, is_open)
+
+
+def _final_channel(text: str) -> tuple[str, str]:
+    """(what was thought aloud, the rest)."""
+    if _ANALYSIS.match(text):
+        for channel in _FINAL_CHANNELS:
+            aloud, found, final = text.rpartition(channel)
+            if found:
+                return aloud, final
+    return "", text
 
 
 def _with_inner(blocks: list[CodeBlock]) -> Iterator[CodeBlock]:
@@ -74,13 +113,15 @@ def _with_inner(blocks: list[CodeBlock]) -> Iterator[CodeBlock]:
             yield from _blocks(block.text.split("\n"))[1]
 
 
-def _separate_reasoning(text: str) -> tuple[str, str, bool]:
-    """(the answer, its reasoning, whether the reasoning is left open)."""
+def _separate_reasoning(text: str) -> tuple[list[str], str, bool]:
+    """(the parts of the answer, its reasoning, whether the reasoning is left open)."""
     kept: list[str] = []
     reasoning: list[str] = []
     inside = False
     position = 0
     for tag in _TAG.finditer(text):
+        if _is_mention(text, tag):
+            continue
         closes = tag["closing"] is not None
         if inside and closes:
             reasoning.append(text[position : tag.start()])
@@ -95,24 +136,64 @@ def _separate_reasoning(text: str) -> tuple[str, str, bool]:
         inside = not closes
         position = tag.end()
     (reasoning if inside else kept).append(text[position:])
-    return "\n".join(kept), "\n".join(reasoning), inside
+    return kept, "\n".join(reasoning), inside
+
+
+def _is_mention(text: str, tag: re.Match[str]) -> bool:
+    """Whether a tag is spoken of: in a comment of code, or between two of the same quotes."""
+    before, after = text[tag.start() - 1 : tag.start()], text[tag.end() : tag.end() + 1]
+    return tag[0].lstrip().startswith("#") or (before != "" and before == after and before in _QUOTES)
 
 
 def _blocks(lines: list[str]) -> tuple[str, list[CodeBlock]]:
-    first = next((number for number, line in enumerate(lines) if _FENCE.match(line)), len(lines))
+    first = next((number for number, line in enumerate(lines) if _opening(line)), len(lines))
     blocks: list[CodeBlock] = []
     number, open_strings = first, 0
     while number < len(lines):
-        opening = _FENCE.match(lines[number])
+        opening = _opening(lines[number])
         if opening is None:
             number += 1
             continue
         heeds_strings = open_strings < _MOST_OPEN_STRINGS
         content, number, closed, never_ended = _content(lines, number + 1, opening, heeds_strings=heeds_strings)
         open_strings += never_ended
-        language = re.split(r"[\s{,:(]", opening["info"].strip().lstrip("{.").lower(), maxsplit=1)[0]
-        blocks.append(CodeBlock(_unindent(content, opening["indent"]), language, closed))
+        behind = _CODE_BEHIND.match(opening["info"].strip())
+        code = _unindent(content, opening["indent"])
+        if behind is not None:
+            code = f"{behind['code']}\n{_dedented(code)}"
+        language = "python" if behind is not None else _language(opening)
+        blocks.append(CodeBlock(code.lstrip("\ufeff"), language, closed))
     return "\n".join(lines[:first]), blocks
+
+
+def _language(opening: re.Match[str]) -> str:
+    return re.split(r"[\s{,:(]", opening["info"].strip().lstrip("{.").lower(), maxsplit=1)[0]
+
+
+def _opening(line: str) -> re.Match[str] | None:
+    """The fence that begins a block in ``line``: at its beginning, or behind a list's mark or an introduction."""
+    fence = _FENCE.match(line)
+    if fence is not None:
+        return fence
+    led = _LED_FENCE.match(line)
+    if led is None:
+        return None
+    lead = led["lead"].rstrip()
+    introduced = not led["info"].strip() and lead.endswith(_INTRODUCES)
+    return led if introduced or _LIST_ITEM.fullmatch(led["lead"]) or _names_python(led) else None
+
+
+def _names_python(fence: re.Match[str]) -> bool:
+    return _language(fence) in _PYTHONS
+
+
+def _dedented(code: str) -> str:
+    """``code``, whose first line stands elsewhere, moved to the left as a whole where it is indented as a whole."""
+    return textwrap.dedent(code) if code.lstrip("\n")[:1] in (" ", "\t") and _all_indented(code) else code
+
+
+def _all_indented(code: str) -> bool:
+    return all(line[:1] in (" ", "\t") for line in code.split("\n") if line.strip())
 
 
 def _content(
@@ -129,6 +210,8 @@ def _content(
                 return lines[start:number], number + (not fence["info"]), not fence["info"], False
             within_string = number if within_string is None else within_string
             continue
+        if not fence and not quotes.open and _begins_another(line):
+            return lines[start:number], number, False, False
         end = None if fence else quotes.feed(line, opening["fence"])
         if end is not None:
             # No Python has three backquotes outside of its strings: the fence was put behind the last line.
@@ -140,6 +223,11 @@ def _content(
     return lines[start:], len(lines), False, False
 
 
+def _begins_another(line: str) -> bool:
+    """Whether ``line`` introduces a block in words: the one before it was left open."""
+    return _FENCE.match(line) is None and _opening(line) is not None
+
+
 def _ends(fence: re.Match[str], opening: re.Match[str]) -> bool:
     """A bare fence closes the block; one that names a language begins the next, this one was left open."""
     same_kind = fence["fence"][0] == opening["fence"][0]
@@ -148,6 +236,10 @@ def _ends(fence: re.Match[str], opening: re.Match[str]) -> bool:
 
 def _unindent(lines: list[str], indent: str) -> str:
     """Take the fence's own indentation from the lines, as Markdown does, unless the code does not share it."""
+    for _ in range(indent.count(">")):
+        lines = [_QUOTED.sub("", line, count=1) for line in lines]
+    if ">" in indent:
+        return "\n".join(lines)
     first = next((line for line in lines if line.strip()), "")
     shared = indent if first.startswith(indent) else ""
     return "\n".join(line.removeprefix(shared) for line in lines)

@@ -29,6 +29,8 @@ MAX_BYTES: Final = 300_000
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 _DEFINITION: Final = re.compile(rf"^[ \t]*(?:class\s+{CLASS_NAME}\s*[(:]|{CLASS_NAME}\s*=[^=])", re.MULTILINE)
+_ENCODING: Final = re.compile(r"(?P<before>[ \t\f]*#.*?coding[:=][ \t]*)(?P<name>[-\w.]+)")
+_NO_STATEMENT: Final = re.compile(r"[ \t\f]*(?:#.*)?$")
 _LOOKS_LIKE_CODE: Final = re.compile(r"\s*(?:import\s|from\s+\S+\s+import\b|class\s|def\s|@|#|\"\"\"|''')")
 _MAX_BLOCKS_FOR_HINTS: Final = 16
 _PARSER: Final = threading.Lock()
@@ -85,7 +87,7 @@ def parse_candidate(
     unusable = _unusable(text, max_bytes)
     if unusable:
         return InvalidSource(unusable, (), _storable(text, max_bytes))
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    text = text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if origin == "code" and not text.lstrip().startswith(("```", "~~~")):
         return _from_code(text)
     return _from_answer(text, origin)
@@ -120,6 +122,7 @@ def _storable(text: str, max_bytes: int) -> str:
 
 
 def _from_code(text: str) -> Candidate | InvalidSource:
+    text = _as_unicode(text)
     module = _parse(text)
     if isinstance(module, _Syntax):
         return InvalidSource(module.message, module.hints, text)
@@ -135,7 +138,7 @@ def _from_answer(text: str, origin: Literal["code", "response"]) -> Candidate | 
         if CLASS_NAME not in block.text:
             others.append(block)
             continue
-        source = _at_left_margin(block.text)
+        source = _as_unicode(_at_left_margin(block.text))
         module = _parse(source)
         if isinstance(module, ast.Module):
             if _defines(module):
@@ -146,6 +149,20 @@ def _from_answer(text: str, origin: Literal["code", "response"]) -> Candidate | 
             return InvalidSource(module.message, (*module.hints, *cut), source)
     parsed = (_parse(_at_left_margin(block.text)) for block in others[:_MAX_BLOCKS_FOR_HINTS])
     return InvalidSource(*_not_found(answer, [module for module in parsed if isinstance(module, ast.Module)]), text)
+
+
+def _as_unicode(source: str) -> str:
+    """``source`` with UTF-8 in the place of another encoding that it declares: it is text already, and will be read
+    back from a file in UTF-8."""
+    lines = source.split("\n", 2)
+    for number, line in enumerate(lines[:2]):
+        declared = _ENCODING.match(line)
+        if declared is not None:
+            lines[number] = f"{declared['before']}utf-8{line[declared.end() :]}"
+            return "\n".join(lines)
+        if not _NO_STATEMENT.match(line):
+            break
+    return source
 
 
 def _lead(answer: Answer) -> CodeBlock:

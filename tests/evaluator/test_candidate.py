@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import textwrap
 import time
 
 import pytest
@@ -122,10 +123,6 @@ def test_a_syntax_error_comes_with_line_and_column(source: str, message: str) ->
 
 def test_a_syntax_error_shows_the_line() -> None:
     assert refused(code="import torch\nclass ModelNew(:\n    pass\n").hints == ("line 2 reads: class ModelNew(:",)
-
-
-def test_an_unknown_encoding_is_invalid() -> None:
-    assert "unknown encoding" in refused(code="# -*- coding: klingon -*-\nclass ModelNew: pass\n").message
 
 
 def test_a_source_that_python_only_warns_about_is_valid() -> None:
@@ -325,6 +322,81 @@ def test_a_reference_in_the_answer_gives_the_hint() -> None:
     assert refused(response=fenced(REFERENCE)).hints == (
         "the answer defines Model but not ModelNew: name the rewritten class ModelNew",
     )
+
+
+# --- fences in other places ------------------------------------------------------------------------------------------
+
+_DRAFT = fenced(OTHER)
+
+
+def _quoted(text: str, mark: str = "> ") -> str:
+    return "".join(f"{mark}{line}\n" if line else f"{mark.rstrip()}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"Answer: ```python\n{GOOD}```\n",
+        f"Here is the final version:```\n{GOOD}```\n",
+        f"**Final answer:** ```py\n{GOOD}```\n",
+        f"assistantfinal```python\n{GOOD}```\n",
+        f"The kernel follows ```python\n{GOOD}```\nand that is all.",
+        f"- ```python\n{textwrap.indent(GOOD, '  ')}  ```\n",
+        f"1. ```python\n{textwrap.indent(GOOD, '   ')}   ```\n",
+        f"2) ```python\n{GOOD}```\n",
+        _quoted(fenced(GOOD)),
+        _quoted(fenced(GOOD), "> > "),
+        _quoted(fenced(GOOD), ">"),
+        f"```python import torch\n{GOOD.removeprefix('import torch' + chr(10))}```\n",
+        f"```import torch\n{GOOD.removeprefix('import torch' + chr(10))}```\n",
+        f"```python # my_kernel.py\n{GOOD}```\n",
+        f"\ufeff```python\n{GOOD}```\n",
+        f"```python\n\ufeff{GOOD}```\n",
+        f"```python\n# -*- coding: latin-1 -*-\n{GOOD}```\n",
+        f"{fenced(GOOD)}I closed my reasoning with `</think>` before.\n",
+        f"{fenced(GOOD)}The tag '</think>' is left out.\n",
+        f"```python\n# what stands before </think> is cut off\n{GOOD}```\n",
+        f'```python\nEND = "</think>"\n{GOOD}```\n',
+    ],
+)
+@pytest.mark.parametrize("before", ["", _DRAFT, f"```python\n{OTHER}\n"], ids=["alone", "a draft", "an open draft"])
+def test_a_fence_is_found_wherever_it_stands_and_no_draft_is_graded_in_its_place(answer: str, before: str) -> None:
+    code = graded(f"{before}{answer}")
+    assert "torch.relu(x)" in code
+    assert "sigmoid" not in code
+
+
+@pytest.mark.parametrize(
+    "aloud",
+    [
+        f"analysisFirst I thought of this:\n{_DRAFT}assistantfinal",
+        f"<|channel|>analysis<|message|>{_DRAFT}<|end|><|start|>assistant<|channel|>final<|message|>",
+    ],
+)
+def test_what_a_model_with_channels_thought_aloud_is_not_read(aloud: str) -> None:
+    assert graded(f"{aloud}{fenced(GOOD)}") == GOOD.strip()
+    assert "within the reasoning section only" in " ".join(refused(response=f"{aloud}I give up.").hints)
+
+
+def test_three_backquotes_in_a_sentence_are_no_fence() -> None:
+    answer = f"{fenced(GOOD)}\nA fence is written with ``` in Markdown, and with ~~~ elsewhere.\n"
+    assert graded(answer) == GOOD.strip()
+
+
+@pytest.mark.parametrize("name", ["latin-1", "utf8", "cp1252", "no-such-encoding", "utf-8"])
+def test_an_encoding_that_is_declared_is_that_of_the_text(name: str) -> None:
+    source = f'#!/usr/bin/env python\n# -*- coding: {name} -*-\nWORD = "\u00fcber"\n{GOOD}'
+    candidate = parse_candidate(code=source)
+    assert isinstance(candidate, Candidate), candidate
+    assert candidate.source == source.replace(f"coding: {name}", "coding: utf-8")
+    assert candidate.source.encode().decode("utf-8") == candidate.source
+
+
+def test_what_only_looks_like_a_declaration_is_left_alone() -> None:
+    source = f"x = 1\n# coding: latin-1\n{GOOD}"
+    candidate = parse_candidate(code=source)
+    assert isinstance(candidate, Candidate)
+    assert candidate.source == source
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
