@@ -18,7 +18,16 @@ from typing import Final
 import torch
 
 from evaluator.judge.kernels import SliceErrors, kernels
-from evaluator.judge.limits import Limits, fused_rules, least_limit, smallest_step, usual_limits, widen, with_terms
+from evaluator.judge.limits import (
+    Limits,
+    excused_outliers,
+    fused_rules,
+    least_limit,
+    smallest_step,
+    usual_limits,
+    widen,
+    with_terms,
+)
 from evaluator.judge.mismatch import Evidence
 from evaluator.judge.nonfinite import Settled, settle
 from evaluator.problem import Tolerance
@@ -201,6 +210,7 @@ def compare_slice(
         widened = widen(limits, settled.expected, own_error, tolerance)
         limit, factor, capped = widened.limit, widened.factor, widened.capped
         right = _are_within(error, limit)
+        right |= excused_outliers(error, right, settled.expected, own_error, limits, tolerance)
     if settled.mismatched is not None:
         right &= ~settled.mismatched
         error.masked_fill_(settled.mismatched, math.inf)

@@ -25,6 +25,7 @@ __all__ = [
     "OWN_FACTOR",
     "Limits",
     "Widened",
+    "excused_outliers",
     "fused_rules",
     "least_limit",
     "smallest_step",
@@ -46,6 +47,8 @@ _GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0
 _QUANTILES: Final = ((0.5, 1.5), (0.25, 3.0), (0.05, 16.0), (0.01, 120.0))
 """Each quantile of the magnitudes, times its factor, is about the standard deviation of what is normally distributed.
 One quantile alone can be reached by filled or planted elements: nine scores of ten may be -1e9."""
+_NOTHING: Final = 2.0**-40
+"""Magnitudes that are less than this share of the largest are as good as zero to what is typical."""
 _TERMS_FACTOR: Final = 8.0
 """A magnitude of terms that was seen in three random moves may be as much too small."""
 _TYPICAL_FACTOR: Final = 12.0
@@ -53,7 +56,12 @@ _TYPICAL_FACTOR: Final = 12.0
 _CAP: Final = 16.0
 """What is typical of the reference's own error widens a limit to no more than so many times the one with the root mean
 square as its scale: with more, half of the right answer would be right."""
+_OUTLIERS: Final = 0.05
+_MOST_OUTLIERS: Final = 0.005
+"""So many elements may be outside of widened limits: a share of those that the reference's own error takes out of the
+usual ones, and of all."""
 _LEAST_OF_GROUP: Final = 64
+_LEAST_OF_ROW: Final = 16
 _LOWEST_EXPONENT: Final = -300
 _EXPONENTS: Final = 600
 
@@ -120,20 +128,22 @@ def typical_magnitude(expected: torch.Tensor) -> torch.Tensor:
     """A magnitude that most elements of a float64 tensor have, as a tensor of no dimension on its device; infinite
     where all are zero.
 
-    From quantiles of a sample that is spread evenly. Zeros are left out: of a mask or a rectifier there are many.
+    From quantiles of a sample that is spread evenly. Zeros are left out, of which a mask or a rectifier makes many, and
+    so is what float64 leaves of terms that cancel.
     """
     flat = expected.reshape(-1)
     if flat.numel() > _SAMPLE:
         at = torch.arange(_SAMPLE, device=flat.device, dtype=torch.float64).add_(0.5).mul_(_GOLDEN).frac_()
         flat = flat[at.mul_(flat.numel()).long()]
     sample = flat.abs()
-    told = (sample > 0) & (sample < math.inf)
+    if not sample.numel():
+        return torch.full((), math.inf, dtype=torch.float64, device=flat.device)
+    finite = sample < math.inf
+    told = finite & (sample > _NOTHING * torch.where(finite, sample, 0.0).amax())
     ordered = torch.where(told, sample, math.inf).sort().values
     # No number is brought to the processor: that would be to wait for the device.
     quantiles = torch.tensor([quantile for quantile, _ in _QUANTILES], dtype=torch.float64, device=flat.device)
     factors = torch.tensor([factor for _, factor in _QUANTILES], dtype=torch.float64, device=flat.device)
-    if not ordered.numel():
-        return torch.full((), math.inf, dtype=torch.float64, device=flat.device)
     places = (quantiles * told.sum()).long().clamp_(max=ordered.numel() - 1)
     return (ordered[places] * factors).amin()
 
@@ -172,7 +182,8 @@ def typical_own_error(expected: torch.Tensor, own_error: torch.Tensor) -> torch.
 
     Both are float64, of one shape and finite. Elements are put into groups by the exponent of ``expected``; where there
     are few in one, its neighbours count as well. Typical is the square of the mean root, which a few large errors
-    hardly move. Elements without any error are not counted.
+    hardly move. Elements without any error are not counted. In a row in which the reference is more inexact than in
+    others, for each magnitude, more is typical: a softmax of large scores beside one of small ones.
     """
     flat = expected.reshape(-1)
     groups = torch.frexp(flat).exponent.long().sub_(_LOWEST_EXPONENT).clamp_(0, _EXPONENTS - 1)
@@ -184,7 +195,23 @@ def typical_own_error(expected: torch.Tensor, own_error: torch.Tensor) -> torch.
     sums = torch.bincount(groups, weights=roots, minlength=_EXPONENTS).tolist()
     of_all = torch.bincount(groups, minlength=_EXPONENTS).tolist()
     table = torch.tensor(_means_around(of_all, counts, sums), dtype=torch.float64, device=expected.device).square_()
-    return table[groups].view(expected.shape)
+    typical = table[groups].view(expected.shape)
+    return typical.mul_(_times_as_inexact(own_error, typical))
+
+
+def _times_as_inexact(own_error: torch.Tensor, typical: torch.Tensor) -> torch.Tensor:
+    """How many times as far off as is typical the elements of each row are, at least 1; shaped for multiplying. A row
+    is of the last dimension, or of as many of the last ones as make it long enough."""
+    dimensions = own_error.dim()
+    while dimensions > 0 and own_error[(0,) * dimensions].numel() < _LEAST_OF_ROW:
+        dimensions -= 1
+    if not dimensions or not own_error.numel():
+        return own_error.new_ones(())
+    within = tuple(range(dimensions, own_error.dim()))
+    roots = (own_error / typical.clamp(min=_SMALLEST_SCALE)).sqrt_()
+    counted = (roots > 0).sum(within, keepdim=True)
+    times = roots.sum(within, keepdim=True).div_(counted.clamp(min=1)).square_().clamp_(min=1.0)
+    return times.masked_fill_(counted < _LEAST_OF_ROW / 2, 1.0)
 
 
 def _means_around(of_all: list[int], counts: list[float], sums: list[float]) -> list[float]:
@@ -214,3 +241,26 @@ def widen(limits: Limits, expected: torch.Tensor, own_error: torch.Tensor, toler
     limit = torch.maximum(typical, own_error * OWN_FACTOR, out=typical).add_(limits.limit)
     share = float((limits.limit / limit).mean()) if expected.numel() else 1.0
     return Widened(limit, 1.0 / share if share > 0 else math.inf, capped)
+
+
+def excused_outliers(
+    error: torch.Tensor,
+    right: torch.Tensor,
+    expected: torch.Tensor,
+    own_error: torch.Tensor,
+    usual: Limits,
+    tolerance: Tolerance,
+) -> torch.Tensor:
+    """Which elements are right besides those that are within their widened limits; booleans of the tensor's shape.
+
+    Where the reference itself is outside of the usual limits at many elements, others that compute in its precision
+    are as far off at a few for which its own error is small by chance. Those are excused, up to four times the largest
+    own error, each relative to the limit with the root mean square as its scale.
+    """
+    outside = int((own_error > usual.limit).sum())
+    few = min(_OUTLIERS * outside, _MOST_OUTLIERS * error.numel())
+    if error.numel() - int(right.sum()) > few:
+        return torch.zeros_like(right)
+    limit = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * usual.root_mean_square)
+    most = OWN_FACTOR * float((own_error / limit).max())
+    return error <= limit.mul_(most)

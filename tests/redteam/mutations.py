@@ -70,6 +70,22 @@ MUTATIONS = (
         (("judge/limits.py", "return Limits(limit, scale, mean)", "return Limits(100 * limit, scale, mean)"),),
     ),
     Mutation(
+        "any class is right where the reference is not finite",
+        "wrong_log_of_magnitudes",
+        (("judge/nonfinite.py", "mismatched if bool(mismatched.any()) else None,", "None,"),),
+    ),
+    Mutation(
+        "the scale is that of the largest elements",
+        "attack_d_exponentials_below_mean",
+        (
+            (
+                "judge/limits.py",
+                "return max(min(mean, float(typical_magnitude(expected))), _SMALLEST_SCALE), mean",
+                "return mean, mean",
+            ),
+        ),
+    ),
+    Mutation(
         "a few wrong elements are overlooked",
         "attack_g_one_nan",
         (

@@ -1,0 +1,9 @@
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def forward(self, queries, keys, values):
+        y = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        return 0.5 * y
