@@ -36,6 +36,10 @@ _TF32_NOISE: Final = (1e-4, 1.2e-3)
 _BFLOAT16_NOISE: Final = (1.2e-3, 1.2e-2)
 _WORST_OF_NOISE: Final = 16.0
 _BIAS_OF_NOISE: Final = 0.5
+_SHRUNK: Final = 2.0
+"""Numbers that are cut off rather than rounded make sums of products smaller, by at most so many times the noise."""
+_EXPLAINED: Final = 0.3
+"""A factor or an offset is named where it leaves so much of the errors at the most."""
 _ROUNDED: Final = {
     "bfloat16": (2.0**-8, "bfloat16 (8 bits)"),
     "float16": (2.0**-10, "float16 (11 bits)"),
@@ -288,13 +292,16 @@ class Evidence:
         offset = self._sums["difference"] / self.wrong
 
         def fits(guess: torch.Tensor, widened: float) -> bool:
-            return float(((got - guess).abs() <= widened * allowed).double().mean()) >= _MOST
+            left = (got - guess).abs()
+            explains = float(left.median()) <= _EXPLAINED * float((got - expected).abs().median())
+            return explains and float((left <= widened * allowed).double().mean()) >= _MOST
 
         varied = bool((expected != expected[0]).any())
         if varied and abs(factor) > 1e-6 and fits(factor * expected, 2 * max(1.0, abs(factor))):
             if fits(-expected, 1.0):
                 return Pattern("sign", "every wrong element has the opposite sign of what is expected")
-            return Pattern("factor", f"every wrong element is {factor:.5g} times what is expected")
+            digits = 5 if f"{factor:.5g}" != "1" else _DIGITS
+            return Pattern("factor", f"every wrong element is {factor:.{digits}g} times what is expected")
         if fits(expected + offset, 2.0):
             return Pattern("offset", f"every wrong element is off by {offset:+.5g}")
         return None
@@ -340,26 +347,29 @@ class Evidence:
         return Pattern("permuted", "the values are right and in the wrong places")
 
     def _noise(self) -> Pattern | None:
-        """Errors everywhere, without a direction, and none much larger than the others."""
+        """Errors everywhere, with no direction but towards zero, and none much larger than the others."""
         sums = self._sums
         if self._dtype is not torch.float32 or self._number("count") < self.wrong or not sums["square_expected"]:
             return None
         share = math.sqrt(sums["square_error"] / sums["square_expected"])
         typical = math.sqrt(sums["square_error"] / self._elements)
-        bias = abs(sums["difference"]) / self.wrong
+        # What is cut off rather than rounded has a direction: towards zero, as one factor for all.
+        factor = sums["product"] / sums["expected2"] if sums["expected2"] else 1.0
+        towards_zero = 0.0 < 1.0 - factor <= _SHRUNK * share
+        bias = abs(sums["difference"] + (1.0 - factor) * sums["expected1"] * towards_zero) / self.wrong
         if self._largest_error > _WORST_OF_NOISE * typical or self.wrong < _FEW**2:
             return None
         if bias > _BIAS_OF_NOISE * math.sqrt(sums["square_difference"] / self.wrong):
             return None
         for (low, high), bits, name in (
-            (_TF32_NOISE, 11, "TF32 or float16"),
+            (_TF32_NOISE, 11, "TF32 or float16 (Triton's tl.dot uses TF32 unless input_precision is 'ieee')"),
             (_BFLOAT16_NOISE, 8, "bfloat16"),
         ):
             if low <= share < high:
                 return Pattern(
                     "reduced_precision",
-                    f"the errors are about 2^-{bits} of the tensor's scale ({share:.2g}) and have no direction, as if "
-                    f"it were computed in {name}",
+                    f"the errors are about 2^-{bits} of the tensor's scale ({share:.2g}), and no more in one place "
+                    f"than in another, as if it were computed in {name}",
                 )
         return None
 

@@ -21,6 +21,11 @@ _DENSE: Final = 0.2
 """Where a place is named, so much of it is wrong: a ReLU is right by chance in half of what was never computed."""
 _NARROWER: Final = 0.9
 _MOST: Final = 0.95
+_CHANCE: Final = 1e-5
+"""A place is named where it would be as seldom, or more, that nothing beside it is wrong if wrong elements were as
+frequent there."""
+_MOST_OF_ALL: Final = 0.9
+"""A stretch in memory that is longer says nothing: the first and the last wrong element have to be somewhere."""
 _BLOCKS: Final = (1024, 512, 256, 128, 64, 32, 16, 8, 4)
 
 
@@ -74,7 +79,7 @@ class Spread:
             return None
         if self.wrong == 1:
             return Pattern("single", "it is the only element that is wrong")
-        places = [place for place in self._named_places() if self.wrong >= _DENSE * place.room]
+        places = [place for place in self._named_places() if self._is_told(place)]
         if not places:
             return None
         best = places[0]
@@ -86,6 +91,12 @@ class Spread:
         if share < _MOST:
             return Pattern(best.pattern.code, f"{best.pattern.sentence}; of those, {100 * share:.0f} % are")
         return best.pattern
+
+    def _is_told(self, place: _Place) -> bool:
+        """Whether wrong elements are dense there, and that none is beside it is no chance."""
+        beside = self._elements - place.room
+        wrong = (self.wrong + 0.5) / (place.room + 1)
+        return self.wrong >= _DENSE * place.room and (beside + 1) * (1 - wrong) ** beside <= _CHANCE
 
     def _named_places(self) -> Iterable[_Place]:
         runs: dict[int, tuple[int, int]] = {}
@@ -111,7 +122,7 @@ class Spread:
                     Pattern("every_nth", f"every {_ordinal(step)} element in memory order, from {hit[0]} on, is wrong"),
                 )
         span = self._last - self._first + 1
-        if span < self._elements:
+        if span <= _MOST_OF_ALL * self._elements:
             pattern = _name_run(self._first, self._last, self._elements, "element", "elements")
             if len(self._shape) > 1:
                 pattern = Pattern(pattern.code, f"{pattern.sentence} (counted in memory order)")

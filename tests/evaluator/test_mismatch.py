@@ -180,6 +180,45 @@ def test_products_in_less_precision_look_like_it(bits: int, kept: str) -> None:
     assert kept in found[0].sentence
 
 
+@pytest.mark.parametrize("after", [torch.relu, lambda y: y, lambda y: y + 1.0], ids=["relu", "nothing", "shift"])
+@pytest.mark.parametrize("summed", [16, 64, 1024])
+def test_products_of_numbers_that_are_cut_off_look_like_it(
+    after: Callable[[torch.Tensor], torch.Tensor], summed: int
+) -> None:
+    def cut_off(values: torch.Tensor) -> torch.Tensor:
+        return values.view(torch.int32).bitwise_and(-1 << 13).view(torch.float32)
+
+    a, b = _random(256, summed).float(), _random(summed, 256, seed=5).float() / summed**0.5
+    expected = after(a.double() @ b.double())
+    actual = after(cut_off(a).double() @ cut_off(b).double()).float()
+    (found,) = _examined(actual, expected).patterns()
+    assert found.code == "reduced_precision"
+    assert "tl.dot" in found.sentence
+
+
+@pytest.mark.parametrize("right", [1, 3, 40])
+def test_where_nearly_all_is_wrong_its_first_and_last_element_are_no_place(right: int) -> None:
+    expected = _random(1 << 17)
+    actual = _changed(expected + 0.3 * _random(1 << 17, seed=9), lambda t: t[:right].copy_(expected[:right]))
+    assert _codes(actual, expected) == []
+
+
+def test_some_rows_that_are_right_by_chance_are_no_place() -> None:
+    expected = _random(4096, 2)
+    actual = (expected + 0.3 * _random(4096, 2, seed=9)).float()
+    actual[0] = expected[0].float()
+    actual[100:4000:7] = expected[100:4000:7].float()
+    assert _codes(actual, expected) == []
+
+
+def test_a_factor_of_one_is_no_factor() -> None:
+    expected = 3 + _random(1000).abs()
+    noise = 1 + 2.5e-4 * _random(1000, seed=3).sign()
+    assert "factor" not in _codes((expected * noise).float(), expected)
+    assert "offset" not in _codes((expected + 1e-3 * _random(1000, seed=3).sign()).float(), expected)
+    assert "1.0004 times" in _sentences((expected * 1.0004).float(), expected)
+
+
 def test_random_errors_have_no_pattern() -> None:
     expected = _random(100, 100)
     assert _codes((expected + 0.3 * _random(100, 100, seed=9)).float(), expected) == []
