@@ -16,6 +16,7 @@ from typing import Any, Final
 from evaluator.diagnosis.sources import SourceMap
 from evaluator.evaluation import Evaluation, Gradients, Interval, Verdict
 from evaluator.mistakes import likely_mistakes
+from evaluator.weight_words import sentences_about
 
 __all__ = ["MAX_CHARACTERS", "feedback"]
 
@@ -26,10 +27,10 @@ _MOST_SOURCE: Final = 50_000
 _PUBLIC_INPUTS: Final = "as written"
 _MOST_MESSAGE: Final = 900
 _MOST_HINT: Final = 320
-_MOST_NOTE: Final = 200
+_MOST_NOTE: Final = 320
 _MOST_WORST: Final = 4
 _MOST_HINTS: Final = 5
-_TELLING_NOTES: Final = ("launch overhead", "local memory", "no counterpart of")
+_TELLING_NOTES: Final = ("launch overhead", "local memory", "no counterpart of", "weights fixed at construction")
 """Notes about the candidate; the others are about the machine and the measurement."""
 _CUT: Final = " […]"
 
@@ -94,6 +95,7 @@ def _failure(evaluation: Evaluation, source: str) -> Iterator[str]:
     if mismatch:
         public = evaluation.verdict is Verdict.WRONG_OUTPUT and mismatch["inputs"] == _PUBLIC_INPUTS
         yield from _mismatch(mismatch, public=public)
+        yield from (f"Weights: {sentence}." for sentence in sentences_about(evaluation.details.get("weights", {})))
         return
     message = _without_secrets(evaluation)
     shown = _cut(message, _MOST_MESSAGE)

@@ -29,8 +29,9 @@ from evaluator.judge.verify import CallFindings, Excused, Verifier, Violation, s
 from evaluator.judge.work import count_work, known_work
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Problem
-from evaluator.protocol import CallMode
+from evaluator.protocol import CallMode, WeightReport
 from evaluator.roofline import share_of_roofline
+from evaluator.weight_words import listed, sentences_about
 
 __all__ = ["Common", "Concluded", "Judgement", "Standard"]
 
@@ -59,7 +60,6 @@ _SHARES: Final = (1.0, 0.5, 0.25, 0.0)
 _FEW_ROWS: Final = 64
 _DIFFERS: Final = 1e-9
 """Float64 outputs that are further apart, as a share of their root mean square, differ by more than rounding."""
-_MOST_NAMES: Final = 3
 
 
 class _WrongOnceVaried(Exception):
@@ -285,6 +285,8 @@ class Judgement:
         self._values: Values = {}
         """Of parameters and buffers, in the calls of this candidate."""
         self._varied = self._loaded = False
+        self._found = WeightReport()
+        """What was found of its weights when it had constructed them."""
         outcome.gradients = Gradients.NOT_CHECKED if common.training else Gradients.NOT_APPLICABLE
         if problem.gradient_policy == "none":
             outcome.gradients = Gradients.NOT_CHECKED
@@ -313,10 +315,11 @@ class Judgement:
         common, variation = self._common, self._common.variation
         constants = common.reference.constants
         self._values = variation.initial
+        self._found = self.candidate.link.weight_report()
         if not constants:
             return
         self.outcome.details["parameters"] = {"constant": list(constants)}
-        report, places = self.candidate.link.weight_report(), common.weight_names
+        report, places = self._found, common.weight_names
         missing = [name for name in constants if not report.taking >> places.index(name) & 1]
         named = all(report.named >> places.index(name) & 1 for name in constants if name not in missing)
         if missing and common.matter(missing):
@@ -338,7 +341,7 @@ class Judgement:
         """Note that nothing is known of the candidate but with these as they are constructed."""
         self.outcome.details["parameters"]["fixed"] = list(names)
         note = (
-            f"weights fixed at construction: {_listed(names)} are the same under every seed, and {why}, so they may "
+            f"weights fixed at construction: {listed(names)} are the same under every seed, and {why}, so they may "
             "have been folded in or left out; a model whose load_state_dict takes other values is ranked"
         )
         self.outcome.note_once([note])
@@ -556,7 +559,30 @@ class Judgement:
             )
             if findings.mismatch is not None:
                 self.outcome.details["mismatch"] = findings.mismatch
-            self._conclude(findings.verdict, findings.message)
+            weights = self._describe_weights()
+            if weights:
+                self.outcome.details["weights"] = weights
+            self._conclude(findings.verdict, "; ".join([findings.message, *sentences_about(weights)]))
+
+    def _describe_weights(self) -> dict[str, Any]:
+        """Which of the reference's parameters have no counterpart in the candidate, which of them and of its buffers
+        had another value there when both were constructed, and which are transposed: names and shapes."""
+        signature, found = self._common.reference.signature, self._found
+        state = [*signature.weights, *signature.buffers]
+        alone = [
+            place
+            for place, (name, _) in enumerate(state)
+            if not (found.taking | found.counterparts | found.differing) >> place & 1
+            and (place < len(signature.weights) or name in self._common.reference.constants)
+        ]
+        differing = [place for place in range(len(state)) if found.differing >> place & 1]
+        transposed = [place for place in range(len(signature.weights)) if found.transposed >> place & 1]
+        groups = {"without_counterpart": alone, "differing": differing, "transposed": transposed}
+        return {
+            group: [{"name": state[place][0], "shape": list(state[place][1].shape)} for place in places]
+            for group, places in groups.items()
+            if places
+        }
 
     def _conclude(self, verdict: Verdict, message: str) -> None:
         self.outcome.note_verdict(verdict, message)
@@ -585,8 +611,3 @@ def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
     one, other = one[usable], other[usable]
     scale = one.square().mean().sqrt() if one.numel() else torch.zeros(())
     return bool(((one - other).abs() > _DIFFERS * scale).any())
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

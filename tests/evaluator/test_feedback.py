@@ -68,6 +68,18 @@ def mismatch(inputs: str = "as written", total: int = 2**31, **changes: Any) -> 
     return {"mismatch": {**found, **changes}}
 
 
+def test_a_wrong_answer_names_the_weights_that_are_not_the_references() -> None:
+    weights = {"without_counterpart": [{"name": "linear.bias", "shape": [512]}]}
+    text = feedback(evaluation(Verdict.WRONG_OUTPUT, "wrong", details={**mismatch(), "weights": weights}), SOURCE)
+    assert "Weights: linear.bias (512) has no counterpart in the candidate." in text.splitlines()
+    assert "Weights:" not in feedback(evaluation(Verdict.WRONG_OUTPUT, "wrong", details=mismatch()), SOURCE)
+
+
+def test_who_is_right_with_the_first_weights_alone_learns_how_to_be_measured() -> None:
+    note = "weights fixed at construction: norm.weight are the same, …; a model whose load_state_dict takes … is ranked"
+    assert f"Note: {note}" in feedback(evaluation(notes=(note,)), SOURCE)
+
+
 def test_a_pass_says_what_its_figures_mean() -> None:
     text = feedback(
         evaluation(
