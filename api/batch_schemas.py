@@ -99,9 +99,12 @@ class FiguresRecord(BaseModel):
     ungraded: int = Field(description="Those that were not, or not yet.")
     compiled: int
     correct: int
+    unsettled: int = Field(description="Of the correct ones, those on too noisy a machine for a speedup.")
+    not_vetted: int = Field(description="Of the correct ones, those without a speedup until their problem is vetted.")
     solved: int = Field(description="Problems with a correct candidate.")
     fast_p: dict[str, float] = Field(
-        description="By p: the share of problems whose best candidate is correct with a speedup above p."
+        description="By p: the share of problems whose best candidate is correct with a speedup above p, the lower end "
+        "of its interval included. Above 0, what is unsettled or not vetted is not faster."
     )
     geometric_mean: float | None = Field(description="Of the speedups of the correct candidates.")
     best_geometric_mean: float | None = Field(description="The same of each problem's best candidate.")
@@ -123,6 +126,7 @@ class BestRecord(BaseModel):
     correct: int
     name: str = Field(description="Its label, or else its submission's id; empty where none is correct.")
     speedup: float | None
+    certain_speedup: float | None = Field(description="The lower end of its interval, by which it is the best.")
 
 
 class SummaryRecord(BaseModel):

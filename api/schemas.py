@@ -433,8 +433,9 @@ class AttemptRecord(BaseModel):
     started: datetime
     ended: datetime | None
     outcome: str = Field(
-        description="`running`, `built`, `done`, `fault` (ours), `lost` (the worker was not heard of any more), "
-        "`released` (given back without a fault: `detail` says why), `cancelled`."
+        description="`running`, `built`, `done`, `unsettled` (it passed, and is measured again), `fault` (ours), "
+        "`lost` (the worker was not heard of any more), `released` (given back without a fault: `detail` says why), "
+        "`cancelled`."
     )
     detail: str
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from api.schemas import IntervalRecord
 from evaluator.diagnosis.findings import Tool
-from evaluator.evaluation import Gradients, Status, Verdict
+from evaluator.evaluation import Gradients, SpeedupStatus, Status, Verdict
 from evaluator.flags import FlagKind
 from storage.models import BatchStatus, DiagnosisStatus, VerificationStatus, WorkerState
 from storage.queue import diagnosis_queue
@@ -20,6 +20,7 @@ __all__ = [
     "GRADIENTS",
     "MEANINGS",
     "STATUSES",
+    "UNMEASURED",
     "VERDICTS",
     "VERIFICATIONS",
     "WORKER_STATES",
@@ -27,6 +28,7 @@ __all__ = [
     "first_upper",
     "interval",
     "machine",
+    "measured",
     "milliseconds",
     "moment",
     "seconds",
@@ -115,6 +117,9 @@ WORKER_STATES: Final = {
     WorkerState.STOPPING: Shown("stopping", "open"),
 }
 
+UNMEASURED: Final = {SpeedupStatus.UNSETTLED: "too noisy to tell", SpeedupStatus.NOT_VETTED: "not vetted yet"}
+"""Why there is no speedup."""
+
 GRADIENTS: Final = {
     Gradients.MATCH: "match",
     Gradients.PARTIAL: "match, as far as comparable",
@@ -162,6 +167,13 @@ def times(speedup: float | None) -> str:
     if speedup < 0.1:
         return f"{speedup:#.2g}{_TIMES}"
     return f"{speedup:.2f}{_TIMES}" if speedup < 100 else f"{speedup:.0f}{_TIMES}"
+
+
+def measured(speedup: float | None, status: SpeedupStatus | str | None) -> str:
+    """A speedup, or why there is none."""
+    if speedup is None and status in UNMEASURED:
+        return UNMEASURED[SpeedupStatus(status)]
+    return times(speedup)
 
 
 def interval(value: IntervalRecord | None) -> str:

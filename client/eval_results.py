@@ -11,7 +11,7 @@ from client.inputs import KnownProblems
 from client.outcomes import BadUsage
 from client.records import SubmissionRecord
 from client.results import Result, graded_of
-from evaluator.evaluation import Status, Verdict
+from evaluator.evaluation import SpeedupStatus, Status, Verdict
 
 __all__ = ["eval_results", "pid_of", "runtime_stats"]
 
@@ -30,6 +30,7 @@ _ERRORS: Final = {
     Verdict.REJECTED: "other_error",
 }
 """Where KernelBench's metadata tell of it."""
+_UNMEASURED: Final = (SpeedupStatus.UNSETTLED, SpeedupStatus.NOT_VETTED)
 
 
 def runtime_stats(samples_ms: Sequence[float], record: SubmissionRecord) -> dict[str, Any]:
@@ -71,7 +72,8 @@ def _entry(result: Result) -> dict[str, Any]:
     metadata = _where(result)
     if verdict in _ERRORS:
         metadata |= {_ERRORS[verdict]: result["message"], f"{_ERRORS[verdict]}_name": str(verdict)}
-    stats = result.get("runtime_stats") or {}
+    # What has no speedup has no latency to compare either.
+    stats = {} if result.get("speedup_status") in _UNMEASURED else result.get("runtime_stats") or {}
     latency = result["latency_ms"]
     runtime = stats.get("mean") if stats else None if latency is None else latency["candidate"]
     return {

@@ -20,7 +20,7 @@ from client.inputs import Entry, Fields, Input, KnownProblems, Refused, Work
 from client.outcomes import BadUsage, ExitStatus, emit, say, stderr
 from client.progress import ProgressLine
 from client.records import BatchResult, SubmissionRecord, blank_record
-from client.results import ResultFile, graded_of
+from client.results import ResultFile, graded_of, is_unsettled
 from client.sources import Given, UnusableFile, known_problems
 from evaluator.candidate import MAX_BYTES
 from evaluator.evaluation import Status, Verdict
@@ -53,12 +53,14 @@ class Wishes:
 
 @dataclass(frozen=True)
 class _Graded:
-    """What came of one candidate. ``samples_ms``: its timed calls, where they were asked for."""
+    """What came of one candidate. ``samples_ms``: its timed calls, where they were asked for. ``again``: in place of
+    what came of it before."""
 
     entry: Entry
     record: SubmissionRecord
     samples_ms: Sequence[float] = ()
     refused: bool = False
+    again: bool = False
 
 
 def grade_all(
@@ -106,7 +108,8 @@ def grade_all(
             for graded in found:
                 refused += graded.refused
                 file.add(_result(graded))
-                meter.count(graded)
+                if not graded.again:
+                    meter.count(graded)
         results = [file.results[entry.key] for entry in survey.entries]
     if eval_results is not None:
         _write_eval_results(eval_results, results, known)
@@ -267,17 +270,28 @@ def _here(problems: Mapping[str, Problem], todo: _Todo, wishes: Wishes, *, requi
     }
     left = Counter(entry.digest for entry in todo.entries)
     seen: dict[str, _Graded] = {}
+    unsettled: list[tuple[Entry, Work]] = []
     with local.Bench(device, require_sandbox=require_sandbox) as bench:
+
+        def grade(entry: Entry, work: Work) -> _Graded:
+            given = Given(work.text, work.is_response, work.key)
+            outcome = bench.grade(problems[work.problem], given.parse(), configs[work.problem])
+            outcome.record["author"] = wishes.author
+            return _Graded(entry, outcome.record, outcome.samples_ms)
+
         for entry, work in todo:
-            if entry.digest not in seen:
-                given = Given(work.text, work.is_response, work.key)
-                outcome = bench.grade(problems[work.problem], given.parse(), configs[work.problem])
-                outcome.record["author"] = wishes.author
-                seen[entry.digest] = _Graded(entry, outcome.record, outcome.samples_ms)
+            known = seen.pop(entry.digest, None) or grade(entry, work)
             left[entry.digest] -= 1
-            # What is not there again is not needed any more.
-            known = seen[entry.digest] if left[entry.digest] else seen.pop(entry.digest)
+            if is_unsettled(known.record):
+                unsettled.append((entry, work))
+            elif left[entry.digest]:
+                # What is unsettled stands for no other, and what is not there again is not needed any more.
+                seen[entry.digest] = known
             yield replace(known, entry=entry)
+        if unsettled:
+            say(f"the machine was too noisy for {len(unsettled)} of them: they are measured once more")
+        for entry, work in unsettled:
+            yield replace(grade(entry, work), again=True)
 
 
 def _refused(entry: Entry, why: str, wishes: Wishes) -> _Graded:

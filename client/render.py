@@ -12,12 +12,17 @@ from rich.text import Text
 
 from client import diagnosis
 from client.records import Board, Flag, Interval, ProblemRecord, SubmissionRecord
+from evaluator.evaluation import SpeedupStatus
 from evaluator.summary import THRESHOLDS, Summary
 from evaluator.vetting import MEANING, Label, Vetting
 
 __all__ = ["leaderboard", "plain", "problem", "problem_list", "submission", "summary", "vetting", "write"]
 
 _DASH: Final = "\N{EN DASH}"
+_UNMEASURED: Final = {
+    SpeedupStatus.UNSETTLED: "none: the machine was too noisy to tell; measure it again",
+    SpeedupStatus.NOT_VETTED: "none: the problem is not vetted yet",
+}
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _PIPE_WIDTH: Final = 160
@@ -137,6 +142,10 @@ def summary(found: Summary) -> RenderableType:
     parts: list[RenderableType] = [head]
     if overall.ungraded:
         parts.append(_indented(f"{overall.ungraded} were not graded", "yellow"))
+    if overall.unsettled:
+        parts.append(_indented(f"{overall.unsettled} passed on too noisy a machine for a speedup", "yellow"))
+    if overall.not_vetted:
+        parts.append(_indented(f"{overall.not_vetted} passed and have no speedup before vetting", "yellow"))
     for verdict, count in found.verdicts.items():
         parts.append(Text(f"  {verdict.replace('_', ' '):<17} {count}"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))
@@ -192,6 +201,10 @@ def _figures(record: SubmissionRecord) -> dict[str, str]:
         figures["speedup"] = f"{_times(record['speedup'])} {_interval(record['speedup_interval'])}"
         if record["baseline"] != "eager":
             figures["speedup"] += f" over {record['baseline']}"
+    # A service that is older than the status sends none.
+    for name, status in (("speedup", "speedup_status"), ("training speedup", "speedup_training_status")):
+        if record.get(status) in _UNMEASURED:
+            figures[name] = _UNMEASURED[SpeedupStatus(str(record.get(status)))]
     # A service that is older than warm figures sends none.
     if record.get("speedup_warm") is not None:
         figures["on warm caches"] = f"{_times(record['speedup_warm'])} {_interval(record['speedup_warm_interval'])}"

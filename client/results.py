@@ -7,7 +7,7 @@ import csv
 import fcntl
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,10 +15,10 @@ from typing import Any, Final, Self
 from client import parquet
 from client.outcomes import BadUsage
 from client.sources import UnusableFile
-from evaluator.evaluation import Status, Verdict
+from evaluator.evaluation import SpeedupStatus, Status, Verdict
 from evaluator.summary import Graded
 
-__all__ = ["SUFFIXES", "Result", "ResultFile", "graded_of"]
+__all__ = ["SUFFIXES", "Result", "ResultFile", "graded_of", "is_unsettled"]
 
 Result = dict[str, Any]
 
@@ -26,7 +26,8 @@ SUFFIXES: Final = (".jsonl", ".csv", parquet.SUFFIX)
 
 _COLUMNS: Final = (
     "key", "digest", "sample", "problem", "status", "verdict", "gradients", "speedup", "speedup_low", "speedup_high",
-    "speedup_training", "latency_ms", "baseline_ms", "device", "size", "precision", "message", "id",
+    "speedup_status", "speedup_training", "speedup_training_status", "latency_ms", "baseline_ms", "device", "size",
+    "precision", "message", "id",
 )  # fmt: skip
 _NUMBERS: Final = ("speedup", "speedup_low", "speedup_high", "speedup_training", "latency_ms", "baseline_ms")
 _TYPES: Final[dict[str, type]] = {
@@ -36,7 +37,8 @@ _TYPES: Final[dict[str, type]] = {
 }
 """The columns of a Parquet file. ``record`` is everything, as JSON."""
 _KEPT: Final = (
-    "key", "digest", "sample", "problem", "status", "verdict", "speedup", "latency_ms", "device", "message",
+    "key", "digest", "sample", "problem", "status", "verdict", "speedup", "speedup_interval", "speedup_low",
+    "speedup_status", "speedup_training_status", "latency_ms", "device", "message",
     "environment", "runtime_stats",
 )  # fmt: skip
 """What a summary and KernelBench's file are made of: all that is held of each result."""
@@ -83,9 +85,10 @@ class ResultFile:
                 self._grows.unlink()
 
     def has(self, key: str, digest: str) -> bool:
-        """Whether this candidate was graded already."""
+        """Whether this candidate was graded already; what is unsettled is worth another try."""
         result = self.results.get(key)
-        return result is not None and result["digest"] == digest and result["status"] == Status.DONE
+        done = result is not None and result["digest"] == digest and result["status"] == Status.DONE
+        return result is not None and done and not is_unsettled(result)
 
     def add(self, result: Result) -> None:
         """Write one result, so that it is there whatever happens next. Raises ``BadUsage`` where it cannot be."""
@@ -189,7 +192,21 @@ class ResultFile:
 def graded_of(result: Result) -> Graded:
     """``result`` as a summary takes it."""
     verdict = Verdict(result["verdict"]) if result["status"] == Status.DONE else None
-    return Graded(result["problem"], verdict, result["speedup"], result["key"])
+    status = result.get("speedup_status") or None
+    return Graded(
+        result["problem"],
+        verdict,
+        result["speedup"],
+        result["key"],
+        # From a table it is a column of its own.
+        result["speedup_low"] if "speedup_low" in result else (result.get("speedup_interval") or {}).get("low"),
+        None if status is None else SpeedupStatus(status),
+    )
+
+
+def is_unsettled(result: Mapping[str, Any]) -> bool:
+    """Whether the machine was too noisy for one of its figures."""
+    return SpeedupStatus.UNSETTLED in (result.get("speedup_status"), result.get("speedup_training_status"))
 
 
 def _checked(result: Any) -> Result:

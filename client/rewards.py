@@ -18,18 +18,24 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from client.aio import AsyncClient, gather
 from client.completions import Completion, text_of
 from client.errors import ClientError, RequestRefused, ServiceUnreachable
 from client.records import NewSubmission, SubmissionOptions, SubmissionRecord
 from client.wire import DEFAULT_CONCURRENCY, DEFAULT_URL
-from evaluator.evaluation import Gradients, Status, Verdict
+from evaluator.evaluation import Gradients, SpeedupStatus, Status, Verdict
 
-__all__ = ["Completion", "Graded", "KernelRewards", "RewardShape", "text_of"]
+__all__ = ["Completion", "Graded", "KernelRewards", "RewardShape", "Unmeasured", "text_of"]
 
 _log = logging.getLogger(__name__)
+
+_UNMEASURED: Final = (SpeedupStatus.UNSETTLED, SpeedupStatus.NOT_VETTED)
+
+
+class Unmeasured(ClientError):
+    """A candidate passed and has no speedup, through no fault of its own."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,9 @@ class RewardShape:
     at most ``cap`` counts; never less than ``least``, so that being right is worth more than failing, however slow.
     What did not pass gets minus its verdict's entry in ``penalties`` (none: 0), which nothing can turn into a gain.
     ``missing_gradients`` is taken from what passed without the gradients that the problem has, though never more than
-    it got. ``ungraded`` is for what could not be graded through no fault of the candidate's.
+    it got. ``ungraded`` is for what could not be graded through no fault of the candidate's. ``unmeasured`` is for
+    what passed without a speedup on ``track`` because the machine was too noisy to tell, or the problem is not vetted:
+    ``None`` (no reward, which TRL leaves out), ``"raise"`` (``Unmeasured``), or a number of your own.
     """
 
     correct: float = 0.3
@@ -51,6 +59,7 @@ class RewardShape:
     penalties: Mapping[str, float] = field(default_factory=lambda: {Verdict.REJECTED: 1.0})
     missing_gradients: float = 0.0
     ungraded: float = 0.0
+    unmeasured: float | Literal["raise"] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.correct:
@@ -66,13 +75,20 @@ class RewardShape:
             if not penalty >= 0:
                 raise ValueError(f"the penalty for {verdict} must not be negative")
 
-    def reward(self, record: SubmissionRecord) -> float:
-        """The reward for what ``record`` says."""
+    def reward(self, record: SubmissionRecord) -> float | None:
+        """The reward for what ``record`` says. ``None``, or raises ``Unmeasured``, as ``unmeasured`` says."""
         if record["status"] != Status.DONE or record["verdict"] is None:
             return self.ungraded
         if record["verdict"] != Verdict.PASSED:
             return -self.penalties.get(record["verdict"], 0.0)
-        speedup = record["speedup"] if self.track == "inference" else record["speedup_training"]
+        inference = self.track == "inference"
+        speedup = record["speedup"] if inference else record["speedup_training"]
+        # A service that is older than the status sends none.
+        status = record.get("speedup_status") if inference else record.get("speedup_training_status")
+        if status in _UNMEASURED:
+            if self.unmeasured == "raise":
+                raise Unmeasured(f"submission {record['id']} passed, and its speedup is {status}")
+            return self.unmeasured
         gained = 0.0
         if speedup is not None and speedup > 0:
             gained = min(self.cap, self.log_speedup * math.log(speedup))
@@ -84,9 +100,10 @@ class RewardShape:
 
 @dataclass(frozen=True)
 class Graded:
-    """A reward, and the record that it is made of; ``None`` where the service gave none."""
+    """A reward, and the record that it is made of; ``None`` where the service gave none. No reward: see
+    ``RewardShape.unmeasured``."""
 
-    reward: float
+    reward: float | None
     record: SubmissionRecord | None
 
     @property
@@ -132,8 +149,9 @@ class KernelRewards:
         self._connect = connect
         self._clients: dict[asyncio.AbstractEventLoop, tuple[AsyncClient, int]] = {}
 
-    async def __call__(self, completions: Sequence[Completion], problems: Sequence[str]) -> list[float]:
-        """The reward of each completion for its problem. Raises ``RequestRefused`` where there is no such problem."""
+    async def __call__(self, completions: Sequence[Completion], problems: Sequence[str]) -> list[float | None]:
+        """The reward of each completion for its problem; ``None``: see ``RewardShape.unmeasured``. Raises
+        ``RequestRefused`` where there is no such problem."""
         return [graded.reward for graded in await self.grade(completions, problems)]
 
     async def grade(self, completions: Sequence[Completion], problems: Sequence[str]) -> list[Graded]:
@@ -145,14 +163,14 @@ class KernelRewards:
         graded = dict(zip(distinct, found, strict=True))
         return [graded[each] for each in wanted]
 
-    def for_trl(self, column: str = "problem") -> Callable[..., Awaitable[list[float]]]:
+    def for_trl(self, column: str = "problem") -> Callable[..., Awaitable[list[float | None]]]:
         """For ``reward_funcs`` of TRL's trainers; the data set's ``column`` holds the problems' ids."""
 
         async def kernel_reward(
             prompts: Sequence[Any],  # noqa: ARG001 - TRL passes it
             completions: Sequence[Completion],
             **columns: Any,
-        ) -> list[float]:
+        ) -> list[float | None]:
             if column not in columns:
                 raise KeyError(f"the data set needs a column {column!r} with the problem's id")
             return await self(completions, columns[column])
@@ -161,7 +179,8 @@ class KernelRewards:
 
     def for_verl(self) -> Callable[..., Awaitable[dict[str, float]]]:
         """For verl's ``custom_reward_function``; the problem's id is ``extra_info["problem"]``, or else the ground
-        truth. The other entries are metrics."""
+        truth. The other entries are metrics. Raises ``Unmeasured`` where there is no reward, which verl cannot do
+        without: ``RewardShape.unmeasured`` may be a number."""
 
         async def compute_score(
             data_source: str,  # noqa: ARG001 - verl passes it
@@ -172,13 +191,16 @@ class KernelRewards:
         ) -> dict[str, float]:
             problem = str((extra_info or {}).get("problem") or ground_truth)
             (graded,) = await self.grade([solution_str], [problem])
-            return {"score": graded.reward, "passed": float(graded.passed), "speedup": graded.speedup or 0.0}
+            # verl wants the same metrics of every sample; what passed without a figure has no speedup of 0.
+            nothing = math.nan if graded.passed else 0.0
+            speedup = nothing if graded.speedup is None else graded.speedup
+            return {"score": _needed(graded), "passed": float(graded.passed), "speedup": speedup}
 
         return compute_score
 
     def for_verifiers(self) -> Callable[..., Awaitable[float]]:
         """For a rubric of verifiers; the problem's id is ``info["problem"]``, or else the answer. The feedback is put
-        into ``state["feedback"]``, where the environment's next turn finds it."""
+        into ``state["feedback"]``, where the environment's next turn finds it. Raises ``Unmeasured`` as for verl."""
 
         async def kernel_reward(
             completion: Completion, info: Mapping[str, Any], answer: Any, state: dict[str, Any]
@@ -186,7 +208,7 @@ class KernelRewards:
             problem = str((info or {}).get("problem") or answer)
             (graded,) = await self.grade([completion], [problem])
             state["feedback"] = graded.feedback
-            return graded.reward
+            return _needed(graded)
 
         return kernel_reward
 
@@ -240,3 +262,10 @@ class KernelRewards:
             else:
                 del self._clients[loop]
                 await client.close()
+
+
+def _needed(graded: Graded) -> float:
+    """The reward, for a trainer that cannot do without."""
+    if graded.reward is None:
+        raise Unmeasured("a candidate passed and has no speedup: let RewardShape.unmeasured be a number")
+    return graded.reward

@@ -108,7 +108,8 @@ def _measure(config: EvalConfig, evaluate: Callable[[Candidate, EvalConfig], Eva
     its_config = replace(config, baseline="compile", compare_compiled=False, require_gradients=False, sampling=plan)
     found = evaluate(reference, its_config)
     if found.speedup is None:
-        raise InfrastructureFault(f"the reference, eager, against itself compiled: {found.verdict}: {found.message}")
+        why = found.speedup_status or f"{found.verdict}: {found.message}"
+        raise InfrastructureFault(f"the reference, eager, against itself compiled: {why}")
     # The candidate is the eager reference here, and what it is compared with the compiled one.
     eager_ms = median(found.samples["inference"].candidate_device_ms)
     return CompiledBaseline(found.speedup, found.speedup_interval, eager_ms)

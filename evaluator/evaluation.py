@@ -24,6 +24,7 @@ __all__ = [
     "SpeedupStatus",
     "Status",
     "Verdict",
+    "certain_speedup",
 ]
 
 
@@ -100,6 +101,12 @@ class Interval:
     low: float
     high: float
     level: float = 0.95
+
+
+def certain_speedup(speedup: float | None, interval: Interval | None) -> float | None:
+    """The lower end of the interval, or the speedup where there is none: faster than ``p`` is what has this above
+    ``p``, and ranks are by it."""
+    return speedup if speedup is None or interval is None else interval.low
 
 
 @dataclass(frozen=True)

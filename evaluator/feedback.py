@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from evaluator.diagnosis.sources import SourceMap
-from evaluator.evaluation import Evaluation, Gradients, Interval, Verdict
+from evaluator.evaluation import Evaluation, Gradients, Interval, SpeedupStatus, Verdict
 from evaluator.mistakes import likely_mistakes
 from evaluator.weight_words import sentences_about
 
@@ -146,7 +146,20 @@ def _element(element: Mapping[str, Any], *, public: bool) -> str:
     return f"at {index} it is {_number(element['got'])}{expected}"
 
 
+_UNMEASURED: Final = {
+    SpeedupStatus.UNSETTLED: "there is none yet, for the machine was too noisy to tell. That says nothing about the "
+    "candidate: it has to be measured again.",
+    SpeedupStatus.NOT_VETTED: "there is none before the problem is vetted. That says nothing about the candidate.",
+}
+
+
 def _figures(evaluation: Evaluation) -> Iterator[str]:
+    for name, status in (
+        ("Speedup of the forward", evaluation.speedup_status),
+        ("Speedup of forward and backward", evaluation.speedup_training_status),
+    ):
+        if status in _UNMEASURED:
+            yield f"{name}: {_UNMEASURED[status]}"
     over = "the eager reference" if evaluation.baseline == "eager" else f"the reference by {evaluation.baseline}"
     for name, speedup, interval, against in (
         ("Speedup of the forward", evaluation.speedup, evaluation.speedup_interval, over),

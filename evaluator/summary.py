@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from evaluator.evaluation import Verdict
+from evaluator.evaluation import SpeedupStatus, Verdict
 
 __all__ = [
     "PASS_AT",
@@ -42,13 +42,16 @@ _NOT_COMPILED: Final = frozenset({Verdict.INVALID_SOURCE, Verdict.LOAD_ERROR, Ve
 class Graded:
     """One candidate for one problem. ``verdict`` of ``None``: it was not graded (yet), through no fault of its own.
 
-    ``name`` is whatever its owner finds it by.
+    ``name`` is whatever its owner finds it by. ``certain_speedup``: the lower end of the speedup's interval, where it
+    is known; the speedup itself stands for it where it is not.
     """
 
     problem: str
     verdict: Verdict | None
     speedup: float | None = None
     name: str = ""
+    certain_speedup: float | None = None
+    speedup_status: SpeedupStatus | None = None
 
     @property
     def correct(self) -> bool:
@@ -60,11 +63,18 @@ class Graded:
         return self.verdict is not None and self.verdict not in _NOT_COMPILED
 
     def faster_than(self, p: float) -> bool:
-        """Whether it is right with a speedup above ``p``. Above 0 is whatever is right, even if nothing was timed."""
+        """Whether it is right with a speedup above ``p``, the whole interval of it. Above 0 is whatever is right, even
+        if nothing was timed."""
         if not self.correct:
             return False
+        certain = self.certain
         # A speedup that is NaN is above nothing.
-        return p <= 0 or (self.speedup is not None and self.speedup > p)
+        return p <= 0 or (certain is not None and certain > p)
+
+    @property
+    def certain(self) -> float | None:
+        """What ``faster_than`` and the best of a problem go by."""
+        return self.speedup if self.certain_speedup is None else self.certain_speedup
 
 
 @dataclass(frozen=True)
@@ -86,20 +96,26 @@ class PassAtK:
 
 @dataclass(frozen=True)
 class Best:
-    """The best candidate of a problem: the fastest right one. ``name`` is empty where none is right."""
+    """The best candidate of a problem: the fastest right one. ``name`` is empty where none is right.
+
+    ``certain_speedup``: the lower end of its interval, by which it is the best.
+    """
 
     problem: str
     candidates: int
     correct: int
     name: str
     speedup: float | None
+    certain_speedup: float | None
 
 
 @dataclass(frozen=True)
 class Figures:
     """What candidates amount to. Shares of problems are of *all* problems, those without a candidate included.
 
-    ``candidates`` were graded, ``ungraded`` were not (yet). ``fast_p`` is by threshold.
+    ``candidates`` were graded, ``ungraded`` were not (yet). ``unsettled`` and ``not_vetted`` are right and have no
+    figure for that reason: they are in ``correct``, and in no mean and no ``fast_p`` above 0. ``fast_p`` is by
+    threshold.
     """
 
     problems: int
@@ -107,6 +123,8 @@ class Figures:
     ungraded: int
     compiled: int
     correct: int
+    unsettled: int
+    not_vetted: int
     solved: int
     fast_p: Mapping[float, float]
     geometric_mean: float | None
@@ -213,6 +231,8 @@ def _figures(groups: Sequence[Sequence[Graded]]) -> Figures:
         ungraded=sum(graded.verdict is None for graded in every),
         compiled=sum(graded.compiled for graded in every),
         correct=sum(graded.correct for graded in every),
+        unsettled=sum(graded.correct and graded.speedup_status is SpeedupStatus.UNSETTLED for graded in every),
+        not_vetted=sum(graded.correct and graded.speedup_status is SpeedupStatus.NOT_VETTED for graded in every),
         solved=len(best),
         fast_p={p: fast_p(best, len(groups), p) for p in THRESHOLDS},
         geometric_mean=_mean_speedup(every),
@@ -242,16 +262,18 @@ def _best_of(problem: str, group: Sequence[Graded]) -> Best:
         correct=sum(graded.correct for graded in group),
         name="" if fastest is None else fastest.name,
         speedup=None if fastest is None else fastest.speedup,
+        certain_speedup=None if fastest is None else fastest.certain,
     )
 
 
 def _fastest(group: Iterable[Graded]) -> Graded | None:
-    """The first of those that are right with the highest speedup; what was not timed is slower than anything."""
+    """The first of those that are right with the highest certain speedup; what was not timed comes last."""
     return max((graded for graded in group if graded.correct), key=_rank, default=None)
 
 
 def _rank(graded: Graded) -> float:
-    return graded.speedup if graded.speedup is not None and graded.speedup > 0 else 0.0
+    certain = graded.certain
+    return certain if certain is not None and certain > 0 else 0.0
 
 
 def _mean_speedup(candidates: Iterable[Graded]) -> float | None:

@@ -17,8 +17,9 @@ __all__ = ["BATCH_COLUMNS", "batch_rows", "batch_rows_after"]
 
 BATCH_COLUMNS: Final[Mapping[str, type]] = {
     "line": int, "label": str, "submission": str, "problem": str, "author": str, "device": str, "size": str,
-    "precision": str, "status": str, "verdict": str, "gradients": str, "speedup": float, "speedup_training": float,
-    "device_name": str, "shared": bool, "message": str, "submitted": datetime, "finished": datetime,
+    "precision": str, "status": str, "verdict": str, "gradients": str, "speedup": float, "speedup_low": float,
+    "speedup_status": str, "speedup_training": float, "speedup_training_status": str, "device_name": str,
+    "shared": bool, "message": str, "submitted": datetime, "finished": datetime,
 }  # fmt: skip
 """What a row has, and of which type, where it is known."""
 
@@ -79,7 +80,10 @@ def _rows(viewer: Viewer) -> Select[Any]:
             case((cancelled, None), else_=StoredEvaluation.verdict).label("verdict"),
             StoredEvaluation.gradients.label("gradients"),
             StoredEvaluation.speedup.label("speedup"),
+            StoredEvaluation.certain_speedup.label("speedup_low"),
+            StoredEvaluation.speedup_status.label("speedup_status"),
             StoredEvaluation.speedup_training.label("speedup_training"),
+            StoredEvaluation.speedup_training_status.label("speedup_training_status"),
             StoredEvaluation.device_name.label("device_name"),
             BatchItem.shared.label("shared"),
             # What a compiler says quotes the source.

@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlalchemy import case, delete, exists, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
-from evaluator.evaluation import Status, Verdict
+from evaluator.evaluation import SpeedupStatus, Status, Verdict
 from evaluator.summary import Graded, ProblemFacts
 from storage.clock import database_now
 from storage.completion import completed, finish_if_over, take_places
@@ -343,10 +343,20 @@ class Batches:
         """Every item as a summary takes it, by line; its name is its label, or else its submission."""
         name = func.coalesce(BatchItem.label, BatchItem.submission_id)
         verdict = case((BatchItem.cancelled, None), else_=StoredEvaluation.verdict)
-        query = self._outcomes(batch_id, Submission.problem, verdict, StoredEvaluation.speedup, name)
+        figures = (StoredEvaluation.speedup, StoredEvaluation.certain_speedup, StoredEvaluation.speedup_status)
+        query = self._outcomes(batch_id, Submission.problem, verdict, name, *figures)
         return [
-            Graded(problem, None if found is None else Verdict(found), speedup, label)
-            for problem, found, speedup, label in self._session.execute(query.order_by(BatchItem.line))
+            Graded(
+                problem,
+                None if found is None else Verdict(found),
+                speedup,
+                label,
+                certain,
+                None if measured is None else SpeedupStatus(measured),
+            )
+            for problem, found, label, speedup, certain, measured in self._session.execute(
+                query.order_by(BatchItem.line)
+            )
         ]
 
     def facts(self, names: Collection[str]) -> dict[str, ProblemFacts]:

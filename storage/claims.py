@@ -28,7 +28,7 @@ from storage.diagnoses import Diagnoses
 from storage.models import Attempt, Stage, Submission
 from storage.order import LAST_TURN, QUEUE_ORDER, Alike, near
 from storage.records import store_evaluation
-from storage.rests import rest_after, rested
+from storage.rests import pause_after_unsettled, rest_after, rested
 from storage.routing import ANYTHING, Offer, runs_on, takers
 from storage.standings import enter
 from storage.submissions import problem_and_candidate
@@ -177,7 +177,7 @@ class Claims:
             "claim_token": token,
             "claim_worker": worker,
             "lease_until": now + timedelta(seconds=lease_s),
-            "attempts": Submission.faults + 1,
+            "attempts": Submission.faults + Submission.unsettled + 1,
             "bell_due_at": None,
             "not_before": None,
         }
@@ -255,11 +255,18 @@ class Claims:
     ) -> bool:
         """Finish with ``evaluation``. ``False``: the claim is gone, nothing recorded.
 
+        What passed on a machine that was too noisy for a figure is measured again after a pause, a few times. If that
+        does not help, it is recorded without one, and shared with nobody who hands in the same.
+
         ``diagnose``: have a device fault diagnosed, where there is a worker for that. ``verify``: have it evaluated
         again where it makes a record. ``failed_builds``: how many extensions do not compile, to be counted.
         """
         now = database_now(self._session)
+        if evaluation.unsettled and self._measure_again(claim, now):
+            return True
         values = {**_UNCLAIMED, "status": Status.DONE, "message": evaluation.message, "finished_at": now}
+        if evaluation.unsettled:
+            values["share_key"] = None
         if not self._update(Submission.claim_token == claim.token, values):
             return False
         withheld = why_withheld(self._session, claim.problem.id, claim.problem.version, claim.precision, claim.device)
@@ -278,6 +285,28 @@ class Claims:
         completed(self._session, [claim.submission_id], now)
         if diagnose and "device_fault" in evaluation.details:
             Diagnoses(self._session).follow_fault(claim.submission_id)
+        return True
+
+    def _measure_again(self, claim: Claim, now: datetime) -> bool:
+        """Back into the queue after a pause; ``False`` where it has been measured often enough, or the claim is
+        gone."""
+        row = self._session.get_one(Submission, claim.submission_id, populate_existing=True)
+        times = row.unsettled + 1
+        pause = pause_after_unsettled(times)
+        if pause is None:
+            return False
+        values = {
+            **_UNCLAIMED,
+            **_waiting(now),
+            "unsettled": times,
+            "message": "it passed, and the machine was too noisy to tell how fast it is: it will be measured again",
+            "not_before": now + pause,
+            "bell_due_at": now + pause,
+            "bells": 0,
+        }
+        if not self._update(Submission.claim_token == claim.token, values):
+            return False
+        self._end_attempt(claim.token, claim.device, "unsettled", "the machine was too noisy for a figure", now)
         return True
 
     def record_fault(self, claim: Claim, detail: str, *, retriable: bool, max_attempts: int) -> bool:

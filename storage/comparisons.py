@@ -53,7 +53,7 @@ def leader_over(session: Session, submission: Submission, viewer: Viewer = EVERY
             StoredRanking.baseline == submission.baseline,
             StoredRanking.track == "inference",
             # The leader's alone: this is what the index has first.
-            Standing.speedup == StoredRanking.best,
+            Standing.certain_speedup == StoredRanking.best,
         )
         .order_by(StoredRanking.entries.desc(), StoredRanking.id, Standing.submitted_at)
     )

@@ -29,7 +29,7 @@ __all__ = [
 Track = Literal["inference", "training"]
 
 _AT_ONCE: Final = 500
-_FASTEST_FIRST = (Standing.speedup.desc(), Standing.submitted_at, Standing.submission_id)
+_FASTEST_FIRST = (Standing.certain_speedup.desc(), Standing.submitted_at, Standing.submission_id)
 
 
 class Ranking(NamedTuple):
@@ -99,7 +99,8 @@ def leaderboard(session: Session, board: BoardKey, *, limit: int = 50, cursor: i
     """Up to ``limit`` entries after the first ``cursor`` ones, the fastest first.
 
     Ranks what passed against the problem's current version, the best result of each author and source.
-    The training track admits only gradients that match. Equal speedups rank by who was first.
+    The training track admits only gradients that match. The lower end of the interval ranks; where it is the same,
+    who was first.
     """
     places: list[tuple[StoredRanking, int]] = []
     parts: list[Select[Any]] = []
@@ -154,7 +155,7 @@ def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inf
     first = (
         select(other.contender)
         .where(other.ranking_id == StoredRanking.id)
-        .order_by(other.speedup.desc(), other.submitted_at, other.submission_id)
+        .order_by(other.certain_speedup.desc(), other.submitted_at, other.submission_id)
         .limit(1)
         .correlate(StoredRanking)
         .scalar_subquery()
@@ -225,11 +226,13 @@ def _behind(row: Any) -> ColumnElement[bool]:
         and_(Standing.submitted_at == row.submitted_at, Standing.submission_id > row.submission_id),
     )
     # The first condition says nothing new; it is the one that the index is entered by.
-    return and_(Standing.speedup <= row.speedup, or_(Standing.speedup < row.speedup, later))
+    return and_(
+        Standing.certain_speedup <= row.certain_speedup, or_(Standing.certain_speedup < row.certain_speedup, later)
+    )
 
 
 def _place(row: Any) -> tuple[float, datetime, str]:
-    return -row.speedup, row.submitted_at, row.submission_id
+    return -row.certain_speedup, row.submitted_at, row.submission_id
 
 
 def _entry(rank: int, row: Any, ranking: StoredRanking) -> Entry:

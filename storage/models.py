@@ -243,6 +243,7 @@ class Submission(Base):
     message: Mapped[str] = mapped_column(default="")
     attempts: Mapped[int] = mapped_column(default=0)
     faults: Mapped[int] = mapped_column(default=0)
+    unsettled: Mapped[int] = mapped_column(default=0, server_default="0")
     bell_due_at: Mapped[datetime | None]
     bells: Mapped[int] = mapped_column(default=0)
     not_before: Mapped[datetime | None]
@@ -278,8 +279,9 @@ class Attempt(Base):
     """One time that a worker took a submission up; ``device`` is which one it had for it, as ``storage.routing`` names
     devices, and ``None`` for builders.
 
-    ``outcome``: ``running``, ``built``, ``done``, ``fault`` (ours, with ``detail``), ``lost`` (the lease
-    expired), ``released`` (given back, ``detail`` says why), ``cancelled``.
+    ``outcome``: ``running``, ``built``, ``done``, ``unsettled`` (it passed, the machine was too noisy for a figure, and
+    it waits to be measured again), ``fault`` (ours, with ``detail``), ``lost`` (the lease expired),
+    ``released`` (given back, ``detail`` says why), ``cancelled``.
     """
 
     __tablename__ = "attempts"
@@ -300,6 +302,7 @@ class Attempt(Base):
 class StoredEvaluation(Base):
     """The immutable record of one run, whole as JSON, with the columns that queries need beside it.
 
+    ``certain_*``: the lower end of the speedup's interval, or the speedup where there is none.
     ``samples`` and ``log`` are loaded only where asked for. ``withheld``: why its figures are not shown (see
     ``storage.vettings``); the columns have none then, while the record keeps them.
     """
@@ -317,6 +320,8 @@ class StoredEvaluation(Base):
     speedup_status: Mapped[str | None]
     speedup_training: Mapped[float | None]
     speedup_training_status: Mapped[str | None]
+    certain_speedup: Mapped[float | None]
+    certain_speedup_training: Mapped[float | None]
     created_at: Mapped[datetime]
     withheld: Mapped[str | None]
     record: Mapped[dict[str, Any]]
@@ -480,7 +485,7 @@ class StoredRanking(Base):
     one version of torch and CUDA.
 
     ``device_name`` and ``software`` are empty where they are not known. ``entries`` counts the standings, ``best`` is
-    the highest speedup; ``since``: when the first that was ranked was handed in. The figures of the reference
+    the highest certain speedup; ``since``: when the first that was ranked was handed in. The figures of the reference
     (``*_ms``, ``limited_by``) are those of the evaluation that came last.
     """
 
@@ -522,15 +527,16 @@ class StoredRanking(Base):
 class Standing(Base):
     """The best result of one author and source in one ranking; ``contender`` stands for the two.
 
-    ``speedup``, its interval and the latencies are those of the ranking's track. ``verification``: how far that of the
+    ``speedup``, its interval and the latencies are those of the ranking's track. ``certain_speedup`` is the lower end
+    of the interval, which ranks: what is not certain gains nothing. ``verification``: how far that of the
     submission is, where it was a record (see ``StoredVerification``).
     """
 
     __tablename__ = "standings"
     __table_args__ = (
-        Index(None, "ranking_id", "speedup"),
-        Index(None, "ranking_id", "author", "speedup"),
-        Index(None, "ranking_id", "label", "speedup"),
+        Index(None, "ranking_id", "certain_speedup"),
+        Index(None, "ranking_id", "author", "certain_speedup"),
+        Index(None, "ranking_id", "label", "certain_speedup"),
     )
 
     ranking_id: Mapped[int] = mapped_column(ForeignKey("rankings.id"), primary_key=True)
@@ -541,6 +547,7 @@ class Standing(Base):
     source_digest: Mapped[str]
     gradients: Mapped[str]
     speedup: Mapped[float]
+    certain_speedup: Mapped[float] = mapped_column(default=0.0, server_default="0")
     speedup_low: Mapped[float | None]
     speedup_high: Mapped[float | None]
     level: Mapped[float | None]
@@ -564,6 +571,7 @@ class RankingRecord(Base):
     ranking_id: Mapped[int] = mapped_column(ForeignKey("rankings.id"), primary_key=True)
     submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"), primary_key=True)
     speedup: Mapped[float]
+    certain_speedup: Mapped[float] = mapped_column(default=0.0, server_default="0")
     author: Mapped[str | None]
     label: Mapped[str | None]
     finished_at: Mapped[datetime]
@@ -578,6 +586,7 @@ class AuthorBest(Base):
     author: Mapped[str] = mapped_column(primary_key=True)
     submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"))
     speedup: Mapped[float]
+    certain_speedup: Mapped[float] = mapped_column(default=0.0, server_default="0")
     log_speedup: Mapped[float]
 
 

@@ -32,7 +32,8 @@ __all__ = [
 class AuthorFigures:
     """What an author amounts to over a set of rankings, one for each problem at most.
 
-    ``faster``: how many of them he has a speedup above 1 in. ``log_speedup``: the mean of the logarithms.
+    ``faster``: how many of them they have a speedup above 1 in, with its whole interval. ``log_speedup``: the mean
+    of the logarithms.
     """
 
     author: str
@@ -82,7 +83,7 @@ def rankings_of(session: Session, problem: str | None = None, *, newest: bool = 
 def records(session: Session, ranking: StoredRanking) -> Sequence[RankingRecord]:
     """Who was the fastest when, the first one first."""
     query = select(RankingRecord).where(RankingRecord.ranking_id == ranking.id)
-    return session.scalars(query.order_by(RankingRecord.speedup)).all()
+    return session.scalars(query.order_by(RankingRecord.certain_speedup)).all()
 
 
 def sample(session: Session, ranking: StoredRanking, limit: int) -> list[Any]:
@@ -105,7 +106,7 @@ def verdicts_of(session: Session, problem: str, problem_version: str) -> Mapping
 
 def author_figures(session: Session, rankings: Collection[int], limit: int) -> list[AuthorFigures]:
     """The first ``limit`` authors over these rankings: by how many they are faster in, then by their mean speedup."""
-    faster = func.sum(case((AuthorBest.speedup > 1.0, 1), else_=0))
+    faster = func.sum(case((AuthorBest.certain_speedup > 1.0, 1), else_=0))
     mean = func.avg(AuthorBest.log_speedup)
     query = (
         select(AuthorBest.author, func.count(), faster, mean)

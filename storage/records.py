@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from evaluator.evaluation import Evaluation
+from evaluator.evaluation import Evaluation, certain_speedup
 from evaluator.vetting import without_figures
 from storage.columns import json_safe
 from storage.ids import new_id
@@ -40,4 +40,9 @@ def figure_columns(evaluation: Evaluation, withheld: str | None) -> dict[str, An
     withheld = withheld if evaluation.passed else None
     shown = evaluation if withheld is None else without_figures(evaluation, withheld)
     names = ("speedup", "speedup_status", "speedup_training", "speedup_training_status")
-    return {"withheld": withheld, **{name: getattr(shown, name) for name in names}}
+    return {
+        "withheld": withheld,
+        **{name: getattr(shown, name) for name in names},
+        "certain_speedup": certain_speedup(shown.speedup, shown.speedup_interval),
+        "certain_speedup_training": certain_speedup(shown.speedup_training, shown.speedup_training_interval),
+    }

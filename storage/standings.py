@@ -55,6 +55,11 @@ class Result(NamedTuple):
     interval: Interval | None
     latency: Latency | None
 
+    @property
+    def certain_speedup(self) -> float:
+        """What ranks: the lower end of the interval."""
+        return self.speedup if self.interval is None else self.interval.low
+
 
 def count_verdicts(session: Session, outcomes: Mapping[Outcome, int]) -> None:
     """Count evaluations that were stored just now."""
@@ -160,21 +165,20 @@ def _stand(
         session.add(Standing(ranking_id=key[0], contender=key[1], **values))
         more = update(StoredRanking).where(StoredRanking.id == ranking.id).values(entries=StoredRanking.entries + 1)
         session.execute(more.execution_options(synchronize_session=False))
-    elif _better(result.speedup, submission, standing):
+    elif _better(result.certain_speedup, submission, standing):
         for name, value in values.items():
             setattr(standing, name, value)
     session.flush()
     if submission.author is not None:
-        _best_of_author(session, ranking.id, submission, submission.author, result.speedup)
-    record = bool(result.speedup > ranking.best)
+        _best_of_author(session, ranking.id, submission, submission.author, result)
+    record = bool(result.certain_speedup > ranking.best)
     if record:
+        speedups = {"speedup": result.speedup, "certain_speedup": result.certain_speedup}
         who = {"author": submission.author, "label": submission.label}
         session.add(
-            RankingRecord(
-                ranking_id=ranking.id, submission_id=submission.id, speedup=result.speedup, finished_at=now, **who
-            )
+            RankingRecord(ranking_id=ranking.id, submission_id=submission.id, finished_at=now, **speedups, **who)
         )
-        best = update(StoredRanking).where(StoredRanking.id == ranking.id).values(best=result.speedup)
+        best = update(StoredRanking).where(StoredRanking.id == ranking.id).values(best=result.certain_speedup)
         session.execute(best.execution_options(synchronize_session=False))
         session.flush()
     return record
@@ -195,6 +199,7 @@ def standing_values(
         "source_digest": submission.source_digest,
         "gradients": evaluation.gradients,
         "speedup": result.speedup,
+        "certain_speedup": result.certain_speedup,
         "speedup_low": None if result.interval is None else result.interval.low,
         "speedup_high": None if result.interval is None else result.interval.high,
         "level": None if result.interval is None else result.interval.level,
@@ -211,21 +216,26 @@ def standing_values(
     }
 
 
-def _best_of_author(session: Session, ranking_id: int, submission: Submission, author: str, speedup: float) -> None:
-    values = {"submission_id": submission.id, "speedup": speedup, "log_speedup": logarithm_of(speedup)}
+def _best_of_author(session: Session, ranking_id: int, submission: Submission, author: str, result: Result) -> None:
+    values = {
+        "submission_id": submission.id,
+        "speedup": result.speedup,
+        "certain_speedup": result.certain_speedup,
+        "log_speedup": logarithm_of(result.speedup),
+    }
     known = session.execute(select(AuthorBest).filter_by(ranking_id=ranking_id, author=author)).scalar_one_or_none()
     if known is None:
         session.add(AuthorBest(ranking_id=ranking_id, author=author, **values))
-    elif speedup > known.speedup:
+    elif result.certain_speedup > known.certain_speedup:
         for name, value in values.items():
             setattr(known, name, value)
     session.flush()
 
 
-def _better(speedup: float, submission: Submission, than: Standing) -> bool:
-    """Faster, or as fast and handed in before."""
-    if speedup != than.speedup:
-        return speedup > than.speedup
+def _better(certain_speedup: float, submission: Submission, than: Standing) -> bool:
+    """Faster for certain, or as fast and handed in before."""
+    if certain_speedup != than.certain_speedup:
+        return certain_speedup > than.certain_speedup
     return (submission.submitted_at, submission.id) < (than.submitted_at, than.submission_id)
 
 

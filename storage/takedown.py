@@ -116,7 +116,7 @@ def settle(session: Session, submission: Submission) -> None:
         _settle_records(session, ranking, submission)
         own = Standing.ranking_id == ranking.id
         ranking.entries = session.scalar(select(func.count()).select_from(Standing).where(own)) or 0
-        ranking.best = session.scalar(select(func.max(Standing.speedup)).where(own)) or 0.0
+        ranking.best = session.scalar(select(func.max(Standing.certain_speedup)).where(own)) or 0.0
         session.flush()
 
 
@@ -132,7 +132,6 @@ def _locked(session: Session, submission_id: str) -> Submission:
 def _ranked(ranking: StoredRanking, *columns: Any) -> Select[Any]:
     """Columns of all that is ranked in ``ranking``, or would be if it were the best of its contender; and of what
     differs from that in its software alone (see ``_evaluation_of``)."""
-    speedup = _speedup(ranking)
     query = (
         select(*columns)
         .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id)
@@ -147,7 +146,7 @@ def _ranked(ranking: StoredRanking, *columns: Any) -> Select[Any]:
             Submission.visibility != str(Visibility.PRIVATE),
             StoredEvaluation.verdict == Verdict.PASSED,
             func.coalesce(StoredEvaluation.device_name, "") == ranking.device_name,
-            speedup.is_not(None),
+            _certain(ranking).is_not(None),
         )
     )
     return query if ranking.track == "inference" else query.where(StoredEvaluation.gradients == Gradients.MATCH)
@@ -155,6 +154,11 @@ def _ranked(ranking: StoredRanking, *columns: Any) -> Select[Any]:
 
 def _speedup(ranking: StoredRanking) -> Any:
     return StoredEvaluation.speedup if ranking.track == "inference" else StoredEvaluation.speedup_training
+
+
+def _certain(ranking: StoredRanking) -> Any:
+    inference = ranking.track == "inference"
+    return StoredEvaluation.certain_speedup if inference else StoredEvaluation.certain_speedup_training
 
 
 def _settle_contender(session: Session, ranking: StoredRanking, submission: Submission) -> None:
@@ -165,7 +169,7 @@ def _settle_contender(session: Session, ranking: StoredRanking, submission: Subm
         Submission.source_digest == submission.source_digest,
         Submission.author.is_not_distinct_from(submission.author),
     )
-    fastest_first = own.order_by(_speedup(ranking).desc(), Submission.submitted_at, Submission.id)
+    fastest_first = own.order_by(_certain(ranking).desc(), Submission.submitted_at, Submission.id)
     for submission_id in session.scalars(fastest_first).all():
         best = session.get_one(Submission, submission_id)
         evaluation = _evaluation_of(best, ranking)
@@ -191,12 +195,12 @@ def _settle_author(session: Session, ranking: StoredRanking, submission: Submiss
         return
     key = {"ranking_id": ranking.id, "author": submission.author}
     session.execute(delete(AuthorBest).filter_by(**key).execution_options(synchronize_session="fetch"))
-    first = select(Standing.submission_id, Standing.speedup).filter_by(**key)
+    first = select(Standing.submission_id, Standing.speedup, Standing.certain_speedup).filter_by(**key)
     best = session.execute(
-        first.order_by(Standing.speedup.desc(), Standing.finished_at, Standing.submission_id).limit(1)
+        first.order_by(Standing.certain_speedup.desc(), Standing.finished_at, Standing.submission_id).limit(1)
     ).first()
     if best is not None:
-        values = {"submission_id": best.submission_id, "speedup": best.speedup}
+        values = best._asdict()
         session.add(AuthorBest(**key, **values, log_speedup=logarithm_of(best.speedup)))
         session.flush()
 
@@ -207,17 +211,19 @@ def _settle_records(session: Session, ranking: StoredRanking, submission: Submis
     since = (submission.finished_at, submission.id)
     own = RankingRecord.ranking_id == ranking.id
     moment = tuple_(RankingRecord.finished_at, RankingRecord.submission_id)
-    best = session.scalar(select(func.max(RankingRecord.speedup)).where(own, moment < since)) or 0.0
+    best = session.scalar(select(func.max(RankingRecord.certain_speedup)).where(own, moment < since)) or 0.0
     later = delete(RankingRecord).where(own, moment >= since)
     session.execute(later.execution_options(synchronize_session="fetch"))
     ended = tuple_(Submission.finished_at, Submission.id)
-    columns = (Submission.id, _speedup(ranking).label("speedup"), Submission.author, Submission.label)
-    faster = _ranked(ranking, *columns, Submission.finished_at).where(ended >= since, _speedup(ranking) > best)
+    speedups = (_speedup(ranking).label("speedup"), _certain(ranking).label("certain"))
+    columns = (Submission.id, *speedups, Submission.author, Submission.label, Submission.finished_at)
+    faster = _ranked(ranking, *columns).where(ended >= since, _certain(ranking) > best)
     for row in session.execute(faster.order_by(Submission.finished_at, Submission.id)):
-        if row.speedup > best and _evaluation_of(session.get_one(Submission, row.id), ranking) is not None:
-            best = row.speedup
+        if row.certain > best and _evaluation_of(session.get_one(Submission, row.id), ranking) is not None:
+            best = row.certain
             who = {"submission_id": row.id, "author": row.author, "label": row.label}
-            session.add(RankingRecord(ranking_id=ranking.id, speedup=row.speedup, finished_at=row.finished_at, **who))
+            speedups_of = {"speedup": row.speedup, "certain_speedup": row.certain}
+            session.add(RankingRecord(ranking_id=ranking.id, finished_at=row.finished_at, **speedups_of, **who))
     session.flush()
 
 

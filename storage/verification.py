@@ -42,7 +42,16 @@ _LEAST_SHARE: Final = {"cpu": 0.8, "cuda": 0.95}
 
 _COPIED_NOT: Final = frozenset(
     {"label", "author", "idempotency_key", "share_key", "message", "build_s", "build_log", "progress_stage"}
-    | {"progress_message", "progress_share", "claim_token", "claim_worker", "lease_until", "attempts", "faults"}
+    | {
+        "progress_message",
+        "progress_share",
+        "claim_token",
+        "claim_worker",
+        "lease_until",
+        "attempts",
+        "faults",
+        "unsettled",
+    }
     | {"built_at", "started_at", "finished_at", "traceparent"}
     | {"withdrawn_at", "withdrawn_by", "withdrawn_reason"}
 )
@@ -83,10 +92,13 @@ def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datet
     if then != since and evaluation.verdict is not Verdict.COMPILE_ERROR:  # which the builder's own versions are with
         verification.message = f"it was measured under {then}, and can only be evaluated under {since} now"
         return
+    if evaluation.unsettled:
+        _try_later(session, verification, "the machine was too noisy to tell how fast it is", now)
+        return
     doubt = disagreement(first, evaluation)
     if not doubt:
         _finish(session, verification, VerificationStatus.VERIFIED, "evaluated again, and confirmed", now)
-    elif sum(check.state is Status.DONE for check in checks_of(session, original.id)) < _CHECKS:
+    elif sum(_tells(check) for check in checks_of(session, original.id)) < _CHECKS:
         verification.message = f"to be evaluated once more: {doubt}"
         _queue_check(session, original, now)
     else:
@@ -97,12 +109,23 @@ def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datet
 
 
 def check_failed(session: Session, check_id: str, detail: str, now: datetime) -> None:
-    """An evaluation again has failed through our fault: that says nothing of the record, and is tried later, each time
-    after twice as long."""
+    """An evaluation again has failed through our fault: that says nothing of the record, and is tried later."""
     verification = _pending(session, check_id)
-    if verification is None:
-        return
-    failed = sum(check.state is Status.FAILED for check in checks_of(session, verification.submission_id))
+    if verification is not None:
+        _try_later(session, verification, detail, now)
+
+
+def _tells(check: Submission) -> bool:
+    """Whether an evaluation again has said something of the record."""
+    return (
+        check.state is Status.DONE and check.evaluation is not None and not check.evaluation.to_evaluation().unsettled
+    )
+
+
+def _try_later(session: Session, verification: StoredVerification, detail: str, now: datetime) -> None:
+    """Evaluate it again once more, each time after twice as long."""
+    checks = checks_of(session, verification.submission_id)
+    failed = sum(check.state in (Status.FAILED, Status.DONE) and not _tells(check) for check in checks)
     if failed >= _MOST_FAILED:
         verification.message = f"not evaluated again, after {failed} tries: {detail}"
         return
@@ -193,7 +216,7 @@ def _leaders_unverified(session: Session, withdrawn: Submission) -> list[str]:
     found = []
     for ranking_id in rankings.all():
         first = select(Standing.submission_id, Standing.verification).where(Standing.ranking_id == ranking_id)
-        order = (Standing.speedup.desc(), Standing.submitted_at, Standing.submission_id)
+        order = (Standing.certain_speedup.desc(), Standing.submitted_at, Standing.submission_id)
         leader = session.execute(first.order_by(*order).limit(1)).first()
         if leader is not None and leader.verification is None:
             found.append(leader.submission_id)

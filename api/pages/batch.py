@@ -54,7 +54,7 @@ def batch_page(
     assert summary is not None
     given = {"verdict": verdict or None, "problem": problem or None, "label": label or None}
     rows = batch_rows_after(session, known.id, after, _ROWS + 1, **given, viewer=viewer)
-    speedups = [best.speedup for best in summary.best if best.speedup is not None]
+    speedups = [best.certain_speedup for best in summary.best if best.certain_speedup is not None]
     pass_at = sorted({each.k for each in summary.pass_at_k})
     return render(
         request,

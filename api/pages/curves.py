@@ -69,7 +69,7 @@ def fast_p_curve(speedups: Sequence[float], problems: int) -> Chart | None:
         title="fast_p over p",
         description=f"{len(reached)} of {problems} problems have a correct candidate, {ahead} one that is faster than "
         "the baseline. The table has the usual thresholds.",
-        x_label="speedup above p",
+        x_label="speedup above p (lower end of the interval)",
         y_label="share of problems",
         x_ticks=x.ticks(),
         y_ticks=[Tick(y.at(share), percent(share)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)],

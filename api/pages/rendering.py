@@ -87,6 +87,7 @@ def _environment() -> Environment:
         CHART=drawing,
         PARQUET=parquet_is_there(),
         query=query,
+        measured=words.measured,
         tone=words.tone,
     )
     return environment

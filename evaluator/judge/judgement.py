@@ -425,7 +425,7 @@ class Judgement:
     def record(self, track: Track, measured: Measured) -> None:
         """Take the figures of one track into the outcome."""
         self.outcome.record(track, measured)
-        if track.cold:
+        if track.cold and not measured.unsettled:
             self._record_roofline(track, measured.latency)
 
     def _record_roofline(self, track: Track, latency: Latency) -> None:

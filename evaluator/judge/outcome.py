@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from evaluator.evaluation import ErrorFigures, Gradients, Interval, Latency, SampleSeries, Verdict
+from evaluator.evaluation import ErrorFigures, Gradients, Interval, Latency, SampleSeries, SpeedupStatus, Verdict
 from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, Measured, Track
 from evaluator.roofline import Roofline
 
@@ -38,8 +38,10 @@ class Outcome:
     gradients: Gradients = Gradients.NOT_CHECKED
     speedup: float | None = None
     speedup_interval: Interval | None = None
+    speedup_status: SpeedupStatus | None = None
     speedup_training: float | None = None
     speedup_training_interval: Interval | None = None
+    speedup_training_status: SpeedupStatus | None = None
     speedup_warm: float | None = None
     speedup_warm_interval: Interval | None = None
     latency_ms: Latency | None = None
@@ -64,13 +66,20 @@ class Outcome:
         self.notes.extend(note for note in notes if note not in self.notes)
 
     def record(self, track: Track, measured: Measured) -> None:
-        """Add the figures of one track."""
+        """Add the figures of one track; where they are unsettled, only why they are."""
         if measured.put_back and track.cold:
             self.put_back.append(track.title)
         self.samples[track.name] = measured.samples
         self.notes.extend(measured.notes)
         self.details.setdefault("tracks", {})[track.name] = measured.details
+        status = SpeedupStatus.UNSETTLED if measured.unsettled else SpeedupStatus.MEASURED
         if track is INFERENCE:
+            self.speedup_status = status
+        elif track is not INFERENCE_WARM:
+            self.speedup_training_status = status
+        if measured.unsettled:
+            self.notes.append(f"{track.title}: no figure, for the machine was too noisy to tell: {measured.unsettled}")
+        elif track is INFERENCE:
             self.speedup, self.speedup_interval = measured.speedup, measured.interval
             self.latency_ms = measured.latency
         elif track is INFERENCE_WARM:
@@ -82,9 +91,9 @@ class Outcome:
 
     def drop_figures(self) -> None:
         """Of what did not pass, no figure stands."""
-        self.speedup = self.speedup_interval = None
+        self.speedup = self.speedup_interval = self.speedup_status = None
         self.speedup_warm = self.speedup_warm_interval = None
-        self.speedup_training = self.speedup_training_interval = None
+        self.speedup_training = self.speedup_training_interval = self.speedup_training_status = None
         self.roofline_share = None
         self.roofline = {}
         self.put_back = []

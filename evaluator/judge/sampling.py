@@ -36,6 +36,8 @@ from evaluator.statistics import (
 __all__ = ["INFERENCE", "INFERENCE_WARM", "TRAINING", "Measured", "Pair", "Sampler", "Sampling", "Track"]
 
 _CHECK_GROWTH: Final = 1.3
+_TELLING_PAIRS: Final = 20
+"""With fewer pairs than this, sampling ends early only where the interval is narrower in proportion."""
 _CLOSER_LOOKS: Final = {"cpu": (10, 20, 40), "cuda": (10,)}
 """So many pairs at the least a closer look goes on to, one after the other while they are needed. On a CPU, what
 lies between the clocks varies by a fifth of a millisecond, and calls may take less: of identical models with calls of
@@ -82,6 +84,8 @@ _COUNTS: Final = 0.02
 _LAUNCH_BOUND_MS: Final = 0.05
 _MATTERS: Final = 0.25
 """What is less than this part of the interval's width that is aimed at is put back at once."""
+_MOST_APART: Final = 2.0
+"""An interval whose upper end is more than so many times its lower one says too little for a figure."""
 _TWO_MODES: Final = 6.0
 _TWO_MODES_SHARE: Final = 0.02
 _DRIFTS_Z: Final = 3.3
@@ -110,9 +114,11 @@ TRAINING: Final = Track("training", CallMode.BACKWARD)
 @dataclass(frozen=True)
 class Measured:
     """The figures of one track. ``put_back``: time was added that the candidate's process had left out, and so much
-    that it shows, in the figures or in their interval."""
+    that it shows, in the figures or in their interval. ``unsettled``: why the figures say too little to be reported;
+    empty where they say enough."""
 
     put_back: bool
+    unsettled: str
     speedup: float
     interval: Interval
     latency: Latency
@@ -165,23 +171,23 @@ class Sampler:
     share_of_time: float = 1.0
 
     def measure(self, track: Track) -> Sampling:
-        """Sample ``track``; anew and with more pairs where the clocks disagree, or something had to be put back: a busy
-        machine can do that, too, all the more with few samples. Closer looks are judged together, or each would be
-        another chance for who leaves something out.
+        """Sample ``track``; anew and with more pairs where the clocks disagree, something had to be put back, or the
+        figures are unsettled: a busy machine can do that, too, all the more with few samples. Closer looks are judged
+        together, or each would be another chance for who leaves something out.
 
         Raises ``Violation`` where a rule of measurement was broken, and ``InfrastructureFault`` where the
         baseline is not what it was.
         """
         with contextlib.suppress(ClocksDisagree):
             measured = yield from self._measure(track, self.plan, self._no_pairs())
-            if not measured.put_back:
+            if not (measured.put_back or measured.unsettled):
                 return measured
         *looks, last = _CLOSER_LOOKS[self.caller.device.torch_device.type]
         pairs = self._no_pairs()
         for least in looks:
             with contextlib.suppress(ClocksDisagree):
                 measured = yield from self._measure(track, self._closely(least), pairs)
-                if not measured.put_back:
+                if not (measured.put_back or measured.unsettled):
                     return measured
         return (yield from self._measure(track, self._closely(last), pairs))
 
@@ -223,7 +229,10 @@ class Sampler:
                 value = speedup(_device(baseline), _device(candidate))
                 share = half_width(speedup_interval(_device(baseline), _device(candidate)), value)
                 self.report(f"{track.name}: {value:.3f}x ± {100 * share:.1f} %", count / most)
-                if share <= self._enough(track, _device(baseline), _device(candidate)):
+                # A few pairs may lie close together where a process wanders slowly: they have to be all the closer.
+                if share <= min(1.0, count / _TELLING_PAIRS) * self._enough(
+                    track, _device(baseline), _device(candidate)
+                ):
                     break
         telemetry.sample()
         telemetry.finish()
@@ -276,9 +285,9 @@ class Sampler:
         self._check_clocks(series, most_overhead_ms, details)
         self._check_floor(track, series, details)
         self._check_baseline(track, series, candidate, baseline, details)
-        credited = self._credited(series, most_overhead_ms)
+        credited, at_most = self._credited(series, most_overhead_ms)
         value = speedup(series.baseline_device_ms, credited)
-        sampled = speedup_interval(series.baseline_device_ms, credited)
+        sampled = _from_to(series, at_most)
         interval = widened(sampled, value, self._spread(track, series.baseline_device_ms, credited))
         latency = Latency(
             median_ms(credited),
@@ -292,7 +301,8 @@ class Sampler:
         enough = self._enough(track, series.baseline_device_ms, credited)
         spoiled = half_width(sampled, value) > enough >= _raw_half_width(series)
         put_back = added > _MATTERS * self.plan.half_width * median_ms(credited) or spoiled
-        return Measured(put_back, value, interval, latency, series, tuple(notes), details)
+        unsettled = _why_unsettled(series, at_most, sampled)
+        return Measured(put_back, unsettled, value, interval, latency, series, tuple(notes), details)
 
     def _notes(self, track: Track, series: SampleSeries, credited: Sequence[float], share: float) -> list[str]:
         """What whoever reads the figures should know."""
@@ -417,16 +427,17 @@ class Sampler:
                 f"lie outside of what the runners measured, at most {most_overhead_ms:.3f} ms for the baseline before"
             )
 
-    def _credited(self, series: SampleSeries, most_overhead_ms: float) -> list[float]:
-        """The candidate's device times, moved up where the judge's clock says that something is left out of them.
+    def _credited(self, series: SampleSeries, most_overhead_ms: float) -> tuple[list[float], list[float]]:
+        """The candidate's device times, moved up where the judge's clock says that something is left out of them: by
+        what is left out, and by that and the doubt about it.
 
         What lies between both clocks should be what it is for the baseline, or ``most_overhead_ms`` if that is less.
         Where its median, of those calls that the candidate's figure rests on, is above that by more than two
         processes differ and four standard errors, or than the share of the device time that may be left out, the
-        difference is put back, and those standard errors with it: doubt is at the cost of who left it. They are both
-        sides' errors; the candidate's count no more than twice the baseline's, since it could make its own as large
-        as it likes. On a GPU, less is put back of what is little more. An honest series is left as it is, so it stays
-        as steady as the device's clock, unless a busy machine leaves nothing but doubt.
+        difference is put back. Those standard errors are doubt, and make the interval wider, whose lower end is what
+        ranks. They are both sides' errors; the candidate's count no more than twice the baseline's, since it could
+        make its own as large as it likes. On a GPU, less is put back of what is little more. An honest series is left
+        as it is, so it stays as steady as the device's clock, unless a busy machine leaves nothing but doubt.
         """
         kind = self.caller.device.torch_device.type
         claimed_ms = median_ms(series.candidate_device_ms)
@@ -444,12 +455,17 @@ class Sampler:
             doubt + self._differ_ms(median_ms(theirs)), max(_MOST_LEFT_OUT[kind] * claimed_ms, self._least_ms)
         )
         if missing <= unnoticed and doubt <= max(_MOST_DOUBT[kind] * claimed_ms, self._least_ms):
-            return list(series.candidate_device_ms)
+            return list(series.candidate_device_ms), list(series.candidate_device_ms)
         # Call by call where one has left out more than the others.
-        return [
-            sample + self._put_back_ms(max(0.0, missing, overhead - median_ms(overheads)), unnoticed, doubt)
-            for sample, overhead in zip(series.candidate_device_ms, ours, strict=True)
-        ]
+        left_out = [max(0.0, missing, overhead - median_ms(overheads)) for overhead in ours]
+        without, beyond = (
+            [
+                sample + self._put_back_ms(more, unnoticed, doubt_ms)
+                for sample, more in zip(series.candidate_device_ms, left_out, strict=True)
+            ]
+            for doubt_ms in (0.0, doubt)
+        )
+        return without, beyond
 
     def _differ_ms(self, length_ms: float) -> float:
         """By how much something of this length may differ between two processes of one model."""
@@ -477,6 +493,31 @@ class Sampler:
 def _is_settled(now: Sequence[float], then: Sequence[float], share: float) -> bool:
     """Whether both sides take as long as then, give or take this share of it."""
     return all(abs(new - old) <= share * old for new, old in zip(now, then, strict=True))
+
+
+def _from_to(series: SampleSeries, at_most_ms: Sequence[float]) -> Interval:
+    """From the lower end with all that may have been left out put back, to the upper one with nothing put back."""
+    low = speedup_interval(series.baseline_device_ms, at_most_ms)
+    high = speedup_interval(series.baseline_device_ms, series.candidate_device_ms)
+    return Interval(low.low, high.high, low.level)
+
+
+def _why_unsettled(series: SampleSeries, at_most_ms: Sequence[float], sampled: Interval) -> str:
+    """Why these figures say too little; empty where they say enough. How much two processes of one model differ is
+    left out here: that is no noise, and another measurement would not find less of it."""
+    claimed_ms = median_ms(series.candidate_device_ms)
+    added_ms = median_ms(at_most_ms) - claimed_ms
+    if added_ms > claimed_ms:
+        return (
+            f"up to {added_ms:.4g} ms of each call may lie outside of what the candidate's process measured, "
+            f"and within it are {claimed_ms:.4g} ms"
+        )
+    if sampled.high > _MOST_APART * sampled.low:
+        return (
+            f"after {len(at_most_ms)} pairs of samples the speedup is anything from {sampled.low:.3g} to "
+            f"{sampled.high:.3g}"
+        )
+    return ""
 
 
 def _raw_half_width(series: SampleSeries) -> float:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from client.aio import AsyncClient
 from client.errors import RequestRefused
 from client.records import SubmissionRecord, blank_record
-from client.rewards import Completion, KernelRewards, RewardShape, text_of
+from client.rewards import Completion, KernelRewards, RewardShape, Unmeasured, text_of
 from evaluator.evaluation import Verdict
 from tests.api.conftest import LiveServer
 from tests.client.graded import answer, graded_service
@@ -47,6 +47,18 @@ def test_being_right_pays_and_being_fast_pays_more() -> None:
     assert shape.reward(record(speedup=0.9)) == pytest.approx(0.5 + 2 * math.log(0.9))
     assert shape.reward(record(speedup=0.001)) == 0.2
     assert shape.reward(record(speedup=None)) == 0.5
+
+
+@pytest.mark.parametrize("status", ["unsettled", "not_vetted"])
+def test_what_passed_without_a_figure_has_no_reward_of_0_unless_that_is_asked_for(status: str) -> None:
+    known = record(speedup=None, speedup_status=status)
+    assert RewardShape().reward(known) is None
+    assert RewardShape(unmeasured=0.2).reward(known) == 0.2
+    with pytest.raises(Unmeasured, match=status):
+        RewardShape(unmeasured="raise").reward(known)
+    # The other track has its own status, and what did not pass needs no figure.
+    assert RewardShape(track="training").reward(known) == 0.3
+    assert RewardShape().reward(record("wrong_output", speedup_status=status)) == 0
 
 
 def test_the_training_track_has_its_own_speedup() -> None:

@@ -179,6 +179,8 @@ def test_the_engine_compares_with_torch_compile(cpu_engine: Engine, problems: di
     sampling = SamplingPlan(min_samples=5, max_samples=5, warm_samples=0)
     found = cpu_engine.evaluate(problems["relu"], candidate, replace(_CONFIG, sampling=sampling))
     assert found.verdict is Verdict.PASSED, found.message
+    if found.speedup is None or any("against itself compiled: unsettled" in note for note in found.notes):
+        pytest.skip("this machine is too busy for a figure")
     assert found.speedup_compiled is not None, found.notes
     assert found.speedup_compiled_interval is not None
     assert found.speedup_compiled_interval.low <= found.speedup_compiled <= found.speedup_compiled_interval.high

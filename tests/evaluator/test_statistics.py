@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
 
 from evaluator.evaluation import Interval
-from evaluator.statistics import median_error, median_ms, separation, speedup, speedup_interval, spread, trend, widened
+from evaluator.statistics import (
+    correlation_factor,
+    median_error,
+    median_ms,
+    separation,
+    speedup,
+    speedup_interval,
+    spread,
+    trend,
+    widened,
+)
 
 
 def test_speedup_is_baseline_over_candidate() -> None:
@@ -46,13 +57,62 @@ def test_interval_is_the_same_for_the_same_samples() -> None:
 
 
 def test_independent_errors_add_in_squares() -> None:
-    # 3 below and 0 above; 4 on each side besides, as 1.96 standard deviations.
-    wider = widened(Interval(7.0, 10.0), 10.0, 0.4 / 1.959964)
-    assert (wider.low, wider.high) == (pytest.approx(5.0), pytest.approx(14.0))
+    # Logarithms: 0.3 below and 0 above; 0.4 on each side besides, as 1.96 standard deviations.
+    wider = widened(Interval(10.0 * math.exp(-0.3), 10.0), 10.0, 0.4 / 1.959964)
+    assert (wider.low, wider.high) == (pytest.approx(10.0 * math.exp(-0.5)), pytest.approx(10.0 * math.exp(0.4)))
 
 
-def test_an_interval_never_reaches_below_zero() -> None:
-    assert widened(Interval(0.9, 1.1), 1.0, 2.0).low == 0.0
+def test_an_interval_stays_above_zero() -> None:
+    assert 0.0 < widened(Interval(0.9, 1.1), 1.0, 2.0).low < 0.1
+
+
+def _wandering(generator: random.Random, correlation: float, count: int) -> list[float]:
+    """Logarithms of what calls take: an autoregressive process, 1 in a hundred as its standard deviation."""
+    state, values = generator.gauss(0.0, 1.0), []
+    for _ in range(count):
+        values.append(0.01 * state)
+        state = correlation * state + math.sqrt(1 - correlation**2) * generator.gauss(0.0, 1.0)
+    return values
+
+
+@pytest.mark.parametrize(("correlation", "without"), [(0.0, 0.9), (0.8, 0.7), (0.95, 0.5)])
+def test_the_interval_covers_the_true_ratio_where_each_process_wanders_by_itself(
+    correlation: float, without: float
+) -> None:
+    generator = random.Random(f"wandering {correlation}")  # noqa: S311 - no secret
+    covered = uncorrected = 0
+    for _ in range(200):
+        candidate, baseline = (_wandering(generator, correlation, 40) for _ in range(2))
+        ours, theirs = ([math.exp(value) for value in side] for side in (candidate, baseline))
+        interval = speedup_interval(theirs, ours)
+        covered += interval.low <= 1.0 <= interval.high
+        factor = correlation_factor([b - a for a, b in zip(candidate, baseline, strict=True)])
+        value = speedup(theirs, ours)
+        low, high = (value * (end / value) ** (1 / factor) for end in (interval.low, interval.high))
+        uncorrected += low <= 1.0 <= high
+    assert covered >= 0.93 * 200
+    assert (uncorrected < without * 200) is (correlation > 0)
+
+
+def test_independent_pairs_are_hardly_corrected() -> None:
+    generator = random.Random(21)  # noqa: S311 - no secret
+    factors = sorted(correlation_factor([generator.gauss(0.0, 0.01) for _ in range(40)]) for _ in range(100))
+    assert factors[50] < 1.4
+    assert factors[80] < 2.0
+
+
+def test_samples_that_are_equal_or_few_are_not_corrected() -> None:
+    assert correlation_factor([0.5] * 20) == 1.0
+    assert correlation_factor([0.1, 0.2, 0.3, 0.4, 0.5]) == 1.0
+
+
+def test_noise_that_hides_a_wander_does_not_make_it_harmless() -> None:
+    generator = random.Random(23)  # noqa: S311 - no secret
+    found = []
+    for _ in range(40):
+        wander = _wandering(generator, 0.97, 60)
+        found.append(correlation_factor([0.7 * value + generator.gauss(0.0, 0.007) for value in wander]))
+    assert sorted(found)[20] > 2.5
 
 
 @pytest.mark.parametrize(("baseline", "candidate"), [([], []), ([1.0], [1.0, 2.0])])

@@ -11,15 +11,18 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.evaluation import ErrorFigures, Status, Verdict
+from evaluator.evaluation import ErrorFigures, SpeedupStatus, Status, Verdict
 from evaluator.problem import Problem
 from storage import workers
 from storage.bells import take_announced
 from storage.claims import Claim, Claims
+from storage.clock import database_now
 from storage.database import create_engine_for, session_factory
+from storage.leaderboard import BoardKey, leaderboard
 from storage.models import Stage, Submission
 from storage.settings import Settings
 from storage.submissions import Submissions
+from storage.verification import verification_of
 from tests.storage.conftest import LEASE_S, Submit, candidate, passed
 
 
@@ -127,6 +130,61 @@ def test_a_candidate_that_does_not_compile_is_done_after_the_build(
         assert Claims(session).record_evaluation(work, refused)
     done = read(sessions, submission_id)
     assert (done.status, done.message, done.built_at, done.started_at) == (Status.DONE, "line 3", None, None)
+
+
+def test_what_is_unsettled_is_measured_again_later_a_few_times_and_then_shared_with_nobody(
+    sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem]
+) -> None:
+    submission_id = submit()
+    built(sessions, submission_id)
+    with sessions.begin() as session:
+        session.get_one(Submission, submission_id).share_key = "the same for the same"
+    noisy = passed(problems["relu"], speedup=None, speedup_status=SpeedupStatus.UNSETTLED)
+    for times, pause_s in enumerate((10, 60, 300), start=1):
+        with sessions.begin() as session:
+            work = Claims(session).claim(submission_id, "evaluate", "w", LEASE_S)
+            assert work is not None
+            assert work.attempt == times
+            take_announced(session)
+            assert Claims(session).record_evaluation(work, noisy)
+            assert take_announced(session) == []
+        waiting = read(sessions, submission_id)
+        assert (waiting.status, waiting.unsettled, waiting.evaluation) == (Status.QUEUED, times, None)
+        assert "measured again" in waiting.message
+        assert waiting.not_before is not None
+        with sessions() as session:
+            left_s = (waiting.not_before - database_now(session)).total_seconds()
+            assert pause_s - 5 < left_s <= pause_s
+            assert Claims(session).claim(submission_id, "evaluate", "w", LEASE_S) is None
+        end_rest(sessions)
+    with sessions.begin() as session:
+        work = Claims(session).claim(submission_id, "evaluate", "w", LEASE_S)
+        assert work is not None
+        assert Claims(session).record_evaluation(work, noisy, verify=True)
+    done = read(sessions, submission_id)
+    assert (done.status, done.share_key) == (Status.DONE, None)
+    assert done.evaluation is not None
+    assert (done.evaluation.speedup, done.evaluation.speedup_status) == (None, "unsettled")
+    assert [outcome for _, outcome in outcomes(sessions, submission_id)] == ["built", *["unsettled"] * 3, "done"]
+    with sessions() as session:
+        assert leaderboard(session, BoardKey("relu", "cpu", size="smoke")) == []
+        assert verification_of(session, submission_id) is None
+
+
+def test_a_figure_at_the_second_time_is_the_one_that_counts(
+    sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem]
+) -> None:
+    submission_id = submit()
+    built(sessions, submission_id)
+    noisy = passed(problems["relu"], speedup=None, speedup_status=SpeedupStatus.UNSETTLED)
+    for found in (noisy, passed(problems["relu"])):
+        end_rest(sessions)
+        with sessions.begin() as session:
+            work = Claims(session).claim(submission_id, "evaluate", "w", LEASE_S)
+            assert work is not None
+            assert Claims(session).record_evaluation(work, found)
+    with sessions() as session:
+        assert [entry.speedup for entry in leaderboard(session, BoardKey("relu", "cpu", size="smoke"))] == [2.0]
 
 
 def test_figures_that_are_not_finite_are_stored_as_unknown(

@@ -25,7 +25,7 @@ def boards(sessions: sessionmaker[Session]) -> dict[str, Any]:
         kept: dict[str, Any] = {}
         for table, order in (
             (Standing, ("ranking_id", "contender")),
-            (RankingRecord, ("ranking_id", "speedup")),
+            (RankingRecord, ("ranking_id", "certain_speedup")),
             (AuthorBest, ("ranking_id", "author")),
             (VerdictCount, ("problem", "verdict")),
         ):
@@ -66,8 +66,8 @@ def test_a_withdrawal_leaves_what_was_there_without_it_and_is_undone(
         for ranking_id, entries, best in without["rankings"]:
             own = [row for row in without["standings"] if row["ranking_id"] == ranking_id]
             records = [row for row in without["ranking_records"] if row["ranking_id"] == ranking_id]
-            assert (entries, best) == (len(own), max(row["speedup"] for row in own))
-            assert best == max(row["speedup"] for row in records)
+            assert (entries, best) == (len(own), max(row["certain_speedup"] for row in own))
+            assert best == max(row["certain_speedup"] for row in records)
             assert [row["finished_at"] for row in records] == sorted(row["finished_at"] for row in records)
             assert submission_id not in [row["submission_id"] for row in records]
         with sessions.begin() as session:

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.evaluation import Gradients, Interval, Verdict
+from evaluator.evaluation import Gradients, Interval, SpeedupStatus, Verdict
 from evaluator.problem import Problem
 from storage import workers
 from storage.claims import Claims
@@ -52,6 +52,12 @@ class Graded:
             claim = claims.claim(submission_id, "evaluate", "w", LEASE_S, offer)
             assert claim is not None
             assert claims.record_evaluation(claim, passed(self._problem, **changes), verify=True)
+
+    def measured_often(self, submission_id: str) -> None:
+        """As if its pauses were over, and no more tries were left."""
+        with self.sessions.begin() as session:
+            own = update(Submission).where(Submission.id == submission_id)
+            session.execute(own.values(not_before=None, unsettled=9))
 
     def check(self, submission_id: str) -> str:
         """The latest evaluation again."""
@@ -105,7 +111,7 @@ def test_what_is_confirmed_is_verified_and_counts_nowhere_twice(graded: Graded) 
     assert graded.board() == [(first, "verified")]
     with graded.sessions() as session:
         (ranking,) = rankings_of(session, "relu")
-        assert (ranking.entries, ranking.best) == (1, 2.0)
+        assert (ranking.entries, ranking.best) == (1, 1.9)
         evaluations = [session.get_one(Submission, each).evaluation for each in (first, check)]
         assert [each.speedup for each in evaluations if each is not None] == [2.0, 1.9]
 
@@ -127,13 +133,28 @@ def test_what_two_evaluations_again_do_not_confirm_is_withdrawn_and_the_next_one
     assert graded.board() == [(better, "pending"), (honest, "pending")]
     with graded.sessions() as session:
         (ranking,) = rankings_of(session, "relu")
-        assert (ranking.entries, ranking.best) == (2, 2.5)
+        assert (ranking.entries, ranking.best) == (2, 2.4)
         assert [record.submission_id for record in records(session, ranking)] == [honest, better]
         figures = {each.author: each for each in author_figures(session, [ranking.id], 10)}
         assert figures["ada"].log_speedup == pytest.approx(0.916, abs=0.001)
         assert len(checks_of(session, fluke)) == 2
         # Its own evaluation stays as it was.
         assert session.get_one(Submission, fluke).evaluation is not None
+
+
+def test_an_evaluation_again_that_is_unsettled_says_nothing_of_the_record_and_is_made_later(graded: Graded) -> None:
+    first = graded.new("# 1", 2.0)
+    unsettled = {"speedup": None, "speedup_status": SpeedupStatus.UNSETTLED}
+    for _ in range(3):
+        graded.measured_often(graded.check(first))
+        graded.grade(graded.check(first), **unsettled)
+    assert graded.status(first) == (
+        VerificationStatus.PENDING,
+        "to be tried again later: the machine was too noisy to tell how fast it is",
+    )
+    graded.measured_often(graded.check(first))
+    graded.grade(graded.check(first))
+    assert (graded.status(first) or ("",))[0] == VerificationStatus.VERIFIED
 
 
 def test_one_confirmation_of_two_is_enough(graded: Graded) -> None:
@@ -267,14 +288,15 @@ def test_what_other_software_measures_is_not_held_against_a_record(graded: Grade
         ({"speedup": float("nan"), "speedup_interval": None}, "its speedup (inference) was nan and not 2"),
         ({"gradients": Gradients.MISSING}, "its gradients are missing"),
         (
-            {"verdict": Verdict.REJECTED, "message": "late write\nmore", "speedup": None},
+            {"verdict": Verdict.REJECTED, "message": "late write\nmore", "speedup": None, "speedup_training": None},
             "it got rejected",
         ),
     ],
 )
 def test_what_counts_as_confirmed(problems: dict[str, Problem], again: dict[str, Any], doubt: str) -> None:
     first = passed(problems["relu"], speedup_training=1.2, speedup_training_interval=Interval(1.1, 1.3))
-    found = disagreement(first, replace(first, **again))
+    statuses = dict.fromkeys(("speedup_status", "speedup_training_status")) if "verdict" in again else {}
+    found = disagreement(first, replace(first, **again, **statuses))
     assert found == (f"evaluated again, {doubt}" if doubt else "")
 
 
