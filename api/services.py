@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
@@ -30,19 +28,28 @@ __all__ = [
     "ReadSession",
     "Services",
     "ServicesDep",
+    "Vetted",
     "WaitSeconds",
     "WriteSession",
 ]
 
 MAX_WAIT_S = 300.0
 _BATCH_INTERVAL_S = 0.5
-_VETTINGS_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True)
+class Vetted:
+    """Problems by their ids with what vetting found so far, and why some are not ranked, by the ids of these."""
+
+    problems: Mapping[str, Problem]
+    refusals: Mapping[str, str]
 
 
 class Services:
     """Database, queue, problems, metrics, shared answers, the watchers and the meter of one application.
 
-    ``sessions`` ring the workers after their commit; ``readers`` refuse to write.
+    ``sessions`` ring the workers after their commit; ``readers`` refuse to write. ``problems`` are empty until
+    ``start``.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -53,11 +60,8 @@ class Services:
         self.readers = session_factory(self.read_engine, read_only=True)
         self.celery = make_celery(settings, patient=False)
         ring_after_commit(self.sessions, self.celery)
-        self._problems: Mapping[str, Problem] = {}
-        self._refusals: Mapping[str, str] = {}
-        self._loaded: Mapping[str, Problem] = {}
-        self._vettings_mark: Any = None
-        self._vettings_read_at = -math.inf
+        self.problems: Mapping[str, Problem] = {}
+        self._vetted: tuple[Any, Vetted] = None, Vetted({}, {})
         self.registry = CollectorRegistry()
         self.http_metrics = HttpMetrics(self.registry)
         self.registry.register(StateCollector(self.readers))
@@ -73,20 +77,9 @@ class Services:
         problems = load_problems(self.settings.problems_dir, self.settings.extra_problems_dir)
         with self.sessions.begin() as session:
             sync_problems(session, problems)
-        self._loaded = problems
-        self._vettings_mark, self._vettings_read_at = None, -math.inf
-
-    @property
-    def problems(self) -> Mapping[str, Problem]:
-        """By their ids, with what vetting found so far; empty until ``start``."""
-        self._read_vettings()
-        return self._problems
-
-    @property
-    def refusals(self) -> Mapping[str, str]:
-        """Why problems are not ranked, by the ids of those that are not; empty until ``start``."""
-        self._read_vettings()
-        return self._refusals
+            self.problems = problems
+            self._vetted = None, Vetted({}, {})
+            self.vetted(session)
 
     def close(self) -> None:
         """Let the waiting go and the connections too."""
@@ -101,28 +94,30 @@ class Services:
         self.watcher.close()
         self.batch_watcher.close()
 
-    def problem(self, problem_id: str) -> Problem:
-        """Raises ``NotFound``, naming those that there are."""
-        problem = self.problems.get(problem_id)
+    def problem(self, problem_id: str, session: Session | None = None) -> Problem:
+        """A problem, with what is known of it by now where a ``session`` is given.
+
+        Raises ``NotFound``, naming those that there are.
+        """
+        problems = self.problems if session is None else self.vetted(session).problems
+        problem = problems.get(problem_id)
         if problem is None:
             raise NotFound(f"no problem {problem_id!r}; there are {', '.join(self.problems)}")
         return problem
 
-    def _read_vettings(self) -> None:
-        """Take in what workers have found since, at most once in a while."""
-        if not self._loaded or time.monotonic() - self._vettings_read_at < _VETTINGS_INTERVAL_S:
-            return
-        with self.readers() as session:
-            mark = vettings_mark(session)
-            if mark != self._vettings_mark:
-                found = found_vettings(session)
-                self._problems = {
-                    each.id: replace(each, vettings=(*each.vettings, *found.get((each.id, each.version), ())))
-                    for each in self._loaded.values()
-                }
-                # It takes a hash of the whole problem to know, which pages of all problems would wait for.
-                self._refusals = {each.id: each.refusal for each in self._problems.values() if each.refusal is not None}
-        self._vettings_mark, self._vettings_read_at = mark, time.monotonic()
+    def vetted(self, session: Session) -> Vetted:
+        """The problems with what is known of them by now, from workers as well."""
+        mark = vettings_mark(session)
+        if mark != self._vetted[0]:
+            found = found_vettings(session)
+            problems = {
+                each.id: replace(each, vettings=(*each.vettings, *found.get((each.id, each.version), ())))
+                for each in self.problems.values()
+            }
+            # It takes a hash of the whole problem to know, which pages of all problems would wait for.
+            refusals = {each.id: each.refusal for each in problems.values() if each.refusal is not None}
+            self._vetted = mark, Vetted(problems, refusals)
+        return self._vetted[1]
 
     def _look(self, submission_ids: Collection[str]) -> Mapping[str, Glance]:
         with self.readers() as session:

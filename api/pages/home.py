@@ -58,8 +58,9 @@ def home_page(
     status: int = 200,
 ) -> Response:
     """The page, with what was typed into its form and what is wrong with that."""
-    problems = list(services.problems.values())
-    ranked = [problem for problem in problems if problem.id not in services.refusals]
+    vetted = services.vetted(session)
+    problems, refusals = list(vetted.problems.values()), vetted.refusals
+    ranked = [problem for problem in problems if problem.id not in refusals]
     leading = _leaders(session, ranked, track, size)
     latest = Submissions(session).page(Filters(), None, _LATEST, viewer=viewer).items
     return render(
@@ -71,10 +72,10 @@ def home_page(
         listed=[
             (problem, leading.get(problem.id, []))
             for problem in sorted(problems, key=lambda each: each.id not in leading)
-            if problem.id in leading or problem.id in services.refusals
+            if problem.id in leading or problem.id in refusals
         ],
         open_problems=[problem for problem in ranked if problem.id not in leading],
-        refusals=services.refusals,
+        refusals=refusals,
         track=track,
         size=size,
         sizes=list(dict.fromkeys(size for problem in problems for size in problem.sizes)),

@@ -36,7 +36,8 @@ def overall_page(
     problems: Annotated[str, Query(max_length=100)] = _EVERYTHING,
 ) -> Response:
     """Authors over a set of problems, on one device: the share of all of them that they make faster."""
-    ranked = {problem.id: problem for problem in services.problems.values() if problem.id not in services.refusals}
+    vetted = services.vetted(session)
+    ranked = {problem.id: problem for problem in vetted.problems.values() if problem.id not in vetted.refusals}
     sets = _sets(ranked.values())
     name_of_set = problems if problems in sets else _EVERYTHING
     chosen = sets[name_of_set]

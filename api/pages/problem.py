@@ -66,7 +66,7 @@ def problem_page(
     filters: Annotated[Filters, Depends()],
 ) -> Response:
     """One problem: who is fastest, what it asks, its reference."""
-    problem = services.problem(problem_id)
+    problem = services.problem(problem_id, session)
     rankings = [] if problem.refusal else rankings_of(session, problem.id)
     ranking = _chosen(problem, rankings, filters)
     entries = _entries(session, ranking, filters)

@@ -74,7 +74,7 @@ def read_leaderboard(
     a submission, except that without a `device_name` the ranking of one device follows that of another. Nor are
     versions of torch and CUDA (`software`): without it, the newest of each device is meant.
     """
-    known = services.problem(problem)
+    known = services.problem(problem, session)
     kind = device or default_device(session)
     if size is not None and size not in known.sizes:
         raise InvalidRequest.on("size", f"problem {known.id} has the sizes {', '.join(known.sizes)}")

@@ -8,7 +8,7 @@ from api.access import READS
 from api.errors import problems
 from api.records import problem_record, problem_summary
 from api.schemas import ProblemList, ProblemRecord
-from api.services import ServicesDep
+from api.services import ReadSession, ServicesDep
 
 __all__ = ["router"]
 
@@ -16,12 +16,12 @@ router = APIRouter(prefix="/api/v1/problems", tags=["problems"])
 
 
 @router.get("", dependencies=[READS], responses=problems())
-def list_problems(services: ServicesDep) -> ProblemList:
+def list_problems(services: ServicesDep, session: ReadSession) -> ProblemList:
     """Every problem that can be submitted to."""
-    return ProblemList(items=[problem_summary(problem) for problem in services.problems.values()])
+    return ProblemList(items=[problem_summary(problem) for problem in services.vetted(session).problems.values()])
 
 
 @router.get("/{problem_id}", dependencies=[READS], responses=problems(404, 422))
-async def read_problem(problem_id: str, services: ServicesDep) -> ProblemRecord:
+async def read_problem(problem_id: str, services: ServicesDep, session: ReadSession) -> ProblemRecord:
     """A problem with its sizes and the source of its reference."""
-    return problem_record(services.problem(problem_id))
+    return problem_record(services.problem(problem_id, session))

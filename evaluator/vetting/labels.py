@@ -24,7 +24,8 @@ class Label(StrEnum):
     KEEPS_STATE = "keeps_state"
     INPUTS_REPEAT = "inputs_repeat"
     OUTPUT_CONSTANT = "output_constant"
-    LIMITS_WIDENED = "limits_widened"
+    SILENT_INPUTS = "silent_inputs"
+    LIMITS_CAPPED = "limits_capped"
     CONSTANT_PARAMETERS_LEFT_OUT = "constant_parameters_left_out"
     ZEROS_PASS = "zeros_pass"
     ZEROS_PASS_ON_GIVEN_INPUTS = "zeros_pass_on_given_inputs"
@@ -61,7 +62,8 @@ MEANING: Final = {
     Label.KEEPS_STATE: "a call changes parameters or buffers; that is not compared",
     Label.INPUTS_REPEAT: "get_inputs returns the same each time, whatever the seed",
     Label.OUTPUT_CONSTANT: "the output is the same for different inputs",
-    Label.LIMITS_WIDENED: "the reference is so inexact at this precision that limits are ten times as wide, or more",
+    Label.SILENT_INPUTS: "on some of the judge's kinds of inputs the reference is not finite: they say nothing",
+    Label.LIMITS_CAPPED: "the reference is so inexact at this precision that its error is beyond what limits allow for",
     Label.CONSTANT_PARAMETERS_LEFT_OUT: "parameters that are always the same after construction may be left out",
     Label.ZEROS_PASS: "zeros pass",
     Label.ZEROS_PASS_ON_GIVEN_INPUTS: "zeros would pass if inputs were only those of get_inputs",
@@ -77,8 +79,8 @@ MEANING: Final = {
     Label.SCALED_ANSWER_PASSES: "half of the right answer passes, or half as much again",
     Label.SCALED_ANSWER_PASSES_ON_GIVEN_INPUTS: "half of the right answer, or half as much again, would pass if inputs "
     "were only those of get_inputs",
-    Label.NOISE_PASSES: "the right answer with noise of eight times the stated tolerance passes",
-    Label.NOISE_PASSES_ON_GIVEN_INPUTS: "the right answer with noise of eight times the stated tolerance would pass if "
+    Label.NOISE_PASSES: "the right answer with noise of twenty times the stated tolerance passes",
+    Label.NOISE_PASSES_ON_GIVEN_INPUTS: "the right answer with noise of twenty times the tolerance would pass if "
     "inputs were only those of get_inputs",
     Label.ORDINARY_ELEMENTS_LEFT_OUT: "zeros in place of the smaller half of the elements pass",
     Label.ORDINARY_ELEMENTS_LEFT_OUT_ON_GIVEN_INPUTS: "zeros in place of the smaller half of the elements would pass "
@@ -107,14 +109,14 @@ REFUSALS: Final = {
     "depends on how often it was called.",
     Label.INPUTS_REPEAT: "The inputs are the same in every call, so that an answer needs no computing after the first.",
     Label.OUTPUT_CONSTANT: "The output is the same for different inputs, so that there is nothing to compute.",
-    Label.LIMITS_WIDENED: "The reference is so inexact at this precision that limits become ten times as wide as the "
-    "tolerance, or more: wrong answers fit in.",
+    Label.LIMITS_CAPPED: "The reference is so inexact at this precision that wrong answers cannot be told from right "
+    "ones: its own error is beyond what limits allow for.",
     Label.ZEROS_PASS: "A candidate that returns zeros passes, whatever the inputs.",
     Label.CONSTANT_PASSES: "A candidate that returns one number in every place passes, whatever the inputs.",
     Label.IDENTITY_PASSES: "A candidate that returns its input passes, whatever the inputs.",
     Label.INPUT_INDEPENDENT: "A candidate that never reads its inputs passes: the output does not depend on them.",
     Label.SCALED_ANSWER_PASSES: "A candidate that is wrong by half in every element passes, whatever the inputs.",
-    Label.NOISE_PASSES: "A candidate with errors of eight times the stated tolerance passes, whatever the inputs.",
+    Label.NOISE_PASSES: "A candidate with errors of twenty times the stated tolerance passes, whatever the inputs.",
     Label.ORDINARY_ELEMENTS_LEFT_OUT: "A candidate that leaves out the smaller half of the elements passes, whatever "
     "the inputs.",
     Label.FIRST_ANSWER_PASSES: "A candidate that computes its first output only, and repeats it, passes.",

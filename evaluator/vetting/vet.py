@@ -13,6 +13,7 @@ from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problem import Problem
 from evaluator.vetting.candidates import (
     BACKWARD_PROBE,
+    DRAWS,
     HALVES,
     INITIAL_CONSTANTS,
     ITSELF,
@@ -30,16 +31,20 @@ from evaluator.vetting.record import Check, Inputs, Vetting
 __all__ = ["Judge", "vet"]
 
 _VERIFY_ONLY: Final = SamplingPlan(max_samples=0)
+_TWO_CALLS: Final = SamplingPlan(trials=2, gradient_trials=0, max_samples=0)
 _A_FEW_CALLS: Final = SamplingPlan(trials=2, gradient_trials=1, max_samples=0)
 _ONE_CALL: Final = SamplingPlan(trials=1, gradient_trials=0, max_samples=0)
 _BROKE: Final = (None, Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR, Verdict.RUNTIME_ERROR)
 _NO_ANSWER: Final = (*_BROKE, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY)
-_HOPELESS: Final = {Label.REFERENCE_FAILS, Label.NONDETERMINISTIC}
-"""The judge takes what is right from the reference: of one that disagrees with itself, it knows nothing."""
+_HOPELESS: Final = {Label.REFERENCE_FAILS, Label.NONDETERMINISTIC, Label.INPUTS_REPEAT}
+"""The judge takes what is right from the reference: of one that disagrees with itself, it knows nothing. It judges
+nothing on inputs that repeat."""
 _WITHOUT_BACKWARD: Final = {Label.BACKWARD_FAILS, Label.BACKWARD_NONDETERMINISTIC}
 """The rest is tried without gradients."""
-_MOST_WIDENED: Final = 10.0
-"""How many times as wide as the tolerance says a limit may become, where the reference itself is inexact."""
+_LEAST_TELLING: Final = 0.5
+"""Where less of a tensor than this can be compared, a kind of inputs says nothing about it."""
+_REPEATS: Final = "get_inputs returns the same values in every call"
+"""As the judge says it."""
 _MESSAGE_CHARACTERS: Final = 300
 
 Report = Callable[[str, int, int], None]
@@ -102,7 +107,9 @@ class _Trying:
         for name in PROBES:
             check = self._probe(name)
             # A probe takes more memory and time than the reference: running out of these is no finding.
-            if check.verdict in _BROKE and find(check.message) is None:
+            if check.message.startswith(_REPEATS):
+                self.found.setdefault(Label.INPUTS_REPEAT, "")
+            elif check.verdict in _BROKE and find(check.message) is None:
                 self.found.setdefault(Label.REFERENCE_FAILS, check.message)
             if not _HOPELESS.isdisjoint(self.found):
                 return
@@ -130,14 +137,20 @@ class _Trying:
     def _itself(self) -> Check:
         """The reference as its own candidate; its own errors say how wide limits become."""
         itself, details = self._judged(ITSELF, Inputs.ALL, _VERIFY_ONLY)
-        widened: Mapping[str, float] = details.get("tolerance_widened", {})
-        most = max(widened, key=lambda tensor: widened[tensor], default=None)
-        if most is not None and widened[most] >= _MOST_WIDENED:
-            self.found[Label.LIMITS_WIDENED] = f"{most}, {widened[most]:.3g} times"
+        capped: Mapping[str, float] = details.get("tolerance_capped", {})
+        most = max(capped, key=lambda tensor: capped[tensor], default=None)
+        if most is not None:
+            self.found[Label.LIMITS_CAPPED] = f"{most}, {100 * capped[most]:.3g} % of the elements"
+        telling: Mapping[str, Mapping[str, float]] = details.get("telling_share", {})
+        if any(share < _LEAST_TELLING for shares in telling.values() for share in shares.values()):
+            self.found[Label.SILENT_INPUTS] = ""
         return itself
 
     def _probe(self, name: str) -> Check:
-        check = self._check(name, Inputs.GIVEN, _ONE_CALL)
+        if name == DRAWS:  # of all kinds: what get_inputs makes may have one sign, and the output be its sign
+            check = self._check(name, Inputs.ALL, _TWO_CALLS)
+        else:
+            check = self._check(name, Inputs.GIVEN, _ONE_CALL)
         finding = find(check.message) if check.verdict is Verdict.RUNTIME_ERROR else None
         if finding is not None:
             self.found[finding.label] = finding.message

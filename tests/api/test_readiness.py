@@ -94,12 +94,10 @@ def test_a_folder_that_cannot_be_written_to_is_named(
     assert found["queue"] == "the folder of the queue cannot be written to: Not a directory"
 
 
-def test_everything_that_fails_is_named_at_once(
-    http: httpx.Client, services: Services, api_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_that_fails_is_named_at_once(http: httpx.Client, services: Services, api_settings: Settings) -> None:
     services.engine.dispose()
     services.read_engine.dispose()
-    monkeypatch.setattr(Services, "problems", {})
+    services.problems = {}
     shutil.rmtree(api_settings.data_dir)
     api_settings.data_dir.write_text("in the way")
     assert set(reasons(http)) == {"problems", "database", "broker", "data", "queue"}

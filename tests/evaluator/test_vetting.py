@@ -7,7 +7,7 @@ import sys
 import types
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -16,12 +16,23 @@ from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import ProblemError
-from evaluator.evaluation import Gradients, Verdict
+from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problem import Problem, load_problem, load_problems, save_vetting
 from evaluator.vetting import MEANING, NOT_VETTED, REFUSALS, Check, Inputs, Label, Vetting
-from evaluator.vetting.candidates import source_of
+from evaluator.vetting.candidates import (
+    BACKWARD_PROBE,
+    INITIAL_CONSTANTS,
+    ITSELF,
+    NOISE_TIMES,
+    PROBES,
+    TRIVIAL,
+    Trivial,
+    source_of,
+)
 from evaluator.vetting.vet import vet
 
+INIT_INPUTS = "\n\ndef get_init_inputs():\n    return []\n"
+REPEATED = "def get_inputs():\n    return [torch.arange(512).remainder(7)]\n"
 REFERENCE = """\
 import torch
 import torch.nn as nn
@@ -74,16 +85,31 @@ ALWAYS_ZERO = {
     "constant_passes",
     "input_independent",
     "first_row_repeated_passes",
+    "first_answer_passes",
     "half_passes",
     "zero_gradients_pass",
+    "output_constant",
 }
 CASES = {
     "zero for all inputs, and gradients required": (LINEAR, CANCELLED, REQUIRE, ALWAYS_ZERO),
     "a mean of what was normalised": (
-        "self.norm = nn.GroupNorm(4, 32)\n        nn.init.constant_(self.norm.bias, 0.3)",
-        "return self.norm(x).mean(dim=1)",
+        "self.norm = nn.GroupNorm(4, 32, affine=False)",
+        "return self.norm(x).mean(dim=1) + 0.3",
         TIGHT,
-        {"constant_passes", "input_independent", "first_row_repeated_passes"},
+        {
+            "constant_passes",
+            "input_independent",
+            "first_row_repeated_passes",
+            "first_answer_passes",
+            "limits_capped",
+            "zero_gradients_pass",
+        },
+    ),
+    "a mean of what was normalised and scaled": (
+        "self.norm = nn.GroupNorm(4, 32)",
+        "return self.norm(x).mean(dim=1)",
+        "",
+        set(),
     ),
     "nothing but positive numbers": ("", RIGHT_FOR_POSITIVE, AS_WRITTEN, {"identity_passes"}),
     "rows that are all the same": (
@@ -95,7 +121,12 @@ CASES = {
     "dropout": ("self.dropout = nn.Dropout(0.5)", "return self.dropout(x)", NO_GRADIENTS, {"nondeterministic"}),
     "noise below the tolerance": ("", "return x * x + 1e-7 * torch.rand_like(x)", "", {"rounding_varies"}),
     "noise in the backward pass": ("", DROPOUT_BACKWARD, "", {"backward_nondeterministic"}),
-    "batch norm in training": ("self.norm = nn.BatchNorm1d(32)", "return self.norm(x)", "", {"keeps_state"}),
+    "batch norm in training": (
+        "self.norm = nn.BatchNorm1d(32)",
+        "return self.norm(x)",
+        "",
+        {"keeps_state"},
+    ),
     "an average over calls": (
         "self.before = torch.zeros(())",
         "with torch.no_grad():\n            self.before = self.before + x.mean()\n        return x * self.before",
@@ -114,8 +145,29 @@ CASES = {
             "constant_passes_on_given_inputs",
             "input_independent_on_given_inputs",
             "first_row_repeated_passes_on_given_inputs",
+            "first_answer_passes_on_given_inputs",
         },
     ),
+    "the same for all inputs": (
+        "",
+        "return x - x + torch.arange(32, dtype=x.dtype, device=x.device)",
+        "",
+        {
+            "output_constant",
+            "input_independent",
+            "first_answer_passes",
+            "first_row_repeated_passes",
+            "half_passes",
+            "zero_gradients_pass",
+        },
+    ),
+    "a tolerance that means nothing": (
+        "",
+        "return -3.0 * x",
+        "[tolerance]\nfloat32 = { atol = 0.6, rtol = 0.6 }\n",
+        {"scaled_answer_passes", "ordinary_elements_left_out", "half_passes"},
+    ),
+    "a norm that is initialised as usual": ("self.norm = nn.LayerNorm(32)", "return self.norm(x)", "", set()),
     "a loose tolerance": ("", "return 3.0 * x", LOOSE, {"half_passes"}),
     "an exception": ("", "raise ValueError('not today')", "", {"reference_fails"}),
     "a fixed dtype": (LINEAR, "return self.linear(x.float())", "", {"reference_fails"}),
@@ -164,6 +216,14 @@ def test_what_is_odd_about_a_problem_is_found(case: str, tmp_path: Path, cpu_eng
     assert vetting.torch == cpu_engine.environment["torch"]
 
 
+def test_inputs_that_repeat_are_found(tmp_path: Path, cpu_engine: Engine) -> None:
+    folder = make(tmp_path, forward="return x * 2.0")
+    source = (folder / "reference.py").read_text()
+    (folder / "reference.py").write_text(source.partition("def get_inputs")[0] + REPEATED + INIT_INPUTS)
+    vetting = vet(load_problem(folder), cpu_engine, "cpu", "smoke")
+    assert (vetting.labels, vetting.refused) == ((Label.INPUTS_REPEAT,), True), vetting.checks
+
+
 def test_checks_are_kept_with_verdicts_and_reported_as_they_are_made(tmp_path: Path, cpu_engine: Engine) -> None:
     reported: list[tuple[str, int, int]] = []
     problem = load_problem(make(tmp_path, forward=RIGHT_FOR_POSITIVE))
@@ -178,6 +238,92 @@ def test_checks_are_kept_with_verdicts_and_reported_as_they_are_made(tmp_path: P
     assert found["float16", "all"].verdict is found["bfloat16", "all"].verdict is Verdict.WRONG_OUTPUT
     assert found["zero gradients", "all"].verdict is Verdict.WRONG_GRADIENT
     assert vetting.labels == (Label.IDENTITY_PASSES_ON_GIVEN_INPUTS,)
+
+
+class LenientJudge:
+    """Lets the reference pass, what looks at it, and the candidates called ``lets_pass``; on ``given`` inputs alone, if
+    that is said."""
+
+    environment: ClassVar = {"torch": "2.9"}
+
+    def __init__(self, *lets_pass: str, given: bool = False, details: dict[str, Any] | None = None) -> None:
+        self._lets_pass = {*PROBES, BACKWARD_PROBE, ITSELF}, set(lets_pass)
+        self._given = given
+        self._details = details or {}
+        self.precisions: set[str] = set()
+
+    def evaluate(self, problem: Problem, candidate: Candidate, config: EvalConfig) -> Evaluation:
+        self.precisions.add(config.precision)
+        always, names = self._lets_pass
+        bodies = {source_of(name, problem, config.precision): name for name in (*always, *names)}
+        name = bodies.get(candidate.source)
+        right = name in always or (name is not None and (config.given_inputs_only or not self._given))
+        verdict = Verdict.PASSED if right else Verdict.WRONG_OUTPUT
+        where = {"problem": problem.id, "problem_version": problem.version, "device": "cpu", "size": config.size}
+        details = self._details if name == ITSELF else {}
+        return Evaluation(verdict, "", precision=config.precision, details=details, **where)
+
+
+@pytest.mark.parametrize("trivial", TRIVIAL, ids=lambda trivial: trivial.name)
+def test_what_the_judge_lets_pass_has_its_label(trivial: Trivial, tmp_path: Path) -> None:
+    problem = load_problem(make(tmp_path))
+    assert vet(problem, LenientJudge(), "cpu", "smoke").labels == ()
+    found = vet(problem, LenientJudge(trivial.name), "cpu", "smoke")
+    assert (found.labels, found.refused) == ((trivial.passes,), True)
+    found = vet(problem, LenientJudge(trivial.name, given=True), "cpu", "smoke")
+    assert (found.labels, found.refused) == ((trivial.passes_on_given_inputs,), False)
+
+
+def test_parameters_that_are_always_the_same_may_be_told_to_be_left_out(tmp_path: Path) -> None:
+    found = vet(load_problem(make(tmp_path)), LenientJudge(INITIAL_CONSTANTS), "cpu", "smoke")
+    assert (found.labels, found.refused) == ((Label.CONSTANT_PARAMETERS_LEFT_OUT,), False)
+
+
+def test_a_precision_at_which_the_reference_is_too_inexact_is_refused(tmp_path: Path) -> None:
+    problem = load_problem(make(tmp_path))
+    widened = {"tolerance_widened": {"the output": 9.0}}
+    for details, labels in ((widened, ()), ({"tolerance_capped": {"the output": 0.38}}, (Label.LIMITS_CAPPED,))):
+        judge = LenientJudge(details=details)
+        found = vet(problem, judge, "cpu", "smoke", precision="bfloat16")
+        assert (found.labels, found.precision, judge.precisions) == (labels, "bfloat16", {"bfloat16"})
+        assert found.refusals == tuple(f"{REFUSALS[label]} (the output, 38 % of the elements)" for label in labels)
+
+
+def test_kinds_of_inputs_that_say_nothing_are_told(tmp_path: Path) -> None:
+    problem = load_problem(make(tmp_path))
+    for share, labels in ((0.9, ()), (0.1, (Label.SILENT_INPUTS,))):
+        judge = LenientJudge(details={"telling_share": {"the output": {"sign-mixed": 1.0, "wide-ranged": share}}})
+        found = vet(problem, judge, "cpu", "smoke")
+        assert (found.labels, found.refused) == (labels, False)
+
+
+def test_trivial_candidates_return_what_their_names_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = load_problem(make(tmp_path, LINEAR, "return self.linear(x).exp()"))
+    reference = types.ModuleType("model")
+    exec(problem.source, reference.__dict__)  # noqa: S102 - written above
+    monkeypatch.setitem(sys.modules, "model", reference)
+    x, y = torch.rand(16, 32), torch.rand(16, 32)
+
+    def answers(name: str) -> list[torch.Tensor]:
+        candidate: dict[str, Any] = {"__name__": "candidate"}
+        exec(source_of(name, problem, "float32"), candidate)  # noqa: S102 - our own
+        torch.manual_seed(0)
+        model = candidate["ModelNew"]()
+        torch.manual_seed(1)
+        return [model(each).detach() for each in (x, y)]
+
+    right, right_of_y = answers("itself")
+    torch.testing.assert_close(answers("half of the answer")[0], 0.5 * right)
+    torch.testing.assert_close(answers("one and a half of the answer")[0], 1.5 * right)
+    assert torch.equal(answers("first answer")[1], right)
+    limit = 1e-4 * right.square().mean().sqrt() + 1e-4 * right
+    torch.testing.assert_close((answers("noise")[0] - right).abs(), NOISE_TIMES * limit, rtol=0.01, atol=1e-6)
+    left = answers("no ordinary elements")[0]
+    assert set(left[right <= right.median()].tolist()) <= {0.0, *right[right >= right.square().mean().sqrt()].tolist()}
+    assert torch.equal(left[right > right.median()], right[right > right.median()])
+    with pytest.raises(ValueError, match="no parameter is always the same"):
+        answers(INITIAL_CONSTANTS)
+    assert not torch.equal(right, right_of_y)
 
 
 def test_the_judge_can_be_kept_to_given_inputs_and_to_verifying(cpu_engine: Engine, tmp_path: Path) -> None:
