@@ -73,10 +73,10 @@ def drawn_alike(values: Values, drawn_values: Values) -> dict[str, torch.Tensor]
         same = (
             other
             for other in alike
-            if value.numel() == values[other].numel() and torch.equal(value.view(-1), values[other].view(-1))
+            if value.numel() == values[other].numel() and torch.equal(value.reshape(-1), values[other].reshape(-1))
         )
         first = next(same, name)
-        alike[name] = drawn_values[first].view(value.shape)
+        alike[name] = drawn_values[first].reshape(value.shape)
     return alike
 
 

@@ -17,6 +17,10 @@ class Model(nn.Module):
         self.network_norm = nn.LayerNorm(width)
         self.network_in = nn.Linear(width, 4 * width)
         self.network_out = nn.Linear(4 * width, width)
+        # Not ones and zeros: leaving them out must show.
+        for norm in (self.attention_norm, self.network_norm):
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+            nn.init.normal_(norm.bias, std=0.5)
 
     def forward(self, x):
         """
