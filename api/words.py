@@ -117,7 +117,11 @@ WORKER_STATES: Final = {
     WorkerState.STOPPING: Shown("stopping", "open"),
 }
 
-UNMEASURED: Final = {SpeedupStatus.UNSETTLED: "too noisy to tell", SpeedupStatus.NOT_VETTED: "not vetted yet"}
+UNMEASURED: Final = {
+    SpeedupStatus.UNSETTLED: "too noisy to tell",
+    SpeedupStatus.NOT_VETTED: "not vetted yet",
+    SpeedupStatus.WEIGHTS_FIXED: "weights fixed",
+}
 """Why there is no speedup."""
 
 GRADIENTS: Final = {

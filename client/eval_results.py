@@ -30,7 +30,7 @@ _ERRORS: Final = {
     Verdict.REJECTED: "other_error",
 }
 """Where KernelBench's metadata tell of it."""
-_UNMEASURED: Final = (SpeedupStatus.UNSETTLED, SpeedupStatus.NOT_VETTED)
+_UNMEASURED: Final = (SpeedupStatus.UNSETTLED, SpeedupStatus.NOT_VETTED, SpeedupStatus.WEIGHTS_FIXED)
 
 
 def runtime_stats(samples_ms: Sequence[float], record: SubmissionRecord) -> dict[str, Any]:

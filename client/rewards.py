@@ -45,6 +45,7 @@ class RewardShape:
     What passed gets ``correct``, and ``log_speedup`` times the natural logarithm of its speedup on ``track``, of which
     at most ``cap`` counts; never less than ``least``, so that being right is worth more than failing, however slow.
     What did not pass gets minus its verdict's entry in ``penalties`` (none: 0), which nothing can turn into a gain.
+    What has no speedup since it folds in or leaves out constant weights (``weights_fixed``) gets ``correct`` alone.
     ``missing_gradients`` is taken from what passed without the gradients that the problem has, though never more than
     it got. ``ungraded`` is for what could not be graded through no fault of the candidate's. ``unmeasured`` is for
     what passed without a speedup on ``track`` because the machine was too noisy to tell, or the problem is not vetted:

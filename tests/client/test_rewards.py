@@ -61,6 +61,11 @@ def test_what_passed_without_a_figure_has_no_reward_of_0_unless_that_is_asked_fo
     assert RewardShape().reward(record("wrong_output", speedup_status=status)) == 0
 
 
+def test_who_leaves_constant_weights_out_is_paid_for_being_right_alone() -> None:
+    known = record(speedup=None, speedup_status="weights_fixed")
+    assert RewardShape(unmeasured="raise").reward(known) == 0.3
+
+
 def test_the_training_track_has_its_own_speedup() -> None:
     known = record(speedup=1.0, speedup_training=math.e)
     assert RewardShape(track="training").reward(known) == pytest.approx(1.3)
