@@ -75,6 +75,25 @@ MUTATIONS = (
         (("judge/nonfinite.py", "mismatched if bool(mismatched.any()) else None,", "None,"),),
     ),
     Mutation(
+        "one element that is not finite silences its tensor",
+        "attack_e_nothing_beside_overflow",
+        (
+            ("judge/nonfinite.py", "finite & finite_of_own & ~beyond\n", "finite & (finite_of_own & ~beyond).all()\n"),
+            ("judge/nonfinite.py", "mismatched if bool(mismatched.any()) else None,", "None,"),
+        ),
+    ),
+    Mutation(
+        "one bad row of the reference's own excuses all others",
+        "wrong_half_beside_inexact_row",
+        (
+            (
+                "judge/limits.py",
+                "torch.maximum(typical, own_error * OWN_FACTOR, out=typical).add_(limits.limit)",
+                "limits.limit * (1 + OWN_FACTOR * float((own_error / limits.limit).max()))",
+            ),
+        ),
+    ),
+    Mutation(
         "the scale is that of the largest elements",
         "attack_d_exponentials_below_mean",
         (
