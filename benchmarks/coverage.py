@@ -130,9 +130,8 @@ def cover(noise: Noise, scale: float, plan: SamplingPlan, kind: str, tracks: int
     widths: list[float] = []
     for number in range(tracks):
         chance = np.random.default_rng([seed, number])
-        candidate, baseline = (
-            (milliseconds * factor for factor in noise(chance, scale)) for milliseconds in (1.0 / _SPEEDUP, 1.0)
-        )
+        candidate = map((1.0 / _SPEEDUP).__mul__, noise(chance, scale))
+        baseline = map((1.0).__mul__, noise(chance, scale))
         found = measured_track(candidate, baseline, plan, kind, chance)
         pairs.append(len(found.samples.order))
         widths.append(half_width(found.interval, found.speedup))

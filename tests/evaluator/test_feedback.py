@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, Verdict
+from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, SpeedupStatus, Verdict
 from evaluator.feedback import MAX_CHARACTERS, feedback
 from evaluator.judge.compare import Tally, compare_slice
 from evaluator.judge.inputs import Variant
@@ -104,6 +104,15 @@ def test_a_pass_says_what_its_figures_mean() -> None:
     assert "launch overhead dominates" in text
     assert "clock" not in text
     assert "Hint" not in text
+
+
+def test_what_has_no_figure_is_told_why_and_never_that_it_is_slower() -> None:
+    known = {"speedup_status": SpeedupStatus.UNSETTLED, "speedup_training_status": SpeedupStatus.NOT_VETTED}
+    said = feedback(evaluation(**known), "")
+    assert "Speedup of the forward: there is none yet, for the machine was too noisy to tell." in said
+    assert "it has to be measured again" in said
+    assert "Speedup of forward and backward: there is none before the problem is vetted." in said
+    assert "slower" not in said
 
 
 def test_another_baseline_is_named() -> None:

@@ -237,6 +237,44 @@ def test_clocks_that_disagree_in_a_burst_are_looked_at_again_as_long_as_there_ar
             always.measure(INFERENCE)
 
 
+def test_a_copy_on_a_busy_cpu_is_unsettled_or_covers_1() -> None:
+    """Calls of 0.2 ms with a millisecond of noise around them: eight loops beside it on two cores."""
+    unsettled = 0
+    for seed in range(30):
+        plan = SamplingPlan.usual("cpu", "smoke")
+        found = Bench(_exactly(0.2), _exactly(0.2), plan=plan, noise_ms=1.0, kind="cpu", seed=seed).measure(INFERENCE)
+        unsettled += bool(found.unsettled)
+        assert found.unsettled or found.interval.low <= 1.0 <= found.interval.high
+    assert unsettled >= 10
+
+
+def test_doubt_makes_the_interval_wider_and_the_candidate_no_slower() -> None:
+    """As much is left out as is put back; how much it is, is in doubt by a few standard errors."""
+    found = Bench(lambda _number: (1.0, 0.7), noise_ms=0.2, kind="cpu").measure(INFERENCE)
+    assert not found.unsettled
+    assert found.put_back
+    assert found.interval.low < 0.97 < 1.0 / 0.7 < found.interval.high
+    assert 0.9 < found.speedup < 1.1
+
+
+def test_what_leaves_out_more_than_it_reports_has_no_figure() -> None:
+    found = Bench(lambda _number: (1.0, 0.4)).measure(INFERENCE)
+    assert "may lie outside of what the candidate's process measured" in found.unsettled
+
+
+def test_an_interval_that_says_nothing_is_unsettled_after_the_closer_looks() -> None:
+    generator = random.Random(5)  # noqa: S311 - no secret
+
+    def side(_number: int) -> tuple[float, float]:
+        takes_ms = generator.choice((0.5, 1.0, 3.0))
+        return takes_ms, takes_ms
+
+    plan = SamplingPlan.usual("cpu", "smoke")
+    bench = Bench(side, side, plan=plan, noise_ms=0.001, kind="cpu")
+    assert "anything from" in bench.measure(INFERENCE).unsettled
+    assert bench.pairs >= 5 + 40
+
+
 def test_what_is_left_out_of_most_calls_alone_is_put_back() -> None:
     found = Bench(lambda number: (1.0, 1.0 if number % 5 < 2 else 0.4)).measure(INFERENCE)
     assert found.put_back

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from evaluator.evaluation import Verdict
+from evaluator.evaluation import SpeedupStatus, Verdict
 from evaluator.summary import THRESHOLDS, Graded, ProblemFacts, fast_p, geometric_mean, pass_at_k, summarise
 
 PASSED, WRONG, REFUSED = Verdict.PASSED, Verdict.WRONG_OUTPUT, Verdict.COMPILE_ERROR
@@ -133,3 +133,24 @@ def test_nothing_is_summarised_without_a_fault() -> None:
     summary = summarise([])
     assert (summary.overall.problems, summary.overall.fast_p[0.0], summary.best) == (0, 0.0, ())
     assert json.loads(json.dumps(summary.to_dict()))["overall"]["geometric_mean"] is None
+
+
+def test_faster_means_the_whole_interval() -> None:
+    likely = Graded("a", Verdict.PASSED, 1.3, certain_speedup=0.9)
+    certain = Graded("a", Verdict.PASSED, 1.2, "certain", certain_speedup=1.1)
+    assert (likely.faster_than(1.0), certain.faster_than(1.0), likely.faster_than(0.8)) == (False, True, True)
+    (best,) = summarise([likely, certain]).best
+    assert (best.name, best.speedup, best.certain_speedup) == ("certain", 1.2, 1.1)
+
+
+def test_what_has_no_figure_is_counted_apart() -> None:
+    found = summarise(
+        [
+            Graded("a", Verdict.PASSED, speedup_status=SpeedupStatus.UNSETTLED),
+            Graded("b", Verdict.PASSED, speedup_status=SpeedupStatus.NOT_VETTED),
+            Graded("c", Verdict.PASSED, 4.0),
+            Graded("d", Verdict.WRONG_OUTPUT, speedup_status=None),
+        ]
+    ).overall
+    assert (found.correct, found.unsettled, found.not_vetted) == (3, 1, 1)
+    assert (found.geometric_mean, found.fast_p[0.0], found.fast_p[1.0]) == (pytest.approx(4.0), 0.75, 0.25)
