@@ -425,7 +425,8 @@ class Caller:
             delivered += ["input_gradients", "weight_gradients"]
         drawing = _Drawing(variant, secrets.randbits(63), backward=mode is CallMode.BACKWARD)
         shown = GIVEN if drawing.backward else GIVEN[:1]
-        commitment = self.verifier.prepare([*shown, *delivered], glance=glance)
+        planted = self.source.planted_rows(variant, drawing.seed)
+        commitment = self.verifier.prepare([*shown, *delivered], glance=glance, planted=planted)
         self.verifier.prepare_done(commitment, delivered)
         results = sum(len(self.blocks[name].tensors) for name in delivered)
         warming = self._make_warming(drawing) if self.is_short(mode) or not cold else None

@@ -7,26 +7,26 @@ exist only in the judge.
 
 from __future__ import annotations
 
-import math
 import random
 import secrets
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Final
 
 import torch
 
-from evaluator.dtypes import is_differentiable
+from evaluator.dtypes import as_signed, is_differentiable
 from evaluator.errors import ProblemError
+from evaluator.judge.planting import Planter, Strength, fill_wide, swap_edge_rows
 from evaluator.judge.seeding import SECRET_SEEDS
 from evaluator.memory import TensorSpec
 
 __all__ = ["InputSource", "Variant", "make_upstream"]
 
 _PIECE: Final = 2**25
-_WIDE_BITS: Final = 10
 _PLANT_EVERY: Final = 64
 _STRETCHES: Final = 32
 _LATTICE: Final = 67
@@ -36,13 +36,14 @@ _COMPARED_PLACES: Final = 256
 _PROOF_DRAWS: Final = 16
 """So many draws of small inputs tell chance (a few whole numbers that agree) from values that are always the same."""
 _PROOF_BYTES: Final = 2**24
+_TRIED_DRAWS: Final = 2
 
 
 class Variant(StrEnum):
     """Kinds of inputs. All but the first are drawn by the judge, scaled like the problem's own.
 
-    ``MIXED``: as written in some places and sign-mixed in the others, so that no shortcut for inputs of the one
-    kind (ReLU of nothing but positive numbers) serves for a whole tensor.
+    ``MIXED``: as written in some places and sign-mixed in the others, with a few secret rows and values of every other
+    kind (see ``evaluator.judge.planting``). So no shortcut for inputs of one kind serves for a whole tensor.
     """
 
     AS_WRITTEN = "as written"
@@ -59,14 +60,22 @@ _AS_DRAWN: Final = (Variant.AS_WRITTEN, Variant.MIXED)
 class InputSource:
     """Draws inputs of one problem at one size.
 
-    ``variants``: whether the judge's own kinds of inputs are as fair as those of ``get_inputs``. ``repeatable``:
-    whether the same seed makes the same inputs, as far as is known.
+    ``variants``: whether the judge's own kinds of inputs are as fair as those of ``get_inputs``. ``planter``: where and
+    what is planted in mixed ones. ``repeatable``: whether the same seed makes the same inputs, as far as is known.
     """
 
-    def __init__(self, get_inputs: Callable[[], Sequence[Any]], device: torch.device, *, variants: bool) -> None:
+    def __init__(
+        self,
+        get_inputs: Callable[[], Sequence[Any]],
+        device: torch.device,
+        *,
+        variants: bool,
+        planter: Planter | None = None,
+    ) -> None:
         self._get_inputs = get_inputs
         self._device = device
         self._variants = variants
+        self._planter = planter
         self._scales: list[float] | None = None
         self._seen: list[torch.Tensor] | None = None
         self._draws_to_compare = _COMPARED_DRAWS
@@ -74,6 +83,29 @@ class InputSource:
 
     def available(self, variant: Variant) -> bool:
         return self._variants or variant is Variant.AS_WRITTEN
+
+    def planted_rows(self, variant: Variant, seed: int) -> list[int]:
+        """Rows of the inputs that ``make`` makes of ``seed`` which have to be looked at, in ascending order."""
+        return self._planter.rows_of(seed) if self._planter and variant is Variant.MIXED else []
+
+    def plant_what_stays_finite(
+        self, specs: Sequence[TensorSpec], is_finite: Callable[[list[torch.Tensor]], bool]
+    ) -> None:
+        """From now on, plant no more than what leaves the reference finite: ``is_finite`` is asked about mixed inputs
+        of these ``specs``, or about their planted rows. In half precision a square or a sum soon overflows, and a call
+        on which the reference is not finite says little."""
+        if self._planter is None or not self._variants:
+            return
+        for strength in sorted(Strength, reverse=True):
+            self._planter = replace(self._planter, strength=strength)
+            if not strength or all(is_finite(self._make_planted(specs)) for _ in range(_TRIED_DRAWS)):
+                return
+
+    def _make_planted(self, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
+        """Mixed inputs; of these the planted rows, where rows stand alone."""
+        seed = secrets.randbits(63)
+        made, rows = self.make(specs, Variant.MIXED, seed, avoid_zero=False), self.planted_rows(Variant.MIXED, seed)
+        return [tensor[torch.tensor(rows, device=tensor.device)] for tensor in made] if rows else made
 
     def draw(self, seed: int) -> list[Any]:
         """What ``get_inputs`` returns, made on the device; tensors made elsewhere are moved.
@@ -129,16 +161,20 @@ class InputSource:
             ]
             del drawn  # what else refers to it now is theirs, who may return it once more
             made = [tensor if _is_ours(tensor) else tensor.clone() for tensor in made]
+            if self._planter and self._planter.rows:
+                swap_edge_rows(made, self._planter.rows, seed)
             if self._scales is None:
                 self._scales = [_root_mean_square(_real_parts(tensor)) for tensor in made]
-        for tensor, scale in zip(map(_real_parts, made), self._scales, strict=True):
+        for index, (tensor, scale) in enumerate(zip(map(_real_parts, made), self._scales, strict=True)):
             if is_differentiable(tensor):
                 if variant is Variant.MIXED:
                     _mix(tensor, scale, stream)
+                    if self._planter:
+                        self._planter.plant(tensor, scale, index, seed)
                 elif variant is not Variant.AS_WRITTEN:
                     _fill_variant(tensor, variant, scale, stream)
                 if avoid_zero:
-                    _avoid_zero(tensor, planted=variant is Variant.SPECIAL)
+                    _avoid_zero(tensor, planted=variant in (Variant.SPECIAL, Variant.MIXED))
         return made
 
 
@@ -161,7 +197,7 @@ def _holders(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _at_some_places(tensor: torch.Tensor) -> torch.Tensor:
-    flat = tensor.detach().reshape(-1)
+    flat = as_signed(tensor.detach()).reshape(-1)
     return flat[:: max(1, len(flat) // _COMPARED_PLACES)].clone()
 
 
@@ -169,7 +205,7 @@ def _are_equal(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> 
     """Whether all are, NaN being equal to itself."""
     return len(some) == len(others) and all(
         one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
-        for one, other in zip(some, others, strict=True)
+        for one, other in zip(map(as_signed, some), map(as_signed, others), strict=True)
     )
 
 
@@ -223,10 +259,7 @@ def _fill_variant(target: torch.Tensor, variant: Variant, scale: float, stream: 
     start = stream.randrange(2**20)
     for piece in _pieces(target):
         if variant is Variant.WIDE:
-            piece.uniform_(-1.0, 1.0, generator=generator)
-            least = math.log2(scale) - _WIDE_BITS
-            magnitude = piece.abs().mul_(2 * _WIDE_BITS).add_(least).exp2_()
-            torch.copysign(magnitude, piece, out=piece)
+            fill_wide(piece, scale, generator)
         elif variant is Variant.STRUCTURED:
             _fill_lattice(piece, scale / 16, start)
         else:

@@ -37,12 +37,12 @@ __all__ = ["Common", "Concluded", "Judgement", "Standard"]
 
 _TRIALS: Final = (
     Variant.AS_WRITTEN,
-    Variant.SIGNED,
+    Variant.MIXED,
     Variant.WIDE,
     Variant.SPECIAL,
     Variant.STRUCTURED,
 )
-_GRADIENT_TRIALS: Final = (Variant.SIGNED, Variant.AS_WRITTEN, Variant.WIDE)
+_GRADIENT_TRIALS: Final = (Variant.MIXED, Variant.AS_WRITTEN, Variant.WIDE)
 _WHOLE_TRIALS: Final = 2
 _WHOLE_GRADIENT_TRIALS: Final = 1
 """After so many trials in which every element of tensors was compared that are treated in slices, secret rows of

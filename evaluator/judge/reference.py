@@ -29,6 +29,7 @@ _PRODUCTS: Final = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm,
 _EXACT: Final = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
 _CASTS: Final = re.compile(r"\.(?:float|half|type|bfloat16)\b|float32|float16|dtype")
 """Where a reference says nothing of the kind, it has no other dtype than what goes into it."""
+_FAR: Final = 4.0
 _PERTURBATIONS: Final = 12
 """What depends on two numbers' difference does not move where both move alike, which is so in every one of six random
 moves in 1.6 % of the cases: as often an honest candidate was turned down for one element of a softmax's gradient."""
@@ -178,6 +179,24 @@ class Reference:
         """Outputs and gradients in the problem's precision."""
         assert self._model is not None
         return _differentiate(self._model, inputs, upstream)
+
+    def is_finite_on(self, tensors: Sequence[torch.Tensor], *, gradients: bool) -> bool:
+        """Whether floating-point outputs, and gradients where these are wanted, are finite in the problem's precision,
+        and far from what is not. ``tensors``: the tensor inputs, which may be written to."""
+        assert self._model is not None
+        given = iter(tensors)
+        values = [
+            value.arrange(next(given)) if isinstance(value, TensorSpec) else value["value"]
+            for value in self.signature.inputs
+        ]
+        with torch.no_grad():
+            outputs = _as_list(self._model(*values))
+        found: list[torch.Tensor | None] = [*outputs]
+        if gradients:
+            upstream = [torch.randn_like(each) if is_differentiable(each) else each for each in outputs]
+            differentiated = self.own_gradients(values, upstream)
+            found += [*differentiated.inputs, *differentiated.weights]
+        return all(_is_far_from_infinite(tensor) for tensor in found if tensor is not None and tensor.numel())
 
     @property
     def precision(self) -> torch.dtype:
@@ -339,6 +358,12 @@ def _carried_buffers(model: torch.nn.Module) -> Iterator[tuple[str, TensorSpec]]
         if room > 0 and name in lasting and buffer.is_floating_point():
             room -= 1
             yield name, TensorSpec.of(buffer)
+
+
+def _is_far_from_infinite(tensor: torch.Tensor) -> bool:
+    if not is_differentiable(tensor):
+        return True
+    return float(tensor.abs().amax()) <= torch.finfo(tensor.dtype).max / _FAR  # NaN is not
 
 
 def _call_and_look(model: torch.nn.Module, arguments: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:

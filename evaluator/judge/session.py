@@ -10,11 +10,13 @@ any ends the session for all. Who has not passed is evaluated alone (see ``evalu
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Final
 
 import torch
@@ -31,7 +33,8 @@ from evaluator.judge.judgement import Common, Concluded, Judgement, Standard
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
 from evaluator.judge.outcome import HARMLESS, Outcome
 from evaluator.judge.plan import MemoryPlan, plan_memory
-from evaluator.judge.reference import Reference
+from evaluator.judge.planting import Planter
+from evaluator.judge.reference import Reference, Signature
 from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Pair, Sampling, Track
 from evaluator.judge.telling import timed_kinds
 from evaluator.judge.verify import ClocksDisagree, DeviceBusy, Violation
@@ -262,6 +265,7 @@ class Session:
             reference.get_inputs,
             device.torch_device,
             variants=problem.input_domain == "real" and not config.given_inputs_only,
+            planter=_planter(problem, config.precision, signature),
         )
         self._common = Common(
             problem=problem,
@@ -357,6 +361,10 @@ class Session:
         self._common.vary()
         varied = self._common.variation.each
         reference.hold(varied)
+        with self._judging(*self._within):  # the memory may be a candidate's
+            self._common.source.plant_what_stays_finite(
+                signature.input_tensors, partial(reference.is_finite_on, gradients=self._common.training)
+            )
         if self._config.sampling.max_samples:
             self._choose_timed_inputs()
         self._common.write_weights()
@@ -566,6 +574,18 @@ class Session:
             raise ProblemError(f"{what}: {error}") from error
         except RunnerGone as error:
             raise InfrastructureFault(f"{what}: its process ended") from error
+
+
+def _planter(problem: Problem, precision: str, signature: Signature) -> Planter:
+    """Where and what is planted in the inputs of ``problem``."""
+    tolerance = problem.tolerance(precision)
+    floating = [spec for spec in signature.outputs if spec.torch_dtype.is_floating_point]
+    elements = [math.prod(spec.shape) for spec in floating or signature.outputs]
+    return Planter(
+        rows=signature.rows if problem.row_independent else None,
+        outputs=max(1, min(elements, default=1)),
+        tolerance=tolerance.atol + tolerance.rtol,
+    )
 
 
 @contextlib.contextmanager

@@ -34,9 +34,11 @@ def get_inputs():
     # From heads that look at everything to heads that look at few places.
     sharpness = 2.0 ** (torch.rand(batch_size, heads, 1, 1) * 4.0 - 1.0)
     queries, keys = torch.randn(shape) * sharpness, torch.randn(shape)
-    # One score of 100, which overflows an exponential.
-    key = keys[0, 0, 0]
-    queries[0, 0, -1] = key * (100.0 * width**0.5 / key.square().sum())
+    # Scores of 100, which overflow an exponential: one in each of a few heads, at a place that is never the same.
+    loud = torch.randint(batch_size * heads, (1 + batch_size * heads // 16,))
+    later, earlier = torch.rand(2, len(loud)).sort(dim=0, descending=True).values.mul(length).long()
+    key = keys.view(-1, length, width)[loud, earlier]
+    queries.view(-1, length, width)[loud, later] = key * (100.0 * width**0.5 / key.square().sum(dim=-1, keepdim=True))
     return [queries, keys, torch.randn(shape)]
 
 

@@ -29,7 +29,7 @@ features = 1024
 def get_inputs():
     # Of any length, and one without any step.
     lengths = torch.randint(steps + 1, (batch_size, 1))
-    lengths[0] = 0
+    lengths[torch.randint(batch_size, (1,))] = 0
     return [torch.randn(batch_size, steps, features), torch.arange(steps).unsqueeze(0) < lengths]
 
 

@@ -162,6 +162,15 @@ def test_what_is_right_is_found_right(problem: Problem) -> None:
     assert [tally.total for tally in findings.tallies] == [SLICE_ELEMENTS, SLICE_ELEMENTS]
 
 
+def test_planted_rows_are_looked_at_in_any_case(problem: Problem) -> None:
+    glance = Glance(problem)
+    for planted in ([], [3], [0, 17, 511]):
+        rows = glance.verifier.prepare([*GIVEN, "outputs"], glance=True, planted=planted).rows
+        assert rows is not None
+        assert set(planted) <= set(rows.tolist())
+        assert len(set(rows.tolist())) == 256
+
+
 def test_each_call_has_other_rows(problem: Problem) -> None:
     glance = Glance(problem)
     chosen = [glance.begin().rows for _ in range(2)]

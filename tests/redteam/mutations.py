@@ -60,6 +60,19 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "nothing is planted in mixed inputs",
+        "attack_e_softmax_probed",
+        (("judge/planting.py", "if not self.strength or tensor.numel() < _SHARE:", "if True:"),),
+    ),
+    Mutation(
+        "a share of a sum may be left out",
+        "attack_e_mean_of_a_share_bfloat16",
+        (
+            ("judge/planting.py", "if fan_in < _LEAST_FAN_IN:", "if True:"),
+            ("judge/judgement.py", "    Variant.SPECIAL,\n", ""),
+        ),
+    ),
+    Mutation(
         "NaN counts as right",
         "attack_g_one_nan",
         (("judge/compare.py", "return error <= limit\n", "return ~(error > limit)\n"),),

@@ -1,0 +1,211 @@
+"""Secret places in the inputs of timed calls: rows and values that an ordinary draw never has.
+
+Timed calls once had ordinary values alone, and a look at a few rows told so: a softmax without its maximum passed if it
+was careful wherever that look met something special. So every mixed input has a few secret rows that are loud, quiet or
+wide-ranged, and a few secret values that a sum cannot do without. They are too few to be met by chance or to be felt in
+a latency, and where calls are compared in some rows only, these rows are among them.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import torch
+
+from evaluator.dtypes import as_signed
+
+__all__ = ["Planter", "Strength", "fill_wide", "swap_edge_rows"]
+
+_WIDE_BITS: Final = 10
+_SHARE: Final = 64
+"""A planted run is at most one in so many elements of its tensor, and so are all single places together."""
+_LEAST_FAN_IN: Final = 64
+"""Where so many elements go into one of the output, it is a sum that a share could be left out of."""
+_FEW_OUTPUTS: Final = 64
+"""So few outputs depend on everything: what is loud would hide what is not."""
+_FEWEST_TERMS: Final = 4
+_MOST_TERMS: Final = 64
+_TIMES_THE_LIMIT: Final = 4.0
+_LARGE: Final = 512.0
+_LARGE_PLACES: Final = 4
+_LOUD: Final = 64.0
+_LOUD_AMONG_FEW: Final = 8.0
+_MILD: Final = 4.0
+_QUIET: Final = 2.0**-10
+_QUIET_HALF: Final = 2.0**-6
+_MOST_HALF: Final = 2.0**12
+_SQUARED_HALF: Final = 200.0
+"""What of float16 has a square that is finite."""
+
+
+class Strength(IntEnum):
+    """How large a planted value may be, so that the reference stays finite.
+
+    ``LINEAR``: as much as all other terms of a sum together, divided by the number of places. ``ROOT``: its square is.
+    ``MILD``: four times the root mean square of the input.
+    """
+
+    NONE = 0
+    MILD = 1
+    ROOT = 2
+    LINEAR = 3
+
+
+@dataclass(frozen=True)
+class Planter:
+    """Where and what is planted. ``rows``: extent of every tensor's first dimension, where rows stand alone.
+    ``outputs``: elements of the smallest floating-point output. ``tolerance``: ``atol + rtol`` of the problem."""
+
+    rows: int | None
+    outputs: int
+    tolerance: float
+    strength: Strength = Strength.LINEAR
+
+    def rows_of(self, seed: int) -> list[int]:
+        """The rows that are planted in the inputs that ``seed`` makes, one of each kind, in ascending order."""
+        return sorted(set(self._rows_by_kind(seed))) if self.rows and self.strength else []
+
+    def plant(self, tensor: torch.Tensor, scale: float, index: int, seed: int) -> None:
+        """Plant in a contiguous floating-point tensor, input ``index``, whose root mean square is about ``scale``."""
+        if not self.strength or tensor.numel() < _SHARE:
+            return
+        stream = random.Random(f"plants {index} {seed}")  # noqa: S311 - it only spreads a secret seed
+        rows = self._rows_by_kind(seed)
+        values: dict[int, float] = {}
+        # Where rows depend on each other, what is loud in one is heard in all: half of the calls go without.
+        if self.rows or stream.random() < 0.5:
+            self._plant_runs(tensor, scale, rows, stream)
+        self._add_terms(values, tensor, scale, rows, stream)
+        self._add_special(values, tensor, scale, stream)
+        places = stream.sample(sorted(values), min(len(values), tensor.numel() // _SHARE))
+        at = torch.tensor(places, device=tensor.device)
+        tensor.view(-1)[at] = torch.tensor([values[place] for place in places], device=tensor.device).to(tensor.dtype)
+
+    def _rows_by_kind(self, seed: int) -> list[int]:
+        """For each kind of planting a row; the same ones in all inputs. Zeros where rows do not stand alone."""
+        stream = random.Random(f"rows {seed}")  # noqa: S311 - it only spreads a secret seed
+        kinds = len(_RUNS) + 2
+        if not self.rows:
+            return [0] * kinds
+        return (
+            stream.sample(range(self.rows), kinds) if self.rows >= kinds else stream.choices(range(self.rows), k=kinds)
+        )
+
+    def _plant_runs(self, tensor: torch.Tensor, scale: float, rows: Sequence[int], stream: random.Random) -> None:
+        flat, size = tensor.view(-1), self._row_size(tensor)
+        length = max(1, min(tensor.shape[-1], size, tensor.numel() // _SHARE))
+        factor = _MILD if self.strength is Strength.MILD else _LOUD_AMONG_FEW if self._few else _LOUD
+        # What is wide-ranged is mostly small beside its largest elements.
+        for row, run in zip(rows, _RUNS[: -1 if self._few else None], strict=False):
+            # A whole row of the last dimension, where it is not too much.
+            step = length if size % length == 0 else 1
+            start = row * size + step * stream.randrange((size - length) // step + 1)
+            run(flat[start : start + length], factor, scale, stream.getrandbits(63))
+
+    def _add_terms(
+        self, values: dict[int, float], tensor: torch.Tensor, scale: float, rows: Sequence[int], stream: random.Random
+    ) -> None:
+        """Values that each show in a sum: with one of them left out, it is off by several times its limit."""
+        fan_in = tensor.numel() / self.outputs
+        if fan_in < _LEAST_FAN_IN:
+            return
+        size = self._row_size(tensor)
+        count = max(_FEWEST_TERMS, min(_MOST_TERMS, round(1 / (_TIMES_THE_LIMIT * self.tolerance))))
+        amounts = {Strength.LINEAR: fan_in / count, Strength.ROOT: math.sqrt(fan_in / count)}
+        allowed = [amount for strength, amount in amounts.items() if strength <= self.strength] or [_MILD]
+        # A sum of squares hardly feels anything beside the one, and one of magnitudes does not feel the other.
+        chosen = zip(rows[len(_RUNS) :], allowed, strict=False) if self.rows else [(0, stream.choice(allowed))]
+        for row, amount in chosen:
+            for _ in range(count):
+                place = row * size + stream.randrange(size)
+                values[place] = _bounded(amount * scale * stream.choice((-1.0, 1.0)), tensor.dtype)
+
+    def _add_special(self, values: dict[int, float], tensor: torch.Tensor, scale: float, stream: random.Random) -> None:
+        info = torch.finfo(tensor.dtype)
+        special = [0.0, -0.0, 1.0, -1.0, info.tiny, -info.tiny, info.eps, -info.eps]
+        if not self._few:
+            large = scale * (_MILD if self.strength is Strength.MILD else _LARGE)
+            large = min(large, _SQUARED_HALF) if tensor.dtype is torch.float16 else _bounded(large, tensor.dtype)
+            special += [large * stream.uniform(-1.0, 1.0) for _ in range(_LARGE_PLACES)]
+        for value in special:
+            values[stream.randrange(tensor.numel())] = value
+
+    @property
+    def _few(self) -> bool:
+        return self.outputs < _FEW_OUTPUTS
+
+    def _row_size(self, tensor: torch.Tensor) -> int:
+        return tensor.numel() // self.rows if self.rows else tensor.numel()
+
+
+def _bounded(value: float, dtype: torch.dtype) -> float:
+    most = _MOST_HALF if dtype is torch.float16 else torch.finfo(dtype).max / 2**4
+    return max(-most, min(most, value))
+
+
+def _raise(run: torch.Tensor, factor: float, _scale: float, _seed: int) -> None:
+    """Loud and positive: above what an exponential takes."""
+    run.mul_(factor)
+    if _is_precise(run):
+        run.add_(run.abs().amax())
+    _confine(run)
+
+
+def _lower(run: torch.Tensor, factor: float, _scale: float, _seed: int) -> None:
+    """Loud and far below zero: exponentials of all of it are zero."""
+    run.mul_(factor)
+    if _is_precise(run):
+        run.sub_(run.abs().amax(), alpha=2.0)
+    _confine(run)
+
+
+def _confine(run: torch.Tensor) -> None:
+    if run.dtype is torch.float16:
+        run.mul_((_SQUARED_HALF / run.abs().amax()).clamp(max=1.0))
+
+
+def _is_precise(run: torch.Tensor) -> bool:
+    """Whether a variance of numbers far from zero, computed from their squares, is worth anything in its dtype."""
+    return run.dtype.itemsize > 2
+
+
+def _hush(run: torch.Tensor, _factor: float, _scale: float, _seed: int) -> None:
+    """So small that what is added for safety, an epsilon, is not."""
+    run.mul_(_QUIET_HALF if run.dtype is torch.float16 else _QUIET)
+
+
+def _widen(run: torch.Tensor, factor: float, scale: float, seed: int) -> None:
+    fill_wide(run, scale, torch.Generator(run.device).manual_seed(seed))
+    most = _bounded(scale * (_MILD if factor == _MILD else 2.0**_WIDE_BITS), run.dtype)
+    run.clamp_(-most, most)
+    _confine(run)
+
+
+_Run = Callable[[torch.Tensor, float, float, int], None]
+_RUNS: Final[tuple[_Run, ...]] = (_raise, _lower, _hush, _widen)
+
+
+def fill_wide(piece: torch.Tensor, scale: float, generator: torch.Generator) -> None:
+    """Fill with magnitudes from 2⁻¹⁰ to 2¹⁰ times ``scale``, of either sign."""
+    piece.uniform_(-1.0, 1.0, generator=generator)
+    least = math.log2(scale) - _WIDE_BITS
+    magnitude = piece.abs().mul_(2 * _WIDE_BITS).add_(least).exp2_()
+    torch.copysign(magnitude, piece, out=piece)
+
+
+def swap_edge_rows(tensors: Sequence[torch.Tensor], rows: int, seed: int) -> None:
+    """Swap the first and the last row with secret others, the same in all tensors: a row that the problem makes
+    special is at another place in each call."""
+    stream = random.Random(f"edges {seed}")  # noqa: S311 - it only spreads a secret seed
+    for edge in (0, rows - 1):
+        other = stream.randrange(rows)
+        if other != edge:
+            for tensor in map(as_signed, tensors):
+                kept = tensor[edge].clone()
+                tensor[edge].copy_(tensor[other])
+                tensor[other].copy_(kept)

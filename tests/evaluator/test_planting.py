@@ -1,0 +1,122 @@
+"""Secret rows and values in mixed inputs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.planting import Planter, Strength, swap_edge_rows
+from evaluator.memory import TensorSpec
+
+_ROWS, _WIDTH = 256, 128
+_ROW_WISE = Planter(rows=_ROWS, outputs=_ROWS * _WIDTH, tolerance=2e-4)
+
+
+def _drawn(dtype: torch.dtype = torch.float32, rows: int = _ROWS, width: int = _WIDTH) -> torch.Tensor:
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(3)).to(dtype)
+
+
+def _planted(planter: Planter, dtype: torch.dtype = torch.float32, seed: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    before = _drawn(dtype)
+    after = before.clone()
+    planter.plant(after, 1.0, 0, seed)
+    return before, after
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_only_a_few_places_are_planted_and_rows_that_are_told_of_are_among_them(dtype: torch.dtype) -> None:
+    for seed in range(50):
+        before, after = _planted(_ROW_WISE, dtype, seed)
+        changed = (before != after) & ~(before.isnan() & after.isnan())
+        assert 0 < int(changed.sum()) <= before.numel() / 16
+        assert bool(after.isfinite().all())
+        whole = {row for row in range(_ROWS) if bool(changed[row].all())}
+        assert whole
+        assert whole <= set(_ROW_WISE.rows_of(seed))
+
+
+def test_the_same_seed_plants_the_same_and_another_one_elsewhere() -> None:
+    assert torch.equal(_planted(_ROW_WISE)[1], _planted(_ROW_WISE)[1])
+    assert _ROW_WISE.rows_of(5) == _ROW_WISE.rows_of(5)
+    places = {row for seed in range(300) for row in _ROW_WISE.rows_of(seed)}
+    assert len(places) > 0.95 * _ROWS
+
+
+def test_rows_are_planted_that_an_exponential_does_not_take() -> None:
+    for seed in range(20):
+        _, after = _planted(_ROW_WISE, seed=seed)
+        sums = after.exp().sum(dim=1)
+        assert bool((sums == 0.0).any())
+        assert bool(sums.isinf().any())
+        assert float(after.abs().amax(dim=1).min()) < 0.01  # where an epsilon is not small
+
+
+@pytest.mark.parametrize("tolerance", [2e-4, 2e-2], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("power", [1, 2], ids=["magnitudes", "squares"])
+def test_whatever_third_of_a_mean_is_left_out_shows_in_one_of_a_few_calls(tolerance: float, power: int) -> None:
+    planter = Planter(rows=None, outputs=1, tolerance=tolerance)
+    for begin in (0.0, 0.33, 0.66):
+        shown = 0
+        for seed in range(12):
+            _, after = _planted(planter, seed=seed)
+            terms = after.double().abs().pow(power).view(-1)[torch.randperm(after.numel())]
+            kept = torch.ones_like(terms, dtype=torch.bool)
+            kept[int(begin * len(terms)) : int((begin + 0.33) * len(terms))] = False
+            shown += bool((terms[kept].mean() - terms.mean()).abs() > tolerance * terms.mean())
+        assert shown >= 2
+
+
+def test_what_rows_are_summed_to_has_terms_in_secret_rows() -> None:
+    planter = Planter(rows=_ROWS, outputs=_ROWS, tolerance=2e-2)
+    for seed in range(20):
+        before, after = _planted(planter, seed=seed)
+        changed = (before != after).sum(dim=1)
+        rows = [row for row in planter.rows_of(seed) if 4 <= int(changed[row]) < _WIDTH]
+        assert rows
+        assert max(float(after[row].abs().amax()) for row in rows) > 1.0
+
+
+def test_without_strength_nothing_is_planted_and_no_row_is_told_of() -> None:
+    planter = Planter(rows=_ROWS, outputs=_ROWS, tolerance=2e-4, strength=Strength.NONE)
+    before, after = _planted(planter)
+    assert torch.equal(before, after)
+    assert planter.rows_of(5) == []
+
+
+def test_no_more_is_planted_than_the_reference_takes() -> None:
+    planter = Planter(rows=_ROWS, outputs=_ROWS, tolerance=2e-4)
+    specs = [TensorSpec((_ROWS, _WIDTH), "float32")]
+    asked: list[torch.Tensor] = []
+
+    def takes_little(tensors: list[torch.Tensor]) -> bool:
+        asked.extend(tensors)
+        return float(tensors[0].abs().amax()) < 40.0
+
+    source = InputSource(lambda: [_drawn()], torch.device("cpu"), variants=True, planter=planter)
+    source.plant_what_stays_finite(specs, takes_little)
+    assert all(len(tensor) <= 6 for tensor in asked)  # rows stand alone, and only the planted ones are of interest
+    for seed in range(10):
+        (made,) = source.make(specs, Variant.MIXED, seed, avoid_zero=False)
+        assert float(made.abs().amax()) < 80.0
+    assert any(source.planted_rows(Variant.MIXED, seed) for seed in range(3))
+    assert source.planted_rows(Variant.WIDE, 1) == []
+
+
+def test_zeros_that_were_planted_are_avoided_where_a_derivative_jumps() -> None:
+    source = InputSource(lambda: [_drawn()], torch.device("cpu"), variants=True, planter=_ROW_WISE)
+    for seed in range(10):
+        (made,) = source.make([TensorSpec((_ROWS, _WIDTH), "float32")], Variant.MIXED, seed, avoid_zero=True)
+        assert bool((made != 0).all())
+
+
+def test_edge_rows_are_elsewhere_in_all_tensors_alike() -> None:
+    at_first = 0
+    for seed in range(200):
+        numbers = torch.arange(40)
+        wide, flags = numbers[:, None].float().repeat(1, 3), numbers.to(torch.uint16)
+        swap_edge_rows([wide, flags], 40, seed)
+        assert wide[:, 0].int().tolist() == flags.tolist()
+        assert sorted(flags.tolist()) == numbers.tolist()
+        at_first += flags.tolist()[0] == 0
+    assert at_first < 20
