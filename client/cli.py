@@ -18,6 +18,7 @@ from client.options import (
     AsResponse,
     Baseline,
     File,
+    LimitsOption,
     OptionalUrl,
     Precision,
     ProblemId,
@@ -102,6 +103,7 @@ def evaluate(
         bool,
         typer.Option("--compiled", help="Also hold it against torch.compile; measured once, and then known."),
     ] = False,
+    limits: LimitsOption = "",
     response: AsResponse = False,
     json_: AsJson = False,
     log: Annotated[bool, typer.Option("--log", help="Print what the compiler and the candidate printed.")] = False,
@@ -118,7 +120,9 @@ def evaluate(
     with turned_into_exits(as_record):
         task = _problem(problems_dir, problem)
         given = read_given(file, is_response=response)
-        config = local.configure(task, device, size, precision, require_gradients, baseline, compare_compiled=compiled)
+        config = local.configure(
+            task, device, size, precision, require_gradients, baseline, compare_compiled=compiled, limits=limits
+        )
         known.update(device=config.device_kind, size=config.size, precision=config.precision)
         known.update(problem_version=task.version)
         with ProgressLine(stderr()) as line:

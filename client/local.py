@@ -15,7 +15,7 @@ from client.outcomes import BadUsage
 from client.records import ProblemRecord, SubmissionRecord, blank_record, evaluation_fields
 from client.sources import UnusableFile
 from evaluator.candidate import Candidate, InvalidSource
-from evaluator.config import EvalConfig, SamplingPlan
+from evaluator.config import EvalConfig, SamplingPlan, parse_limits
 from evaluator.devices import available_devices, has_nvcc
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFault
@@ -132,8 +132,12 @@ def configure(
     baseline: str = "eager",
     *,
     compare_compiled: bool = False,
+    limits: str = "",
 ) -> EvalConfig:
-    """How ``problem`` is judged here: what is asked for, and the usual for the rest. Raises ``BadUsage``."""
+    """How ``problem`` is judged here: what is asked for, and the usual for the rest. Raises ``BadUsage``.
+
+    ``limits`` as ``parse_limits`` takes them; ``KERNELJUDGE_LIMITS`` has those of this machine.
+    """
     device = device or default_device()
     size = size or problem.default_size(device.partition(":")[0])
     if size not in problem.sizes:
@@ -146,6 +150,7 @@ def configure(
             baseline=baseline,
             require_gradients=require_gradients,
             compare_compiled=compare_compiled,
+            limits=problem.limits_here(parse_limits(os.environ.get("KERNELJUDGE_LIMITS", "")), parse_limits(limits)),
             sampling=SamplingPlan.usual(device.partition(":")[0], size),
         )
     except ValueError as error:

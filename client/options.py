@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from evaluator.config import BASELINES, PRECISIONS
+from evaluator.config import BASELINES, PRECISIONS, SETTABLE_LIMITS
 
 __all__ = [
     "AsJson",
@@ -46,6 +46,15 @@ Baseline = Annotated[
     str,
     typer.Option(
         help=f"What the speedup divides by: {', '.join(BASELINES)}. The last three are for problems that allow them."
+    ),
+]
+LimitsOption = Annotated[
+    str,
+    typer.Option(
+        "--limits",
+        help=f"Limits of this evaluation, as call_s=300,total_s=3600; there are {', '.join(SETTABLE_LIMITS)}. "
+        "Default: those of the problem, then of KERNELJUDGE_LIMITS.",
+        show_default=False,
     ),
 ]
 Visibility = Annotated[

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["BASELINES", "DEVICE_KINDS", "LOWER_PRECISIONS", "PRECISIONS", "EvalConfig", "Limits", "SamplingPlan"]
+__all__ = [
+    "BASELINES",
+    "DEVICE_KINDS",
+    "LOWER_PRECISIONS",
+    "PRECISIONS",
+    "SETTABLE_LIMITS",
+    "EvalConfig",
+    "Limits",
+    "SamplingPlan",
+    "checked_limits",
+    "parse_limits",
+]
 
 DEVICE_KINDS: Final = ("cpu", "cuda")
 PRECISIONS: Final = ("float32", "float16", "bfloat16")
@@ -16,6 +28,32 @@ BASELINES: Final = ("eager", "compile", "compile-max-autotune", "tf32", "float16
 LOWER_PRECISIONS: Final = ("tf32", "float16", "bfloat16")
 """Baselines that compute less exactly than the problem asks for: only where the problem allows them."""
 
+_DAY_S: Final = 86400.0
+_MOST: Final = {
+    **dict.fromkeys(
+        ("build_s", "late_build_s", "load_s", "construct_s", "call_s", "call_floor_s", "total_s"),
+        _DAY_S,
+    ),
+    "call_factor": 1e9,
+    "device_memory_bytes": 2**50,
+    "memory_bytes": 2**50,
+    "disk_bytes": 2**50,
+    "processes": 2**22,
+    "log_bytes": 2**30,
+}
+"""The bounds of each limit. NaN is within none."""
+SETTABLE_LIMITS: Final = (
+    "build_s",
+    "late_build_s",
+    "load_s",
+    "construct_s",
+    "call_s",
+    "call_factor",
+    "call_floor_s",
+    "total_s",
+)
+"""Limits that a machine, a problem and whoever evaluates may set."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -25,7 +63,9 @@ class Limits:
     since it seemed to leave time out, has it anew.
     ``device_memory_bytes`` of ``None`` stands for what the device has free, ``memory_bytes`` for half of the
     machine's memory. ``late_build_s`` is added where something may be compiled that nobody could find before: for
-    constructing, and for the first call (by ``torch.compile``, say). ``disk_bytes`` is for all files that the candidate
+    constructing, and for the first two calls with and without a backward (``torch.compile`` compiles in the first, and
+    may record graphs in the second). Later calls may take ``call_factor`` times as long as the baseline's, but
+    ``call_floor_s`` in any case and ``call_s`` at the most. ``disk_bytes`` is for all files that the candidate
     writes. ``processes`` counts threads, too; ``None`` stands for what OpenMP, ``torch.compile`` and the driver need on
     as many processors as the machine has.
     """
@@ -35,12 +75,49 @@ class Limits:
     load_s: float = 120.0
     construct_s: float = 120.0
     call_s: float = 60.0
+    call_factor: float = 1000.0
+    call_floor_s: float = 20.0
     total_s: float = 1800.0
     device_memory_bytes: int | None = None
     memory_bytes: int | None = None
     disk_bytes: int = 2**30
     processes: int | None = None
     log_bytes: int = 64 * 1024
+
+    def __post_init__(self) -> None:
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= most:
+                raise ValueError(f"{name} must be between 0 and {most:g}, not {value!r}")
+
+    def later_call_s(self, baseline_s: float | None) -> float:
+        """How long a call may take in which nothing is compiled any more, in seconds. ``baseline_s``: what a call of
+        the baseline takes; ``None`` where nobody knows yet."""
+        if baseline_s is None:
+            return self.call_s
+        return min(self.call_s, max(self.call_floor_s, self.call_factor * baseline_s))
+
+
+def parse_limits(text: str) -> dict[str, float]:
+    """``call_s=120, total_s=900`` as fields of ``Limits``; empty text is none. Raises ``ValueError``."""
+    found: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, value = (word.strip() for word in part.partition("="))
+        if not sign:
+            raise ValueError(f"a limit is given as NAME=VALUE, not {part!r}")
+        found[name] = float(value)
+    return checked_limits(found)
+
+
+def checked_limits(values: Mapping[str, Any]) -> dict[str, float]:
+    """``values``, by the names of ``SETTABLE_LIMITS``. Raises ``ValueError``."""
+    for name, value in values.items():
+        if name not in SETTABLE_LIMITS:
+            raise ValueError(f"there is no limit {name!r}; there are {', '.join(SETTABLE_LIMITS)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ValueError(f"{name} must be a number above 0, not {value!r}")
+    Limits(**values)
+    return dict(values)
 
 
 @dataclass(frozen=True)

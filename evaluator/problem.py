@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.config import BASELINES, LOWER_PRECISIONS, PRECISIONS, EvalConfig
+from evaluator.config import BASELINES, LOWER_PRECISIONS, PRECISIONS, EvalConfig, Limits, checked_limits
 from evaluator.constants import rewritten
 from evaluator.errors import ProblemError
 from evaluator.vetting.labels import Label
@@ -59,6 +59,7 @@ _FIELDS: Final = frozenset(
         "inputs",
         "kernelbench",
         "baselines",
+        "limits",
     }
 )
 
@@ -109,6 +110,8 @@ class Problem:
     tags: tuple[str, ...] = ()
     kernelbench: KernelBenchIdentity | None = None
     baselines: tuple[str, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Fields of ``Limits`` that are other ones for this problem."""
     vettings: tuple[Vetting, ...] = field(default=(), compare=False)
 
     @cached_property
@@ -117,6 +120,8 @@ class Problem:
         content = self.to_dict()
         for cosmetic in ("title", "description", "tags", "kernelbench", "baselines"):
             del content[cosmetic]
+        if not content["limits"]:
+            del content["limits"]  # versions are older than these
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -184,6 +189,10 @@ class Problem:
             "vetting": self._vetting_record(),
         }
 
+    def limits_here(self, machines: Mapping[str, float], asked: Mapping[str, float] | None = None) -> Limits:
+        """The limits of an evaluation: of the machine, where the problem has no other, and none was asked for."""
+        return Limits(**{**machines, **self.limits, **(asked or {})})  # type: ignore[arg-type] # of whole bytes none is set
+
     def default_size(self, device_kind: str) -> str:
         """The size that is meant where none is named: ``full`` on CUDA; on a CPU ``smoke``, if there is one."""
         return "smoke" if device_kind == "cpu" and "smoke" in self.sizes else "full"
@@ -223,6 +232,7 @@ class Problem:
         fields["tolerances"] = {name: Tolerance(**value) for name, value in fields["tolerances"].items()}
         fields["tags"] = tuple(fields["tags"])
         fields["baselines"] = tuple(fields.get("baselines", ()))  # stored definitions may be older than these
+        fields["limits"] = dict(fields.get("limits", {}))
         if fields["kernelbench"] is not None:
             fields["kernelbench"] = KernelBenchIdentity(**fields["kernelbench"])
         return cls(**fields)
@@ -350,7 +360,15 @@ def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -
         tags=_tags(manifest.get("tags", [])),
         kernelbench=_kernelbench(manifest.get("kernelbench")),
         baselines=_lower_precisions(_table(manifest, "baselines")),
+        limits=_limits(_table(manifest, "limits")),
     )
+
+
+def _limits(table: Mapping[str, Any]) -> dict[str, float]:
+    try:
+        return checked_limits(table)
+    except ValueError as error:
+        raise ProblemError(f"[limits]: {error}") from error
 
 
 def _text(table: Mapping[str, Any], name: str) -> str:

@@ -13,6 +13,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from evaluator.artifact_store import StoreAddress
+from evaluator.config import parse_limits
 from evaluator.devices import default_build_slots
 from evaluator.logs import LogFormat
 
@@ -36,6 +37,7 @@ class Settings(BaseSettings):
     whether a device fault is diagnosed without anybody asking for it. ``max_batch_bytes`` is for batches that come in
     line by line, ``max_queued`` the most submissions that wait, single ones and those of batches counted apart.
     ``send_webhooks``: whether workers tell of the ends of batches; else ``python -m worker.courier`` is to be run.
+    ``limits`` (``call_s=120,total_s=900``) are this machine's for evaluations, where a problem has no other.
     ``answer_age_s``: how old a board may be that is shown to whoever has no key; 0: each is made anew.
     ``public_url`` is where visitors find the API; empty: where each request says that it was sent to.
     ``log_format`` is ``text`` or ``json``, a line each.
@@ -79,6 +81,7 @@ class Settings(BaseSettings):
     self_test: Literal["on", "off"] = "on"
     foreign_memory_share: float = Field(default=0.1, ge=0, le=1)
     drain_s: float = Field(default=0.0, ge=0)
+    limits: str = ""
     verify_records: Literal["auto", "off"] = "auto"
     auth: Literal["open", "required"] = "open"
     public_read: bool = True
@@ -91,6 +94,12 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return [name.strip() for name in value.split(",") if name.strip()] or None
+        return value
+
+    @field_validator("limits")
+    @classmethod
+    def _known_limits(cls, value: str) -> str:
+        parse_limits(value)
         return value
 
     @field_validator("log_level", mode="before")

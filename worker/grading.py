@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator import logs
 from evaluator.candidate import Candidate
-from evaluator.config import DEVICE_KINDS, EvalConfig, SamplingPlan
+from evaluator.config import DEVICE_KINDS, EvalConfig, SamplingPlan, parse_limits
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.engine import BuildReport, Progress, SandboxLayer
 from evaluator.errors import (
@@ -193,7 +193,7 @@ class Grader:
         """Take what is next through its build stage; ``submission_id`` is whom it was rung for."""
 
         def work(claim: Claim, hold: Hold[Claim]) -> Record:
-            config = _config(claim, claim.device)
+            config = self._limited(_config(claim, claim.device), claim)
             with stages(hold.show) as show:
                 report = self._engine.build(claim.problem, claim.candidate, config, progress=show, cancelled=hold.over)
             evaluation = report.evaluation
@@ -290,7 +290,11 @@ class Grader:
 
     def _config(self, claim: Claim, device: str) -> EvalConfig:
         """What to evaluate it by; the same for all that are alike."""
-        return replace(_config(claim, device), compare_compiled=self._settings.compare_compiled)
+        config = replace(_config(claim, device), compare_compiled=self._settings.compare_compiled)
+        return self._limited(config, claim)
+
+    def _limited(self, config: EvalConfig, claim: Claim) -> EvalConfig:
+        return replace(config, limits=claim.problem.limits_here(parse_limits(self._settings.limits)))
 
     def _begin(self, claims: Sequence[Claim], device: str) -> EvalConfig:
         """What to evaluate them by, all of which are alike; they are part of a run from here on."""

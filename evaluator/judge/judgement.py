@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -43,6 +44,8 @@ _TRIALS: Final = (
     Variant.STRUCTURED,
 )
 _GRADIENT_TRIALS: Final = (Variant.MIXED, Variant.AS_WRITTEN, Variant.WIDE)
+_MAY_COMPILE: Final = 2
+"""So many calls of each mode may compile something: the first does, and the second may record graphs."""
 _WHOLE_TRIALS: Final = 2
 _WHOLE_GRADIENT_TRIALS: Final = 1
 """After so many trials in which every element of tensors was compared that are treated in slices, secret rows of
@@ -287,6 +290,7 @@ class Judgement:
         self._varied = self._loaded = False
         self._found = WeightReport()
         """What was found of its weights when it had constructed them."""
+        self._calls = Counter[CallMode]()
         outcome.gradients = Gradients.NOT_CHECKED if common.training else Gradients.NOT_APPLICABLE
         if problem.gradient_policy == "none":
             outcome.gradients = Gradients.NOT_CHECKED
@@ -360,7 +364,7 @@ class Judgement:
             variant = variants[position]
             self._report("verifying", f"forward, inputs {variant.value}", position / (trials + gradient_trials))
             glance = conclusive >= _WHOLE_TRIALS and self._verifier.sliced
-            _, findings = self._call(CallMode.FORWARD, variant, first=position == 0, glance=glance)
+            _, findings = self._call(CallMode.FORWARD, variant, glance=glance)
             differing = self.candidate.link.weight_report().differing.bit_count()
             if findings.verdict is Verdict.WRONG_OUTPUT and differing and not self._loaded:
                 # Constructed from another stream of random numbers than the reference, perhaps: try its weights.
@@ -473,15 +477,13 @@ class Judgement:
         mode: CallMode,
         variant: Variant,
         *,
-        first: bool = False,
         glance: bool = False,
         cold: bool = True,
         own_too: bool = True,
     ) -> tuple[TimedCall, CallFindings]:
         if time.monotonic() > self._common.deadline:
             raise RunnerTimeout(f"the evaluation took longer than {self._config.limits.total_s:.0f} s in all")
-        # Some candidates build their extension in the first call.
-        timeout_s = self._config.limits.call_s + (self._config.limits.late_build_s if first else 0.0)
+        timeout_s = self._call_limit_s(mode)
         call, commitment = self.caller.call(self.candidate, mode, variant, timeout_s, glance=glance, cold=cold)
         self._common.reference.hold(self._values)
         if call.report.device_ms <= 0:
@@ -495,6 +497,14 @@ class Judgement:
             self.measure_memory()
         self._note_errors(findings, variant, own_too=own_too)
         return call, findings
+
+    def _call_limit_s(self, mode: CallMode) -> float:
+        limits = self._config.limits
+        self._calls[mode] += 1
+        if self._calls[mode] <= _MAY_COMPILE:
+            return limits.call_s + limits.late_build_s
+        baseline_ms = self.caller.baseline_ms.get(mode)
+        return limits.later_call_s(max(baseline_ms) / 1000 if baseline_ms else None)
 
     def _floor_ms(self, _track: Track) -> float:
         """The least time for moving the outputs and the inputs that they depend on."""

@@ -221,6 +221,11 @@ MUTATIONS = (
         (("sandbox/syscalls.py", " inotify_init1", ""),),
     ),
     Mutation(
+        "only the first call may compile",
+        "relu_honest_slow_first_calls",
+        (("judge/judgement.py", "_MAY_COMPILE: Final = 2", "_MAY_COMPILE: Final = 1"),),
+    ),
+    Mutation(
         "the runner shares its keeper's process group",
         "attack_h_kills_its_group",
         (

@@ -43,6 +43,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "self_test": ("off", "off"),
         "foreign_memory_share": ("0.5", 0.5),
         "drain_s": ("30", 30.0),
+        "limits": ("call_s=9", "call_s=9"),
         "verify_records": ("off", "off"),
         "max_batch_bytes": ("5", 5),
         "max_queued": ("7", 7),
