@@ -26,6 +26,7 @@ class Label(StrEnum):
     OUTPUT_CONSTANT = "output_constant"
     SILENT_INPUTS = "silent_inputs"
     LIMITS_CAPPED = "limits_capped"
+    GRADIENT_LIMITS_CAPPED = "gradient_limits_capped"
     CONSTANT_PARAMETERS_LEFT_OUT = "constant_parameters_left_out"
     ZEROS_PASS = "zeros_pass"
     ZEROS_PASS_ON_GIVEN_INPUTS = "zeros_pass_on_given_inputs"
@@ -64,6 +65,7 @@ MEANING: Final = {
     Label.OUTPUT_CONSTANT: "the output is the same for different inputs",
     Label.SILENT_INPUTS: "on some of the judge's kinds of inputs the reference is not finite: they say nothing",
     Label.LIMITS_CAPPED: "the reference is so inexact at this precision that its error is beyond what limits allow for",
+    Label.GRADIENT_LIMITS_CAPPED: "the same of its gradients alone: right ones may be turned down",
     Label.CONSTANT_PARAMETERS_LEFT_OUT: "parameters that are always the same after construction may be left out",
     Label.ZEROS_PASS: "zeros pass",
     Label.ZEROS_PASS_ON_GIVEN_INPUTS: "zeros would pass if inputs were only those of get_inputs",

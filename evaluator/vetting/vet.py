@@ -43,6 +43,7 @@ _WITHOUT_BACKWARD: Final = {Label.BACKWARD_FAILS, Label.BACKWARD_NONDETERMINISTI
 """The rest is tried without gradients."""
 _LEAST_TELLING: Final = 0.5
 """Where less of a tensor than this can be compared, a kind of inputs says nothing about it."""
+_GRADIENT: Final = "the gradient of "
 _REPEATS: Final = "get_inputs returns the same values in every call"
 """As the judge says it."""
 _MESSAGE_CHARACTERS: Final = 300
@@ -137,10 +138,9 @@ class _Trying:
     def _itself(self) -> Check:
         """The reference as its own candidate; its own errors say how wide limits become."""
         itself, details = self._judged(ITSELF, Inputs.ALL, _VERIFY_ONLY)
-        capped: Mapping[str, float] = details.get("tolerance_capped", {})
-        most = max(capped, key=lambda tensor: capped[tensor], default=None)
-        if most is not None:
-            self.found[Label.LIMITS_CAPPED] = f"{most}, {100 * capped[most]:.3g} % of the elements"
+        for tensor, share in details.get("tolerance_capped", {}).items():
+            label = Label.GRADIENT_LIMITS_CAPPED if tensor.startswith(_GRADIENT) else Label.LIMITS_CAPPED
+            self.found.setdefault(label, f"{tensor}, {100 * share:.3g} % of the elements")
         telling: Mapping[str, Mapping[str, float]] = details.get("telling_share", {})
         if any(share < _LEAST_TELLING for shares in telling.values() for share in shares.values()):
             self.found[Label.SILENT_INPUTS] = ""

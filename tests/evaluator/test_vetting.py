@@ -101,7 +101,7 @@ CASES = {
             "input_independent",
             "first_row_repeated_passes",
             "first_answer_passes",
-            "limits_capped",
+            "gradient_limits_capped",
             "zero_gradients_pass",
         },
     ),
@@ -287,6 +287,12 @@ def test_a_precision_at_which_the_reference_is_too_inexact_is_refused(tmp_path: 
         found = vet(problem, judge, "cpu", "smoke", precision="bfloat16")
         assert (found.labels, found.precision, judge.precisions) == (labels, "bfloat16", {"bfloat16"})
         assert found.refusals == tuple(f"{REFUSALS[label]} (the output, 38 % of the elements)" for label in labels)
+
+
+def test_gradients_alone_that_are_too_inexact_are_told(tmp_path: Path) -> None:
+    judge = LenientJudge(details={"tolerance_capped": {"the gradient of input 0": 0.38}})
+    found = vet(load_problem(make(tmp_path)), judge, "cpu", "smoke", precision="float16")
+    assert (found.labels, found.refused) == ((Label.GRADIENT_LIMITS_CAPPED,), False)
 
 
 def test_kinds_of_inputs_that_say_nothing_are_told(tmp_path: Path) -> None:
