@@ -9,9 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from api.services import Services
 from evaluator.problem import load_problem, save_vetting
 from evaluator.vetting import MEANING, NOT_VETTED, REFUSALS, Label, Vetting
 from storage.settings import Settings
+from storage.vettings import record_vetting
 from tests.api.conftest import PROBLEMS
 from tests.api.seeds import Seeds
 from tests.api.test_pages import page
@@ -113,3 +115,62 @@ def test_a_problem_of_the_second_folder_waits_for_its_vetting(
     html = page(http, "/problems/imported")
     assert "Not vetted: whether trivial candidates pass" in html
     assert NOT_VETTED in html
+
+
+# --- what is not vetted yet ------------------------------------------------------------------------------------------
+
+
+def unvetted_with(seeds: Seeds, services: Services, *labels: Label) -> None:
+    """A worker has vetted ``linear_relu_divide``."""
+    problem = services.problems["linear_relu_divide"]
+    refusals = tuple(REFUSALS[label] for label in labels if label in REFUSALS)
+    where = {"device": "cpu", "size": "smoke", "precision": "float32", "torch": "2.9"}
+    vetting = Vetting(problem.id, problem.version, **where, labels=labels, refusals=refusals, checks=())
+    with seeds.sessions.begin() as session:
+        record_vetting(session, vetting)
+
+
+def test_nothing_says_how_fast_a_candidate_is_before_vetting_is_through(
+    http: httpx.Client, seeds: Seeds, services: Services
+) -> None:
+    submission_id = seeds.passed("linear_relu_divide", evaluation={"speedup": 187.25, "speedup_interval": None})
+    address = f"/api/v1/submissions/{submission_id}"
+    record = http.get(address).json()
+    assert (record["verdict"], record["speedup"], record["speedup_status"]) == ("passed", None, "not_vetted")
+    assert (record["speedup_training"], record["speedup_training_status"]) == (None, "not_vetted")
+    assert (record["latency_ms"], record["latency_training_ms"], record["roofline"]) == (None, None, {})
+    assert record["notes"][-1] == f"no speedup: {NOT_VETTED}"
+    assert "187" not in record["feedback"]
+    assert "before the problem is vetted" in record["feedback"]
+    assert http.get(f"{address}/samples").status_code == 404
+    listed = http.get("/api/v1/submissions").json()["items"]
+    assert [item["speedup_status"] for item in listed] == ["not_vetted"]
+    shown = page(http, f"/submissions/{submission_id}")
+    assert "not vetted yet" in shown
+    assert "187" not in shown
+    assert "187" not in page(http, "/problems/linear_relu_divide") + page(http, "/") + page(http, "/overall")
+    for accept in ("application/json", "text/csv"):
+        answer = http.get(BOARD, params={"problem": "linear_relu_divide"}, headers={"Accept": accept})
+        assert "187" not in answer.text
+
+    unvetted_with(seeds, services, Label.HALF_PASSES)
+    record = http.get(address).json()
+    assert (record["speedup"], record["speedup_status"]) == (187.25, "measured")
+    problem = http.get("/api/v1/problems/linear_relu_divide").json()
+    assert (problem["ranked"], problem["labels"]) == (True, ["half_passes"])
+    (entry,) = http.get(BOARD, params={"problem": "linear_relu_divide"}).json()["entries"]
+    assert entry["speedup"] == 187.25
+
+
+def test_a_problem_that_a_worker_has_found_at_fault_says_why_there_is_no_speedup(
+    http: httpx.Client, seeds: Seeds, services: Services
+) -> None:
+    submission_id = seeds.passed("linear_relu_divide")
+    unvetted_with(seeds, services, Label.ZEROS_PASS)
+    record = http.get(f"/api/v1/submissions/{submission_id}").json()
+    assert (record["speedup"], record["speedup_status"]) == (None, "not_vetted")
+    assert record["notes"][-1] == f"no speedup: {REASON}"
+    board = http.get(BOARD, params={"problem": "linear_relu_divide"}).json()
+    assert (board["entries"], board["refusal"]) == ([], REASON)
+    for path in ("/", "/problems/linear_relu_divide"):
+        assert REASON in page(http, path)
