@@ -35,6 +35,10 @@ _COMPARED_DRAWS: Final = 3
 _COMPARED_PLACES: Final = 256
 _PROOF_DRAWS: Final = 16
 """So many draws of small inputs tell chance (a few whole numbers that agree) from values that are always the same."""
+_LOOKED_AT: Final = 4096
+_BY_CHANCE: Final = 0.02
+"""Of so many numbers of ``torch.rand``, which has 2**24, one or two are equal to another."""
+_PARTED: Final = 2.0**-8
 _PROOF_BYTES: Final = 2**24
 _TRIED_DRAWS: Final = 2
 
@@ -61,7 +65,9 @@ class InputSource:
     """Draws inputs of one problem at one size.
 
     ``variants``: whether the judge's own kinds of inputs are as fair as those of ``get_inputs``. ``planter``: where and
-    what is planted in mixed ones. ``repeatable``: whether the same seed makes the same inputs, as far as is known.
+    what is planted in mixed ones. ``ties``: whether the judge may make numbers equal that are not so in the problem's
+    own inputs; where something is chosen, several answers would be right. ``repeatable``: whether the same seed makes
+    the same inputs, as far as is known.
     """
 
     def __init__(
@@ -71,11 +77,13 @@ class InputSource:
         *,
         variants: bool,
         planter: Planter | None = None,
+        ties: bool = True,
     ) -> None:
         self._get_inputs = get_inputs
         self._device = device
         self._variants = variants
         self._planter = planter
+        self._ties = ties
         self._scales: list[float] | None = None
         self._seen: list[torch.Tensor] | None = None
         self._draws_to_compare = _COMPARED_DRAWS
@@ -165,6 +173,7 @@ class InputSource:
                 swap_edge_rows(made, self._planter.rows, seed)
             if self._scales is None:
                 self._scales = [_root_mean_square(_real_parts(tensor)) for tensor in made]
+                self._ties = self._ties or any(map(_has_ties, made))
         for index, (tensor, scale) in enumerate(zip(map(_real_parts, made), self._scales, strict=True)):
             if is_differentiable(tensor):
                 if variant is Variant.MIXED:
@@ -173,6 +182,8 @@ class InputSource:
                         self._planter.plant(tensor, scale, index, seed)
                 elif variant is not Variant.AS_WRITTEN:
                     _fill_variant(tensor, variant, scale, stream)
+                    if not self._ties:
+                        _part_ties(tensor, scale, stream)
                 if avoid_zero:
                     _avoid_zero(tensor, planted=variant in (Variant.SPECIAL, Variant.MIXED))
         return made
@@ -181,6 +192,20 @@ class InputSource:
 def _real_parts(tensor: torch.Tensor) -> torch.Tensor:
     """The real numbers that a tensor of complex ones consists of, in its memory; any other tensor as it is."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _has_ties(tensor: torch.Tensor) -> bool:
+    """Whether more of its numbers are equal than chance makes so."""
+    numbers = _real_parts(tensor).reshape(-1)[:_LOOKED_AT]
+    return is_differentiable(numbers) and len(torch.unique(numbers)) < (1 - _BY_CHANCE) * len(numbers)
+
+
+def _part_ties(target: torch.Tensor, scale: float, stream: random.Random) -> None:
+    """Move every number by a random share of it, and zeros by as little of ``scale``, so that hardly two are equal."""
+    generator = torch.Generator(target.device).manual_seed(stream.getrandbits(63))
+    for piece in _pieces(target):
+        moves = torch.empty_like(piece).uniform_(-_PARTED, _PARTED, generator=generator)
+        piece.copy_(torch.where(piece == 0, moves * (_PARTED * scale), piece + piece * moves))
 
 
 def _is_ours(tensor: torch.Tensor) -> bool:

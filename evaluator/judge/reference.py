@@ -26,6 +26,9 @@ from evaluator.protocol import MAX_TENSORS
 __all__ = ["NUDGE", "GradientSlice", "Reference", "Signature"]
 
 _PRODUCTS: Final = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm}
+_CHOICES: Final = {
+    f"aten::{name}" for name in ("argmax", "argmin", "topk", "sort", "kthvalue", "median", "nanmedian", "mode")
+}
 _EXACT: Final = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
 _CASTS: Final = re.compile(r"\.(?:float|half|type|bfloat16)\b|float32|float16|dtype")
 """Where a reference says nothing of the kind, it has no other dtype than what goes into it."""
@@ -56,6 +59,8 @@ class Signature:
     buffers: tuple[tuple[str, TensorSpec], ...]
     differentiable: bool
     products: bool
+    chooses: bool = False
+    """Whether something is put in order, or chosen by its size."""
 
     @property
     def input_tensors(self) -> tuple[TensorSpec, ...]:
@@ -283,7 +288,7 @@ class Reference:
             model, arguments = self.on_meta()
             self._refuse({f"input {index}": value for index, value in enumerate(arguments)})
             self._refuse({f"the parameter {name}": parameter for name, parameter in model.named_parameters()})
-            outputs, products = _call_and_look(model, arguments)
+            outputs, seen = _call_and_look(model, arguments)
             self._refuse({f"output {index}": value for index, value in enumerate(outputs)})
         except ProblemError:
             raise
@@ -298,7 +303,8 @@ class Reference:
             weights=tuple((name, TensorSpec.of(parameter)) for name, parameter in model.named_parameters()),
             buffers=tuple(_carried_buffers(model)),
             differentiable=any(output.requires_grad for output in outputs),
-            products=products,
+            products=seen.products,
+            chooses=seen.chooses,
         )
 
     def _refuse(self, named: Mapping[str, Any]) -> None:
@@ -366,13 +372,13 @@ def _is_far_from_infinite(tensor: torch.Tensor) -> bool:
     return float(tensor.abs().amax()) <= torch.finfo(tensor.dtype).max / _FAR  # NaN is not
 
 
-def _call_and_look(model: torch.nn.Module, arguments: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
-    """What a call returns, and whether there are matrix products in it."""
-    products = _Products()  # type: ignore[no-untyped-call] # torch leaves its base unannotated
+def _call_and_look(model: torch.nn.Module, arguments: Sequence[Any]) -> tuple[list[torch.Tensor], _Seen]:
+    """What a call returns, and what there is in it."""
+    seen = _Seen()  # type: ignore[no-untyped-call] # torch leaves its base unannotated
     # What compiles itself may refuse to be looked at, and nothing depends on it but how soon a first call is over.
-    with contextlib.suppress(Exception), products:
-        return _as_list(model(*arguments)), products.found
-    return _as_list(model(*arguments)), products.found
+    with contextlib.suppress(Exception), seen:
+        return _as_list(model(*arguments)), seen
+    return _as_list(model(*arguments)), seen
 
 
 class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -386,15 +392,17 @@ class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs | {"dtype": _EXACT[dtype]} if dtype in _EXACT else kwargs))
 
 
-class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether there are matrix products among the operators."""
+class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether there are matrix products among the operators, and such as choose."""
 
-    found = False
+    products = False
+    chooses = False
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.found = self.found or func.overloadpacket in _PRODUCTS
+        self.products = self.products or func.overloadpacket in _PRODUCTS
+        self.chooses = self.chooses or func._schema.name in _CHOICES
         return func(*args, **(kwargs or {}))
 
 

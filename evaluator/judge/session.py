@@ -266,6 +266,7 @@ class Session:
             device.torch_device,
             variants=problem.input_domain == "real" and not config.given_inputs_only,
             planter=_planter(problem, config.precision, signature),
+            ties=not signature.chooses,
         )
         self._common = Common(
             problem=problem,

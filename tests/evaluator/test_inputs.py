@@ -110,3 +110,16 @@ def test_what_get_inputs_keeps_is_copied_and_stays_as_it_is(
     assert all((tensor.numpy() != before).any() for tensor in made)
     assert not made[0].equal(made[1])
     assert not made[1].equal(made[2])
+
+
+@pytest.mark.parametrize("variant", [Variant.STRUCTURED, Variant.SPECIAL, Variant.WIDE])
+def test_the_judge_makes_no_ties_where_something_is_chosen_and_the_problem_has_none(variant: Variant) -> None:
+    def distinct(get_inputs: Callable[[], list[torch.Tensor]], *, ties: bool) -> int:
+        source = InputSource(get_inputs, torch.device("cpu"), variants=True, ties=ties)
+        (made,) = source.make([TensorSpec((20, 100), "float32")], variant, 5, avoid_zero=False)
+        return len(made.unique())
+
+    assert distinct(lambda: [torch.randn(20, 100)], ties=False) > 1900
+    if variant is Variant.STRUCTURED:
+        assert distinct(lambda: [torch.randn(20, 100)], ties=True) < 100
+        assert distinct(lambda: [torch.randint(9, (20, 100)).float()], ties=False) < 100
