@@ -30,7 +30,7 @@ def _near_a_kink(reference: Reference) -> tuple[list[Any], list[torch.Tensor]]:
     """Inputs of which row ``_KINK`` has an output at exactly zero, and upstream gradients."""
     torch.manual_seed(3)
     values = [value.clone() for value in reference.get_inputs()]
-    weight, bias = (value.double() for value in reference.weight_values())
+    weight, bias = (value.double() for value in reference.state_values())
     row = values[0][_KINK].double()
     row -= (row @ weight[0] + bias[0]) / weight[0].square().sum() * weight[0]
     values[0][_KINK] = row.float()
@@ -56,7 +56,7 @@ def _on_the_other_side(
     right = exact.inputs[0]
     assert right is not None
     other = right.clone()
-    other[_KINK] += upstream[0][_KINK, 0].double() * reference.weight_values()[0][0].double() / 2.0
+    other[_KINK] += upstream[0][_KINK, 0].double() * reference.state_values()[0][0].double() / 2.0
     return other
 
 

@@ -189,13 +189,13 @@ def test_a_reference_is_constructed_on_the_processors_that_are_named(
     allowed, threads = os.sched_getaffinity(0), torch.get_num_threads()
     reference = Reference(problems["linear_relu_divide"], "smoke", "float32", device)
     seen: list[tuple[int, set[int]]] = []
-    build = reference._build
+    build = reference._make
 
     def building(seed: int) -> nn.Module:
         seen.append((torch.get_num_threads(), os.sched_getaffinity(0)))
         return build(seed)
 
-    monkeypatch.setattr(reference, "_build", building)
+    monkeypatch.setattr(reference, "_make", building)
     reference.construct(7, frozenset({min(allowed)}))
     assert seen[0] == (1, {min(allowed)})
     assert (torch.get_num_threads(), os.sched_getaffinity(0)) == (threads, allowed)
