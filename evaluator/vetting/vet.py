@@ -43,6 +43,8 @@ _WITHOUT_BACKWARD: Final = {Label.BACKWARD_FAILS, Label.BACKWARD_NONDETERMINISTI
 """The rest is tried without gradients."""
 _LEAST_TELLING: Final = 0.5
 """Where less of a tensor than this can be compared, a kind of inputs says nothing about it."""
+_MOST_CAPPED: Final = 0.1
+"""Of the elements of a tensor, beyond the cap of limits by the reference's own error. Fewer are there by chance."""
 _GRADIENT: Final = "the gradient of "
 _REPEATS: Final = "get_inputs returns the same values in every call"
 """As the judge says it."""
@@ -140,7 +142,8 @@ class _Trying:
         itself, details = self._judged(ITSELF, Inputs.ALL, _VERIFY_ONLY)
         for tensor, share in details.get("tolerance_capped", {}).items():
             label = Label.GRADIENT_LIMITS_CAPPED if tensor.startswith(_GRADIENT) else Label.LIMITS_CAPPED
-            self.found.setdefault(label, f"{tensor}, {100 * share:.3g} % of the elements")
+            if share >= _MOST_CAPPED:
+                self.found.setdefault(label, f"{tensor}, {100 * share:.3g} % of the elements")
         telling: Mapping[str, Mapping[str, float]] = details.get("telling_share", {})
         if any(share < _LEAST_TELLING for shares in telling.values() for share in shares.values()):
             self.found[Label.SILENT_INPUTS] = ""

@@ -282,7 +282,12 @@ def test_parameters_that_are_always_the_same_may_be_told_to_be_left_out(tmp_path
 def test_a_precision_at_which_the_reference_is_too_inexact_is_refused(tmp_path: Path) -> None:
     problem = load_problem(make(tmp_path))
     widened = {"tolerance_widened": {"the output": 9.0}}
-    for details, labels in ((widened, ()), ({"tolerance_capped": {"the output": 0.38}}, (Label.LIMITS_CAPPED,))):
+    few = {"tolerance_capped": {"the output": 0.02}}
+    for details, labels in (
+        (widened, ()),
+        (few, ()),
+        ({"tolerance_capped": {"the output": 0.38}}, (Label.LIMITS_CAPPED,)),
+    ):
         judge = LenientJudge(details=details)
         found = vet(problem, judge, "cpu", "smoke", precision="bfloat16")
         assert (found.labels, found.precision, judge.precisions) == (labels, "bfloat16", {"bfloat16"})
