@@ -56,6 +56,7 @@ _TYPICAL_FACTOR: Final = 12.0
 _CAP: Final = 16.0
 """What is typical of the reference's own error widens a limit to no more than so many times the one with the root mean
 square as its scale: with more, half of the right answer would be right."""
+_FEW: Final = 0.01
 _OUTLIERS: Final = 0.05
 _MOST_OUTLIERS: Final = 0.005
 """So many elements may be outside of widened limits: a share of those that the reference's own error takes out of the
@@ -237,7 +238,8 @@ def widen(limits: Limits, expected: torch.Tensor, own_error: torch.Tensor, toler
     typical = typical_own_error(expected, own_error).mul_(_TYPICAL_FACTOR)
     cap = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * limits.root_mean_square).mul_(_CAP)
     capped = float((typical > cap).double().mean()) if expected.numel() else 0.0
-    typical = torch.minimum(typical, cap, out=typical)
+    if root_mean_square(own_error) < limits.root_mean_square:  # else the reference itself is nothing but rounding
+        typical = torch.minimum(typical, cap, out=typical)
     limit = torch.maximum(typical, own_error * OWN_FACTOR, out=typical).add_(limits.limit)
     share = float((limits.limit / limit).mean()) if expected.numel() else 1.0
     return Widened(limit, 1.0 / share if share > 0 else math.inf, capped)
@@ -253,14 +255,21 @@ def excused_outliers(
 ) -> torch.Tensor:
     """Which elements are right besides those that are within their widened limits; booleans of the tensor's shape.
 
-    Where the reference itself is outside of the usual limits at many elements, others that compute in its precision
-    are as far off at a few for which its own error is small by chance. Those are excused, up to four times the largest
-    own error, each relative to the limit with the root mean square as its scale.
+    - Where terms cancel to nothing, and at no more than 1 % of the elements elsewhere, the scale is the root mean
+      square: what single intermediate results lose is seen in no error of the reference's own.
+    - Where the reference itself is outside of the usual limits at many elements, others that compute in its precision
+      are as far off at a few for which its own error is small by chance. Those are excused, up to four times the
+      largest own error, each relative to the limit with the root mean square as its scale.
     """
+    count = error.numel()
+    magnitude = expected.abs()
+    limit = (magnitude * tolerance.rtol).add_(tolerance.atol * usual.root_mean_square)
+    below = (error <= limit) & ~right
+    nothing = below & (magnitude <= _NOTHING * magnitude.amax())
+    excused = below if int((below & ~nothing).sum()) <= _FEW * count else nothing
     outside = int((own_error > usual.limit).sum())
-    few = min(_OUTLIERS * outside, _MOST_OUTLIERS * error.numel())
-    if error.numel() - int(right.sum()) > few:
-        return torch.zeros_like(right)
-    limit = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * usual.root_mean_square)
+    few = min(_OUTLIERS * outside, _MOST_OUTLIERS * count)
+    if count - int((right | excused).sum()) > few:
+        return excused
     most = OWN_FACTOR * float((own_error / limit).max())
-    return error <= limit.mul_(most)
+    return excused | (error <= limit.mul_(most))
