@@ -182,8 +182,8 @@ class InputSource:
                         self._planter.plant(tensor, scale, index, seed)
                 elif variant is not Variant.AS_WRITTEN:
                     _fill_variant(tensor, variant, scale, stream)
-                    if not self._ties:
-                        _part_ties(tensor, scale, stream)
+                if not self._ties and variant is not Variant.AS_WRITTEN:
+                    _part_ties(tensor, scale, stream)
                 if avoid_zero:
                     _avoid_zero(tensor, planted=variant in (Variant.SPECIAL, Variant.MIXED))
         return made
