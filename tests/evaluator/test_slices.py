@@ -112,7 +112,7 @@ def test_fingerprints_that_are_asked_for_together_are_those_of_each() -> None:
 def signature(*shapes: tuple[int, ...], output: tuple[int, ...]) -> Signature:
     inputs = tuple(TensorSpec(shape, "float32") for shape in shapes)
     return Signature(
-        (*inputs, {"value": 3}), (TensorSpec(output, "float32"),), (), differentiable=False, products=False
+        (*inputs, {"value": 3}), (TensorSpec(output, "float32"),), (), (), differentiable=False, products=False
     )
 
 
