@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from evaluator.config import PRECISIONS, EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import EvaluatorError
 from evaluator.evaluation import Evaluation, Interval
+from evaluator.interpreter import python_command, python_environment
 from evaluator.problem import load_problems
 
 __all__ = ["Run", "excludes_1", "planned", "told"]
@@ -117,7 +119,7 @@ def main() -> int:
 @contextlib.contextmanager
 def _busy(loops: int) -> Iterator[None]:
     """So many processes that do nothing but run."""
-    running = [subprocess.Popen([sys.executable, "-c", _LOOP]) for _ in range(loops)]
+    running = [subprocess.Popen(python_command("-c", _LOOP), env=python_environment(os.environ)) for _ in range(loops)]
     try:
         yield
     finally:

@@ -28,6 +28,7 @@ __all__ = ["main"]
 
 _SUPPORT: Final = (
     "evaluator/__init__.py",
+    "evaluator/dtypes.py",
     "evaluator/wire.py",
     "evaluator/runner/__init__.py",
     "evaluator/runner/extensions.py",

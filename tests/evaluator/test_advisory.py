@@ -29,9 +29,11 @@ EXPECTED = {
     "honest_kept_thread_pool": {FlagKind.READS_ITS_SURROUNDINGS},
     "honest_mapped_scratch": {FlagKind.READS_ITS_SURROUNDINGS},
     "honest_process_settings": {FlagKind.READS_ITS_SURROUNDINGS},
+    "honest_relu_cuda_managed_memory": {FlagKind.READS_ITS_SURROUNDINGS},
     "honest_reads_itself": {FlagKind.READS_ITS_SURROUNDINGS},
     "honest_two_threads": {FlagKind.READS_ITS_SURROUNDINGS},
     "honest_worker_queue": {FlagKind.READS_ITS_SURROUNDINGS},
+    "relu_honest_watchdog": {FlagKind.READS_ITS_SURROUNDINGS},
 }
 """Honest cases that do on purpose, and for a good reason, what a flag is for."""
 

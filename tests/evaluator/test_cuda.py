@@ -31,17 +31,17 @@ def _evaluate(name: str, engine: Engine, problems: dict[str, Problem], config: E
     return engine.evaluate(problems[case.problem], candidate, config)
 
 
-def test_relu_of_6_gib_is_judged_with_gradients_within_48_gib_beside_the_contexts(
+def test_relu_of_6_gib_is_judged_with_gradients_within_56_gib_beside_the_contexts(
     cuda_engine: Engine, problems: dict[str, Problem]
 ) -> None:
-    config = replace(_FULL, limits=Limits(device_memory_bytes=50 * 2**30))
+    config = replace(_FULL, limits=Limits(device_memory_bytes=56 * 2**30))
     evaluation = _evaluate("relu_honest_plain", cuda_engine, problems, config)
     assert evaluation.verdict is Verdict.PASSED, evaluation.message
     assert evaluation.gradients is Gradients.MATCH
     assert evaluation.peak_memory_bytes is not None
     # How large contexts are, and how many wait, is not the evaluation's doing.
     taken_bytes = evaluation.peak_memory_bytes - evaluation.details["memory_before_bytes"]
-    assert 24 * 2**30 < taken_bytes <= 48 * 2**30
+    assert 24 * 2**30 < taken_bytes <= 56 * 2**30
 
 
 def test_the_reference_against_itself_is_no_faster(cuda_engine: Engine, problems: dict[str, Problem]) -> None:
@@ -110,7 +110,7 @@ def test_what_is_wrong_is_so_beside_a_baseline_that_is_kept_and_a_fault_is_the_e
 
 
 def test_a_size_above_the_limit_is_refused_with_the_figures(cuda_engine: Engine, problems: dict[str, Problem]) -> None:
-    with pytest.raises(DoesNotFit, match=r"needs 4\d\.\d GiB .* 20\.0 GiB free"):
+    with pytest.raises(DoesNotFit, match=r"needs 5\d\.\d GiB .* 20\.0 GiB free"):
         _evaluate(
             "relu_honest_plain",
             cuda_engine,
