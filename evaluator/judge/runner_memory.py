@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import math
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -62,9 +61,11 @@ class ElementPlaces:
         span = 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
         if span > _MOST_SPAN:
             raise Unreadable("its strides are none of a tensor")
-        if _is_contiguous(spec.shape, strides):
-            return self.flat, span
-        return (self.indices * torch.tensor(strides, device=self.indices.device).unsqueeze(1)).sum(0), span
+        # For rows as for columns: a shorter way for the usual strides would be 0.08 ms that the clocks of a candidate
+        # with other strides are apart, and those of its baseline are not (seen on an H100).
+        return (self.indices * torch.tensor(strides, dtype=torch.int64, device=self.indices.device).unsqueeze(1)).sum(
+            0
+        ), span
 
 
 class RunnerMemory(ABC):
@@ -198,11 +199,3 @@ class DeviceMemory(RunnerMemory):
         mapping.memory = torch.empty(0)
         # What it was of may have ended with its process: then there is nothing to close.
         driver().cuIpcCloseMemHandle(ctypes.c_uint64(mapping.address))
-
-
-def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether elements follow each other in the order of their indices."""
-    return all(
-        size == 1 or stride == math.prod(shape[dimension + 1 :])
-        for dimension, (size, stride) in enumerate(zip(shape, strides, strict=True))
-    )
