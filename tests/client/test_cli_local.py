@@ -29,7 +29,11 @@ def test_a_good_candidate_is_status_0_with_its_figures(cli: Cli) -> None:
     assert set(record) == set(SubmissionRecord.__annotations__)
     assert (record["status"], record["verdict"], record["gradients"]) == ("done", "passed", "match")
     assert (record["device"], record["size"]) == ("cpu", "smoke")
-    assert record["speedup_interval"]["low"] <= record["speedup"] <= record["speedup_interval"]["high"]
+    if record["speedup_status"] == "unsettled":  # on a machine that is too noisy for a figure there is none
+        assert (record["speedup"], record["speedup_interval"]) == (None, None)
+    else:
+        assert record["speedup_status"] == "measured"
+        assert record["speedup_interval"]["low"] <= record["speedup"] <= record["speedup_interval"]["high"]
     assert record["environment"]["torch"]
     assert [(flag["kind"], flag["line"]) for flag in record["flags"]] == [("library_only", 5)]
     assert record["feedback"].startswith("Verdict: passed (relu, cpu, size smoke, float32).\nSpeedup of the forward")
