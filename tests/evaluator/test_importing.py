@@ -278,7 +278,7 @@ def test_what_a_reference_prints_does_not_hide_the_report(tmp_path: Path, sandbo
 
 
 REPORT: dict[str, Any] = {
-    "inputs": [{"dtype": "float32", "shape": [4, 8]}],
+    "inputs": [{"dtype": "float32", "shape": [4, 8], "layout": "permuted"}],
     "outputs": [{"value": "3.14"}],
     "parameters": 0,
     "differentiable": True,
@@ -295,7 +295,7 @@ def test_a_report_is_read() -> None:
     found = read_findings(REPORT, {"rows": 8})
     assert found.smoke.values == {"rows": 4}
     assert found.full.values == {"rows": 8}
-    assert found.inputs[0].bytes == 128
+    assert (found.inputs[0].bytes, found.inputs[0].layout) == (128, "permuted")
     assert found.row_independent
 
 
@@ -315,8 +315,10 @@ def test_a_report_is_read() -> None:
         ("smoke", {**REPORT["smoke"], "state": "all"}),
         ("smoke", None),
         ("full", {"bytes": 2**70, "operations": 9}),
-        ("inputs", [{"dtype": 3, "shape": [4]}]),
-        ("inputs", [{"dtype": "float32", "shape": "44"}]),
+        ("inputs", [{"dtype": 3, "shape": [4], "layout": "contiguous"}]),
+        ("inputs", [{"dtype": "float32", "shape": "44", "layout": "contiguous"}]),
+        ("inputs", [{"dtype": "float32", "shape": [4], "layout": "diagonal"}]),
+        ("inputs", [{"dtype": "float32", "shape": [4]}]),
         ("outputs", [[]]),
     ],
 )
