@@ -32,6 +32,8 @@ _CHOICES: Final = {
 _EXACT: Final = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
 _CASTS: Final = re.compile(r"\.(?:float|half|type|bfloat16)\b|float32|float16|dtype")
 """Where a reference says nothing of the kind, it has no other dtype than what goes into it."""
+_NOT_OF_THE_REFERENCE: Final = ("can't allocate memory", "CUDA error", "ALLOC_FAILED")
+"""Libraries say so in an exception of no class of its own."""
 _FAR: Final = 4.0
 _PERTURBATIONS: Final = 12
 """What depends on two numbers' difference does not move where both move alike, which is so in every one of six random
@@ -164,13 +166,13 @@ class Reference:
         """Outputs in float64, for inputs in the problem's precision; all outputs here are as ``as_reals`` has them."""
         assert self._model64 is not None
         with torch.no_grad(), self._exactly():
-            return _exact(self._model64(*map(in_double, inputs)))
+            return _exact(_call(self._model64, [*map(in_double, inputs)]))
 
     def own_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """Outputs in the problem's precision."""
         assert self._model is not None
         with torch.no_grad():
-            return [as_reals(output) for output in _as_list(self._model(*inputs))]
+            return [as_reals(output) for output in _as_list(_call(self._model, inputs))]
 
     def exact_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
         """Outputs and gradients in float64."""
@@ -195,7 +197,7 @@ class Reference:
             for value in self.signature.inputs
         ]
         with torch.no_grad():
-            outputs = _as_list(self._model(*values))
+            outputs = _as_list(_call(self._model, values))
         found: list[torch.Tensor | None] = [*outputs]
         if gradients:
             upstream = [torch.randn_like(each) if is_differentiable(each) else each for each in outputs]
@@ -223,7 +225,7 @@ class Reference:
         assert self._model64 is not None
         for moved in _moved(inputs, relative, generator):
             with torch.no_grad(), self._exactly():
-                outputs = _exact(self._model64(*moved))
+                outputs = _exact(_call(self._model64, moved))
             yield outputs
 
     def perturbed_gradients(
@@ -243,7 +245,7 @@ class Reference:
         for _ in range(_NUDGES):
             moved = [_nudged(in_double(value), generator) for value in inputs]
             with torch.no_grad(), self._exactly(), self._nudged_weights(generator):
-                outputs = _exact(self._model64(*moved))
+                outputs = _exact(_call(self._model64, moved))
             yield outputs
 
     def nudged_gradients(
@@ -453,6 +455,25 @@ def _keeps_functions(model: torch.nn.Module) -> bool:
     )
 
 
+@contextlib.contextmanager
+def _of_the_reference(where: str) -> Iterator[None]:
+    """What the reference raises is the problem's fault, and no fault of the judge's; a device that fails or has too
+    little memory is neither's."""
+    try:
+        yield
+    except (ProblemError, torch.OutOfMemoryError, torch.AcceleratorError, MemoryError):
+        raise
+    except Exception as error:
+        if any(words in str(error) for words in _NOT_OF_THE_REFERENCE):
+            raise
+        raise ProblemError(f"the reference fails {where}: {type(error).__name__}: {error}") from error
+
+
+def _call(model: torch.nn.Module, inputs: Sequence[Any]) -> Any:
+    with _of_the_reference("in its forward pass"):
+        return model(*inputs)
+
+
 def _differentiate(
     model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], *, exact: bool = False
 ) -> GradientSlice:
@@ -460,18 +481,19 @@ def _differentiate(
     inputs_wanted = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     weights = list(model.parameters())
     trained = [weight for weight in weights if weight.requires_grad]
-    outputs = _as_list(model(*leaves))
+    outputs = _as_list(_call(model, leaves))
     pairs = [
         (output, gradient.to(output.dtype))
         for output, gradient in zip(outputs, upstream, strict=True)
         if output.requires_grad
     ]
-    gradients = torch.autograd.grad(
-        [output for output, _ in pairs],
-        [*inputs_wanted, *trained],
-        [gradient for _, gradient in pairs],
-        allow_unused=True,
-    )
+    with _of_the_reference("in its backward pass"):
+        gradients = torch.autograd.grad(
+            [output for output, _ in pairs],
+            [*inputs_wanted, *trained],
+            [gradient for _, gradient in pairs],
+            allow_unused=True,
+        )
     of_weights = iter(gradients[len(inputs_wanted) :])
 
     def plain(gradient: torch.Tensor | None) -> torch.Tensor | None:

@@ -362,9 +362,10 @@ class Session:
         self._common.vary()
         varied = self._common.variation.each
         reference.hold(varied)
+        gradients = self._common.training and self._config.sampling.gradient_trials > 0
         with self._judging(*self._within):  # the memory may be a candidate's
             self._common.source.plant_what_stays_finite(
-                signature.input_tensors, partial(reference.is_finite_on, gradients=self._common.training)
+                signature.input_tensors, partial(reference.is_finite_on, gradients=gradients)
             )
         if self._config.sampling.max_samples:
             self._choose_timed_inputs()
