@@ -36,7 +36,7 @@ _A_FEW_CALLS: Final = SamplingPlan(trials=2, gradient_trials=1, max_samples=0)
 _ONE_CALL: Final = SamplingPlan(trials=1, gradient_trials=0, max_samples=0)
 _BROKE: Final = (None, Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR, Verdict.RUNTIME_ERROR)
 _NO_ANSWER: Final = (*_BROKE, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY)
-_HOPELESS: Final = {Label.REFERENCE_FAILS, Label.NONDETERMINISTIC, Label.INPUTS_REPEAT}
+_HOPELESS: Final = {Label.REFERENCE_FAILS, Label.NONDETERMINISTIC, Label.OUTPUT_DRIFTS, Label.INPUTS_REPEAT}
 """The judge takes what is right from the reference: of one that disagrees with itself, it knows nothing. It judges
 nothing on inputs that repeat."""
 _WITHOUT_BACKWARD: Final = {Label.BACKWARD_FAILS, Label.BACKWARD_NONDETERMINISTIC}
