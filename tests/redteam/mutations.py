@@ -69,6 +69,7 @@ MUTATIONS = (
         "attack_e_mean_of_a_share_bfloat16",
         (
             ("judge/planting.py", "if fan_in < _LEAST_FAN_IN:", "if True:"),
+            ("judge/planting.py", "if self.rows or stream.random() < 0.5:", "if self.rows:"),
             ("judge/judgement.py", "    Variant.SPECIAL,\n", ""),
         ),
     ),
