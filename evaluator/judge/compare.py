@@ -154,10 +154,11 @@ class Tally:
             limit = None
             if expected.is_floating_point():
                 settled = settle(actual, expected, reference)
-                limits = _limits(settled, tolerance, sensitivity, terms)
-                limit = widen(limits, settled.expected, _own_error(settled), tolerance).limit
+                weighed = _weigh(settled, tolerance, sensitivity, terms)
+                # What is excused besides is as wrong as is allowed there, so that both count the same elements.
+                limit = torch.where(weighed.right, torch.maximum(weighed.limit, weighed.error), weighed.limit)
                 actual, expected = settled.shown(actual)
-                del limits, settled
+                del weighed, settled
             self.evidence.add(actual, expected, limit, self.total - actual.numel())
         except torch.OutOfMemoryError:
             # The verdict stands without it, and must not become another one.
@@ -201,16 +202,8 @@ def compare_slice(
         if usual is not None and usual.right == usual.total:
             return usual
     settled = settle(actual, expected, reference)
-    limits = _limits(settled, tolerance, sensitivity, terms)
-    limit, factor, capped = limits.limit, 1.0, 0.0
-    actual64, own_error = settled.actual.double(), _own_error(settled)
-    error = (actual64 - settled.expected).abs_()
-    right = _are_within(error, limit)
-    if not bool(right.all()):
-        widened = widen(limits, settled.expected, own_error, tolerance)
-        limit, factor, capped = widened.limit, widened.factor, widened.capped
-        right = _are_within(error, limit)
-        right |= excused_outliers(error, right, settled.expected, own_error, limits, tolerance)
+    weighed = _weigh(settled, tolerance, sensitivity, terms)
+    error, own_error, limit, right = weighed.error, weighed.own_error, weighed.limit, weighed.right
     if settled.mismatched is not None:
         right &= ~settled.mismatched
         error.masked_fill_(settled.mismatched, math.inf)
@@ -220,15 +213,15 @@ def compare_slice(
         excess = (error / limit).nan_to_num(nan=math.inf).masked_fill_(right, -1.0).view(-1)
         at = int(excess.argmax())
         worst = Worst(at, *(float(tensor.reshape(-1)[at]) for tensor in (actual, expected, error, limit, excess)))
-    magnitude = settled.expected.abs().clamp_(min=tolerance.atol * limits.scale + smallest_step(actual.dtype))
+    magnitude = settled.expected.abs().clamp_(min=tolerance.atol * weighed.scale + smallest_step(actual.dtype))
     return SliceComparison(
         total=right.numel(),
         right=count - settled.undetermined,
         max_abs=_maximum(error.nan_to_num(nan=math.inf)),
         max_rel=_relative(error, magnitude),
         reference_max_rel=_relative(own_error, magnitude),
-        widened=factor,
-        capped=capped,
+        widened=weighed.factor,
+        capped=weighed.capped,
         worst=worst,
         undetermined=settled.undetermined,
         told=settled.told,
@@ -315,6 +308,36 @@ def _pieces(*tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
     flat = [tensor.reshape(-1) for tensor in tensors]
     for start in range(0, len(flat[0]), _PIECE):
         yield [values[start : start + _PIECE] for values in flat]
+
+
+@dataclass(frozen=True)
+class _Weighed:
+    """By element what is ``right`` and why: the candidate's ``error``, the reference's own, and the ``limit``.
+    ``scale`` is that of the usual limits; ``factor`` and ``capped`` are as in ``Widened``."""
+
+    error: torch.Tensor
+    own_error: torch.Tensor
+    limit: torch.Tensor
+    right: torch.Tensor
+    scale: float
+    factor: float = 1.0
+    capped: float = 0.0
+
+
+def _weigh(
+    settled: Settled, tolerance: Tolerance, sensitivity: torch.Tensor | None, terms: torch.Tensor | None
+) -> _Weighed:
+    """Hold each element to its limit, which is widened where the usual one is not enough."""
+    limits = _limits(settled, tolerance, sensitivity, terms)
+    own_error = _own_error(settled)
+    error = (settled.actual.double() - settled.expected).abs_()
+    right = _are_within(error, limits.limit)
+    if bool(right.all()):
+        return _Weighed(error, own_error, limits.limit, right, limits.scale)
+    widened = widen(limits, settled.expected, own_error, tolerance)
+    right = _are_within(error, widened.limit)
+    right |= excused_outliers(error, right, settled.expected, own_error, limits, tolerance)
+    return _Weighed(error, own_error, widened.limit, right, limits.scale, widened.factor, widened.capped)
 
 
 def _limits(
