@@ -78,5 +78,7 @@ def test_timed_calls_of_a_logarithm_are_verified_and_measured(cpu_engine: Engine
     assert evaluation.verdict is Verdict.PASSED
     assert evaluation.gradients is Gradients.MATCH
     assert evaluation.samples["inference"].candidate_device_ms
-    assert evaluation.details["telling_share"]["the output"]["sign-mixed"] < 0.6
-    assert "mixed" not in evaluation.details["telling_share"]["the output"]
+    shares = evaluation.details["telling_share"]["the output"]
+    assert shares["wide-ranged"] < 0.6
+    assert shares["mixed"] < 0.99
+    assert "as written" not in shares, "all of it says something, so these are the inputs of timed calls"
