@@ -159,7 +159,7 @@ def test_what_is_always_wrong_in_as_few_places_as_the_references_own_has_is_look
 def test_who_is_off_where_the_references_own_gradient_is_off_everywhere_is_looked_into(
     problems: dict[str, Problem], expected: torch.Tensor
 ) -> None:
-    own = _deviating(expected, expected.numel() // 100, 1.0, first=7)
+    own = _deviating(expected, expected.numel() // 200, 1.0, first=7)
     _, asked = _tally_of(problems["relu"], _deviating(expected, _KINKS, 1.0), expected, None, own=own)
     assert asked == 1
 
