@@ -170,12 +170,19 @@ CASES = {
     "a norm that is initialised as usual": ("self.norm = nn.LayerNorm(32)", "return self.norm(x)", "", set()),
     "a loose tolerance": ("", "return 3.0 * x", LOOSE, {"half_passes"}),
     "an exception": ("", "raise ValueError('not today')", "", {"reference_fails"}),
+    "an exception for what is not given": (
+        "",
+        "if not x.is_meta and bool((x < 0).any()):\n            raise ValueError('negative')\n        return x * x",
+        "",
+        {"reference_fails"},
+    ),
     "a fixed dtype": (LINEAR, "return self.linear(x.float())", "", {"reference_fails"}),
     "a backward pass that fails": ("", "y = torch.relu(x)\n        y += 1\n        return y", "", {"backward_fails"}),
     "an input that is changed": ("", "return x.detach().mul_(2.0)", NO_GRADIENTS, {"reference_does_not_pass"}),
 }
 SAID = {
     "an exception": "not today",
+    "an exception for what is not given": "the reference fails in its forward pass: ValueError: negative",
     "a fixed dtype": "in float64, RuntimeError",
     "a backward pass that fails": "modified by an inplace operation",
     "dropout": "differ by up to",
