@@ -38,6 +38,7 @@ def main(library_fd: int) -> None:
     uses_cuda = request.pop("uses_cuda")
     files = request.pop("files")
     for name, text in request.pop("headers"):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text)
     can_link = not uses_cuda or torch.version.cuda is not None
     reader = ResourceReader()

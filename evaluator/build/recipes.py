@@ -41,7 +41,9 @@ class Recipe:
 def _is_cxx_alone(request: BuildRequest) -> bool:
     # With with_cuda=True torch adds CUDA's folders and libraries, whatever the sources are.
     named_so = all(name.endswith((".cpp", ".cc", ".cxx")) for name, _ in request.files)
-    return named_so and not request.uses_cuda and not request.cuda_sources
+    # What lies in folders could stand for a header of torch's, which only the plain recipe compiles anew.
+    flat = not any("/" in name for name, _ in request.headers)
+    return named_so and flat and not request.uses_cuda and not request.cuda_sources
 
 
 def _is_inline_cuda(request: BuildRequest) -> bool:

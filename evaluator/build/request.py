@@ -39,7 +39,7 @@ class InvalidRequest(ValueError):
 class BuildRequest:
     """One call of ``load_inline`` (``files`` empty) or ``load`` (``files``: name to content).
 
-    ``headers``, by name, lie beside the sources.
+    ``headers``, by name, lie beside the sources, or in folders beside them (``detail/a.h``).
     """
 
     name: str
@@ -72,7 +72,7 @@ class BuildRequest:
             name=name,
             functions=_functions(data.get("functions")),
             files=_files(data.get("files")),
-            headers=_files(data.get("headers")),
+            headers=_files(data.get("headers"), in_folders=True),
             with_cuda=with_cuda,
             **fields,
         )
@@ -155,12 +155,13 @@ def _functions(value: object) -> tuple[tuple[str, str], ...] | None:
     return tuple((name, text) for name, text in pairs)
 
 
-def _files(value: object) -> tuple[tuple[str, str], ...]:
+def _files(value: object, *, in_folders: bool = False) -> tuple[tuple[str, str], ...]:
     if value is None:
         return ()
     if not isinstance(value, dict):
         raise InvalidRequest("files must map names to texts")
     for name, text in value.items():
-        if not isinstance(text, str) or not _FILE_NAME.fullmatch(name):
+        parts = name.split("/") if in_folders else [name]
+        if not isinstance(text, str) or not all(map(_FILE_NAME.fullmatch, parts)):
             raise InvalidRequest(f"{name!r} is no usable name of a source file")
     return tuple(value.items())

@@ -42,7 +42,12 @@ _PASSED_ON = (
     "with_pytorch_error_handling",
     "no_implicit_headers",
 )
-_HEADER_SUFFIXES = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl"})
+_INCLUDED_SUFFIXES = frozenset(
+    {".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp", ".c", ".cc", ".cpp", ".cxx", ".cu"}
+)
+"""Sources are included as well, now and then."""
+_MOST_INCLUDED = 500
+_FLAGS = ("extra_cflags", "extra_cuda_cflags")
 
 
 class Placeholder(types.ModuleType):
@@ -114,11 +119,16 @@ class ExtensionClient:
         for argument in _LIST_ARGUMENTS:
             value = arguments.get(argument)
             request[argument] = [value] if isinstance(value, str) else [str(item) for item in value or []]
-        # Headers of the candidate's own travel along: the builder does not see its files.
+        # What the candidate's own files include travels along: the builder does not see them.
         own = [path for path in map(Path, request["extra_include_paths"]) if self._is_own(path)]
+        for argument in _FLAGS:
+            request[argument] = [self._own_flag(flag, own) for flag in request[argument]]
+        beside = arguments.get("build_directory")
+        if beside and self._is_own(Path(beside)):
+            own.append(Path(beside))  # torch compiles there, and finds what lies there
         headers: dict[str, str] = {}
         for folder in dict.fromkeys([*own, *folders]):
-            headers |= _headers(folder)
+            headers |= self._included(folder)
         request["headers"] = {header: text for header, text in headers.items() if header not in files}
         request["extra_include_paths"] = [
             "." if self._is_own(Path(path)) else path for path in request["extra_include_paths"]
@@ -140,6 +150,27 @@ class ExtensionClient:
             return path
         return _load_module(reply["built_as"], Path(path))
 
+    def _own_flag(self, flag: str, own: list[Path]) -> str:
+        """``flag`` with the build's own folder in the place of each of the candidate's, which are added to ``own``."""
+        words = flag.split()
+        for number, word in enumerate(words):
+            folder = word.removeprefix("-I")
+            if word.startswith("-I") and folder and self._is_own(Path(folder)):
+                own.append(Path(folder))
+                words[number] = "-I."
+        return " ".join(words) if "-I." in words else flag
+
+    def _included(self, folder: Path) -> dict[str, str]:
+        """What could be included from ``folder`` and the folders within it, by the name that it has from there."""
+        found: dict[str, str] = {}
+        for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+            if path.suffix not in _INCLUDED_SUFFIXES or path.is_relative_to(self._directory) or not path.is_file():
+                continue
+            if len(found) == _MOST_INCLUDED:
+                break
+            found[path.relative_to(folder).as_posix()] = path.read_text(errors="surrogateescape")
+        return found
+
     def _is_own(self, path: Path) -> bool:
         return path.resolve().is_relative_to(self._directory.parent)
 
@@ -154,15 +185,6 @@ class ExtensionClient:
         with open(descriptor, "rb") as source, path.open("wb") as target:
             shutil.copyfileobj(source, target)
         return str(path)
-
-
-def _headers(folder: Path) -> dict[str, str]:
-    """The headers in ``folder``, by name."""
-    return {
-        path.name: path.read_text(errors="surrogateescape")
-        for path in sorted(folder.iterdir())
-        if path.suffix in _HEADER_SUFFIXES and path.is_file()
-    }
 
 
 def _load_module(built_as: str, path: Path) -> types.ModuleType:
