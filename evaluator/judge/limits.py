@@ -53,6 +53,8 @@ _TERMS_FACTOR: Final = 8.0
 """A magnitude of terms that was seen in three random moves may be as much too small."""
 _TYPICAL_FACTOR: Final = 12.0
 """Of errors that are normally distributed, the mean of ``typical_own_error`` is 0.68 standard deviations."""
+_ROUNDING_FACTOR: Final = 32.0
+"""Of nothing but rounding another computation may be as many times as far off as the root mean square of the own."""
 _CAP: Final = 16.0
 """What is typical of the reference's own error widens a limit to no more than so many times the one with the root mean
 square as its scale: with more, half of the right answer would be right."""
@@ -238,8 +240,11 @@ def widen(limits: Limits, expected: torch.Tensor, own_error: torch.Tensor, toler
     typical = typical_own_error(expected, own_error).mul_(_TYPICAL_FACTOR)
     cap = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * limits.root_mean_square).mul_(_CAP)
     capped = float((typical > cap).double().mean()) if expected.numel() else 0.0
-    if root_mean_square(own_error) < limits.root_mean_square:  # else the reference itself is nothing but rounding
+    rounding = root_mean_square(own_error)
+    if rounding < limits.root_mean_square:
         typical = torch.minimum(typical, cap, out=typical)
+    else:  # the reference itself is nothing but rounding: no size of an element says how far off it may be
+        typical = typical.clamp_(min=_ROUNDING_FACTOR * rounding)
     limit = torch.maximum(typical, own_error * OWN_FACTOR, out=typical).add_(limits.limit)
     share = float((limits.limit / limit).mean()) if expected.numel() else 1.0
     return Widened(limit, 1.0 / share if share > 0 else math.inf, capped)

@@ -223,3 +223,10 @@ def test_a_tensor_of_nothing_but_rounding_is_not_held_to_its_own_size() -> None:
     expected = 1e-15 * _normal(1000)
     assert compare_slice(actual.float(), expected, own.float(), _TOLERANCE).wrong == 0
     assert compare_slice((100 * actual).float(), expected, own.float(), _TOLERANCE).wrong > 500
+
+
+def test_another_computation_of_nothing_but_rounding_is_a_few_times_as_far_off() -> None:
+    own, expected = 1e-7 * _normal(8, seed=5), 1e-15 * _normal(8)
+    actual = own.sign() * 2e-6  # a bias before a normalisation
+    assert compare_slice(actual.float(), expected, own.float(), _TOLERANCE).wrong == 0
+    assert compare_slice((10 * actual).float(), expected, own.float(), _TOLERANCE).wrong == 8
