@@ -31,6 +31,7 @@ _FEW_OUTPUTS: Final = 64
 _FEWEST_TERMS: Final = 4
 _MOST_TERMS: Final = 64
 _TIMES_THE_LIMIT: Final = 4.0
+_LEAST_TERM: Final = 0.75
 _LARGE: Final = 512.0
 _LARGE_PLACES: Final = 4
 _LOUD: Final = 64.0
@@ -123,7 +124,9 @@ class Planter:
         for row, amount in chosen:
             for _ in range(count):
                 place = row * size + stream.randrange(size)
-                values[place] = _bounded(amount * scale * stream.choice((-1.0, 1.0)), tensor.dtype)
+                # No two alike: a maximum over terms that are equal has a gradient for each that is as right.
+                share = stream.uniform(_LEAST_TERM, 1.0) * stream.choice((-1.0, 1.0))
+                values[place] = _bounded(amount * scale, tensor.dtype) * share
 
     def _add_special(self, values: dict[int, float], tensor: torch.Tensor, scale: float, stream: random.Random) -> None:
         info = torch.finfo(tensor.dtype)
