@@ -49,6 +49,7 @@ _QUANTILES: Final = ((0.5, 1.5), (0.25, 3.0), (0.05, 16.0), (0.01, 120.0))
 One quantile alone can be reached by filled or planted elements: nine scores of ten may be -1e9."""
 _NOTHING: Final = 2.0**-40
 """Magnitudes that are less than this share of the largest are as good as zero to what is typical."""
+_ROUNDINGS_OF_TERMS: Final = 4.0
 _TERMS_FACTOR: Final = 8.0
 """A magnitude of terms that was seen in three random moves may be as much too small."""
 _TYPICAL_FACTOR: Final = 12.0
@@ -172,12 +173,20 @@ def smallest_step(dtype: torch.dtype) -> float:
     return info.smallest_normal * info.eps if dtype is torch.float16 else info.smallest_normal
 
 
-def with_terms(limits: Limits, terms: torch.Tensor, tolerance: Tolerance) -> Limits:
+def with_terms(limits: Limits, terms: torch.Tensor, tolerance: Tolerance, epsilon: float) -> Limits:
     """Limits with each element's own scale, where that is more: the magnitude of the ``terms`` that it is a sum of
-    (float64, of the tensor's shape or one for all), up to the root mean square of the tensor."""
-    scale = terms.mul(_TERMS_FACTOR).nan_to_num_(nan=math.inf).clamp_(limits.scale, limits.root_mean_square)
+    (float64, of the tensor's shape or one for all), up to the root mean square of the tensor.
+
+    A few roundings of the terms themselves (``epsilon``: the distance from one to the next number in the tensor's
+    dtype) are allowed beyond that, but a tenth of the tolerance at the most: what is left of terms that cancel is not
+    known better. It is the gradient of a softmax at its one large element.
+    """
+    magnitude = terms * _TERMS_FACTOR
+    known = magnitude.nan_to_num(nan=0.0, posinf=0.0)
+    rounded = known.mul_(min(_ROUNDINGS_OF_TERMS * epsilon, tolerance.atol / 10))
+    scale = magnitude.nan_to_num_(nan=math.inf).clamp_(limits.scale, limits.root_mean_square)
     added = scale.sub_(limits.scale).mul_(tolerance.atol)
-    return Limits(limits.limit + added, limits.scale, limits.root_mean_square)
+    return Limits(limits.limit + torch.maximum(added, rounded), limits.scale, limits.root_mean_square)
 
 
 def typical_own_error(expected: torch.Tensor, own_error: torch.Tensor) -> torch.Tensor:

@@ -92,7 +92,7 @@ def test_each_element_has_room_for_the_terms_that_it_is_a_sum_of() -> None:
     limits = usual_limits(expected, _TOLERANCE, torch.float32)
     terms = torch.ones_like(expected)
     terms[7], terms[8] = 5.0, math.nan
-    given = with_terms(limits, terms, _TOLERANCE)
+    given = with_terms(limits, terms, _TOLERANCE, 2.0**-52)
     room = (given.limit - limits.limit) / _TOLERANCE.atol
     assert float(room[50_000]) == pytest.approx(8.0 - limits.scale, rel=1e-6)
     assert float(room[7]) == pytest.approx(40.0 - limits.scale, rel=1e-6)
