@@ -180,7 +180,8 @@ def test_the_engine_compares_with_torch_compile(cpu_engine: Engine, problems: di
     found = cpu_engine.evaluate(problems["relu"], candidate, replace(_CONFIG, sampling=sampling))
     assert found.verdict is Verdict.PASSED, found.message
     if found.speedup is None or any("against itself compiled: unsettled" in note for note in found.notes):
-        pytest.skip("this machine is too busy for a figure")
+        assert found.speedup_compiled is None, "a figure that rests on one that there is not"
+        return
     assert found.speedup_compiled is not None, found.notes
     assert found.speedup_compiled_interval is not None
     assert found.speedup_compiled_interval.low <= found.speedup_compiled <= found.speedup_compiled_interval.high
