@@ -55,7 +55,7 @@ _TERMS_FACTOR: Final = 8.0
 _TYPICAL_FACTOR: Final = 12.0
 """Of errors that are normally distributed, the mean of ``typical_own_error`` is 0.68 standard deviations."""
 _ROUNDING_FACTOR: Final = 32.0
-"""Of nothing but rounding another computation may be as many times as far off as the root mean square of the own."""
+"""Of nothing but rounding another computation may be so many times as far off as is typical of the own."""
 _CAP: Final = 16.0
 """What is typical of the reference's own error widens a limit to no more than so many times the one with the root mean
 square as its scale: with more, half of the right answer would be right."""
@@ -245,11 +245,15 @@ def _means_around(of_all: list[int], counts: list[float], sums: list[float]) -> 
 
 
 def widen(limits: Limits, expected: torch.Tensor, own_error: torch.Tensor, tolerance: Tolerance) -> Widened:
-    """Widen limits by the reference's own error, element by element; what is typical of it only up to the cap."""
+    """Widen limits by the reference's own error, element by element; what is typical of it only up to the cap.
+
+    A tensor is nothing but rounding where its typical own error, the square of the mean root, exceeds its root mean
+    square: the few elements next to kinks, however far off, do not make it so.
+    """
     typical = typical_own_error(expected, own_error).mul_(_TYPICAL_FACTOR)
     cap = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * limits.root_mean_square).mul_(_CAP)
     capped = float((typical > cap).double().mean()) if expected.numel() else 0.0
-    rounding = root_mean_square(own_error)
+    rounding = float(own_error.sqrt().mean().square()) if expected.numel() else 0.0
     if rounding < limits.root_mean_square:
         typical = torch.minimum(typical, cap, out=typical)
     else:  # the reference itself is nothing but rounding: no size of an element says how far off it may be

@@ -105,14 +105,15 @@ def test_a_copy_of_the_reference_is_not_faster_than_it(cpu_engine: Engine, probl
 
 
 def test_a_slow_candidate_is_passed_with_a_few_samples(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
-    # The millisecond or two that a busy machine puts in doubt are nothing to calls as long as these.
+    # The millisecond or two that a busy machine puts in doubt are nothing to calls as long as these: three pairs are
+    # enough, or the ten of a closer look where a pause of the machine's made one necessary.
     source = _HONEST.replace("return torch", "__import__('time').sleep(0.6)\n        return torch")
     sampling = SamplingPlan(min_samples=10, max_samples=60, warm_samples=0, budget_s=1.0, half_width=0.02)
     evaluation = _evaluate(source, cpu_engine, problems, EvalConfig(device="cpu", size="smoke", sampling=sampling))
     assert evaluation.verdict is Verdict.PASSED
     assert evaluation.speedup is not None
     assert evaluation.speedup < 0.1
-    assert len(evaluation.samples["inference"].order) < 10
+    assert len(evaluation.samples["inference"].order) <= 10
 
 
 def test_an_evaluation_that_takes_too_long_in_all_is_a_timeout(
