@@ -59,6 +59,9 @@ _SHORT_MS: Final = 1.0
 """Below this, it shows in a call whether the processor has just been at something else."""
 _SOON_BYTES: Final = 2**30
 """Inputs of so much are written within a fraction of the time slice after which a device turns to another process."""
+_DECOY_BYTES: Final = 2**30
+"""What is larger has no decoys: they would be memory that nobody has planned for, and writing takes long enough to see
+who reads meanwhile."""
 
 
 @dataclass
@@ -436,7 +439,7 @@ class Caller:
             self._poison(name)
         # A candidate that is not timed yet need not find the device calm; nor its caches empty, where that takes long.
         timed = self.alone or side is self.baseline
-        prelude_ms = self._await_calm(mode) if timed else 0.0
+        prelude_ms = self._await_calm(mode, self._decoys(drawing, given.size_bytes)) if timed else 0.0
         flushes = cold and (timed or self.device.outlives_processes)
 
         def show(number: int = 0) -> None:
@@ -568,13 +571,23 @@ class Caller:
                     target.copy_(tensor)
 
     def _poison(self, name: str) -> None:
-        self.blocks[name].memory.view(torch.int64).fill_(secrets.randbits(63))
+        # All bits, that of the sign included: what never has one of them set can be told from inputs by that bit.
+        self.blocks[name].memory.view(torch.int64).fill_(secrets.randbits(64) - 2**63)
 
-    def _await_calm(self, mode: CallMode) -> float:
-        """With every process stopped, write to all that the runners share and work for a moment.
+    def _decoys(self, drawing: _Drawing, size_bytes: int) -> CallInputs | None:
+        """Tensors for the preludes of a call, of ``size_bytes`` and of the same kind as its own, which no call is ever
+        given. Work that waits for a value which inputs have, and a pattern has not, would begin unseen with the call.
+        ``None`` where there are no preludes, and for what is too large."""
+        if not self.device.outlives_processes or size_bytes > _DECOY_BYTES:
+            return None
+        return self._make(replace(drawing, seed=secrets.randbits(63)))
+
+    def _await_calm(self, mode: CallMode, decoys: CallInputs | None) -> float:
+        """With every process stopped, write to all that a call is given in, as the call will, and work for a moment.
 
         Returns how long that took, in milliseconds. It is the same in each call, so work that the candidate
-        has left on the device, or set up to begin when something is written, shows as a delay.
+        has left on the device, or set up to begin when something is written, shows as a delay. Without ``decoys`` a
+        pattern is written.
         """
         if not self.device.outlives_processes:
             return 0.0
@@ -583,7 +596,11 @@ class Caller:
             for _ in range(1 + secrets.randbelow(_MOST_DECOYS)):
                 self.device.synchronize()
                 begin = time.perf_counter()
-                self._poison("inputs")
+                if decoys is not None:
+                    self._show(decoys)
+                else:
+                    for name in GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]:
+                        self._poison(name)
                 self.device.flush_cache()
                 self.device.probe()
                 prelude_ms = 1000 * (time.perf_counter() - begin)

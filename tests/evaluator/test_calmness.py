@@ -208,11 +208,11 @@ def test_the_device_has_to_be_calm_before_calls_that_are_timed_for_the_figures(
     learner.device = busy
     monkeypatch.setattr(learner, "_poison", lambda _name: None)
     monkeypatch.setattr(learner, "_look", lambda: _behind_write(5.0))
-    assert [learner._await_calm(CallMode.FORWARD) >= 1.0 for _ in range(20)] == [True] * 20
+    assert [learner._await_calm(CallMode.FORWARD, None) >= 1.0 for _ in range(20)] == [True] * 20
     assert learner.calmness.preludes == 0
     learner.alone = True
     with pytest.raises(Violation, match="busy while every process was stopped"):
-        learner._await_calm(CallMode.FORWARD)
+        learner._await_calm(CallMode.FORWARD, None)
 
 
 def test_a_slow_first_call_does_not_decide_how_calls_are_released() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import pytest
@@ -166,6 +166,43 @@ def test_nothing_that_a_call_is_given_is_shown_before_or_after_it(
         for given in side.given:
             for shown in side.around:
                 assert not any(torch.equal(a, b) for a, b in zip(chain(*given), chain(*shown), strict=True))
+
+
+@pytest.mark.parametrize("mode", [CallMode.FORWARD, CallMode.BACKWARD])
+def test_a_prelude_writes_what_could_as_well_be_what_the_call_is_given(
+    mode: CallMode, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work that a bit of it sets off, or two neighbours that differ, would be done in the prelude as well."""
+    device = Outliving()
+    call, _, baseline = _play(problems["relu"], device)
+    names = GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]
+    shown: list[list[torch.Tensor]] = []
+    monkeypatch.setattr(
+        device,
+        "probe",
+        lambda: shown.append([each.clone() for name in names for each in baseline._blocks[name].tensors]),
+    )
+    for _ in range(3):
+        call(baseline, mode, compared=True)
+    assert len(shown) >= 3  # once or twice before each call, with the same each time
+    given = [list(chain(*each)) for each in baseline.given]
+    assert not any(torch.equal(a, b) for each in given for others in shown for a, b in zip(each, others, strict=True))
+    for tensors in (*shown, *given):
+        for tensor in tensors:
+            assert bool(tensor.isfinite().all())
+            assert len(torch.unique(tensor)) > tensor.numel() / 2
+    assert not any(torch.equal(some[-1], others[-1]) for some, others in pairwise(shown[::2]))
+
+
+def test_what_is_written_over_has_every_bit_in_some_call(problems: dict[str, Problem]) -> None:
+    call, candidate, _ = _play(problems["relu"], CpuDevice())
+    words: list[int] = []
+    for _ in range(40):
+        call(candidate, CallMode.FORWARD, compared=True)
+        words.append(int(candidate._blocks["inputs"].memory.view(torch.int64)[0]))
+    set_bits = [sum(word >> bit & 1 for word in words) for bit in range(64)]
+    assert min(set_bits) > 5
+    assert max(set_bits) < 35
 
 
 def test_a_call_before_a_short_one_is_given_tensors_of_its_own(problems: dict[str, Problem]) -> None:
