@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from evaluator.config import EvalConfig
+from evaluator.dtypes import rows_of
 from evaluator.errors import ProblemError
 from evaluator.evaluation import ErrorFigures, Gradients, Latency, Verdict
 from evaluator.judge.calls import Caller, CallInputs, InputKind, Learnt, Side
@@ -21,7 +22,7 @@ from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.link import RunnerTimeout, TimedCall
 from evaluator.judge.outcome import Outcome
-from evaluator.judge.parameters import Values, Variation, drawn, drawn_alike, mixed
+from evaluator.judge.parameters import Values, Variation, mixed, varied
 from evaluator.judge.plan import MemoryPlan
 from evaluator.judge.reference import Reference
 from evaluator.judge.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
@@ -58,11 +59,15 @@ _CAPPED: Final = 0.01
 reference itself is too inexact to tell right from wrong."""
 
 
-_SHARES: Final = (1.0, 0.5, 0.25, 0.0)
-"""How far parameters are moved: as far as the reference stays finite."""
 _FEW_ROWS: Final = 64
-_DIFFERS: Final = 1e-9
-"""Float64 outputs that are further apart, as a share of their root mean square, differ by more than rounding."""
+_DIFFERS: Final = 1e-7
+"""Float64 outputs that are further apart, as a share of their root mean square, differ by more than rounding: what
+cancels in an exponential of large numbers leaves as much as 1e-9."""
+
+
+_WRONG_ONCE_VARIED: Final = "the outputs are wrong once these have other values"
+_WITHOUT_COUNTERPART: Final = "the candidate has no counterpart of them"
+_UNMOVED: Final = "the reference is not finite with other values of them"
 
 
 class _WrongOnceVaried(Exception):
@@ -125,44 +130,50 @@ class Common:
         return [name for name, _ in (*signature.weights, *signature.buffers)]
 
     def vary(self) -> None:
-        """Draw other values for what the reference has constructed the same as ever, such that its outputs are as
-        finite as they were."""
+        """Draw other values for what the reference has constructed the same as ever, or in the same relation, such that
+        its outputs are as finite as they were."""
         initial = self.reference.constant_values()
         if not initial:
             return
-        inputs = self._few_inputs()
+        inputs = self._few_inputs(Variant.AS_WRITTEN)
         self.reference.hold(initial)
         finite = _finite(self.reference.own_outputs(inputs))
-        generator = self.device.generator()
-        for share in _SHARES:
-            each = drawn(initial, generator, share)
-            self.reference.hold(each)
-            if _finite(self.reference.own_outputs(inputs)) >= finite:
-                self.variation = Variation(initial, each, drawn_alike(initial, each))
-                return
-        raise ProblemError("the reference is not finite where its parameters are not as it constructs them")
+
+        def is_finite(values: Values) -> bool:
+            self.reference.hold(values)
+            try:
+                found = _finite(self.reference.own_outputs(inputs))
+            except ProblemError:  # one that is a place in a tensor, or an extent
+                return False
+            return [*found] == [*finite] and all(found[shape] >= count for shape, count in finite.items())
+
+        self.variation = varied(initial, self.device.generator(), is_finite)
 
     def matter(self, names: Collection[str]) -> bool:
-        """Whether the reference's outputs depend on these of its parameters and buffers."""
-        inputs = self._few_inputs()
+        """Whether the reference's outputs depend on these of its parameters and buffers, on any kind of inputs."""
+        kinds = [variant for variant in _TRIALS if self.source.available(variant)]
+        return any(self._matter_on(self._few_inputs(variant), names) for variant in kinds)
+
+    def _matter_on(self, inputs: Sequence[Any], names: Collection[str]) -> bool:
         found = []
         for values in (self.variation.each, mixed(self.variation.each, self.variation.initial, names)):
             self.reference.hold(values)
             found.append(self.reference.exact_outputs(inputs))
         return any(_differ(one, other) for one, other in zip(*found, strict=True))
 
-    def _few_inputs(self) -> list[Any]:
-        """What ``get_inputs`` returns, in the problem's precision; of independent rows, a few."""
-        signature = self.reference.signature
-        values = self.source.draw(secrets.randbits(63))
-        specs = [spec if isinstance(spec, TensorSpec) else None for spec in signature.inputs]
-        made = [
-            value if spec is None else value.detach().to(spec.torch_dtype)
-            for value, spec in zip(values, specs, strict=True)
+    def _few_inputs(self, variant: Variant) -> list[Any]:
+        """Inputs of a kind, in the problem's precision; of independent rows, a few, and those in which something is
+        planted."""
+        signature, seed = self.reference.signature, secrets.randbits(63)
+        tensors = self.source.make(signature.input_tensors, variant, seed, avoid_zero=False)
+        if self.problem.row_independent and signature.rows is not None:
+            rows = sorted({*range(min(_FEW_ROWS, signature.rows)), *self.source.planted_rows(variant, seed)})
+            tensors = [rows_of(tensor, torch.tensor(rows, device=tensor.device)) for tensor in tensors]
+        given = iter(tensors)
+        return [
+            value.arrange(next(given)) if isinstance(value, TensorSpec) else value["value"]
+            for value in signature.inputs
         ]
-        if not self.problem.row_independent or signature.rows is None:
-            return made
-        return [value[:_FEW_ROWS] if isinstance(value, torch.Tensor) else value for value in made]
 
     def write_weights(self) -> None:
         """Write the reference's parameters and buffers to the shared memory."""
@@ -288,6 +299,8 @@ class Judgement:
         self._values: Values = {}
         """Of parameters and buffers, in the calls of this candidate."""
         self._varied = self._loaded = False
+        self._fixed: dict[str, list[str]] = {}
+        """Constants of which nothing is known but with the values that they are constructed with, by the reason."""
         self._found = WeightReport()
         """What was found of its weights when it had constructed them."""
         self._calls = Counter[CallMode]()
@@ -303,33 +316,42 @@ class Judgement:
     def verify(self) -> None:
         """Forward trials, then gradient trials; sets the gradient result. Raises ``Concluded`` where something is
         wrong, and what ``Caller.call`` raises."""
+        self._found = self.candidate.link.weight_report()
         self._vary()
         try:
-            self._verify()
+            self._verify(vary=True)
         except _WrongOnceVaried:
             # Folded while constructing, perhaps: right then for what was constructed, and for nothing else.
             self._take(self._common.variation.initial)
             self._forget_errors()
-            self._verify()
-            self._note_fixed(self._common.reference.constants, "the outputs are wrong once these have other values")
+            self._verify(vary=False)
+            self._fixed = {_WRONG_ONCE_VARIED: [*self._common.reference.constants]}
         self._varied = False
+        for why, names in self._fixed.items():
+            self._note_fixed(names, why)
 
     def _vary(self) -> None:
         """Have the candidate take other values for what is constructed the same as ever."""
         common, variation = self._common, self._common.variation
-        constants = common.reference.constants
+        constants, related = common.reference.constants, common.reference.related
         self._values = variation.initial
-        self._found = self.candidate.link.weight_report()
+        self._fixed = {}
         if not constants:
             return
-        self.outcome.details["parameters"] = {"constant": list(constants)}
-        report, places = self._found, common.weight_names
+        self.outcome.details["parameters"] = {"constant": [name for name in constants if name not in related]}
+        if related:
+            self.outcome.details["parameters"]["related"] = list(related)
+        report, places = self.candidate.link.weight_report(), common.weight_names
         missing = [name for name in constants if not report.taking >> places.index(name) & 1]
         named = all(report.named >> places.index(name) & 1 for name in constants if name not in missing)
+        values = variation.each if named else variation.alike
+        unmoved = [name for name in variation.unmoved(values) if name not in missing]
+        if unmoved:
+            self._fixed[_UNMOVED] = unmoved
         if missing and common.matter(missing):
-            self._note_fixed(missing, "the candidate has no counterpart of them")
+            self._fixed[_WITHOUT_COUNTERPART] = missing
         if len(missing) < len(constants):
-            self._take(mixed(variation.each if named else variation.alike, variation.initial, missing))
+            self._take(mixed(values, variation.initial, missing))
             self._varied = True
 
     def _take(self, values: Values) -> None:
@@ -343,9 +365,12 @@ class Judgement:
 
     def _note_fixed(self, names: Sequence[str], why: str) -> None:
         """Note that nothing is known of the candidate but with these as they are constructed."""
-        self.outcome.details["parameters"]["fixed"] = list(names)
+        self.outcome.details["parameters"].setdefault("fixed", []).extend(names)
+        related = [name for name in names if name in self._common.reference.related]
+        same = "have the same relations" if len(related) == len(names) else "are the same"
+        same += " or have the same relations" if 0 < len(related) < len(names) else ""
         note = (
-            f"weights fixed at construction: {listed(names)} are the same under every seed, and {why}, so they may "
+            f"weights fixed at construction: {listed(names)} {same} under every seed, and {why}, so they may "
             "have been folded in or left out; a model whose load_state_dict takes other values is ranked"
         )
         self.outcome.note_once([note])
@@ -355,7 +380,8 @@ class Judgement:
         for name in ("gradient_max_abs", "tolerance_widened"):
             self.outcome.details.pop(name, None)
 
-    def _verify(self) -> None:
+    def _verify(self, *, vary: bool) -> None:
+        """``vary``: whether the candidate has other values of what is constant, as far as it takes any."""
         trials, gradient_trials = self._config.sampling.trials, self._config.sampling.gradient_trials
         conclusive = 0
         variants = list(self._cycle(_TRIALS, trials))
@@ -375,6 +401,8 @@ class Judgement:
                     "the reference's were loaded"
                 )
                 self._loaded, position, conclusive = True, 0, 0
+                if vary:
+                    self._vary()  # what it had drawn otherwise is a counterpart now
                 continue
             self._conclude_if_wrong(findings)
             conclusive += not findings.inconclusive
@@ -608,16 +636,18 @@ class Judgement:
         return (usable[number % len(usable)] for number in range(count))
 
 
-def _finite(outputs: Sequence[torch.Tensor]) -> int:
-    """How many elements are."""
-    return sum(int(torch.isfinite(output).sum()) for output in outputs)
+def _finite(outputs: Sequence[torch.Tensor]) -> dict[tuple[int, tuple[int, ...]], int]:
+    """How many elements are, by the number and shape of an output."""
+    return {(index, tuple(output.shape)): int(torch.isfinite(output).sum()) for index, output in enumerate(outputs)}
 
 
 def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two outputs of the reference in float64 differ by more than rounding."""
     if not one.is_floating_point():
         return not torch.equal(one, other)
-    usable = torch.isfinite(one) & torch.isfinite(other)
+    usable = torch.isfinite(one)
+    if not torch.equal(usable, torch.isfinite(other)):
+        return True
     one, other = one[usable], other[usable]
     scale = one.square().mean().sqrt() if one.numel() else torch.zeros(())
     return bool(((one - other).abs() > _DIFFERS * scale).any())

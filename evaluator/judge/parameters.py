@@ -2,19 +2,20 @@
 
 What is drawn while constructing is other in each evaluation. A norm's ones and zeros are not, nor are biases that begin
 as zero or running statistics: with these alone, a candidate that leaves them out is right, and is wrong in any trained
-model. So they are given secret values once all models are constructed, and keep them in every call, timed ones too.
+model. So they are given secret values once all models are constructed, and keep them in every call, timed ones too. So
+is what is drawn in such a way that a relation holds each time (see ``evaluator.judge.relations``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import torch
 
-__all__ = ["Values", "Variation", "constants_of", "drawn", "drawn_alike", "mixed"]
+__all__ = ["Values", "Variation", "constants_of", "drawn", "drawn_alike", "mixed", "varied"]
 
 Values = Mapping[str, torch.Tensor]
 """Values of parameters and buffers, by name."""
@@ -28,14 +29,47 @@ _MOVES: Final = (0.1, 0.5)
 """By so much, at the least and the most, an element is moved, as a share of its own magnitude."""
 
 
+_TO_BOTH_SIDES: Final[tuple[tuple[float, Literal[0]], ...]] = ((1.0, 0), (0.5, 0), (0.25, 0))
+_TO_ONE_SIDE: Final[tuple[tuple[float, Literal[-1, 1]], ...]] = ((1.0, -1), (1.0, 1), (0.25, -1), (0.25, 1))
+"""How far parameters are moved, as a share of ``_MOVES``, and to which side: as far as the reference stays finite. It
+may be so on one side of the first value alone."""
+_MOST_TRIED: Final = 64
+"""So many sets of values the reference is asked about."""
+
+
 @dataclass(frozen=True)
 class Variation:
-    """What is the same under every seed: as it is constructed, other values for it (``each``), and ``alike``, where the
-    same values stay the same (see ``drawn_alike``)."""
+    """What is the same under every seed, or has relations that are: as it is constructed, other values for it
+    (``each``), and ``alike``, where the same values stay the same: for a model in which it cannot be told which of them
+    is which."""
 
     initial: Values = field(default_factory=dict)
     each: Values = field(default_factory=dict)
     alike: Values = field(default_factory=dict)
+
+    def unmoved(self, values: Values) -> list[str]:
+        """What has its first value in ``values``."""
+        return [name for name, value in values.items() if torch.equal(value, self.initial[name])]
+
+
+def varied(initial: Values, generator: torch.Generator, is_finite: Callable[[Values], bool]) -> Variation:
+    """Other values for all of ``initial``, such that ``is_finite`` says so of them. Where all cannot be moved together,
+    one half is after the other, and in the end each by itself. What cannot be moved at all keeps its first value."""
+    each, restraint = dict(initial), dict.fromkeys(initial, len(_TO_BOTH_SIDES) + len(_TO_ONE_SIDE))
+    groups, tried = [[*initial]], 0
+    while groups and tried < _MOST_TRIED:
+        group = groups.pop()
+        for number, (share, side) in enumerate((*_TO_BOTH_SIDES, *(_TO_ONE_SIDE if len(group) == 1 else ()))):
+            tried += 1
+            moved = each | drawn({name: initial[name] for name in group}, generator, share, side)
+            if is_finite(moved):
+                each = moved
+                restraint.update(dict.fromkeys(group, number))
+                break
+        else:
+            middle = len(group) // 2
+            groups += [half for half in (group[:middle], group[middle:]) if middle]
+    return Variation(initial, each, drawn_alike(initial, each, restraint))
 
 
 def constants_of(one: torch.nn.Module, other: torch.nn.Module) -> tuple[str, ...]:
@@ -57,19 +91,23 @@ def constants_of(one: torch.nn.Module, other: torch.nn.Module) -> tuple[str, ...
     )
 
 
-def drawn(values: Values, generator: torch.Generator, share: float = 1.0) -> dict[str, torch.Tensor]:
+def drawn(
+    values: Values, generator: torch.Generator, share: float = 1.0, side: Literal[-1, 0, 1] = 0
+) -> dict[str, torch.Tensor]:
     """Other values for each of ``values``: every element is multiplied by 0.5 to 0.9 or 1.1 to 1.5, and one that is
     zero gets a value of as much, of either sign, divided by the root of how many are summed where there are several
-    dimensions. ``share``: of these moves. On the device of ``generator``, in the dtypes of ``values``.
+    dimensions. ``share``: of these moves. ``side``: all of them are less (-1) or more (1) than one. On the device of
+    ``generator``, in the dtypes of ``values``.
     """
-    return {name: _moved(name, value, generator, share) for name, value in values.items()}
+    return {name: _moved(name, value, generator, share, side) for name, value in values.items()}
 
 
-def drawn_alike(values: Values, drawn_values: Values) -> dict[str, torch.Tensor]:
-    """``drawn_values`` with the same for all whose ``values`` are the same: for a model in which it cannot be told
-    which of them is which."""
+def drawn_alike(values: Values, drawn_values: Values, restraint: Mapping[str, int]) -> dict[str, torch.Tensor]:
+    """``drawn_values`` with the same for all whose ``values`` are the same: those of the one that had the most
+    ``restraint``."""
     alike: dict[str, torch.Tensor] = {}
-    for name, value in values.items():
+    for name in sorted(values, key=restraint.__getitem__, reverse=True):
+        value = values[name]
         same = (
             other
             for other in alike
@@ -77,7 +115,7 @@ def drawn_alike(values: Values, drawn_values: Values) -> dict[str, torch.Tensor]
         )
         first = next(same, name)
         alike[name] = drawn_values[first].reshape(value.shape)
-    return alike
+    return {name: alike[name] for name in values}
 
 
 def mixed(changed: Values, kept: Values, names: Collection[str]) -> dict[str, torch.Tensor]:
@@ -94,12 +132,14 @@ def _is_constant(one: torch.Tensor, other: torch.Tensor | None, share: float) ->
     return int((one == other).sum()) >= share * one.numel()
 
 
-def _moved(name: str, value: torch.Tensor, generator: torch.Generator, share: float) -> torch.Tensor:
+def _moved(name: str, value: torch.Tensor, generator: torch.Generator, share: float, side: int) -> torch.Tensor:
     exact = value.double()
     least, most = _MOVES
     size = torch.rand(value.shape, generator=generator, device=value.device, dtype=torch.float64)
     size = size.mul_(most - least).add_(least)
     sign = torch.randint(0, 2, value.shape, generator=generator, device=value.device).mul_(2).sub_(1)
+    if side:
+        sign.fill_(side)
     summed = value[0].numel() if value.dim() > 1 else 1
     unit = torch.where(exact == 0, 1 / math.sqrt(summed), exact)
     moved = exact + share * sign * size * unit

@@ -18,6 +18,7 @@ from evaluator.dtypes import as_reals, coarsest, in_double, is_differentiable, u
 from evaluator.errors import ProblemError
 from evaluator.judge.device import Device, working_on
 from evaluator.judge.parameters import Values, constants_of
+from evaluator.judge.relations import related_of
 from evaluator.judge.seeding import SECRET_SEEDS, seed_generators
 from evaluator.memory import TensorSpec
 from evaluator.problem import Problem
@@ -42,8 +43,9 @@ _NUDGES: Final = 3
 NUDGE: Final = 2.0**-20
 """So small a relative move changes no result but in proportion, and is still far from rounding in float64."""
 
-_CONSTANTS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {}
-"""By problem, version and size: constructing a model twice takes long where it is large."""
+_CONSTANTS: Final[dict[tuple[str, str, str], tuple[tuple[str, ...], tuple[str, ...]]]] = {}
+"""What is constant and what is related, by problem, version and size: constructing a model twice takes long where it is
+large."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,9 @@ class Reference:
         self._known = (problem.id, problem.version, size)
         self._held: Values = {}
         self.constants: tuple[str, ...] = ()
-        """Parameters and buffers whose values are the same under every seed (see ``evaluator.judge.parameters``)."""
+        """Parameters and buffers whose values are the same under every seed (see ``evaluator.judge.parameters``), or
+        whose relations are: these are ``related`` as well."""
+        self.related: tuple[str, ...] = ()
         # Executed once more under secret seeds: generators that the source makes would otherwise give each evaluation
         # the same inputs, and the model may need them as they are for its weights.
         with SECRET_SEEDS.held(secrets.randbits(63)):
@@ -125,9 +129,14 @@ class Reference:
         with working_on(processors):
             model = self._make(seed)
             if self._known not in _CONSTANTS:
-                _CONSTANTS[self._known] = constants_of(model, self._make(seed ^ 1))
+                other = self._make(seed ^ 1)
+                constants = constants_of(model, other)
+                related = related_of(model, other, lambda: self._make(seed ^ 2), constants)
+                _CONSTANTS[self._known] = constants, related
             carried = dict((*self.signature.weights, *self.signature.buffers))
-            self.constants = tuple(name for name in _CONSTANTS[self._known] if name in carried)
+            constants, related = _CONSTANTS[self._known]
+            self.related = tuple(name for name in related if name in carried)
+            self.constants = (*(name for name in constants if name in carried), *self.related)
             self._model = self._placed(model)
             # A function that a module keeps goes on calling the modules that it was made with, in a copy as well.
             again = _keeps_functions(self._model)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from evaluator.judge.parameters import constants_of, drawn, drawn_alike, mixed
+from evaluator.judge.parameters import Values, constants_of, drawn, drawn_alike, mixed, varied
 from evaluator.protocol import Doorbell, WeightReport
 from evaluator.runner.weights import State, WeightMatch, load_weights, match_weights, take_weights
 
@@ -84,11 +84,45 @@ def test_other_values_are_told_from_the_first_ones_and_stay_of_their_size(dtype:
 def test_what_is_the_same_can_be_given_the_same() -> None:
     values = {"a": torch.ones(8), "b": torch.zeros(8), "c": torch.ones(1, 8), "d": torch.ones(4)}
     each = drawn(values, torch.Generator().manual_seed(1))
-    alike = drawn_alike(values, each)
+    alike = drawn_alike(values, each, dict.fromkeys(values, 0))
     assert torch.equal(alike["a"], alike["c"].view(-1))
     assert not torch.equal(each["a"], each["c"].view(-1))
     assert all(torch.equal(alike[name], each[name]) for name in ("a", "b", "d"))
     assert torch.equal(mixed(each, values, {"b"})["b"], values["b"])
+
+
+def test_what_cannot_be_moved_shields_nothing_else() -> None:
+    values = {name: torch.ones(8) for name in "abcdefg"} | {"fixed": torch.full((8,), 3.0)}
+    found = varied(values, torch.Generator().manual_seed(1), lambda moved: torch.equal(moved["fixed"], values["fixed"]))
+    assert found.unmoved(found.each) == found.unmoved(found.alike) == ["fixed"]
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_what_is_finite_on_one_side_alone_is_moved_to_that(side: int) -> None:
+    values = {"free": torch.ones(8), "bounded": torch.ones(8), "weight": torch.full((4, 4), 2.0)}
+
+    def is_finite(moved: Values) -> bool:
+        return bool(((moved["bounded"] - 1.0) * side >= 0).all())
+
+    found = varied(values, torch.Generator().manual_seed(1), is_finite)
+    assert not found.unmoved(found.each)
+    assert is_finite(found.each)
+    # Where it cannot be told which is which, both have what both can have.
+    assert torch.equal(found.alike["free"], found.alike["bounded"])
+    assert is_finite(found.alike)
+
+
+def test_what_is_finite_nowhere_else_is_left_as_it_is_soon() -> None:
+    values = {str(number): torch.ones(2) for number in range(1000)}
+    asked: list[Values] = []
+
+    def is_finite(moved: Values) -> bool:
+        asked.append(moved)
+        return False
+
+    found = varied(values, torch.Generator().manual_seed(1), is_finite)
+    assert found.unmoved(found.each) == [*values]
+    assert len(asked) < 100
 
 
 def test_a_model_of_the_same_kind_takes_everything() -> None:

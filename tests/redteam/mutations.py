@@ -263,8 +263,38 @@ MUTATIONS = (
         (
             (
                 "judge/judgement.py",
-                '        self.outcome.details["parameters"]["fixed"] = list(names)\n',
+                '        self.outcome.details["parameters"].setdefault("fixed", []).extend(names)\n',
                 "",
+            ),
+        ),
+    ),
+    Mutation(
+        "parameters that cannot be moved together are not moved",
+        "attack_d_norm_beside_a_bound",
+        (
+            ("judge/parameters.py", "            groups += [", "            groups += [] and ["),
+            ("judge/judgement.py", "        if unmoved:\n", "        if False:\n"),
+        ),
+    ),
+    Mutation(
+        "what the problem's own inputs do not depend on does not matter",
+        "attack_d_slope_of_negatives",
+        (
+            (
+                "judge/judgement.py",
+                "kinds = [variant for variant in _TRIALS if self.source.available(variant)]",
+                "kinds = [Variant.AS_WRITTEN]",
+            ),
+        ),
+    ),
+    Mutation(
+        "drawn parameters keep the relations that they are constructed in",
+        "attack_d_lengths_at_first",
+        (
+            (
+                "judge/reference.py",
+                "                _CONSTANTS[self._known] = constants, related\n",
+                "                _CONSTANTS[self._known] = constants, ()\n",
             ),
         ),
     ),

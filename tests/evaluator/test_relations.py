@@ -1,0 +1,131 @@
+"""Relations of drawn parameters that hold under every seed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from evaluator.judge.parameters import constants_of
+from evaluator.judge.relations import related_of
+
+
+class _Weights(nn.Module):
+    def __init__(self, **weights: torch.Tensor) -> None:
+        super().__init__()
+        for name, weight in weights.items():
+            self.register_parameter(name, nn.Parameter(weight))
+
+
+def _related(make: Callable[[], nn.Module]) -> set[str]:
+    def made(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return make()
+
+    one, other = made(1), made(2)
+    return set(related_of(one, other, lambda: made(3), constants_of(one, other)))
+
+
+def _orthogonal(*shape: int) -> torch.Tensor:
+    return nn.init.orthogonal_(torch.empty(*shape))
+
+
+def _symmetric() -> torch.Tensor:
+    weight = torch.randn(16, 16)
+    return weight + weight.t()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: _orthogonal(64, 64),
+        lambda: _orthogonal(300, 20),
+        lambda: _orthogonal(20, 300),
+        lambda: torch.cat([_orthogonal(16, 16) for _ in range(4)]),
+        lambda: torch.stack([_orthogonal(16, 16) for _ in range(4)]),
+        lambda: nn.functional.normalize(torch.randn(64, 32)),
+        lambda: nn.functional.normalize(torch.randn(64, 32), dim=0),
+        lambda: nn.functional.normalize(torch.randn(4, 8, 16), dim=-1),
+        lambda: nn.functional.normalize(torch.randn(64 * 32), dim=0).view(64, 32),
+        lambda: torch.randn(64, 32).softmax(1),
+        lambda: nn.functional.layer_norm(torch.randn(8, 3, 3, 3), (3, 3, 3)),
+        lambda: torch.randn(64, 4) @ torch.randn(4, 64),
+        _symmetric,
+    ],
+    ids=[
+        "square",
+        "tall",
+        "wide",
+        "by blocks",
+        "by experts",
+        "rows of length one",
+        "columns of length one",
+        "vectors of length one",
+        "length one as a whole",
+        "rows that sum to one",
+        "standardised",
+        "low rank",
+        "symmetric",
+    ],
+)
+def test_a_parameter_may_be_related_to_itself(make: Callable[[], torch.Tensor]) -> None:
+    assert _related(lambda: _Weights(w=make(), free=torch.randn(16, 16))) == {"w"}
+
+
+@pytest.mark.parametrize("dimension", [0, 1, None], ids=["rows", "columns", "all"])
+def test_a_weight_norm_begins_with_the_lengths_that_there_are(dimension: int | None) -> None:
+    found = _related(lambda: parametrizations.weight_norm(nn.Conv2d(8, 16, 3), dim=dimension))
+    assert found == {f"parametrizations.weight.original{number}" for number in range(2)}
+
+
+def test_layers_may_begin_alike() -> None:
+    def pair() -> nn.Module:
+        one = nn.Linear(8, 4)
+        return nn.ModuleList([one, copy.deepcopy(one), nn.Linear(8, 4)])
+
+    assert _related(pair) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+
+
+def test_a_weight_may_begin_as_another_one_transposed() -> None:
+    def pair() -> nn.Module:
+        weight = torch.randn(8, 4)
+        return _Weights(there=weight, back=-weight.t().clone(), other=torch.randn(8, 4))
+
+    assert _related(pair) == {"there", "back"}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(nn.Linear(1, 1), nn.Linear(2, 2), nn.Linear(512, 64)),
+        lambda: nn.Sequential(nn.Conv1d(3, 5, 1), nn.Conv2d(2, 2, 1), nn.Conv2d(16, 32, 3)),
+        lambda: nn.LSTM(16, 16, num_layers=2, bidirectional=True),
+        lambda: nn.MultiheadAttention(64, 4),
+        lambda: nn.Embedding(100, 16, padding_idx=0),
+        lambda: _Weights(w=nn.init.xavier_uniform_(torch.empty(256, 256)), scalar=torch.randn(())),
+        lambda: _Weights(w=nn.init.trunc_normal_(torch.empty(256, 256)), experts=torch.randn(8, 64, 64)),
+        lambda: _Weights(w=torch.randn(2048, 1024), empty=torch.randn(0, 4)),
+    ],
+    ids=["linear", "convolutions", "lstm", "attention", "embedding", "xavier", "truncated", "large"],
+)
+def test_what_is_drawn_freely_is_in_no_relation(make: Callable[[], nn.Module]) -> None:
+    assert not _related(make)
+
+
+def test_chance_is_told_by_a_third_model() -> None:
+    made = iter([torch.ones(1), torch.ones(1), torch.full((1,), 2.0)])
+    models = [_Weights(w=value) for value in made]
+    assert related_of(models[0], models[1], lambda: models[1], ()) == ("w",)
+    assert related_of(models[0], models[1], lambda: models[2], ()) == ()
+
+
+def test_what_is_not_trained_is_in_no_relation() -> None:
+    def make() -> nn.Module:
+        model = _Weights(w=_orthogonal(16, 16))
+        return model.requires_grad_(requires_grad=False)
+
+    assert not _related(make)
