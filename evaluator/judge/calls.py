@@ -28,7 +28,7 @@ from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadabl
 from evaluator.judge.verify import GIVEN, Commitment, Verifier, Violation
 from evaluator.memory import Block, TensorSpec
 from evaluator.protocol import MEMORY_PROBE, CallMode, CallReport
-from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure
+from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure, longest_wait_ms
 from evaluator.statistics import median_ms
 
 __all__ = ["CallInputs", "Caller", "Calm", "Learnt", "Side"]
@@ -501,7 +501,9 @@ class Caller:
             else:
                 # Other processors could begin while the inputs are written, so that comes before anybody is woken.
                 show()
+                waits = side.enclosure.waits()
                 call = side.link.call(mode, timeout_s, wake=lambda: self._wake(side), settle=take_back)
+                call = replace(call, waited_ms=longest_wait_ms(waits, side.enclosure.waits()))
             if drawing.kept is None:
                 given.drop()
             delivery = side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)

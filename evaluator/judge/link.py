@@ -66,6 +66,8 @@ class TimedCall:
     report: CallReport
     prelude_ms: float = 0.0
     """How long the judge's last steps on the device took, with every process stopped."""
+    waited_ms: float = 0.0
+    """On a CPU: how long one of the runner's threads waited for a processor, waking included."""
 
 
 class RunnerLink:

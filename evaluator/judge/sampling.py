@@ -20,6 +20,7 @@ from evaluator.judge.calls import Caller
 from evaluator.judge.link import TimedCall
 from evaluator.judge.telemetry import Telemetry
 from evaluator.judge.verify import ClocksDisagree, Violation
+from evaluator.judge.waiting import held_up_ms
 from evaluator.protocol import CallMode
 from evaluator.statistics import (
     half_width,
@@ -84,8 +85,9 @@ _COUNTS: Final = 0.02
 _LAUNCH_BOUND_MS: Final = 0.05
 _MATTERS: Final = 0.25
 """What is less than this part of the interval's width that is aimed at is put back at once."""
-_MOST_APART: Final = 2.0
-"""An interval whose upper end is more than so many times its lower one says too little for a figure."""
+_MOST_APART: Final = {"cpu": 3.0, "cuda": 2.0}
+"""An interval whose upper end is more than so many times its lower one says too little for a figure. On a CPU, whose
+other programs nobody controls, an honest interval is wide more often, and says so."""
 _TWO_MODES: Final = 6.0
 _TWO_MODES_SHARE: Final = 0.02
 _DRIFTS_Z: Final = 3.3
@@ -287,7 +289,9 @@ class Sampler:
         self._check_baseline(track, series, candidate, baseline, details)
         credited, at_most = self._credited(series, most_overhead_ms)
         value = speedup(series.baseline_device_ms, credited)
-        sampled = _from_to(series, at_most)
+        held_up = held_up_ms(candidate, baseline)
+        details["held_up_ms"] = {"candidate": median_ms(held_up[0]), "baseline": median_ms(held_up[1])}
+        sampled = _from_to(series, at_most, *held_up)
         interval = widened(sampled, value, self._spread(track, series.baseline_device_ms, credited))
         latency = Latency(
             median_ms(credited),
@@ -301,7 +305,8 @@ class Sampler:
         enough = self._enough(track, series.baseline_device_ms, credited)
         spoiled = half_width(sampled, value) > enough >= _raw_half_width(series)
         put_back = added > _MATTERS * self.plan.half_width * median_ms(credited) or spoiled
-        unsettled = _why_unsettled(series, at_most, sampled)
+        most_apart = _MOST_APART[self.caller.device.torch_device.type]
+        unsettled = _why_unsettled(series, at_most, sampled, most_apart)
         return Measured(put_back, unsettled, value, interval, latency, series, tuple(notes), details)
 
     def _notes(self, track: Track, series: SampleSeries, credited: Sequence[float], share: float) -> list[str]:
@@ -495,14 +500,20 @@ def _is_settled(now: Sequence[float], then: Sequence[float], share: float) -> bo
     return all(abs(new - old) <= share * old for new, old in zip(now, then, strict=True))
 
 
-def _from_to(series: SampleSeries, at_most_ms: Sequence[float]) -> Interval:
-    """From the lower end with all that may have been left out put back, to the upper one with nothing put back."""
-    low = speedup_interval(series.baseline_device_ms, at_most_ms)
-    high = speedup_interval(series.baseline_device_ms, series.candidate_device_ms)
+def _from_to(
+    series: SampleSeries,
+    at_most_ms: Sequence[float],
+    candidate_held_up_ms: Sequence[float],
+    baseline_held_up_ms: Sequence[float],
+) -> Interval:
+    """From the lower end with all that may have been left out put back, and the baseline without what held it up, to
+    the upper one with nothing put back, and the candidate without what held it up."""
+    low = speedup_interval(_differences(series.baseline_device_ms, baseline_held_up_ms), at_most_ms)
+    high = speedup_interval(series.baseline_device_ms, _differences(series.candidate_device_ms, candidate_held_up_ms))
     return Interval(low.low, high.high, low.level)
 
 
-def _why_unsettled(series: SampleSeries, at_most_ms: Sequence[float], sampled: Interval) -> str:
+def _why_unsettled(series: SampleSeries, at_most_ms: Sequence[float], sampled: Interval, most_apart: float) -> str:
     """Why these figures say too little; empty where they say enough. How much two processes of one model differ is
     left out here: that is no noise, and another measurement would not find less of it."""
     claimed_ms = median_ms(series.candidate_device_ms)
@@ -512,7 +523,7 @@ def _why_unsettled(series: SampleSeries, at_most_ms: Sequence[float], sampled: I
             f"up to {added_ms:.4g} ms of each call may lie outside of what the candidate's process measured, "
             f"and within it are {claimed_ms:.4g} ms"
         )
-    if sampled.high > _MOST_APART * sampled.low:
+    if sampled.high > most_apart * sampled.low:
         return (
             f"after {len(at_most_ms)} pairs of samples the speedup is anything from {sampled.low:.3g} to "
             f"{sampled.high:.3g}"

@@ -16,7 +16,7 @@ from typing import Final
 
 from evaluator.errors import InfrastructureFault
 
-__all__ = ["CannotBeStopped", "Enclosure"]
+__all__ = ["CannotBeStopped", "Enclosure", "Waits", "longest_wait_ms"]
 
 _FREEZE_S: Final = 10.0
 _FEWEST_LOOKS: Final = 100
@@ -24,6 +24,10 @@ _FEWEST_LOOKS: Final = 100
 _FREEZE_POLL_S: Final = 0.00002
 _MAX_PASSES: Final = 50
 _TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
+
+
+Waits = dict[int, int]
+"""Nanoseconds by thread."""
 
 
 class CannotBeStopped(InfrastructureFault):
@@ -73,6 +77,16 @@ class Enclosure:
         self._signal(self._stopped, signal.SIGCONT)
         self._stopped = set()
 
+    def waits(self) -> Waits:
+        """How long each thread of the runner's own process has waited for a processor so far. Empty if it is gone, or
+        the kernel does not count that."""
+        found: Waits = {}
+        with contextlib.suppress(OSError, ValueError):
+            for thread in Path(f"/proc/{self.pid}/task").iterdir():
+                _, waited, _ = (thread / "schedstat").read_text().split()
+                found[int(thread.name)] = int(waited)
+        return found
+
     def close(self) -> None:
         if self._group is not None:
             self._group.close()
@@ -104,6 +118,11 @@ class Enclosure:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 total += int(fields[11]) + int(fields[12])
         return total
+
+
+def longest_wait_ms(before: Waits, after: Waits) -> float:
+    """How long the thread that waited most has waited for a processor in between."""
+    return max((waited - before.get(thread, 0) for thread, waited in after.items()), default=0) / 1e6
 
 
 class _Freezer:

@@ -98,10 +98,15 @@ def test_a_copy_of_the_reference_is_not_faster_than_it(cpu_engine: Engine, probl
     config = EvalConfig(
         device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
     )
-    evaluations = [_evaluate(_HONEST, cpu_engine, problems, config) for _ in range(3)]
-    assert all(evaluation.verdict is Verdict.PASSED for evaluation in evaluations)
-    speedups = sorted(evaluation.speedup or 0.0 for evaluation in evaluations)
-    assert 0.5 < speedups[1] < 2.0
+    speedups: list[float] = []
+    for _ in range(9):  # a busy machine leaves some of them unsettled
+        evaluation = _evaluate(_HONEST, cpu_engine, problems, config)
+        assert evaluation.verdict is Verdict.PASSED
+        speedups += [] if evaluation.speedup is None else [evaluation.speedup]
+        if len(speedups) == 3:
+            break
+    assert len(speedups) == 3
+    assert 0.5 < sorted(speedups)[1] < 2.0
 
 
 def test_a_slow_candidate_is_passed_with_a_few_samples(cpu_engine: Engine, problems: dict[str, Problem]) -> None:

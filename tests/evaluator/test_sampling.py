@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -37,12 +38,14 @@ class Bench:
         kind: str = "cuda",
         floor_ms: float = 0.0,
         later_overhead_ms: float = 0.0,
+        baseline_waited_ms: float = 0.0,
         seed: int = 11,
     ) -> None:
         self._generator = random.Random(seed)  # noqa: S311 - no secret
         self._sides = (candidate, baseline)
         self._noise_ms = noise_ms
         self._later_ms = later_overhead_ms
+        self._baseline_waited_ms = baseline_waited_ms
         self.pairs = 0
         device = SimpleNamespace(
             torch_device=SimpleNamespace(type=kind), outlives_processes=kind == "cuda", sensors=NoSensors("made up")
@@ -71,6 +74,7 @@ class Bench:
     def _pair(self, number: int) -> Pair:
         self.pairs += 1
         ours, theirs = (self._call(side) for side in self._sides)
+        theirs = replace(theirs, waited_ms=self._baseline_waited_ms)
         return Pair(ours, theirs, candidate_first=number % 2 == 0)
 
     def _call(self, side: Side) -> TimedCall:
@@ -100,6 +104,20 @@ def test_what_a_runner_leaves_out_is_put_back_after_a_second_look() -> None:
     assert 0.97 < found.speedup <= 1.0
     assert any("were added" in note for note in found.notes)
     assert bench.pairs > 2 * 20, "a busy machine can do that once"
+
+
+def test_a_baseline_that_waits_for_a_processor_in_each_call_makes_nobody_faster() -> None:
+    plan = SamplingPlan.usual("cpu", "smoke")
+    calm, busy = (
+        Bench(_exactly(1.5), _exactly(16.0), plan=plan, kind="cpu", baseline_waited_ms=waited_ms).measure(INFERENCE)
+        for waited_ms in (0.0, 14.5)
+    )
+    assert calm.interval.low > 9.0
+    assert not calm.unsettled
+    assert calm.details["held_up_ms"] == {"candidate": 0.0, "baseline": 0.0}
+    assert busy.interval.low < 1.0 + 0.1
+    assert busy.unsettled
+    assert busy.details["held_up_ms"]["baseline"] == pytest.approx(14.5, abs=0.01)
 
 
 @pytest.mark.parametrize("track", [INFERENCE, INFERENCE_WARM])
@@ -266,7 +284,7 @@ def test_an_interval_that_says_nothing_is_unsettled_after_the_closer_looks() -> 
     generator = random.Random(5)  # noqa: S311 - no secret
 
     def side(_number: int) -> tuple[float, float]:
-        takes_ms = generator.choice((0.5, 1.0, 3.0))
+        takes_ms = generator.choice((0.2, 1.0, 5.0))
         return takes_ms, takes_ms
 
     plan = SamplingPlan.usual("cpu", "smoke")

@@ -53,6 +53,9 @@ class Played:
     def thaw(self) -> None:
         """It runs."""
 
+    def waits(self) -> dict[int, int]:
+        return {}
+
     def stop(self) -> None:
         """It stands still."""
 

@@ -101,9 +101,10 @@ def test_independent_pairs_are_hardly_corrected() -> None:
     assert factors[80] < 2.0
 
 
-def test_samples_that_are_equal_or_few_are_not_corrected() -> None:
+def test_samples_that_are_equal_are_not_corrected_and_few_by_what_is_taken_to_be() -> None:
     assert correlation_factor([0.5] * 20) == 1.0
-    assert correlation_factor([0.1, 0.2, 0.3, 0.4, 0.5]) == 1.0
+    assert correlation_factor([0.5] * 5) == 1.0
+    assert correlation_factor([0.1, 0.2, 0.3, 0.4, 0.5]) == 1.5
 
 
 def test_noise_that_hides_a_wander_does_not_make_it_harmless() -> None:
