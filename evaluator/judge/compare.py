@@ -345,7 +345,7 @@ def _limits(
 ) -> Limits:
     limits = usual_limits(settled.expected, tolerance, settled.actual.dtype)
     if terms is not None:
-        limits = with_terms(limits, terms, tolerance, torch.finfo(settled.actual.dtype).eps)
+        limits = with_terms(limits, settled.expected, terms, tolerance, torch.finfo(settled.actual.dtype).eps)
     if sensitivity is not None:
         limits.limit.add_(sensitivity.nan_to_num(nan=0.0, posinf=math.inf))
     return limits

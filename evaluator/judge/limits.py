@@ -173,9 +173,12 @@ def smallest_step(dtype: torch.dtype) -> float:
     return info.smallest_normal * info.eps if dtype is torch.float16 else info.smallest_normal
 
 
-def with_terms(limits: Limits, terms: torch.Tensor, tolerance: Tolerance, epsilon: float) -> Limits:
+def with_terms(
+    limits: Limits, expected: torch.Tensor, terms: torch.Tensor, tolerance: Tolerance, epsilon: float
+) -> Limits:
     """Limits with each element's own scale, where that is more: the magnitude of the ``terms`` that it is a sum of
-    (float64, of the tensor's shape or one for all), up to the root mean square of the tensor.
+    (float64, of the shape of ``expected`` or one for all), up to the root mean square of its row, or that of most
+    rows: one that is loud, as planted ones are, says nothing about the others.
 
     A few roundings of the terms themselves (``epsilon``: the distance from one to the next number in the tensor's
     dtype) are allowed beyond that, but a tenth of the tolerance at the most: what is left of terms that cancel is not
@@ -184,9 +187,23 @@ def with_terms(limits: Limits, terms: torch.Tensor, tolerance: Tolerance, epsilo
     magnitude = terms * _TERMS_FACTOR
     known = magnitude.nan_to_num(nan=0.0, posinf=0.0)
     rounded = known.mul_(min(_ROUNDINGS_OF_TERMS * epsilon, tolerance.atol / 10))
-    scale = magnitude.nan_to_num_(nan=math.inf).clamp_(limits.scale, limits.root_mean_square)
+    most = _root_mean_square_around(expected).clamp_(max=limits.root_mean_square)
+    scale = torch.minimum(magnitude.nan_to_num_(nan=math.inf), most).clamp_(min=limits.scale)
     added = scale.sub_(limits.scale).mul_(tolerance.atol)
     return Limits(limits.limit + torch.maximum(added, rounded), limits.scale, limits.root_mean_square)
+
+
+def _root_mean_square_around(expected: torch.Tensor) -> torch.Tensor:
+    """That of each row of a float64 tensor or, where it is more, what is in the middle of those of all rows that are
+    not zero; shaped for comparing. Rows are along the first dimension that has several. Infinite where a row is one
+    element."""
+    first = next((dimension for dimension, extent in enumerate(expected.shape) if extent > 1), None)
+    if first is None or expected.numel() <= expected.shape[first]:
+        return expected.new_full((), math.inf)
+    rows = torch.linalg.vector_norm(expected.reshape(expected.shape[first], -1), dim=1)
+    rows /= math.sqrt(expected.numel() / len(rows))
+    usual = torch.where(rows > 0, rows, torch.nan).nanmedian().nan_to_num_(nan=0.0)
+    return torch.maximum(rows, usual).view(-1, *[1] * (expected.dim() - first - 1))
 
 
 def typical_own_error(expected: torch.Tensor, own_error: torch.Tensor) -> torch.Tensor:

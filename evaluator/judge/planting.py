@@ -183,9 +183,9 @@ def _hush(run: torch.Tensor, _factor: float, _scale: float, _seed: int) -> None:
 
 
 def _widen(run: torch.Tensor, factor: float, scale: float, seed: int) -> None:
-    fill_wide(run, scale, torch.Generator(run.device).manual_seed(seed))
+    # Not cut off: what is at a bound would be equal, and where the largest is chosen, any of them as right.
     most = _bounded(scale * (_MILD if factor == _MILD else 2.0**_WIDE_BITS), run.dtype)
-    run.clamp_(-most, most)
+    fill_wide(run, scale, torch.Generator(run.device).manual_seed(seed), most=most)
     _confine(run)
 
 
@@ -193,11 +193,12 @@ _Run = Callable[[torch.Tensor, float, float, int], None]
 _RUNS: Final[tuple[_Run, ...]] = (_raise, _lower, _hush, _widen)
 
 
-def fill_wide(piece: torch.Tensor, scale: float, generator: torch.Generator) -> None:
-    """Fill with magnitudes from 2⁻¹⁰ to 2¹⁰ times ``scale``, of either sign."""
+def fill_wide(piece: torch.Tensor, scale: float, generator: torch.Generator, *, most: float | None = None) -> None:
+    """Fill with magnitudes from 2⁻¹⁰ times ``scale`` to ``most`` (default: 2¹⁰ times ``scale``), of either sign."""
     piece.uniform_(-1.0, 1.0, generator=generator)
     least = math.log2(scale) - _WIDE_BITS
-    magnitude = piece.abs().mul_(2 * _WIDE_BITS).add_(least).exp2_()
+    bits = 2 * _WIDE_BITS if most is None else math.log2(most) - least
+    magnitude = piece.abs().mul_(bits).add_(least).exp2_()
     torch.copysign(magnitude, piece, out=piece)
 
 

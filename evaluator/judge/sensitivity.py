@@ -14,12 +14,17 @@ from evaluator.problem import Tolerance
 
 __all__ = ["Sensitivity", "Terms", "accumulate", "take_largest"]
 
+_ROUNDINGS: Final = 4.0
+_OF_RTOL: Final = 0.1
+"""Inputs are moved by so many times the distance of neighbouring numbers or this share of the relative tolerance, by
+what is more, and by the whole tolerance at the most: what is next to a kink is so by rounding, also by that of what
+lies between."""
 _NEAR: Final = 0.125
 """Where more rows than this share are in doubt, looking at them alone saves too little."""
 
 
 class Sensitivity:
-    """How far the gradients of one call move, at most, when the inputs move by the relative tolerance.
+    """How far the gradients of one call move, at most, when the inputs move by several roundings.
 
     Found when first asked for, in two dozen evaluations of the reference. Where rows stand alone, those in doubt can be
     looked at by themselves: next to a kink it is a few rows of an input's gradient that are wrong, and in a weight's
@@ -124,7 +129,9 @@ class Sensitivity:
         return inputs, weights
 
     def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
-        return self._reference.perturbed_gradients(values, upstream, self._tolerance.rtol, self._new_generator())
+        rtol = self._tolerance.rtol
+        relative = min(rtol, max(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * rtol))
+        return self._reference.perturbed_gradients(values, upstream, relative, self._new_generator())
 
 
 class Terms(Sensitivity):

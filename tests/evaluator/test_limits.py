@@ -92,12 +92,34 @@ def test_each_element_has_room_for_the_terms_that_it_is_a_sum_of() -> None:
     limits = usual_limits(expected, _TOLERANCE, torch.float32)
     terms = torch.ones_like(expected)
     terms[7], terms[8] = 5.0, math.nan
-    given = with_terms(limits, terms, _TOLERANCE, 2.0**-52)
+    given = with_terms(limits, expected, terms, _TOLERANCE, 2.0**-52)
     room = (given.limit - limits.limit) / _TOLERANCE.atol
     assert float(room[50_000]) == pytest.approx(8.0 - limits.scale, rel=1e-6)
     assert float(room[7]) == pytest.approx(40.0 - limits.scale, rel=1e-6)
     # It is not known, and never more than the root mean square.
     assert float(room[8]) == pytest.approx(limits.root_mean_square - limits.scale, rel=1e-6)
+
+
+def test_a_loud_row_has_room_for_its_own_terms_alone() -> None:
+    expected = _normal(64 * 1000).view(64, 1, 1000)
+    expected[5] *= 1e3
+    expected[6] = 0.0
+    limits = usual_limits(expected, _TOLERANCE, torch.float32)
+    assert limits.root_mean_square > 100.0
+    given = with_terms(limits, expected, expected.new_full((), math.inf), _TOLERANCE, 2.0**-52)
+    room = (given.limit - limits.limit) / _TOLERANCE.atol
+    assert float(room[5].min()) == pytest.approx(limits.root_mean_square - limits.scale, rel=1e-6)
+    rest = room[[row for row in range(64) if row != 5]]
+    assert 0.0 <= float(rest.min()) <= float(rest.max()) < 0.2
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (64,), (1, 1), (1, 64), (64, 1)])
+def test_rows_of_one_element_and_single_rows_have_room_up_to_the_root_mean_square(shape: tuple[int, ...]) -> None:
+    expected = _normal(math.prod(shape)).view(shape)
+    limits = usual_limits(expected, _TOLERANCE, torch.float32)
+    given = with_terms(limits, expected, expected.new_full((), math.inf), _TOLERANCE, 2.0**-52)
+    room = (given.limit - limits.limit) / _TOLERANCE.atol
+    assert torch.allclose(room, torch.full_like(room, limits.root_mean_square - limits.scale))
 
 
 def test_one_bad_element_of_the_references_own_widens_its_own_limit_alone() -> None:

@@ -43,6 +43,18 @@ def test_the_same_seed_plants_the_same_and_another_one_elsewhere() -> None:
     assert len(places) > 0.95 * _ROWS
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize("strength", [Strength.MILD, Strength.LINEAR])
+def test_numbers_of_a_planted_row_are_not_cut_off_at_a_bound(strength: Strength, dtype: torch.dtype) -> None:
+    planter = Planter(rows=_ROWS, outputs=_ROWS * _WIDTH, tolerance=2e-4, strength=strength)
+    for seed in range(20):
+        after = (30.0 * _drawn(dtype)).contiguous()
+        planter.plant(after, 30.0, 0, seed)
+        rows = after[torch.tensor(planter.rows_of(seed))]
+        ties = (rows.abs() == rows.abs().amax(dim=1, keepdim=True)).sum(dim=1)
+        assert int(ties.max()) <= 4  # of so few bits some are equal by chance
+
+
 def test_rows_are_planted_that_an_exponential_does_not_take() -> None:
     for seed in range(20):
         _, after = _planted(_ROW_WISE, seed=seed)

@@ -299,6 +299,22 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "loud rows say how large the terms of others may be",
+        "attack_f_tf32_beside_loud_rows",
+        (
+            (
+                "judge/limits.py",
+                "    most = _root_mean_square_around(expected).clamp_(max=limits.root_mean_square)\n",
+                "    most = expected.new_full((), limits.root_mean_square)\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "gradients are as far off as inputs move by the whole tolerance",
+        "attack_f_backward_of_rounded_inputs",
+        (("judge/sensitivity.py", "min(rtol, max(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * rtol))", "rtol"),),
+    ),
+    Mutation(
         "numbers that are exact have limits before a step as well",
         "wrong_round_half_up",
         (("judge/steps.py", "if not bool(error.any()) and (move is None or self._is_given(exact)):", "if False:"),),
