@@ -347,6 +347,7 @@ class Judgement:
         values = variation.each if named else variation.alike
         unmoved = [name for name in variation.unmoved(values) if name not in missing]
         if unmoved:
+            self.outcome.details["parameters"]["unmoved"] = unmoved
             self._fixed[_UNMOVED] = unmoved
         if missing and common.matter(missing):
             self._fixed[_WITHOUT_COUNTERPART] = missing

@@ -16,10 +16,12 @@ from evaluator.problem import Problem
 from evaluator.vetting.labels import Label
 
 __all__ = [
+    "ABSENT_CONSTANTS",
     "BACKWARD_PROBE",
     "DRAWS",
     "HALVES",
     "INITIAL_CONSTANTS",
+    "INITIAL_RELATIONS",
     "ITSELF",
     "NOISE_TIMES",
     "PROBES",
@@ -177,6 +179,50 @@ class Reference(torch.nn.Module):
         return Model.forward(self.model, *inputs)
 """
 
+_CONSTANTS: Final = """
+
+def constants_of(model_class):
+    \"\"\"Parameters that are the same however a model is constructed, by name. Raises where there are none.\"\"\"
+    made = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        made.append(dict(model_class(*get_init_inputs()).named_parameters()))
+    found = {{name: value.detach() for name, value in made[0].items() if torch.equal(value, made[1][name])}}
+    if not found:
+        raise ValueError("no parameter is always the same after construction")
+    return found
+"""
+
+_RELATIONS: Final = """
+
+def related_of(weights):
+    \"\"\"Names of those whose rows or columns are orthogonal or of one length, and of those that are lengths of another
+    one's or its copy.\"\"\"
+    found = set()
+    for name, value in weights.items():
+        matrix = value.flatten(1).double() if value.dim() > 1 else torch.empty(0, 0)
+        for vectors in (matrix, matrix.t()):
+            some = vectors[:1024]
+            products = some @ some.t()
+            lengths = products.diagonal()
+            if len(lengths) < 2 or not lengths.min() > 0:
+                continue
+            close = 1e-4 * lengths.mean()
+            alike = bool((lengths - lengths.mean()).abs().max() <= close)
+            apart = bool((products - lengths.diag()).abs().max() <= close) and len(some) <= some.shape[1]
+            found |= {{name}} if alike or apart else set()
+            squares = vectors.square().sum(1)
+            for other, given in weights.items():
+                if other != name and given.numel() == len(squares):
+                    is_length = torch.allclose(given.flatten().double().square(), squares, rtol=1e-4)
+                    found |= {{name, other}} if is_length else set()
+        for other, given in weights.items():
+            turned = given.t() if given.dim() == 2 else given
+            if other != name and (torch.equal(value, given) or torch.equal(value, turned)):
+                found |= {{name, other}}
+    return found
+"""
+
 _BODIES: Final = {
     "itself": """\
     pass
@@ -254,20 +300,50 @@ _BODIES: Final = {
 """,
     "initial constants": """\
     def forward(self, *inputs):
-        made = []
-        for seed in range(2):
-            torch.manual_seed(seed)
-            made.append(dict(Model(*get_init_inputs()).named_parameters()))
-        constant = {{name for name, value in made[0].items() if torch.equal(value, made[1][name])}}
-        if not constant:
-            raise ValueError("no parameter is always the same after construction")
+        constant = constants_of(Model)
         weights = {{
-            f"model.{{name}}": made[0][name].detach().to(value.device, value.dtype) if name in constant else value
+            f"model.{{name}}": constant[name].to(value.device, value.dtype) if name in constant else value
             for name, value in (*self.named_parameters(), *self.named_buffers())
         }}
         return with_its_graph(torch.func.functional_call(Reference(self), weights, inputs))
 """
-    + _REFERENCE,
+    + _REFERENCE
+    + _CONSTANTS,
+    "absent constants": """\
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.absent = []
+        for name, value in constants_of(Model).items():
+            owner, _, short = name.rpartition(".")
+            self.absent.append((self.get_submodule(owner), short))
+            del self.absent[-1][0]._parameters[short]
+            setattr(*self.absent[-1], value)
+
+    def forward(self, *inputs):
+        like = next((value for value in (*inputs, *self.parameters()) if is_float(value)), torch.empty(0))
+        for owner, name in self.absent:
+            setattr(owner, name, getattr(owner, name).to(device_of(inputs), like.dtype))
+        return with_its_graph(super().forward(*inputs))
+"""
+    + _CONSTANTS,
+    "initial relations": """\
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        first = {{name: value.detach().clone() for name, value in self.named_parameters()}}
+        related = related_of(first)
+        if not related:
+            raise ValueError("no parameter is seen to be related to itself or another")
+        self.first = {{name: first[name] for name in related}}
+
+    def forward(self, *inputs):
+        weights = {{
+            f"model.{{name}}": self.first[name].to(value.device, value.dtype) if name in self.first else value
+            for name, value in (*self.named_parameters(), *self.named_buffers())
+        }}
+        return with_its_graph(torch.func.functional_call(Reference(self), weights, inputs))
+"""
+    + _REFERENCE
+    + _RELATIONS,
     "tf32": """\
     def forward(self, *inputs):
         torch.backends.cuda.matmul.allow_tf32 = True
@@ -423,6 +499,8 @@ TRIVIAL: Final = (
 HALVES: Final = ("float16", "bfloat16")
 TF32: Final = "tf32"
 INITIAL_CONSTANTS: Final = "initial constants"
+ABSENT_CONSTANTS: Final = "absent constants"
+INITIAL_RELATIONS: Final = "initial relations"
 NOISE_TIMES: Final = 20.0
 """Of the stated limit, how large the noise is that must not pass: more than a limit is ever widened to as a whole."""
 ZERO_GRADIENTS: Final = "zero gradients"

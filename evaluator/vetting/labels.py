@@ -28,6 +28,8 @@ class Label(StrEnum):
     LIMITS_CAPPED = "limits_capped"
     GRADIENT_LIMITS_CAPPED = "gradient_limits_capped"
     CONSTANT_PARAMETERS_LEFT_OUT = "constant_parameters_left_out"
+    CONSTANT_PARAMETERS_UNMOVED = "constant_parameters_unmoved"
+    RELATIONS_COUNTED_ON = "relations_counted_on"
     ZEROS_PASS = "zeros_pass"
     ZEROS_PASS_ON_GIVEN_INPUTS = "zeros_pass_on_given_inputs"
     CONSTANT_PASSES = "constant_passes"
@@ -67,6 +69,10 @@ MEANING: Final = {
     Label.LIMITS_CAPPED: "the reference is so inexact at this precision that its error is beyond what limits allow for",
     Label.GRADIENT_LIMITS_CAPPED: "the same of its gradients alone: right ones may be turned down",
     Label.CONSTANT_PARAMETERS_LEFT_OUT: "parameters that are always the same after construction may be left out",
+    Label.CONSTANT_PARAMETERS_UNMOVED: "of some parameters that are always the same after construction the reference "
+    "takes no other values",
+    Label.RELATIONS_COUNTED_ON: "parameters that are always related in the same way after construction may be counted "
+    "on to stay so",
     Label.ZEROS_PASS: "zeros pass",
     Label.ZEROS_PASS_ON_GIVEN_INPUTS: "zeros would pass if inputs were only those of get_inputs",
     Label.CONSTANT_PASSES: "one number in every place passes",
@@ -113,6 +119,8 @@ REFUSALS: Final = {
     Label.OUTPUT_CONSTANT: "The output is the same for different inputs, so that there is nothing to compute.",
     Label.LIMITS_CAPPED: "The reference is so inexact at this precision that wrong answers cannot be told from right "
     "ones: its own error is beyond what limits allow for.",
+    Label.CONSTANT_PARAMETERS_UNMOVED: "Of some parameters that are always the same after construction the reference "
+    "takes no other values, so a candidate that leaves them out cannot be told from one that does not.",
     Label.ZEROS_PASS: "A candidate that returns zeros passes, whatever the inputs.",
     Label.CONSTANT_PASSES: "A candidate that returns one number in every place passes, whatever the inputs.",
     Label.IDENTITY_PASSES: "A candidate that returns its input passes, whatever the inputs.",

@@ -12,10 +12,12 @@ from evaluator.errors import ProblemError
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problem import Problem
 from evaluator.vetting.candidates import (
+    ABSENT_CONSTANTS,
     BACKWARD_PROBE,
     DRAWS,
     HALVES,
     INITIAL_CONSTANTS,
+    INITIAL_RELATIONS,
     ITSELF,
     PROBES,
     TF32,
@@ -129,8 +131,10 @@ class _Trying:
             self.found[Label.NO_GRADIENT] = ""
         for trivial in TRIVIAL:
             self._try(trivial)
-        if self._passes(INITIAL_CONSTANTS, Inputs.ALL):
+        if any(self._passes(name, Inputs.ALL) for name in (INITIAL_CONSTANTS, ABSENT_CONSTANTS)):
             self.found[Label.CONSTANT_PARAMETERS_LEFT_OUT] = ""
+        if self._passes(INITIAL_RELATIONS, Inputs.ALL):
+            self.found[Label.RELATIONS_COUNTED_ON] = ""
         if itself.gradients is Gradients.MATCH:
             held = self._check(ZERO_GRADIENTS, Inputs.ALL)
             if held.passed and held.gradients is Gradients.MATCH:
@@ -147,6 +151,9 @@ class _Trying:
         telling: Mapping[str, Mapping[str, float]] = details.get("telling_share", {})
         if any(share < _LEAST_TELLING for shares in telling.values() for share in shares.values()):
             self.found[Label.SILENT_INPUTS] = ""
+        unmoved = details.get("parameters", {}).get("unmoved")
+        if unmoved:
+            self.found[Label.CONSTANT_PARAMETERS_UNMOVED] = ", ".join(unmoved)
         return itself
 
     def _probe(self, name: str) -> Check:
@@ -205,7 +212,7 @@ class _Trying:
 
 def _most_checks(problem: Problem) -> int:
     """How many checks there can be."""
-    return len(PROBES) + len(TRIVIAL) * (2 if problem.input_domain == "real" else 1) + len(HALVES) + 5
+    return len(PROBES) + len(TRIVIAL) * (2 if problem.input_domain == "real" else 1) + len(HALVES) + 7
 
 
 def _sentence(label: Label, message: str) -> str:

@@ -20,8 +20,10 @@ from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.problem import Problem, load_problem, load_problems, save_vetting
 from evaluator.vetting import MEANING, NOT_VETTED, REFUSALS, Check, Inputs, Label, Vetting
 from evaluator.vetting.candidates import (
+    ABSENT_CONSTANTS,
     BACKWARD_PROBE,
     INITIAL_CONSTANTS,
+    INITIAL_RELATIONS,
     ITSELF,
     NOISE_TIMES,
     PROBES,
@@ -281,9 +283,85 @@ def test_what_the_judge_lets_pass_has_its_label(trivial: Trivial, tmp_path: Path
     assert (found.labels, found.refused) == ((trivial.passes_on_given_inputs,), False)
 
 
-def test_parameters_that_are_always_the_same_may_be_told_to_be_left_out(tmp_path: Path) -> None:
-    found = vet(load_problem(make(tmp_path)), LenientJudge(INITIAL_CONSTANTS), "cpu", "smoke")
-    assert (found.labels, found.refused) == ((Label.CONSTANT_PARAMETERS_LEFT_OUT,), False)
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        (INITIAL_CONSTANTS, Label.CONSTANT_PARAMETERS_LEFT_OUT),
+        (ABSENT_CONSTANTS, Label.CONSTANT_PARAMETERS_LEFT_OUT),
+        (INITIAL_RELATIONS, Label.RELATIONS_COUNTED_ON),
+    ],
+)
+def test_parameters_that_are_always_the_same_or_related_may_be_told_to_be_left_out(
+    tmp_path: Path, name: str, label: Label
+) -> None:
+    found = vet(load_problem(make(tmp_path)), LenientJudge(name), "cpu", "smoke")
+    assert (found.labels, found.refused) == ((label,), False)
+
+
+def test_parameters_that_take_no_other_values_are_refused(tmp_path: Path) -> None:
+    judge = LenientJudge(details={"parameters": {"constant": ["a", "b"], "fixed": ["b"], "unmoved": ["b"]}})
+    found = vet(load_problem(make(tmp_path)), judge, "cpu", "smoke")
+    assert found.labels == (Label.CONSTANT_PARAMETERS_UNMOVED,)
+    assert found.refusals == (f"{REFUSALS[Label.CONSTANT_PARAMETERS_UNMOVED]} (b)",)
+
+
+@pytest.mark.parametrize(
+    ("init", "related"),
+    [
+        ("self.w = nn.Parameter(nn.init.orthogonal_(torch.empty(32, 32)))", {"w", "norm.weight"}),
+        ("self.w = nn.Parameter(nn.functional.normalize(torch.randn(32, 8), dim=0))", {"w"}),
+        (
+            "self.l = nn.utils.parametrizations.weight_norm(nn.Linear(32, 8))",
+            {f"l.parametrizations.weight.original{number}" for number in range(2)},
+        ),
+        (
+            "self.l = nn.Linear(32, 8); self.m = nn.Linear(32, 8); self.m.load_state_dict(self.l.state_dict())",
+            {"l.weight", "l.bias", "m.weight", "m.bias"},
+        ),
+    ],
+    ids=["orthogonal", "of length one", "weight norm", "copied"],
+)
+def test_candidates_count_on_what_parameters_are_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, init: str, related: set[str]
+) -> None:
+    """Constants are no parameters any more, and what is related stays what it was constructed with."""
+    init = f"self.norm = nn.LayerNorm(32); {init}"
+    problem = load_problem(
+        make(tmp_path, init, "return sum(x.mean() * p.sum() for p in self.parameters()) + self.norm(x)")
+    )
+    reference = types.ModuleType("model")
+    exec(problem.source, reference.__dict__)  # noqa: S102 - written above
+    monkeypatch.setitem(sys.modules, "model", reference)
+
+    def made(name: str) -> Any:
+        candidate: dict[str, Any] = {"__name__": "candidate"}
+        exec(source_of(name, problem, "float32"), candidate)  # noqa: S102 - our own
+        torch.manual_seed(0)
+        return candidate["ModelNew"]()
+
+    names = {name for name, _ in made("itself").named_parameters()}
+    absent = made(ABSENT_CONSTANTS)
+    assert names - {name for name, _ in absent.named_parameters()} == {"norm.weight", "norm.bias"}
+    x = torch.randn(4, 32)
+    assert absent(x).shape == x.shape
+    model = made(INITIAL_RELATIONS)
+    assert set(model.first) == related
+    first = model(x)
+    with torch.no_grad():
+        for name in model.first:
+            model.get_parameter(name).mul_(2.0)
+    assert torch.equal(model(x), first)
+
+
+def test_what_is_drawn_freely_is_not_counted_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = load_problem(make(tmp_path, LINEAR, "return self.linear(x)"))
+    reference = types.ModuleType("model")
+    exec(problem.source, reference.__dict__)  # noqa: S102 - written above
+    monkeypatch.setitem(sys.modules, "model", reference)
+    candidate: dict[str, Any] = {"__name__": "candidate"}
+    exec(source_of(INITIAL_RELATIONS, problem, "float32"), candidate)  # noqa: S102 - our own
+    with pytest.raises(ValueError, match="related"):
+        candidate["ModelNew"]()
 
 
 def test_a_precision_at_which_the_reference_is_too_inexact_is_refused(tmp_path: Path) -> None:
