@@ -110,8 +110,10 @@ class InputSource:
                 return
 
     def _make_planted(self, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
-        """Mixed inputs; of these the planted rows, where rows stand alone."""
+        """Mixed inputs, as loud as they come; of these the planted rows, where rows stand alone."""
         seed = secrets.randbits(63)
+        while self._planter and self._planter.is_still(seed):
+            seed = secrets.randbits(63)
         made, rows = self.make(specs, Variant.MIXED, seed, avoid_zero=False), self.planted_rows(Variant.MIXED, seed)
         return [tensor[torch.tensor(rows, device=tensor.device)] for tensor in made] if rows else made
 
@@ -179,7 +181,7 @@ class InputSource:
                 if variant is Variant.MIXED:
                     _mix(tensor, scale, stream)
                     if self._planter:
-                        self._planter.plant(tensor, scale, index, seed)
+                        self._planter.plant(tensor, scale, index, seed, gradients=avoid_zero)
                 elif variant is not Variant.AS_WRITTEN:
                     _fill_variant(tensor, variant, scale, stream)
                 if not self._ties and variant is not Variant.AS_WRITTEN:

@@ -4,6 +4,11 @@ Timed calls once had ordinary values alone, and a look at a few rows told so: a 
 was careful wherever that look met something special. So every mixed input has a few secret rows that are loud, quiet or
 wide-ranged, and a few secret values that a sum cannot do without. They are too few to be met by chance or to be felt in
 a latency, and where calls are compared in some rows only, these rows are among them.
+
+A function that is bounded makes a large value an ordinary one, and a sum of what it makes of many values does without
+any of them. So one more row has two *levels* that change in secret places: a share of it that is left out is not like
+the rest. Where rows depend on each other, all is *still* in some calls: nothing but a background of which such a
+function makes nothing, and a few ordinary values.
 """
 
 from __future__ import annotations
@@ -32,11 +37,21 @@ _FEWEST_TERMS: Final = 4
 _MOST_TERMS: Final = 64
 _TIMES_THE_LIMIT: Final = 4.0
 _LEAST_TERM: Final = 0.75
+_LEAST_STILL: Final = 0.1
 _LARGE: Final = 512.0
 _LARGE_PLACES: Final = 4
 _LOUD: Final = 64.0
 _LOUD_AMONG_FEW: Final = 8.0
 _MILD: Final = 4.0
+_STILL_CALLS: Final = 0.5
+"""The share of the calls in which everything is still, where rows depend on each other; or one of few rows has levels.
+"""
+_PIECE: Final = 2**22
+_STILL: Final = {torch.float16: 2.0**-12}
+_STILL_ELSEWHERE: Final = 2.0**-20
+_FAR: Final = 24.0
+"""Times the root mean square of the input: a sigmoid of ordinary numbers that are so much less is nothing."""
+_ORDINARY: Final = 2.0
 _QUIET: Final = 2.0**-10
 _QUIET_HALF: Final = 2.0**-6
 _MOST_HALF: Final = 2.0**12
@@ -71,18 +86,30 @@ class Planter:
         """The rows that are planted in the inputs that ``seed`` makes, one of each kind, in ascending order."""
         return sorted(set(self._rows_by_kind(seed))) if self.rows and self.strength else []
 
-    def plant(self, tensor: torch.Tensor, scale: float, index: int, seed: int) -> None:
-        """Plant in a contiguous floating-point tensor, input ``index``, whose root mean square is about ``scale``."""
+    def is_still(self, seed: int) -> bool:
+        """Whether all is still in those inputs that ``seed`` makes of which many elements go into one of the output,
+        unless gradients are compared."""
+        stream = random.Random(f"still {seed}")  # noqa: S311 - it only spreads a secret seed
+        return bool(self.strength) and not self.rows and stream.random() < _STILL_CALLS
+
+    def plant(self, tensor: torch.Tensor, scale: float, index: int, seed: int, *, gradients: bool) -> None:
+        """Plant in a contiguous floating-point tensor, input ``index``, whose root mean square is about ``scale``.
+        ``gradients``: of the call are to be compared. Those where all is still are what is left after rounding, and as
+        large as each computes them."""
         if not self.strength or tensor.numel() < _SHARE:
             return
         stream = random.Random(f"plants {index} {seed}")  # noqa: S311 - it only spreads a secret seed
         rows = self._rows_by_kind(seed)
         values: dict[int, float] = {}
-        # Where rows depend on each other, what is loud in one is heard in all: half of the calls go without.
-        if self.rows or stream.random() < 0.5:
-            self._plant_runs(tensor, scale, rows, stream)
-        self._add_terms(values, tensor, scale, rows, stream)
-        self._add_special(values, tensor, scale, stream)
+        if not gradients and self.is_still(seed) and tensor.numel() / self.outputs >= _LEAST_FAN_IN:
+            self._plant_still(values, tensor, scale, stream)
+        else:
+            # Where rows depend on each other, what is loud in one is heard in all: half of the calls go without.
+            if self.rows or stream.random() < 0.5:
+                self._plant_runs(tensor, scale, rows, stream)
+            self._plant_levels(tensor, scale, rows[-1], stream)
+            self._add_terms(values, tensor, scale, rows, stream)
+            self._add_special(values, tensor, scale, stream)
         places = stream.sample(sorted(values), min(len(values), tensor.numel() // _SHARE))
         at = torch.tensor(places, device=tensor.device)
         tensor.view(-1)[at] = torch.tensor([values[place] for place in places], device=tensor.device).to(tensor.dtype)
@@ -90,12 +117,11 @@ class Planter:
     def _rows_by_kind(self, seed: int) -> list[int]:
         """For each kind of planting a row; the same ones in all inputs. Zeros where rows do not stand alone."""
         stream = random.Random(f"rows {seed}")  # noqa: S311 - it only spreads a secret seed
-        kinds = len(_RUNS) + 2
         if not self.rows:
-            return [0] * kinds
-        return (
-            stream.sample(range(self.rows), kinds) if self.rows >= kinds else stream.choices(range(self.rows), k=kinds)
-        )
+            return [0] * _KINDS
+        if self.rows >= _KINDS:
+            return stream.sample(range(self.rows), _KINDS)
+        return stream.choices(range(self.rows), k=_KINDS)
 
     def _plant_runs(self, tensor: torch.Tensor, scale: float, rows: Sequence[int], stream: random.Random) -> None:
         flat, size = tensor.view(-1), self._row_size(tensor)
@@ -115,18 +141,43 @@ class Planter:
         fan_in = tensor.numel() / self.outputs
         if fan_in < _LEAST_FAN_IN:
             return
-        size = self._row_size(tensor)
-        count = max(_FEWEST_TERMS, min(_MOST_TERMS, round(1 / (_TIMES_THE_LIMIT * self.tolerance))))
+        size, count = self._row_size(tensor), self._terms
         amounts = {Strength.LINEAR: fan_in / count, Strength.ROOT: math.sqrt(fan_in / count)}
         allowed = [amount for strength, amount in amounts.items() if strength <= self.strength] or [_MILD]
         # A sum of squares hardly feels anything beside the one, and one of magnitudes does not feel the other.
-        chosen = zip(rows[len(_RUNS) :], allowed, strict=False) if self.rows else [(0, stream.choice(allowed))]
+        chosen = zip(rows[len(_RUNS) : -1], allowed, strict=False) if self.rows else [(0, stream.choice(allowed))]
         for row, amount in chosen:
             for _ in range(count):
                 place = row * size + stream.randrange(size)
                 # No two alike: a maximum over terms that are equal has a gradient for each that is as right.
                 share = stream.uniform(_LEAST_TERM, 1.0) * stream.choice((-1.0, 1.0))
                 values[place] = _bounded(amount * scale, tensor.dtype) * share
+
+    def _plant_levels(self, tensor: torch.Tensor, scale: float, row: int, stream: random.Random) -> None:
+        """Two levels in one row, which take turns after a secret number of elements: one, or up to all of the row."""
+        size = self._row_size(tensor)
+        if not self.rows or size < _LEAST_FAN_IN:
+            return
+        if self.rows < _KINDS and stream.random() >= _STILL_CALLS:
+            return  # the other kinds are in the same rows
+        low, high = stream.sample((0.0, -_ORDINARY * scale, _ORDINARY * scale), 2)
+        length = 2 ** stream.randrange(size.bit_length())
+        start = stream.randrange(2 * length)
+        for piece in tensor.view(-1)[row * size : (row + 1) * size].split(_PIECE):  # type: ignore[no-untyped-call]
+            places = torch.arange(start, start + len(piece), device=tensor.device)
+            piece.mul_(_QUIET_HALF).add_(torch.where(places // length % 2 == 0, low, high).to(tensor.dtype))
+            start += len(piece)
+
+    def _plant_still(self, values: dict[int, float], tensor: torch.Tensor, scale: float, stream: random.Random) -> None:
+        """Nothing but a background, and a few ordinary values in it: without one of them, what a bounded function makes
+        of all is off by several times the limit."""
+        # Zero is nothing to a hyperbolic tangent, and what is far below zero to a sigmoid.
+        far = self.strength is Strength.LINEAR and tensor.dtype is not torch.float16 and stream.random() < 0.5
+        tensor.mul_(_STILL.get(tensor.dtype, _STILL_ELSEWHERE)).sub_(_FAR * scale if far else 0.0)
+        for _ in range(self._terms):
+            # Of all sizes: of equal ones, the mean over a share is right if it has its share of them.
+            share = stream.uniform(_LEAST_STILL, 1.0) * stream.choice((-1.0, 1.0))
+            values[stream.randrange(tensor.numel())] = _ORDINARY * scale * share
 
     def _add_special(self, values: dict[int, float], tensor: torch.Tensor, scale: float, stream: random.Random) -> None:
         info = torch.finfo(tensor.dtype)
@@ -137,6 +188,11 @@ class Planter:
             special += [large * stream.uniform(-1.0, 1.0) for _ in range(_LARGE_PLACES)]
         for value in special:
             values[stream.randrange(tensor.numel())] = value
+
+    @property
+    def _terms(self) -> int:
+        """So many terms of a sum, that each is several times the limit of it."""
+        return max(_FEWEST_TERMS, min(_MOST_TERMS, round(1 / (_TIMES_THE_LIMIT * self.tolerance))))
 
     @property
     def _few(self) -> bool:
@@ -191,6 +247,8 @@ def _widen(run: torch.Tensor, factor: float, scale: float, seed: int) -> None:
 
 _Run = Callable[[torch.Tensor, float, float, int], None]
 _RUNS: Final[tuple[_Run, ...]] = (_raise, _lower, _hush, _widen)
+_KINDS: Final = len(_RUNS) + 3
+"""Of planting a row: each kind of run, terms as large as a sum and as one of squares, and levels."""
 
 
 def fill_wide(piece: torch.Tensor, scale: float, generator: torch.Generator, *, most: float | None = None) -> None:

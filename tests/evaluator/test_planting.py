@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -20,7 +22,7 @@ def _drawn(dtype: torch.dtype = torch.float32, rows: int = _ROWS, width: int = _
 def _planted(planter: Planter, dtype: torch.dtype = torch.float32, seed: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
     before = _drawn(dtype)
     after = before.clone()
-    planter.plant(after, 1.0, 0, seed)
+    planter.plant(after, 1.0, 0, seed, gradients=False)
     return before, after
 
 
@@ -79,6 +81,35 @@ def test_whatever_third_of_a_mean_is_left_out_shows_in_one_of_a_few_calls(tolera
         assert shown >= 2
 
 
+@pytest.mark.parametrize("bounded", [torch.tanh, torch.sigmoid, lambda x: x.clamp(0.0, 1.0)])
+def test_a_third_of_a_mean_of_bounded_values_shows_where_all_is_still(
+    bounded: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    planter = Planter(rows=None, outputs=1, tolerance=2e-2)
+    shown = 0
+    for seed in range(60):
+        after = _drawn()
+        planter.plant(after, 1.0, 0, seed, gradients=False)
+        terms = bounded(after.double()).view(-1)
+        mean = float(terms.mean())
+        shown += abs(float(terms[: 2 * len(terms) // 3].mean()) - mean) > 0.02 * max(abs(mean), 1e-7)
+        if planter.is_still(seed):
+            assert int((after - after.median()).abs().gt(0.1).sum()) <= 12
+    assert shown >= 8
+
+
+@pytest.mark.parametrize("left_out", [slice(0, 32), slice(96, 128), slice(0, None, 2)], ids=["first", "last", "odd"])
+def test_one_row_has_levels_that_a_share_of_it_is_not_like(left_out: slice) -> None:
+    kept = torch.ones(_WIDTH, dtype=torch.bool)
+    kept[left_out] = False
+    shown = 0
+    for seed in range(200):
+        rows = torch.tanh(_planted(_ROW_WISE, seed=seed)[1].double())
+        row = rows[_ROW_WISE._rows_by_kind(seed)[-1]]
+        shown += abs(float(row[kept].mean() - row.mean())) > 0.1
+    assert shown >= 12
+
+
 def test_what_rows_are_summed_to_has_terms_in_secret_rows() -> None:
     planter = Planter(rows=_ROWS, outputs=_ROWS, tolerance=2e-2)
     for seed in range(20):
@@ -107,7 +138,7 @@ def test_no_more_is_planted_than_the_reference_takes() -> None:
 
     source = InputSource(lambda: [_drawn()], torch.device("cpu"), variants=True, planter=planter)
     source.plant_what_stays_finite(specs, takes_little)
-    assert all(len(tensor) <= 6 for tensor in asked)  # rows stand alone, and only the planted ones are of interest
+    assert all(len(tensor) <= 7 for tensor in asked)  # rows stand alone, and only the planted ones are of interest
     for seed in range(10):
         (made,) = source.make(specs, Variant.MIXED, seed, avoid_zero=False)
         assert float(made.abs().amax()) < 60.0

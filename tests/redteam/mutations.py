@@ -70,8 +70,19 @@ MUTATIONS = (
         (
             ("judge/planting.py", "if fan_in < _LEAST_FAN_IN:", "if True:"),
             ("judge/planting.py", "if self.rows or stream.random() < 0.5:", "if self.rows:"),
+            ("judge/planting.py", "if not gradients and self.is_still(seed)", "if False"),
             ("judge/judgement.py", "    Variant.SPECIAL,\n", ""),
         ),
+    ),
+    Mutation(
+        "nothing is still",
+        "attack_e_mean_clipped_of_a_share",
+        (("judge/planting.py", "if not gradients and self.is_still(seed)", "if False"),),
+    ),
+    Mutation(
+        "no row has levels",
+        "attack_e_mean_gate_of_a_share",
+        (("judge/planting.py", "if not self.rows or size < _LEAST_FAN_IN:", "if True:"),),
     ),
     Mutation(
         "NaN counts as right",
