@@ -28,6 +28,9 @@ __all__ = ["InputSource", "Variant", "make_upstream"]
 
 _PIECE: Final = 2**25
 _PLANT_EVERY: Final = 64
+_ZERO_ROWS: Final = 64
+"""One in so many rows of the last dimension is zero in inputs with exact zeros, where there are as many. With single
+ones, they make a gradient no more than a tenth larger where it jumps to both sides of zero (``kinks.is_whole``)."""
 _STRETCHES: Final = 32
 _LATTICE: Final = 67
 _LATTICE_STRIDE: Final = 31
@@ -48,6 +51,8 @@ class Variant(StrEnum):
 
     ``MIXED``: as written in some places and sign-mixed in the others, with a few secret rows and values of every other
     kind (see ``evaluator.judge.planting``). So no shortcut for inputs of one kind serves for a whole tensor.
+    ``ZEROS``: sign-mixed with many exact zeros, which a gradient call has as well; where the judge draws none of its
+    own, as written.
     """
 
     AS_WRITTEN = "as written"
@@ -56,6 +61,7 @@ class Variant(StrEnum):
     WIDE = "wide-ranged"
     SPECIAL = "special values"
     STRUCTURED = "structured"
+    ZEROS = "exact zeros"
 
 
 _AS_DRAWN: Final = (Variant.AS_WRITTEN, Variant.MIXED)
@@ -90,7 +96,7 @@ class InputSource:
         self.repeatable = True
 
     def available(self, variant: Variant) -> bool:
-        return self._variants or variant is Variant.AS_WRITTEN
+        return self._variants or variant in (Variant.AS_WRITTEN, Variant.ZEROS)
 
     def planted_rows(self, variant: Variant, seed: int) -> list[int]:
         """Rows of the inputs that ``make`` makes of ``seed`` which have to be looked at, in ascending order."""
@@ -156,9 +162,13 @@ class InputSource:
         """Values for the tensor inputs, in order: contiguous, and in memory that nobody else sees.
 
         ``seed`` (secret, 63 bits) decides them: with it, they can be made once more.
-        ``avoid_zero`` puts the smallest normal number in the place of exact zeros: where a derivative jumps at
-        zero (ReLU), both one-sided derivatives are right, and no candidate should fail for its choice.
+        ``avoid_zero`` puts the smallest normal number in the place of exact zeros, but for ``ZEROS``: where a
+        derivative jumps at zero (ReLU), both one-sided derivatives are right, and no candidate should fail for its
+        choice.
         """
+        zeros = variant is Variant.ZEROS
+        if zeros and not self._variants:
+            variant = Variant.AS_WRITTEN
         stream = random.Random(seed)  # noqa: S311 - it only spreads a secret seed
         filled_here = variant not in _AS_DRAWN and all(spec.is_differentiable for spec in specs)
         if filled_here and self._scales is not None:
@@ -186,7 +196,7 @@ class InputSource:
                     _fill_variant(tensor, variant, scale, stream)
                 if not self._ties and variant is not Variant.AS_WRITTEN:
                     _part_ties(tensor, scale, stream)
-                if avoid_zero:
+                if avoid_zero and not zeros:
                     _avoid_zero(tensor, planted=variant in (Variant.SPECIAL, Variant.MIXED))
         return made
 
@@ -293,7 +303,11 @@ def _fill_variant(target: torch.Tensor, variant: Variant, scale: float, stream: 
             piece.normal_(0.0, scale, generator=generator)
             if variant is Variant.SPECIAL:
                 _plant(piece, scale, generator)
+            elif variant is Variant.ZEROS:
+                piece[_some_places(piece, generator)] = 0.0
         start += piece.numel()
+    if variant is Variant.ZEROS and target.dim() > 1 and target.numel():
+        target.view(-1, target.shape[-1])[stream.randrange(_ZERO_ROWS) :: _ZERO_ROWS] = 0.0
 
 
 def _fill_lattice(piece: torch.Tensor, unit: float, start: int) -> None:
@@ -315,13 +329,18 @@ def _plant(piece: torch.Tensor, scale: float, generator: torch.Generator) -> Non
         dtype=piece.dtype,
         device=piece.device,
     )
+    places = _some_places(piece, generator)
+    which = torch.randint(len(values), places.shape, generator=generator, device=piece.device)
+    piece[places] = values[which]
+
+
+def _some_places(piece: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """One random place in every 64 of a tensor of one dimension, int64 of shape [places]. None twice: which of two
+    values wins would differ from one time to the next."""
     count = max(1, piece.numel() // _PLANT_EVERY)
-    # One in each stretch, none twice: which of two values wins would differ from one time to the next.
     places = torch.randint(_PLANT_EVERY, (count,), generator=generator, device=piece.device)
     places += torch.arange(count, device=piece.device) * _PLANT_EVERY
-    places %= piece.numel()
-    which = torch.randint(len(values), (count,), generator=generator, device=piece.device)
-    piece[places] = values[which]
+    return places.remainder_(piece.numel())
 
 
 def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:

@@ -420,8 +420,11 @@ class Judgement:
 
     def _verify_gradients(self, gradient_trials: int, trials: int) -> None:
         conclusive = 0
-        for number, variant in enumerate(self._cycle(_GRADIENT_TRIALS, gradient_trials)):
-            share = (trials + number) / (trials + gradient_trials)
+        variants = [*self._cycle(_GRADIENT_TRIALS, gradient_trials)]
+        if gradient_trials > 1:
+            variants.append(Variant.ZEROS)
+        for number, variant in enumerate(variants):
+            share = (trials + number) / (trials + len(variants))
             self._report("verifying", f"gradients, inputs {variant.value}", share)
             glance = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.sliced
             _, findings = self._call(CallMode.BACKWARD, variant, glance=glance)

@@ -41,6 +41,7 @@ _PERTURBATIONS: Final = 12
 moves in 1.6 % of the cases: as often an honest candidate was turned down for one element of a softmax's gradient."""
 _NUDGES: Final = 3
 NUDGE: Final = 2.0**-20
+_BESIDE_ZERO: Final = torch.finfo(torch.float32).tiny
 """So small a relative move changes no result but in proportion, and is still far from rounding in float64."""
 
 _CONSTANTS: Final[dict[tuple[str, str, str], tuple[tuple[str, ...], tuple[str, ...]]]] = {}
@@ -244,6 +245,18 @@ class Reference:
         assert self._model64 is not None
         upstream64 = [in_double(gradient) for gradient in upstream]
         for moved in _moved(inputs, relative, generator):
+            with self._exactly():
+                yield _differentiate(self._model64, moved, upstream64, exact=True)
+
+    def gradients_beside_zero(
+        self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], generator: torch.Generator
+    ) -> Iterator[GradientSlice]:
+        """Float64 gradients at inputs whose exact zeros are next to zero: above it, below it, and on either side at
+        random. Where a derivative jumps at zero, those are the one-sided ones."""
+        assert self._model64 is not None
+        upstream64 = [in_double(gradient) for gradient in upstream]
+        for sign in (1.0, -1.0, None, None):
+            moved = [_beside_zero(value, sign, generator) for value in inputs]
             with self._exactly():
                 yield _differentiate(self._model64, moved, upstream64, exact=True)
 
@@ -535,6 +548,18 @@ def _nudged(value: Any, generator: torch.Generator) -> Any:
     # Not of one size: two terms that are about equal and have opposite signs would move alike in half of the cases.
     shares = torch.randn(value.shape, generator=generator, device=value.device, dtype=torch.float64)
     return shares.mul_(NUDGE).add_(1.0) * value
+
+
+def _beside_zero(value: Any, sign: float | None, generator: torch.Generator) -> Any:
+    """A tensor in float64 or complex128 with the smallest normal number of float32 in the place of exact zeros, with
+    this ``sign`` or with random ones; anything else as it is."""
+    if not is_differentiable(value):
+        return value
+    exact = in_double(value)
+    if sign is None:
+        signs = torch.randint(0, 2, exact.shape, generator=generator, device=exact.device).mul_(2).sub_(1)
+        return torch.where(exact == 0, signs * _BESIDE_ZERO, exact)
+    return torch.where(exact == 0, sign * _BESIDE_ZERO, exact)
 
 
 def _random_move(value: Any, relative: float, generator: torch.Generator) -> torch.Tensor | None:

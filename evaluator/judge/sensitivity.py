@@ -12,7 +12,7 @@ from evaluator.judge.limits import OWN_FACTOR, usual_limits
 from evaluator.judge.reference import NUDGE, GradientSlice, Reference
 from evaluator.problem import Tolerance
 
-__all__ = ["Sensitivity", "Terms", "accumulate", "take_largest"]
+__all__ = ["BesideZero", "Sensitivity", "Terms", "accumulate", "take_largest"]
 
 _ROUNDINGS: Final = 4.0
 _OF_RTOL: Final = 0.1
@@ -150,6 +150,24 @@ class Terms(Sensitivity):
 
     def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
         return self._reference.nudged_gradients(values, upstream, self._new_generator())
+
+
+class BesideZero(Sensitivity):
+    """Twice as far as the gradients of one call move, at most, when exact zeros of the inputs become numbers next to
+    zero: of many kinks that a row of zeros leads to, about half are on the other side then."""
+
+    def of_input(
+        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
+    ) -> torch.Tensor | None:
+        moved = super().of_input(number, index, exact, actual, own)
+        return None if moved is None else 2.0 * moved
+
+    def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+        moved = super().of_weight(index, exact)
+        return None if moved is None else 2.0 * moved
+
+    def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
+        return self._reference.gradients_beside_zero(values, upstream, self._new_generator())
 
 
 def take_largest(

@@ -22,7 +22,7 @@ from evaluator.judge.nonfinite import settle
 from evaluator.judge.own import Own, OwnGradients
 from evaluator.judge.reference import NUDGE, GradientSlice, Reference, Signature
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
-from evaluator.judge.sensitivity import Sensitivity, Terms, accumulate, take_largest
+from evaluator.judge.sensitivity import BesideZero, Sensitivity, Terms, accumulate, take_largest
 from evaluator.judge.steps import Steps
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
@@ -351,6 +351,8 @@ class Verifier:
             self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=self._rows_alone
         )
         all_terms = Terms(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
+        beside = BesideZero(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
+        at_zero = variant is Variant.ZEROS
         owns = OwnGradients(self._reference, numbers, slice_of)
 
         def add(number: int) -> None:
@@ -373,9 +375,14 @@ class Verifier:
                 if report.present >> (1 + index) & 1:
                     actual = self._private(commitment, "input_gradients", index, number)
                     near = partial(_own_input, own, index, right)
-                    moves = partial(_move_of_input, sensitivity, number, index, exact, actual, near)
-                    terms = partial(_move_of_input, all_terms, number, index, exact, actual, near)
-                    self._add(tally, actual, right, near, variant, [moves], own_too=own_too, terms=terms)
+                    jumps, move, terms = (
+                        partial(_move_of_input, kind, number, index, exact, actual, near)
+                        for kind in (beside, sensitivity, all_terms)
+                    )
+                    moves = [jumps, move] if at_zero else [move]
+                    if at_zero:
+                        actual = _where_defined(actual, right, near())
+                    self._add(tally, actual, right, near, variant, moves, own_too=own_too, terms=terms)
 
         for number in numbers:
             add(number)
@@ -393,7 +400,10 @@ class Verifier:
                 by_all = partial(sensitivity.of_weight, index, exact_weights)
                 near = partial(owns.of_weight, index, right)
                 terms = partial(all_terms.of_weight, index, exact_weights)
-                self._add(tally, actual, right, near, variant, [by_rows, by_all], own_too=own_too, terms=terms)
+                jumps = [partial(beside.of_weight, index, exact_weights)] if at_zero else []
+                if at_zero:
+                    actual = _where_defined(actual, right, near())
+                self._add(tally, actual, right, near, variant, [*jumps, by_rows, by_all], own_too=own_too, terms=terms)
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
@@ -671,6 +681,12 @@ def _own_input(own: Callable[[], GradientSlice], index: int, exact: torch.Tensor
     """The reference's own gradient of input ``index``; ``exact``, where it has none."""
     found = own().inputs[index]
     return exact if found is None else found
+
+
+def _where_defined(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """A gradient with the reference's ``own`` wherever the reference has none that is finite: at exact zeros nobody is
+    held to another one's NaN."""
+    return torch.where(exact.isfinite() & own.isfinite(), actual, own.to(actual.dtype))
 
 
 def _move_of_input(

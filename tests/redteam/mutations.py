@@ -85,6 +85,11 @@ MUTATIONS = (
         (("judge/planting.py", "if not self.rows or size < _LEAST_FAN_IN:", "if True:"),),
     ),
     Mutation(
+        "no gradient call has exact zeros",
+        "wrong_row_norms_of_zero",
+        (("judge/judgement.py", "            variants.append(Variant.ZEROS)\n", "            pass\n"),),
+    ),
+    Mutation(
         "NaN counts as right",
         "attack_g_one_nan",
         (("judge/compare.py", "return error <= limit\n", "return ~(error > limit)\n"),),
