@@ -247,8 +247,9 @@ def _are_equal(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> 
 
 
 def make_upstream(specs: Sequence[TensorSpec], seed: int, device: torch.device) -> list[torch.Tensor]:
-    """An upstream gradient for each output: standard normal values, decided by ``seed``. That of integers, which
-    nothing flows back from, is zeros."""
+    """An upstream gradient for each output, decided by ``seed``: standard normal values, in half of the cases without
+    their signs, all above or all below zero. What a backward leaves out in proportion to their mean shows in these
+    alone. That of integers, which nothing flows back from, is zeros."""
     # Its own stream: the same seed decides the inputs.
     stream = random.Random(f"upstream {seed}")  # noqa: S311 - it only spreads a secret seed
     made = []
@@ -256,8 +257,11 @@ def make_upstream(specs: Sequence[TensorSpec], seed: int, device: torch.device) 
         target = torch.zeros(spec.shape, dtype=spec.torch_dtype, device=device)
         if spec.is_differentiable:
             generator = torch.Generator(device).manual_seed(stream.getrandbits(63))
+            sign = stream.choice((0.0, 0.0, 1.0, -1.0))
             for piece in _pieces(_real_parts(target)):
                 piece.normal_(generator=generator)
+                if sign:
+                    piece.abs_().mul_(sign)
         made.append(target)
     return made
 

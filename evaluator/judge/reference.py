@@ -30,6 +30,7 @@ _PRODUCTS: Final = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm,
 _CHOICES: Final = {
     f"aten::{name}" for name in ("argmax", "argmin", "topk", "sort", "kthvalue", "median", "nanmedian", "mode")
 }
+_LARGEST: Final = {f"aten::{name}" for name in ("max", "min", "amax", "amin", "cummax", "cummin")}
 _EXACT: Final = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
 _CASTS: Final = re.compile(r"\.(?:float|half|type|bfloat16)\b|float32|float16|dtype")
 """Where a reference says nothing of the kind, it has no other dtype than what goes into it."""
@@ -41,6 +42,7 @@ _PERTURBATIONS: Final = 12
 moves in 1.6 % of the cases: as often an honest candidate was turned down for one element of a softmax's gradient."""
 _NUDGES: Final = 3
 NUDGE: Final = 2.0**-20
+_RANDOM_SIDES: Final = 6
 _BESIDE_ZERO: Final = torch.finfo(torch.float32).tiny
 """So small a relative move changes no result but in proportion, and is still far from rounding in float64."""
 
@@ -55,7 +57,8 @@ class Signature:
 
     ``inputs``: one entry per argument of ``forward``: a tensor's spec, or the value of what is no tensor. ``buffers``:
     those with floating-point values that belong to the model's state. ``products``: whether there are matrix products
-    in it.
+    in it; ``chooses``: operators that say which of several numbers it is; ``takes_largest``: such as take the largest
+    or smallest of several.
     """
 
     inputs: tuple[Any, ...]
@@ -65,6 +68,7 @@ class Signature:
     differentiable: bool
     products: bool
     chooses: bool = False
+    takes_largest: bool = False
     """Whether something is put in order, or chosen by its size."""
 
     @property
@@ -252,10 +256,10 @@ class Reference:
         self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], generator: torch.Generator
     ) -> Iterator[GradientSlice]:
         """Float64 gradients at inputs whose exact zeros are next to zero: above it, below it, and on either side at
-        random. Where a derivative jumps at zero, those are the one-sided ones."""
+        random, half a dozen times. Where a derivative jumps at zero, those are the one-sided ones."""
         assert self._model64 is not None
         upstream64 = [in_double(gradient) for gradient in upstream]
-        for sign in (1.0, -1.0, None, None):
+        for sign in (1.0, -1.0, *[None] * _RANDOM_SIDES):
             moved = [_beside_zero(value, sign, generator) for value in inputs]
             with self._exactly():
                 yield _differentiate(self._model64, moved, upstream64, exact=True)
@@ -329,6 +333,7 @@ class Reference:
             differentiable=any(output.requires_grad for output in outputs),
             products=seen.products,
             chooses=seen.chooses,
+            takes_largest=seen.takes_largest,
         )
 
     def _refuse(self, named: Mapping[str, Any]) -> None:
@@ -417,16 +422,18 @@ class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether there are matrix products among the operators, and such as choose."""
+    """Notes whether there are matrix products among the operators, and such as choose, or take what is largest."""
 
     products = False
     chooses = False
+    takes_largest = False
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         self.products = self.products or func.overloadpacket in _PRODUCTS
         self.chooses = self.chooses or func._schema.name in _CHOICES
+        self.takes_largest = self.takes_largest or func._schema.name in _LARGEST or "max_pool" in func._schema.name
         return func(*args, **(kwargs or {}))
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from evaluator.judge import inputs as inputs_module
-from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.inputs import InputSource, Variant, make_upstream
 from evaluator.memory import TensorSpec
 
 _SHAPE = (50, 41)
@@ -123,3 +123,15 @@ def test_the_judge_makes_no_ties_where_something_is_chosen_and_the_problem_has_n
     if variant is Variant.STRUCTURED:
         assert distinct(lambda: [torch.randn(20, 100)], ties=True) < 100
         assert distinct(lambda: [torch.randint(9, (20, 100)).float()], ties=False) < 100
+
+
+def test_upstream_gradients_have_one_sign_in_half_of_the_calls() -> None:
+    spec = TensorSpec((400,), "float32")
+    kinds = {"mixed": 0, "above": 0, "below": 0}
+    for seed in range(200):
+        (made,) = make_upstream([spec], seed, torch.device("cpu"))
+        assert float(made.square().mean().sqrt()) == pytest.approx(1.0, rel=0.25)
+        positive = float((made > 0).float().mean())
+        kinds["above" if positive == 1.0 else "below" if positive == 0.0 else "mixed"] += 1
+    assert 70 < kinds["mixed"] < 130
+    assert min(kinds.values()) > 25

@@ -90,6 +90,11 @@ MUTATIONS = (
         (("judge/judgement.py", "            variants.append(Variant.ZEROS)\n", "            pass\n"),),
     ),
     Mutation(
+        "upstream gradients have a mean of zero",
+        "attack_d_long_layer_norm_without_mean",
+        (("judge/inputs.py", "                if sign:\n", "                if False:\n"),),
+    ),
+    Mutation(
         "NaN counts as right",
         "attack_g_one_nan",
         (("judge/compare.py", "return error <= limit\n", "return ~(error > limit)\n"),),
