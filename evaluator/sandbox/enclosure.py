@@ -1,7 +1,8 @@
 """Stopping all processes of a runner, and letting them go on. Torch-free.
 
 With a control group the kernel stops them all at once, and nothing but the judge wakes them. Without one they
-get SIGSTOP one by one until none is new; what they consume while they should stand still is counted.
+get SIGSTOP one by one until none is new and none is on a processor; what they consume while they should stand still
+is counted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +24,10 @@ _FREEZE_S: Final = 10.0
 _FEWEST_LOOKS: Final = 100
 """Whoever looked less often was held up itself, by a machine that came to nothing."""
 _FREEZE_POLL_S: Final = 0.00002
-_MAX_PASSES: Final = 50
+_UNINTERRUPTIBLE_S: Final = 0.05
+"""Who waits within the kernel for longer than this is taken to stand still: the parent of a vfork does, for as long as
+its child is stopped."""
+_STOPPED: Final = "TtZXx"
 _TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
@@ -33,6 +38,9 @@ Waits = dict[int, int]
 class CannotBeStopped(InfrastructureFault):
     """The kernel does not come to an end with stopping a runner: something of it is amid a request that takes long."""
 
+    def __init__(self) -> None:
+        super().__init__(f"its processes could not be stopped within {_FREEZE_S:.0f} s")
+
 
 class Enclosure:
     """A runner and all that it has started. ``pid``: as seen from here; ``group``: its control group, if any. To be
@@ -42,7 +50,7 @@ class Enclosure:
         self.pid = pid
         self._group = None if group is None else _Freezer(Path(group))
         self._stopped: set[int] = set()
-        self._ticks = 0
+        self._ticks: dict[int, int] = {}
         self.ran_while_stopped_s = 0.0
         """Processor time that was used between a ``freeze`` and the ``thaw`` after it."""
 
@@ -54,26 +62,35 @@ class Enclosure:
         return frozenset(os.sched_getaffinity(0))
 
     def freeze(self) -> None:
-        """Stop everything. Raises ``CannotBeStopped``."""
+        """Stop everything, and wait until the kernel has done what threads had asked of it and has taken apart what
+        has ended. Raises ``CannotBeStopped``."""
         if self._group is not None:
             self._group.freeze()
             return
-        for _ in range(_MAX_PASSES):
-            members = self._members()
-            running = {pid for pid in members if pid not in self._stopped or _runs(pid)}
-            if not running:
-                break
-            self._signal(running, signal.SIGSTOP)
-            self._stopped |= members
+        self._stop(every_thread=True)
         self._ticks = self._consumed()
+
+    def halt(self) -> None:
+        """Stop everything as quickly as that can be told, within a clock: without a control group, other threads than
+        the first of a process may still be within the kernel. To be followed by ``thaw``. Raises
+        ``CannotBeStopped``."""
+        if self._group is not None:
+            self._group.freeze()
+            return
+        # How many threads a process has must not decide how long this takes, or it would show in its latency.
+        self._stop(every_thread=False)
+        self._ticks = {}
 
     def thaw(self) -> None:
         """Let everything go on."""
         if self._group is not None:
             self._group.thaw()
             return
-        if self._stopped:
-            self.ran_while_stopped_s += max(0, self._consumed() - self._ticks) * _TICK_S
+        if self._ticks:
+            now = self._consumed()
+            # One by one: of what is gone there is nothing to be had, and it must not hide what others have used.
+            ticks = sum(max(0, now.get(pid, 0) - before) for pid, before in self._ticks.items())
+            self.ran_while_stopped_s += ticks * _TICK_S
         self._signal(self._stopped, signal.SIGCONT)
         self._stopped = set()
 
@@ -91,7 +108,34 @@ class Enclosure:
         if self._group is not None:
             self._group.close()
 
-    def _signal(self, pids: set[int], number: int) -> None:
+    def _stop(self, *, every_thread: bool) -> None:
+        """Stop one process after the other until, twice in a row, none was new and none was running: once is not
+        enough, because the last one could have woken the first. A single process has nobody to wake it."""
+        known = {self.pid}
+        self._signal(known, signal.SIGSTOP)
+        begin, looks, quiet = time.monotonic(), 0, 0
+        while quiet < min(2, len(known)):
+            patient = time.monotonic() < begin + _UNINTERRUPTIBLE_S
+            running = {pid for pid in known if _runs(pid, every_thread=every_thread, patient=patient)}
+            # Listed only then: what was running could have started another one behind the back of who lists them. And
+            # at first it is a matter of a moment.
+            members = known if running and not looks else self._members()
+            new = members - known
+            if not running and not new:
+                quiet += 1
+                continue
+            quiet = 0
+            # Of the others the numbers may be somebody else's by now.
+            self._signal(new | running & members, signal.SIGSTOP)
+            known = members
+            looks += 1
+            if looks > _FEWEST_LOOKS and time.monotonic() > begin + _FREEZE_S:
+                self._stopped = known
+                raise CannotBeStopped
+            time.sleep(_FREEZE_POLL_S)  # who is to be stopped may need this processor to get there
+        self._stopped = known
+
+    def _signal(self, pids: Iterable[int], number: int) -> None:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -104,20 +148,19 @@ class Enclosure:
             if pid in found:
                 continue
             found.add(pid)
-            with contextlib.suppress(OSError):
-                for thread in Path(f"/proc/{pid}/task").iterdir():
-                    with contextlib.suppress(OSError):
-                        waiting.extend(map(int, (thread / "children").read_text().split()))
+            for thread in _threads(pid):
+                with contextlib.suppress(OSError):
+                    waiting.extend(map(int, _read(f"/proc/{pid}/task/{thread}/children").split()))
         return found
 
-    def _consumed(self) -> int:
-        """Ticks of processor time that the stopped processes have used so far."""
-        total = 0
+    def _consumed(self) -> dict[int, int]:
+        """Ticks of processor time that each of the stopped processes has used so far."""
+        ticks = {}
         for pid in self._stopped:
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                total += int(fields[11]) + int(fields[12])
-        return total
+            with contextlib.suppress(OSError, IndexError):
+                fields = _fields(f"/proc/{pid}/stat")
+                ticks[pid] = int(fields[11]) + int(fields[12])
+        return ticks
 
 
 def longest_wait_ms(before: Waits, after: Waits) -> float:
@@ -150,7 +193,7 @@ class _Freezer:
             while b"frozen 1" not in os.pread(self._events, 256, 0):
                 looks += 1
                 if looks > _FEWEST_LOOKS and time.monotonic() > deadline:
-                    raise CannotBeStopped(f"its processes could not be stopped within {_FREEZE_S:.0f} s")
+                    raise CannotBeStopped
                 time.sleep(_FREEZE_POLL_S)  # whoever is to be stopped may need this processor to get there
 
     def thaw(self) -> None:
@@ -167,9 +210,33 @@ class _Freezer:
         return descriptor
 
 
-def _runs(pid: int) -> bool:
-    """Whether a process is neither stopped nor at its end."""
+def _runs(pid: int, *, every_thread: bool, patient: bool) -> bool:
+    """Whether a process, by its first thread or by any of them, is neither stopped nor at its end. Not ``patient``: who
+    cannot be interrupted within the kernel counts as stopped."""
+    tasks = [f"/proc/{pid}/task/{thread}" for thread in _threads(pid)] if every_thread else [f"/proc/{pid}"]
+    still = _STOPPED if patient else _STOPPED + "D"
+    for task in tasks:
+        with contextlib.suppress(OSError, IndexError):
+            if _fields(f"{task}/stat")[0] not in still:
+                return True
+    return False
+
+
+def _threads(pid: int) -> list[str]:
+    """The threads of a process, by their numbers; none if it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TtZXx"
+        with os.scandir(f"/proc/{pid}/task") as entries:
+            return [entry.name for entry in entries]
     except OSError:
-        return False
+        return []
+
+
+def _fields(path: str) -> list[str]:
+    """What a file ``stat`` of ``/proc`` has behind the name. Raises ``OSError``."""
+    return _read(path).rpartition(")")[2].split()
+
+
+def _read(path: str) -> str:
+    # Many of these are read within a clock: a ``Path`` would take twice as long.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC), "rb", buffering=0) as file:
+        return file.read().decode("utf-8", "replace")

@@ -532,3 +532,101 @@ def test_an_enclosure_keeps_no_descriptor_when_it_is_closed(tmp_path: Path) -> N
         stopped.freeze()
         stopped.thaw()
         assert [other.read_text() for other in others] == ["", ""]
+
+
+_LONG_REQUEST = """
+import mmap, signal, sys, threading, time
+block = mmap.mmap(-1, 2**29, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+block.madvise(mmap.MADV_NOHUGEPAGE)
+def ask():
+    while True:
+        block.madvise(23)  # MADV_POPULATE_WRITE
+        block.madvise(mmap.MADV_DONTNEED)
+threading.Thread(target=ask, daemon=True).start()
+print("there", flush=True)
+while True:
+    signal.pause()
+"""
+_LEAVES_MEMORY = """
+import mmap, os, signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+while True:
+    child = os.fork()
+    if child == 0:
+        block = mmap.mmap(-1, 2**28, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        block.madvise(mmap.MADV_NOHUGEPAGE)
+        block.madvise(23)  # MADV_POPULATE_WRITE
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("there", flush=True)
+    while True:
+        try:
+            os.waitpid(child, 0)
+        except ChildProcessError:
+            break
+"""
+_RELAY = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+print("there", flush=True)
+if os.fork() == 0:
+    while True:
+        until = time.monotonic() + 0.0002
+        while time.monotonic() < until:
+            pass
+        if os.fork():
+            os._exit(0)
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("source", [_LONG_REQUEST, _LEAVES_MEMORY], ids=["long request", "leaves memory"])
+def test_nothing_that_was_asked_of_the_kernel_goes_on_while_processes_are_stopped(source: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", source], start_new_session=True, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    stopped = Enclosure(process.pid, None)
+    try:
+        for number in range(20):
+            time.sleep(0.01 + 0.003 * number)
+            stopped.freeze()
+            assert _running(process.pid) == []
+            stopped.thaw()
+        assert stopped.ran_while_stopped_s <= 0.05
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+def _running(session: int) -> list[str]:
+    """The threads of a session's processes that are neither stopped nor dead: their states."""
+    states = []
+    for path in Path("/proc").glob("[0-9]*/task/*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] not in "TtZX":
+                states.append(fields[0])
+    return states
+
+
+def test_a_chain_of_processes_is_stopped_or_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.sandbox.enclosure._FREEZE_S", 0.5)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _RELAY], start_new_session=True, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    stopped = Enclosure(process.pid, None)
+    try:
+        stopped.freeze()
+    except CannotBeStopped:
+        pass
+    else:
+        assert _running(process.pid) == []
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
