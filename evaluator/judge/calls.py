@@ -98,8 +98,15 @@ class Side:
         """Stop all of its processes. Raises ``RunnerTimeout`` where a candidate's cannot be stopped: it has asked so
         much of the kernel, for one more memory than there is. A baseline's would be for us to know:
         ``CannotBeStopped``."""
+        self._stop_by(self.enclosure.freeze)
+
+    def halt(self) -> None:
+        """Stop all of its processes within a clock, as quickly as that can be told. Raises as ``stop`` does."""
+        self._stop_by(self.enclosure.halt)
+
+    def _stop_by(self, stop: Callable[[], None]) -> None:
         try:
-            self.enclosure.freeze()
+            stop()
         except CannotBeStopped as error:
             if self.name == "baseline":
                 raise
@@ -464,6 +471,9 @@ class Caller:
             side.open_gate(number)
 
         def take_back() -> None:
+            if not self.device.outlives_processes:
+                # Or a thread would go on for as long as the following takes, which grows with the inputs.
+                side.halt()
             # What is not computed by now never can be: the inputs are gone.
             self.verifier.pick(commitment, shown)
             for name in shown:
@@ -504,6 +514,7 @@ class Caller:
                 waits = side.enclosure.waits()
                 call = side.link.call(mode, timeout_s, wake=lambda: self._wake(side), settle=take_back)
                 call = replace(call, waited_ms=longest_wait_ms(waits, side.enclosure.waits()))
+                self._wake(side)
             if drawing.kept is None:
                 given.drop()
             delivery = side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)

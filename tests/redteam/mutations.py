@@ -52,6 +52,11 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "processes run on while the judge takes the inputs back",
+        "attack_a_rows_after_done",
+        (("judge/calls.py", "                side.halt()\n", "                pass\n"),),
+    ),
+    Mutation(
         "what get_inputs seeds is seeded as it says",
         "attack_b_seeded_inputs",
         (
