@@ -32,6 +32,7 @@ class SubmissionDefaults(BaseModel):
     precision: Precision | None = None
     require_gradients: bool | None = None
     baseline: Baseline | None = None
+    limits: dict[str, float] | None = None
     label: str | None = Field(default=None, max_length=200)
     author: str | None = Field(default=None, max_length=200)
     requirements: DeviceRequirements | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,6 +16,7 @@ from api.queries import served_queues
 from api.schemas import DeviceKind, DeviceRequirements, SubmissionRequest, VisibilityName
 from api.services import Services
 from evaluator.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.config import checked_limits
 from storage.models import Submission
 from storage.order import refuse_if_full
 from storage.queue import queue_name
@@ -86,6 +88,7 @@ def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, cal
         precision=body.precision or problem.dtype,
         require_gradients=body.require_gradients,
         baseline=body.baseline or "eager",
+        limits=_limits(body.limits),
         label=body.label,
         author=body.author,
         requirements=_requirements(body.requirements, device),
@@ -96,6 +99,13 @@ def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, cal
     if refusal is not None:
         raise InvalidRequest.on("baseline", refusal)
     return new
+
+
+def _limits(wanted: Mapping[str, float] | None) -> dict[str, float]:
+    try:
+        return checked_limits(wanted or {})
+    except ValueError as error:
+        raise InvalidRequest.on("limits", str(error)) from error
 
 
 def default_device(session: Session) -> DeviceKind:

@@ -30,6 +30,7 @@ from api.schemas import (
     WorkerRecord,
 )
 from api.words import undiagnosed
+from evaluator.config import parse_limits
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Interval, Status, Verdict
 from evaluator.feedback import feedback
@@ -194,6 +195,7 @@ def _submission_record(
             "precision": submission.precision,
             "baseline": submission.baseline,
             "require_gradients": submission.require_gradients,
+            "limits": parse_limits(submission.limits),
             "label": submission.label,
             "author": submission.author,
             "visibility": submission.visibility,

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from evaluator.config import SETTABLE_LIMITS
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Gradients, SpeedupStatus, Status, Verdict
 from evaluator.flags import FlagKind
@@ -98,6 +99,11 @@ class SubmissionRequest(BaseModel):
         description="What the speedup divides by. Left out: `eager`, the reference as it is, which leaderboards "
         "show unless they are asked for another. `compile*`: by `torch.compile`. Lower precisions where the problem "
         "allows them.",
+    )
+    limits: dict[str, float] | None = Field(
+        default=None,
+        description=f"In seconds, by name: {', '.join(SETTABLE_LIMITS)} (`call_factor` is a multiple of the baseline's "
+        "call). They only lower those of the problem and of the machine that evaluates it. Left out: those.",
     )
     label: str | None = Field(default=None, max_length=200, description="Your name for this candidate.")
     author: str | None = Field(default=None, max_length=200, description="Whom the leaderboard names.")
@@ -332,6 +338,7 @@ class SubmissionRecord(BaseModel):
     precision: Precision
     baseline: str
     require_gradients: bool | None
+    limits: dict[str, float] = Field(description="What was asked for; empty: nothing.")
     label: str | None
     author: str | None
     visibility: VisibilityName

@@ -19,6 +19,7 @@ from client.options import (
     Baseline,
     File,
     LimitsOption,
+    LowerLimits,
     OptionalUrl,
     Precision,
     ProblemId,
@@ -233,6 +234,7 @@ def submit(
     precision: Precision = None,
     require_gradients: RequireGradients = None,
     baseline: Baseline = "eager",
+    limits: LowerLimits = "",
     response: AsResponse = False,
     label: Annotated[str | None, typer.Option(help="Your name for it. Default: the file's name.")] = None,
     author: Annotated[str | None, typer.Option(help="Whom the leaderboard names.")] = None,
@@ -261,6 +263,7 @@ def submit(
             precision=precision,
             require_gradients=require_gradients,
             baseline=baseline,
+            limits=local.limits_given(limits),
             label=given.name if label is None else label,
             author=author,
             requirements=None if device_name is None else {"device_name": device_name},
@@ -304,6 +307,7 @@ def grade(
     precision: Precision = None,
     require_gradients: RequireGradients = None,
     baseline: Baseline = "eager",
+    limits: LowerLimits = "",
     author: Annotated[str | None, typer.Option(help="Whom the leaderboard names.")] = None,
     visibility: Visibility = None,
     url: Annotated[
@@ -323,7 +327,7 @@ def grade(
 
     with turned_into_exits(_as_error(json_)):
         fields = Fields(code=code_field, response=response_field, problem=problem_field, key=key_field)
-        wishes = Wishes(device, size, precision, require_gradients, baseline, author, visibility)
+        wishes = Wishes(device, size, precision, require_gradients, baseline, limits, author, visibility)
         raise typer.Exit(
             grade_all(
                 given,

@@ -47,6 +47,7 @@ class Wishes:
     precision: str | None = None
     require_gradients: bool | None = None
     baseline: str = "eager"
+    limits: str = ""
     author: str | None = None
     visibility: str | None = None
 
@@ -169,7 +170,8 @@ def _by_service(service: Client, todo: _Todo, wishes: Wishes, *, with_samples: b
     """Through one batch; what is over comes as soon as it is."""
     if not todo.entries:
         return
-    defaults = {name: value for name, value in asdict(wishes).items() if value is not None}
+    wanted = asdict(wishes) | {"limits": local.limits_given(wishes.limits)}
+    defaults = {name: value for name, value in wanted.items() if value is not None}
     # Of the batch as a whole: its lines have what it has.
     visibility = {"visibility": defaults.pop("visibility")} if "visibility" in defaults else {}
     header = {"batch": {**visibility, "defaults": defaults}}
@@ -264,7 +266,13 @@ def _here(problems: Mapping[str, Problem], todo: _Todo, wishes: Wishes, *, requi
     device = wishes.device or local.default_device()
     configs = {
         problem: local.configure(
-            problems[problem], device, wishes.size, wishes.precision, wishes.require_gradients, wishes.baseline
+            problems[problem],
+            device,
+            wishes.size,
+            wishes.precision,
+            wishes.require_gradients,
+            wishes.baseline,
+            limits=wishes.limits,
         )
         for problem in {entry.problem for entry in todo.entries}
     }

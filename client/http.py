@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import as_completed as futures_as_completed
 from dataclasses import dataclass
@@ -103,6 +103,7 @@ class Client:
         precision: str | None = None,
         require_gradients: bool | None = None,
         baseline: str | None = None,
+        limits: Mapping[str, float] | None = None,
         label: str | None = None,
         author: str | None = None,
         requirements: Requirements | None = None,
@@ -112,7 +113,8 @@ class Client:
     ) -> SubmissionRecord:
         """Hand in a candidate; answers at once, or as soon as it is over within ``wait_s``.
 
-        ``requirements``: on which devices alone it is to be evaluated. ``None`` leaves it to the service. Raises
+        ``requirements``: on which devices alone it is to be evaluated. ``limits``: by name, what is less than the
+        service has, ``{"call_s": 5}``. ``None`` leaves it to the service. Raises
         ``RequestRefused``, ``ServiceUnreachable``.
         """
         new: NewSubmission = {
@@ -124,6 +126,7 @@ class Client:
             "precision": precision,
             "require_gradients": require_gradients,
             "baseline": baseline,
+            "limits": limits,
             "label": label,
             "author": author,
             "requirements": requirements,

@@ -37,6 +37,7 @@ __all__ = [
     "diagnose",
     "evaluate",
     "fault",
+    "limits_given",
     "problem_record",
     "vet",
     "vetted",
@@ -121,6 +122,14 @@ class Bench:
 def default_device() -> str:
     """``cuda`` where this machine has such a device, else ``cpu``."""
     return "cuda" if any(name.startswith("cuda") for name in available_devices()) else "cpu"
+
+
+def limits_given(text: str) -> dict[str, float] | None:
+    """What ``--limits`` says; ``None`` where that is nothing. Raises ``BadUsage``."""
+    try:
+        return parse_limits(text) or None
+    except ValueError as error:
+        raise BadUsage(str(error)) from error
 
 
 def configure(

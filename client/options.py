@@ -57,6 +57,14 @@ LimitsOption = Annotated[
         show_default=False,
     ),
 ]
+LowerLimits = Annotated[
+    str,
+    typer.Option(
+        "--limits",
+        help=f"Less time than the service has, as call_s=5,total_s=60; there are {', '.join(SETTABLE_LIMITS)}.",
+        show_default=False,
+    ),
+]
 Visibility = Annotated[
     str | None,
     typer.Option(

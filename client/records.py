@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Required, TypedDict, cast
 
 from evaluator.evaluation import Evaluation
@@ -151,6 +152,7 @@ class SubmissionRecord(TypedDict):
     precision: str
     baseline: str
     require_gradients: bool | None
+    limits: dict[str, float] | None
     label: str | None
     author: str | None
     visibility: str
@@ -202,6 +204,7 @@ class SubmissionOptions(TypedDict, total=False):
     precision: str | None
     require_gradients: bool | None
     baseline: str | None
+    limits: Mapping[str, float] | None
     label: str | None
     author: str | None
     requirements: Requirements | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Limits",
     "SamplingPlan",
     "checked_limits",
+    "limits_text",
     "parse_limits",
 ]
 
@@ -90,6 +91,10 @@ class Limits:
             if value is not None and not 0 <= value <= most:
                 raise ValueError(f"{name} must be between 0 and {most:g}, not {value!r}")
 
+    def lowered(self, to: Mapping[str, float]) -> Limits:
+        """These, but none above what ``to`` has by its name."""
+        return replace(self, **{name: min(getattr(self, name), value) for name, value in to.items()})
+
     def later_call_s(self, baseline_s: float | None) -> float:
         """How long a call may take in which nothing is compiled any more, in seconds. ``baseline_s``: what a call of
         the baseline takes; ``None`` where nobody knows yet."""
@@ -107,6 +112,11 @@ def parse_limits(text: str) -> dict[str, float]:
             raise ValueError(f"a limit is given as NAME=VALUE, not {part!r}")
         found[name] = float(value)
     return checked_limits(found)
+
+
+def limits_text(values: Mapping[str, float]) -> str:
+    """``values`` as ``parse_limits`` takes them, in one order; whole numbers without a point."""
+    return ",".join(f"{name}={value:.17g}" for name, value in sorted(values.items()))
 
 
 def checked_limits(values: Mapping[str, Any]) -> dict[str, float]:

@@ -78,6 +78,7 @@ class Claim:
     precision: str
     baseline: str
     require_gradients: bool | None
+    limits: str
     traceparent: str | None
     queued_at: datetime
     claimed_at: datetime
@@ -94,6 +95,7 @@ class Claim:
             precision=self.precision,
             baseline=self.baseline,
             require_gradients=self.require_gradients,
+            limits=self.limits,
         )
 
 
@@ -500,6 +502,7 @@ class Claims:
             precision=row.precision,
             baseline=row.baseline,
             require_gradients=row.require_gradients,
+            limits=row.limits,
             traceparent=row.traceparent,
             queued_at=row.submitted_at if stage == "build" else row.built_at or row.submitted_at,
             claimed_at=now,

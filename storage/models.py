@@ -221,6 +221,7 @@ class Submission(Base):
     precision: Mapped[str]
     baseline: Mapped[str]
     require_gradients: Mapped[bool | None]
+    limits: Mapped[str] = mapped_column(default="", server_default="")
     label: Mapped[str | None]
     author: Mapped[str | None]
     idempotency_key: Mapped[str | None]

@@ -43,6 +43,7 @@ class Alike:
     precision: str
     baseline: str
     require_gradients: bool | None
+    limits: str
 
     def matches(self) -> Any:
         """The condition that a submission is of this kind."""

@@ -20,6 +20,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from evaluator.candidate import InvalidSource
+from evaluator.config import limits_text
 from evaluator.evaluation import Status, Verdict
 from storage.bells import Bell, announce
 from storage.counts import count
@@ -168,6 +169,7 @@ def _share_key(new: NewSubmission) -> str:
         new.require_gradients,
         new.baseline,
         *([new.requirements.columns] if new.requirements != ANYTHING else []),
+        *([limits_text(new.limits)] if new.limits else []),
     ]
     if new.visibility is not Visibility.PUBLIC:
         content.append([str(new.visibility), new.owner])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -18,7 +18,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.orm.interfaces import ORMOption
 
 from evaluator.candidate import Candidate, InvalidSource
-from evaluator.config import EvalConfig
+from evaluator.config import EvalConfig, limits_text
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.problem import Problem
 from storage.bells import Bell, announce, repeat_after
@@ -102,7 +102,8 @@ class IdempotencyConflict(ValueError):
 
 @dataclass(frozen=True)
 class NewSubmission:
-    """What is submitted. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy.
+    """What is submitted. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy. ``limits``,
+    by the names of ``SETTABLE_LIMITS``, lower those of the machine and the problem.
 
     ``requirements``: what is asked for of the device besides. Raises ``ValueError``.
     ``owner`` is the client that hands it in, and whose ``idempotency_key`` it is.
@@ -115,6 +116,7 @@ class NewSubmission:
     precision: str = "float32"
     require_gradients: bool | None = None
     baseline: str = "eager"
+    limits: Mapping[str, float] = field(default_factory=dict)
     label: str | None = None
     author: str | None = None
     idempotency_key: str | None = None
@@ -149,6 +151,8 @@ class NewSubmission:
         ]
         if self.requirements != ANYTHING:
             content.append(self.requirements.columns)
+        if self.limits:
+            content.append(limits_text(self.limits))
         if self.visibility is not Visibility.PUBLIC:
             content.append(str(self.visibility))
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
@@ -210,6 +214,7 @@ def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> 
         "precision": new.precision,
         "baseline": new.baseline,
         "require_gradients": new.require_gradients,
+        "limits": limits_text(new.limits),
         "label": new.label,
         "author": new.author,
         "idempotency_key": owned_key(new.owner, new.idempotency_key),

@@ -294,7 +294,8 @@ class Grader:
         return self._limited(config, claim)
 
     def _limited(self, config: EvalConfig, claim: Claim) -> EvalConfig:
-        return replace(config, limits=claim.problem.limits_here(parse_limits(self._settings.limits)))
+        ours = claim.problem.limits_here(parse_limits(self._settings.limits))
+        return replace(config, limits=ours.lowered(parse_limits(claim.limits)))
 
     def _begin(self, claims: Sequence[Claim], device: str) -> EvalConfig:
         """What to evaluate them by, all of which are alike; they are part of a run from here on."""

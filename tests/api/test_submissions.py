@@ -26,13 +26,14 @@ CONTRACT = {
 
 
 def test_a_submission_is_accepted_and_can_be_read_back(http: httpx.Client, post: Post) -> None:
-    answer = post(label="mine", author="me", require_gradients=True)
+    answer = post(label="mine", author="me", require_gradients=True, limits={"total_s": 90.5, "call_s": 5})
     assert answer.status_code == 202
     record = answer.json()
     assert set(record) >= CONTRACT
     assert record["status"] == "queued"
     assert record["queue_position"] == 1
     assert (record["label"], record["author"], record["require_gradients"]) == ("mine", "me", True)
+    assert record["limits"] == {"call_s": 5.0, "total_s": 90.5}
     assert answer.headers["location"] == record["links"]["self"]
     again = http.get(record["links"]["self"])
     assert again.status_code == 200
@@ -153,6 +154,9 @@ def test_a_baseline_that_the_problem_does_not_allow_is_answered_with_those_that_
         ("baseline", "slow"),
         ("require_gradients", "yes"),
         ("require_gradients", 1),
+        ("limits", {"nap_s": 5}),
+        ("limits", {"call_s": 0}),
+        ("limits", "call_s=5"),
         ("label", "x" * 201),
         ("author", 7),
         ("code", ["x"]),

@@ -114,14 +114,23 @@ def test_json_is_one_object_and_nothing_else(online: Cli, candidate: Path, seeds
 def test_every_option_of_submit_reaches_the_service(online: Cli, candidate: Path) -> None:
     result = online(
         "submit", candidate, "-p", "linear_relu_divide", "--device", "cuda", "--size", "smoke", "--precision",
-        "bfloat16", "--no-require-gradients", "--label", "l", "--author", "a", "--json",
+        "bfloat16", "--no-require-gradients", "--limits", "call_s=5", "--label", "l", "--author", "a", "--json",
     )  # fmt: skip
     record = json.loads(result.stdout)
     wanted = {
         "problem": "linear_relu_divide", "device": "cuda", "size": "smoke", "precision": "bfloat16",
-        "require_gradients": False, "label": "l", "author": "a", "status": "queued",
+        "require_gradients": False, "limits": {"call_s": 5.0}, "label": "l", "author": "a", "status": "queued",
     }  # fmt: skip
     assert record | wanted == record
+
+
+@pytest.mark.parametrize("command", ["submit", "grade"])
+def test_a_limit_that_there_is_none_of_is_bad_usage(online: Cli, candidate: Path, tmp_path: Path, command: str) -> None:
+    out = ["--out", tmp_path / "out.jsonl"] if command == "grade" else []
+    given = candidate.parent if command == "grade" else candidate
+    result = online(command, given, "-p", "relu", "--limits", "nap_s=5", *out)
+    assert result.exit_code == 2
+    assert "there is no limit 'nap_s'" in result.stderr
 
 
 def test_source_that_is_no_candidate_is_status_1_at_once(online: Cli) -> None:

@@ -113,12 +113,13 @@ def test_the_same_code_as_source_and_as_something_else_is_not_shared(
             NewSubmission(relu, candidate(), "cpu", "smoke", precision="bfloat16"),
             NewSubmission(relu, candidate(), "cpu", "smoke", require_gradients=True),
             NewSubmission(relu, candidate(), "cpu", "smoke", baseline="compile"),
+            NewSubmission(relu, candidate(), "cpu", "smoke", limits={"call_s": 5}),
             NewSubmission(relu, candidate(), "cpu", "smoke", label="a", author="b"),
         ]
         asked = [BatchLine(number, new) for number, new in enumerate(variants, start=1)]
         batches.add(batch.id, asked, [], Turns())
         assert batches.progress(batch).shared == 1
-        assert len({item.submission_id for item in session.scalars(select(BatchItem))}) == 7
+        assert len({item.submission_id for item in session.scalars(select(BatchItem))}) == 8
 
 
 def test_everything_is_as_it_was_after_a_restart(

@@ -182,10 +182,12 @@ def test_a_worker_that_prefers_something_takes_up_what_is_evaluated_again(
     assert take_runs(sessions, 2, run) == ["b1", "b2"]
 
 
-@pytest.mark.parametrize("other", [{"size": "full"}, {"precision": "float16"}, {"require_gradients": True}])
+@pytest.mark.parametrize(
+    "other", [{"size": "full"}, {"precision": "float16"}, {"require_gradients": True}, {"limits": "call_s=5"}]
+)
 def test_what_is_measured_otherwise_is_not_alike(sessions: sessionmaker[Session], other: dict[str, Any]) -> None:
     usual = {"problem": "relu", "problem_version": "1", "size": "smoke", "precision": "float32"}
-    kind = Alike(**usual, baseline="eager", require_gradients=None)
+    kind = Alike(**usual, baseline="eager", require_gradients=None, limits="")
     run = Run()
     run.goes_on_with(kind)
     run.goes_on_with(kind)
@@ -399,7 +401,7 @@ def test_who_takes_up_several_waits_for_nobody(sessions: sessionmaker[Session], 
 
 
 def test_what_is_taken_up_together_counts_as_that_many_of_a_run() -> None:
-    kind = Alike("relu", "1", "smoke", "float32", "eager", None)
+    kind = Alike("relu", "1", "smoke", "float32", "eager", None, "")
     run = Run()
     assert run.room_for(kind) == 8
     run.goes_on_with(kind, 3)

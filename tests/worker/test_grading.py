@@ -12,6 +12,8 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import TimeoutError as NoConnection
 
+from evaluator.candidate import Candidate
+from evaluator.config import EvalConfig
 from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Status
 from evaluator.problem import Problem
@@ -74,6 +76,42 @@ def test_a_submission_is_built_and_evaluated(install: Install) -> None:
         "evaluate cpu smoke True",
         "evaluate done",
     ]
+
+
+@pytest.mark.parametrize(
+    ("machines", "asked", "call_s", "total_s"),
+    [
+        ("", {}, 60.0, 1800.0),
+        ("", {"call_s": 5, "total_s": 90.5}, 5.0, 90.5),
+        ("call_s=30", {"call_s": 120}, 30.0, 1800.0),
+        ("call_s=30", {"total_s": 90}, 30.0, 90.0),
+    ],
+)
+def test_a_submission_lowers_the_limits_of_the_machine_and_raises_none(
+    install: Install,
+    monkeypatch: pytest.MonkeyPatch,
+    machines: str,
+    asked: dict[str, float],
+    call_s: float,
+    total_s: float,
+) -> None:
+    seen: list[EvalConfig] = []
+    usual = ScriptedEngine.evaluate
+
+    def evaluate(
+        engine: ScriptedEngine, problem: Problem, given: Candidate, config: EvalConfig, **more: Any
+    ) -> Evaluation:
+        seen.append(config)
+        return usual(engine, problem, given, config, **more)
+
+    monkeypatch.setattr(ScriptedEngine, "evaluate", evaluate)
+    installation = install(limits=machines)
+    submission_id = installation.submit(limits=asked)
+    worker = grader(installation)
+    worker.build(submission_id)
+    worker.evaluate(submission_id)
+    assert installation.read(submission_id).status == Status.DONE
+    assert {(config.limits.call_s, config.limits.total_s) for config in seen} == {(call_s, total_s)}
 
 
 @pytest.mark.parametrize("source", ["# evaluate: sleep 0\n", "# evaluate: fault\n"])
