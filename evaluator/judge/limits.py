@@ -291,7 +291,8 @@ def excused_outliers(
     """Which elements are right besides those that are within their widened limits; booleans of the tensor's shape.
 
     - Where terms cancel to nothing, and at no more than 1 % of the elements elsewhere, the scale is the root mean
-      square: what single intermediate results lose is seen in no error of the reference's own.
+      square: what single intermediate results lose is seen in no error of the reference's own. Terms have cancelled
+      where next to nothing is left and the reference's own is off by the relative tolerance of that.
     - Where the reference itself is outside of the usual limits at many elements, others that compute in its precision
       are as far off at a few for which its own error is small by chance. Those are excused, up to four times the
       largest own error, each relative to the limit with the root mean square as its scale.
@@ -301,6 +302,8 @@ def excused_outliers(
     limit = (magnitude * tolerance.rtol).add_(tolerance.atol * usual.root_mean_square)
     below = (error <= limit) & ~right
     nothing = below & (magnitude <= _NOTHING * magnitude.amax())
+    # Where the reference itself is exact nothing has cancelled: powers and exponentials are small beside the largest.
+    nothing &= own_error >= magnitude * tolerance.rtol
     excused = below if int((below & ~nothing).sum()) <= _FEW * count else nothing
     outside = int((own_error > usual.limit).sum())
     few = min(_OUTLIERS * outside, _MOST_OUTLIERS * count)

@@ -100,6 +100,11 @@ MUTATIONS = (
         (("judge/inputs.py", "                if sign:\n", "                if False:\n"),),
     ),
     Mutation(
+        "what is small beside the largest counts as cancelled",
+        "attack_f_zeros_beside_large_powers",
+        (("judge/limits.py", "    nothing &= own_error >= magnitude * tolerance.rtol\n", ""),),
+    ),
+    Mutation(
         "NaN counts as right",
         "attack_g_one_nan",
         (("judge/compare.py", "return error <= limit\n", "return ~(error > limit)\n"),),
