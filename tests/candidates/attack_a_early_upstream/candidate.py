@@ -5,7 +5,7 @@ import gc
 import torch
 import torch.nn as nn
 
-TRIALS = 3
+TRIALS = 4
 prepared = None
 backwards = 0
 
