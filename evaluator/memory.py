@@ -34,6 +34,7 @@ __all__ = [
     "is_dense",
     "open_block",
     "open_handle",
+    "shares_elements",
     "wrap",
 ]
 
@@ -138,6 +139,20 @@ class BlockLayout:
                 for shape, dtype, strides in data
             )
         )
+
+
+def shares_elements(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether several elements of a strided tensor may be one place in memory, as in an expanded view. Strides are not
+    negative, and in elements. Of dimensions that lie between each other, as those of no usual view do, it is taken to
+    be so."""
+    if 0 in shape:
+        return False
+    span = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
+        if stride < span:
+            return True
+        span += (size - 1) * stride
+    return False
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

@@ -51,6 +51,8 @@ _MOST_REMAPS: Final = 8
 """Who gives memory back to the device in each call has new allocations, whose handles could be those of old ones."""
 _KEPT_BYTES: Final = 2**30
 _MOST_DECOYS: Final = 2
+_MAPPINGS_OF: Final = 4
+"""In one call of so many, it is looked at how the memory is mapped that results lie in."""
 _RAN_S: Final = 0.1
 _SHOWN_LAST_BYTES: Final = 2**20
 """So little could be copied away and worked on by a processor while the caches are overwritten."""
@@ -514,6 +516,11 @@ class Caller:
                 waits = side.enclosure.waits()
                 call = side.link.call(mode, timeout_s, wake=lambda: self._wake(side), settle=take_back)
                 call = replace(call, waited_ms=longest_wait_ms(waits, side.enclosure.waits()))
+                # It takes half a millisecond, and who gains by it has to do it in most calls.
+                if secrets.randbelow(_MAPPINGS_OF) == 0:
+                    repeated = self.verifier.repeated(commitment, side.memory)
+                    if repeated:
+                        raise self._blame(side, f"{repeated} lies in memory that is mapped there several times")
                 self._wake(side)
             if drawing.kept is None:
                 given.drop()

@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -34,6 +35,7 @@ _LARGEST: Final = {f"aten::{name}" for name in ("max", "min", "amax", "amin", "c
 _EXACT: Final = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
 _CASTS: Final = re.compile(r"\.(?:float|half|type|bfloat16)\b|float32|float16|dtype")
 """Where a reference says nothing of the kind, it has no other dtype than what goes into it."""
+_NAMES_DOUBLE: Final = re.compile(r"float64|double")
 _NOT_OF_THE_REFERENCE: Final = ("can't allocate memory", "CUDA error", "ALLOC_FAILED")
 """Libraries say so in an exception of no class of its own."""
 _FAR: Final = 4.0
@@ -112,6 +114,7 @@ class Reference:
     def __init__(self, problem: Problem, size: str, precision: str, device: Device) -> None:
         self._module = _execute(problem, size)
         self._casts = _CASTS.search(problem.source) is not None
+        self._asks_limits = "finfo" in problem.source and _NAMES_DOUBLE.search(problem.source) is None
         self._device = device.torch_device
         self._dtype: torch.dtype = getattr(torch, precision)
         self._model: torch.nn.Module | None = None
@@ -306,8 +309,11 @@ class Reference:
 
     @contextlib.contextmanager
     def _exactly(self) -> Iterator[None]:
-        """Have the model in float64 compute in float64, whatever it asks for."""
-        with _default_dtype(torch.float64), _Uncast() if self._casts else contextlib.nullcontext():  # type: ignore[no-untyped-call]
+        """Have the model in float64 compute in float64, whatever it asks for; but with the constants that it has in its
+        own precision."""
+        uncast = _Uncast() if self._casts else contextlib.nullcontext()  # type: ignore[no-untyped-call]
+        constants = _finfo_of(self._dtype) if self._asks_limits else contextlib.nullcontext()
+        with _default_dtype(torch.float64), uncast, constants:
             yield
 
     def _find_signature(self) -> Signature:
@@ -408,6 +414,19 @@ def _call_and_look(model: torch.nn.Module, arguments: Sequence[Any]) -> tuple[li
     with contextlib.suppress(Exception), seen:
         return _as_list(model(*arguments)), seen
     return _as_list(model(*arguments)), seen
+
+
+@contextlib.contextmanager
+def _finfo_of(dtype: torch.dtype) -> Iterator[None]:
+    """Where a model asks for the limits of float64, which it computes in for once, give it those of ``dtype``: an
+    epsilon that it adds is a part of what it computes."""
+    usual = torch.finfo
+
+    def finfo(asked: torch.dtype | None = None) -> torch.finfo:
+        return usual(dtype if asked in (None, torch.float64) else asked)
+
+    with patch.object(torch, "finfo", finfo):
+        yield
 
 
 class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]

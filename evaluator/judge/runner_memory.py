@@ -15,13 +15,15 @@ import errno
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 import torch
 
 from evaluator.dtypes import as_signed
 from evaluator.judge.link import RunnerGone
-from evaluator.memory import IpcHandle, TensorSpec, driver, open_handle, wrap
+from evaluator.memory import IpcHandle, TensorSpec, driver, open_handle, shares_elements, wrap
 from evaluator.protocol import Location
 
 __all__ = ["DeviceMemory", "ElementPlaces", "ProcessMemory", "RunnerMemory", "Unreadable"]
@@ -54,13 +56,16 @@ class ElementPlaces:
 
     def offsets(self, spec: TensorSpec, strides: tuple[int, ...]) -> tuple[torch.Tensor, int]:
         """Where they lie behind the first element, in elements, under ``strides``; and how many elements the whole
-        tensor spans. Raises ``Unreadable`` for strides that no tensor has."""
+        tensor spans. Raises ``Unreadable`` for strides that no tensor has, or that put elements in one place."""
         strides = strides[: len(spec.shape)]
         if any(not 0 <= stride <= _MOST_SPAN for stride in strides):
             raise Unreadable("its strides are none of a tensor")
         span = 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
         if span > _MOST_SPAN:
             raise Unreadable("its strides are none of a tensor")
+        # A runner writes it out before it says that it is done; the candidate can keep it from doing so.
+        if shares_elements(spec.shape, strides):
+            raise Unreadable("its elements share memory, and were to be written out")
         # For rows as for columns: a shorter way for the usual strides would be 0.08 ms that the clocks of a candidate
         # with other strides are apart, and those of its baseline are not (seen on an H100).
         return (self.indices * torch.tensor(strides, dtype=torch.int64, device=self.indices.device).unsqueeze(1)).sum(
@@ -81,6 +86,11 @@ class RunnerMemory(ABC):
     def read(self, location: Location, spec: TensorSpec, places: ElementPlaces) -> torch.Tensor:
         """The elements at ``places`` of a tensor of ``spec`` at ``location``, on the judge's device. Raises
         ``Unreadable`` and ``RunnerGone``."""
+
+    @abstractmethod
+    def repeats(self, location: Location, spec: TensorSpec) -> bool:
+        """Whether the memory of such a tensor is in several places of it, so that what is written once is there many
+        times. While its processes are stopped."""
 
     @abstractmethod
     def end_call(self) -> None:
@@ -123,6 +133,25 @@ class ProcessMemory(RunnerMemory):
             raise Unreadable(os.strerror(ctypes.get_errno()) if got < 0 else "it is not all there")
         return found
 
+    def repeats(self, location: Location, spec: TensorSpec) -> bool:
+        """From the kernel's list of mappings: a part of a file that two of them have. All memory that can be mapped
+        twice is a file's, named or not."""
+        strides = location.strides[: len(spec.shape)]
+        span = 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
+        first, last = location.address, location.address + span * spec.torch_dtype.itemsize
+        parts: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        try:
+            lines = Path(f"/proc/{self._pid}/maps").read_text(errors="replace").splitlines()
+        except OSError:
+            return False  # it is gone, or hides its mappings as it does its memory, which is not read then
+        for line in lines:
+            addresses, _, offset, device, inode = line.split(maxsplit=5)[:5]
+            begin, end = (int(address, 16) for address in addresses.split("-"))
+            if inode != "0" and begin < last and end > first:
+                part = int(offset, 16) + max(first, begin) - begin
+                parts.setdefault((device, inode), []).append((part, part + min(last, end) - max(first, begin)))
+        return any(before[1] > after[0] for found in parts.values() for before, after in pairwise(sorted(found)))
+
     def end_call(self) -> None:
         pass  # nothing is held
 
@@ -158,6 +187,10 @@ class DeviceMemory(RunnerMemory):
             raise Unreadable("it is not within its allocation")
         elements = mapping.memory[begin : begin + span * itemsize].view(spec.torch_dtype)
         return as_signed(elements).index_select(0, offsets)
+
+    def repeats(self, location: Location, spec: TensorSpec) -> bool:  # noqa: ARG002 - the interface
+        """No: memory that a device maps in several places cannot be opened by its handle."""
+        return False
 
     def end_call(self) -> None:
         self._call += 1

@@ -112,8 +112,8 @@ class Commitment:
     the secret places of the inputs.
 
     ``done_places``: secret elements of what is to be delivered; ``done``: their values before the judge's clock was
-    read, where the runner said that its results were; ``delivered``: their values in the shared memory later. By block
-    and tensor, each [count].
+    read, where the runner said that its results were, in ``locations`` of its own; ``delivered``: their values in the
+    shared memory later. By block and tensor, each [count].
     """
 
     fingerprints: dict[tuple[str, int, int], int] = field(default_factory=dict)
@@ -126,6 +126,7 @@ class Commitment:
     done_places: dict[tuple[str, int], ElementPlaces] = field(default_factory=dict)
     done: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
     delivered: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
+    locations: dict[tuple[str, int], Location] = field(default_factory=dict)
 
     def has_copies(self, names: Sequence[str]) -> bool:
         """Whether all that is kept of these blocks, which were committed to, are copies."""
@@ -251,10 +252,19 @@ class Verifier:
             if location.whereabouts is Whereabouts.SHARED:
                 commitment.done[name, index] = _elements_of(block.tensors[index], chosen.flat)
                 continue
+            commitment.locations[name, index] = location
             try:
                 commitment.done[name, index] = memory.read(location, block.layout.tensors[index], chosen)
             except Unreadable as error:
                 raise Unreadable(f"{_NAMES[name].format(index=index)} cannot be read where it is: {error}") from None
+
+    def repeated(self, commitment: Commitment, memory: RunnerMemory) -> str:
+        """The tensor, in words, that lies in memory of which a part is in several places of it; empty where none does.
+        After ``read_done``, before anything is delivered."""
+        for (name, index), location in commitment.locations.items():
+            if memory.repeats(location, self._blocks[name].layout.tensors[index]):
+                return _NAMES[name].format(index=index)
+        return ""
 
     def pick_delivered(self, commitment: Commitment) -> None:
         """Read the same elements once more, in the shared memory, when a call has been delivered."""

@@ -22,9 +22,9 @@ import torch.fx.experimental.symbolic_shapes  # torch imports it in a first back
 from evaluator import wire
 from evaluator.dtypes import is_differentiable
 from evaluator.gate import await_gate
-from evaluator.memory import Block, open_block
+from evaluator.memory import Block, open_block, shares_elements
 from evaluator.protocol import MAX_LOCATIONS, MEMORY_PROBE, CallMode, Doorbell, Failure, Frame, FrameKind
-from evaluator.runner.locations import ABSENT, SHARED, Locator, shares_elements
+from evaluator.runner.locations import ABSENT, SHARED, Locator
 from evaluator.runner.tracebacks import classify, describe
 from evaluator.runner.variants import as_baseline
 from evaluator.runner.weights import State, WeightMatch, load_weights, match_weights, take_weights
@@ -299,7 +299,9 @@ class CallLoop:
             memory = self._blocks[name].memory
             if memory.data_ptr() <= at < memory.data_ptr() + memory.numel():
                 return value.detach().clone()
-        return value.detach().contiguous() if shares_elements(value) else value
+        if shares_elements(value.shape, value.stride()):
+            return value.detach().clone(memory_format=torch.contiguous_format)
+        return value
 
     def _as_list(self, result: Any) -> list[Any]:
         return list(result) if isinstance(result, tuple | list) else [result]

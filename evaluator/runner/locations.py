@@ -10,7 +10,7 @@ import torch
 from evaluator.memory import GRANULE, IpcHandle, driver
 from evaluator.protocol import MAX_DIMENSIONS, Location, Whereabouts
 
-__all__ = ["ABSENT", "SHARED", "Locator", "shares_elements"]
+__all__ = ["ABSENT", "SHARED", "Locator"]
 
 ABSENT: Final = Location(Whereabouts.ABSENT).encode()
 SHARED: Final = Location(Whereabouts.SHARED).encode()
@@ -46,14 +46,6 @@ class Locator:
             return None
         base, handle = allocation
         return Location(Whereabouts.OWN, value.data_ptr() - base, value.stride(), handle).encode()
-
-
-def shares_elements(value: torch.Tensor) -> bool:
-    """Whether several elements of a strided tensor are one place in memory, as in an expanded view."""
-    if value.is_contiguous():
-        return False
-    span = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-    return value.numel() > 0 and span < value.numel()
 
 
 def _allocation_of(address: int) -> tuple[int, bytes] | None:

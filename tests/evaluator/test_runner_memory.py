@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import subprocess
 import sys
@@ -11,9 +13,9 @@ import torch
 
 from evaluator.judge.link import RunnerGone
 from evaluator.judge.runner_memory import DeviceMemory, ElementPlaces, ProcessMemory, Unreadable
-from evaluator.memory import TensorSpec
+from evaluator.memory import TensorSpec, shares_elements
 from evaluator.protocol import Location, Whereabouts
-from evaluator.runner.locations import Locator, shares_elements
+from evaluator.runner.locations import Locator
 
 _SHAPE = (6, 10, 4)
 
@@ -34,7 +36,6 @@ _LAYOUTS = {
     "permuted": lambda tensor: tensor.permute(2, 0, 1).contiguous().permute(1, 2, 0),
     "every other": lambda tensor: torch.stack([tensor, tensor.flip(0)], -1)[..., 0],
     "part of a larger one": lambda tensor: torch.cat([tensor, tensor, tensor])[6:12],
-    "expanded": lambda tensor: tensor[:1].expand_as(tensor),
 }
 
 
@@ -119,11 +120,53 @@ def test_a_location_is_told_of_plain_tensors_of_the_expected_kind_alone() -> Non
 
 def test_what_is_expanded_shares_elements() -> None:
     tensor = torch.zeros(4, 6)
-    assert shares_elements(tensor[:1].expand(4, 6))
-    assert shares_elements(torch.zeros(()).expand(3))
-    assert shares_elements(torch.arange(9).as_strided((4, 6), (1, 1)))
-    for own in (tensor, tensor.t(), tensor[:, ::2], tensor[:0].expand(0, 6), tensor[:1].expand(1, 6), torch.zeros(())):
-        assert not shares_elements(own)
+    for shared in (
+        tensor[:1].expand(4, 6),
+        torch.zeros(()).expand(3),
+        torch.arange(9).as_strided((4, 6), (1, 1)),
+        torch.zeros(4, 7)[:, :1].expand(4, 6),
+        torch.zeros(4, 100).as_strided((4, 3, 5), (100, 0, 1)),
+    ):
+        assert shares_elements(shared.shape, shared.stride())
+        with pytest.raises(Unreadable, match="share memory"):
+            ProcessMemory(os.getpid()).read(_own(shared), TensorSpec.of(shared), _places(tuple(shared.shape)))
+    for own in (
+        tensor,
+        tensor.t(),
+        tensor[:, ::2],
+        tensor[:0].expand(0, 6),
+        tensor[:1].expand(1, 6),
+        torch.zeros(()),
+        torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    ):
+        assert not shares_elements(own.shape, own.stride())
+
+
+def _mapped(places: list[int], size: int) -> torch.Tensor:
+    """Pages of a file in memory, by their places in it, mapped beside each other, as floats."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    pointer, length, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    libc.mmap.argtypes = [pointer, length, number, number, number, ctypes.c_long]
+    file = os.memfd_create("pages")
+    os.ftruncate(file, size * (max(places) + 1))
+    base = libc.mmap(None, size * len(places), 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    for number_of, place in enumerate(places):
+        at = base + number_of * size
+        assert libc.mmap(at, size, 3, mmap.MAP_SHARED | 0x10, file, place * size) == at
+    os.close(file)
+    return torch.frombuffer((ctypes.c_float * (size * len(places) // 4)).from_address(base), dtype=torch.float32)
+
+
+def test_pages_that_are_mapped_several_times_are_seen_and_others_are_not() -> None:
+    memory, page = ProcessMemory(os.getpid()), mmap.PAGESIZE
+    repeated, once, private = _mapped([0, 1, 1, 2], page), _mapped([2, 0, 1], page), torch.zeros(4 * page)
+    assert memory.repeats(_own(repeated), TensorSpec.of(repeated))
+    rows = repeated.view(4, -1)
+    for other in (once, private, rows[:2], rows[2:], rows[:0]):
+        assert not memory.repeats(_own(other), TensorSpec.of(other))
+    assert memory.repeats(_own(rows[1:3]), TensorSpec.of(rows[1:3]))
+    assert not ProcessMemory(2**22 + 1).repeats(_own(repeated), TensorSpec.of(repeated)), "there is no such process"
 
 
 @pytest.mark.gpu

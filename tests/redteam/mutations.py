@@ -57,6 +57,21 @@ MUTATIONS = (
         (("judge/calls.py", "                side.halt()\n", "                pass\n"),),
     ),
     Mutation(
+        "elements of a result may share memory",
+        "attack_a_spread_expanded_view",
+        (("judge/runner_memory.py", "if shares_elements(spec.shape, strides):", "if False:"),),
+    ),
+    Mutation(
+        "nobody looks how results are mapped",
+        "attack_a_heads_on_shared_pages",
+        (("judge/calls.py", "if secrets.randbelow(_MAPPINGS_OF) == 0:", "if False:"),),
+    ),
+    Mutation(
+        "an exact run has the epsilon of float64",
+        "wrong_surprisal_of_nothing",
+        (("judge/reference.py", "if self._asks_limits else", "if False else"),),
+    ),
+    Mutation(
         "what get_inputs seeds is seeded as it says",
         "attack_b_seeded_inputs",
         (
