@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from itertools import pairwise
@@ -21,6 +21,7 @@ import torch
 from evaluator.dtypes import as_signed, is_differentiable
 from evaluator.errors import ProblemError
 from evaluator.judge.planting import Planter, Strength, fill_wide, swap_edge_rows
+from evaluator.judge.repeats import FEW, MANY, PROOF_BYTES, PROOF_DRAWS, Repeats, are_equal, flip_some, repeats_of
 from evaluator.judge.seeding import SECRET_SEEDS
 from evaluator.memory import TensorSpec
 
@@ -36,13 +37,10 @@ _LATTICE: Final = 67
 _LATTICE_STRIDE: Final = 31
 _COMPARED_DRAWS: Final = 3
 _COMPARED_PLACES: Final = 256
-_PROOF_DRAWS: Final = 16
-"""So many draws of small inputs tell chance (a few whole numbers that agree) from values that are always the same."""
 _LOOKED_AT: Final = 4096
 _BY_CHANCE: Final = 0.02
 """Of so many numbers of ``torch.rand``, which has 2**24, one or two are equal to another."""
 _PARTED: Final = 2.0**-8
-_PROOF_BYTES: Final = 2**24
 _TRIED_DRAWS: Final = 2
 
 
@@ -93,6 +91,7 @@ class InputSource:
         self._scales: list[float] | None = None
         self._seen: list[torch.Tensor] | None = None
         self._draws_to_compare = _COMPARED_DRAWS
+        self._masks: tuple[int, ...] = ()
         self.repeatable = True
 
     def available(self, variant: Variant) -> bool:
@@ -101,6 +100,20 @@ class InputSource:
     def planted_rows(self, variant: Variant, seed: int) -> list[int]:
         """Rows of the inputs that ``make`` makes of ``seed`` which have to be looked at, in ascending order."""
         return self._planter.rows_of(seed) if self._planter and variant is Variant.MIXED else []
+
+    def repeats(self, looked_at: Sequence[int]) -> Repeats:
+        """What repeats in draws of ``get_inputs``, of its tensors at the places ``looked_at``."""
+
+        def draw() -> list[torch.Tensor]:
+            values = self._draw(secrets.randbits(63))
+            return [value for value in values if isinstance(value, torch.Tensor)]
+
+        return repeats_of(draw, looked_at)
+
+    def vary_masks(self, places: Collection[int]) -> None:
+        """From now on, flip some elements of the masks at these places among the tensors, in all inputs but those as
+        written: a few in mixed ones, which timed calls have, and many in the others."""
+        self._masks = tuple(places) if self._variants else ()
 
     def plant_what_stays_finite(
         self, specs: Sequence[TensorSpec], is_finite: Callable[[list[torch.Tensor]], bool]
@@ -146,12 +159,12 @@ class InputSource:
         if not tensors or (self._variants and any(is_differentiable(tensor) for tensor in tensors)):
             return
         before, self._seen = self._seen, [_at_some_places(tensor) for tensor in tensors]
-        if before is None or not _are_equal(before, self._seen):
+        if before is None or not are_equal(before, self._seen):
             return
-        small = sum(tensor.nbytes for tensor in tensors) <= _PROOF_BYTES
-        for _ in range(_PROOF_DRAWS if small else 1):
+        small = sum(tensor.nbytes for tensor in tensors) <= PROOF_BYTES
+        for _ in range(PROOF_DRAWS if small else 1):
             other = [value for value in self._draw(secrets.randbits(63)) if isinstance(value, torch.Tensor)]
-            if not _are_equal(tensors, other):
+            if not are_equal(tensors, other):
                 return
         raise ProblemError(
             "get_inputs returns the same values in every call, whatever the seed: a candidate could return its first "
@@ -186,6 +199,9 @@ class InputSource:
             if self._scales is None:
                 self._scales = [_root_mean_square(_real_parts(tensor)) for tensor in made]
                 self._ties = self._ties or any(map(_has_ties, made))
+        for index in self._masks if variant is not Variant.AS_WRITTEN else ():
+            share = FEW if variant is Variant.MIXED else MANY
+            made[index] = flip_some(made[index], stream.getrandbits(63), share)
         for index, (tensor, scale) in enumerate(zip(map(_real_parts, made), self._scales, strict=True)):
             if is_differentiable(tensor):
                 if variant is Variant.MIXED:
@@ -236,14 +252,6 @@ def _holders(tensor: torch.Tensor) -> tuple[int, int]:
 def _at_some_places(tensor: torch.Tensor) -> torch.Tensor:
     flat = as_signed(tensor.detach()).reshape(-1)
     return flat[:: max(1, len(flat) // _COMPARED_PLACES)].clone()
-
-
-def _are_equal(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Whether all are, NaN being equal to itself."""
-    return len(some) == len(others) and all(
-        one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
-        for one, other in zip(map(as_signed, some), map(as_signed, others), strict=True)
-    )
 
 
 def make_upstream(specs: Sequence[TensorSpec], seed: int, device: torch.device) -> list[torch.Tensor]:

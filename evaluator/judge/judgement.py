@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from evaluator.judge.outcome import Outcome
 from evaluator.judge.parameters import Values, Variation, mixed, varied
 from evaluator.judge.plan import MemoryPlan
 from evaluator.judge.reference import Reference
+from evaluator.judge.repeats import MANY, Repeats, flip_some
 from evaluator.judge.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
 from evaluator.judge.telling import LEAST_TELLING
 from evaluator.judge.verify import CallFindings, Excused, Verifier, Violation, same_bits
@@ -70,6 +71,10 @@ _WITHOUT_COUNTERPART: Final = "the candidate has no counterpart of them"
 _UNMOVED: Final = "the reference is not finite with other values of them"
 
 
+_REPEATS: Final[dict[tuple[str, str, str], Repeats]] = {}
+"""What repeats in draws of inputs, by problem, version and size: drawing takes long where they are large."""
+
+
 class _WrongOnceVaried(Exception):
     """With other values of what is constructed the same as ever, something is wrong."""
 
@@ -113,6 +118,9 @@ class Common:
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
     variation: Variation = field(default_factory=Variation)
     """Of what the reference has constructed the same as ever, once it is constructed."""
+    repeats: Mapping[str, list[str]] = field(default_factory=dict)
+    """Inputs that are the same in every draw: those that the judge ``varied``, and those that are the ``same`` or
+    ``related`` in every call. Without those of which there are none."""
 
     def kind_of(self, mode: CallMode) -> Variant:
         """What inputs of timed calls are like; of those that are not timed, since no kind says enough, as written."""
@@ -141,13 +149,44 @@ class Common:
 
         def is_finite(values: Values) -> bool:
             self.reference.hold(values)
-            try:
-                found = _finite(self.reference.own_outputs(inputs))
-            except ProblemError:  # one that is a place in a tensor, or an extent
-                return False
-            return [*found] == [*finite] and all(found[shape] >= count for shape, count in finite.items())
+            return self._is_as_finite(inputs, finite)
 
         self.variation = varied(initial, self.device.generator(), is_finite)
+
+    def look_into_inputs(self) -> None:
+        """Find inputs that repeat, and vary those masks of which the reference takes other values and is as finite as
+        it was."""
+        if self.config.given_inputs_only:
+            return
+        specs, known = self.reference.signature.input_tensors, (self.problem.id, self.problem.version, self.config.size)
+        as_written = self.problem.input_domain == "as_written"
+        if known not in _REPEATS:
+            # Numbers are drawn by the judge as well where any are fair.
+            looked_at = [place for place, spec in enumerate(specs) if as_written or not spec.is_differentiable]
+            _REPEATS[known] = self.source.repeats(looked_at)
+        same, related = _REPEATS[known].same, _REPEATS[known].related
+        masks = [place for place in same if specs[place].torch_dtype is torch.bool and not as_written]
+        masks = [place for place in masks if self._takes_another_mask(place)]
+        self.source.vary_masks(masks)
+        kinds = {"varied": masks, "same": [place for place in same if place not in masks], "related": related}
+        self.repeats = {kind: [f"input {place}" for place in places] for kind, places in kinds.items() if places}
+
+    def _takes_another_mask(self, place: int) -> bool:
+        inputs = self._few_inputs(Variant.AS_WRITTEN)
+        finite = _finite(self.reference.own_outputs(inputs))
+        tensors = [number for number, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
+        mask = inputs[tensors[place]]
+        inputs[tensors[place]] = flip_some(mask, secrets.randbits(63), MANY)
+        return self._is_as_finite(inputs, finite)
+
+    def _is_as_finite(self, inputs: Sequence[Any], finite: Mapping[tuple[int, tuple[int, ...]], int]) -> bool:
+        """Whether as many elements of the reference's outputs are finite as there were, ``finite``, in the same
+        shapes."""
+        try:
+            found = _finite(self.reference.own_outputs(inputs))
+        except ProblemError:  # one that is a place in a tensor, or an extent
+            return False
+        return [*found] == [*finite] and all(found[shape] >= count for shape, count in finite.items())
 
     def matter(self, names: Collection[str]) -> bool:
         """Whether the reference's outputs depend on these of its parameters and buffers, on any kind of inputs."""
@@ -317,6 +356,8 @@ class Judgement:
         """Forward trials, then gradient trials; sets the gradient result. Raises ``Concluded`` where something is
         wrong, and what ``Caller.call`` raises."""
         self._found = self.candidate.link.weight_report()
+        if self._common.repeats:
+            self.outcome.details["inputs"] = dict(self._common.repeats)
         self._vary()
         try:
             self._verify(vary=True)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import combinations, permutations
 from typing import Final
 
 import torch
 
-__all__ = ["related_of"]
+__all__ = ["related_among", "related_of"]
 
 _SAME: Final = 5e-6
 """So far apart, as a share of what they are made of, numbers may be in two models: they are rounded to float32."""
@@ -29,6 +29,8 @@ _VECTORS: Final = 64
 """So many rows and the like of a tensor are looked at."""
 
 _BLOCK: Final = 1024
+
+_Tensors = Mapping[str, torch.Tensor]
 
 _Facts = dict[tuple[tuple[str, ...], str], tuple[torch.Tensor, torch.Tensor, float]]
 """By the names of those concerned and the kind: numbers that a relation keeps the same, the magnitude of what each is
@@ -42,12 +44,27 @@ def related_of(
     class that were constructed under different seeds; without the ``constants``. Both are where they were constructed,
     in the precision that they were constructed in. ``again`` makes a third one, where something is found: chance would
     not be the same in that."""
-    facts = _facts_of(one, constants)
-    found = _agreeing(facts, _facts_of(other, constants))
+    return related_among(_drawn(one, constants), _drawn(other, constants), lambda: _drawn(again(), constants))
+
+
+def related_among(one: _Tensors, other: _Tensors, again: Callable[[], _Tensors]) -> tuple[str, ...]:
+    """Names of tensors (real numbers, not empty) that are in the same relation in two sets of them, and in a third one,
+    which ``again`` makes where something is found."""
+    facts = _facts_of(one)
+    found = _agreeing(facts, _facts_of(other))
     if found:
-        found &= _agreeing(facts, _facts_of(again(), constants))
+        found &= _agreeing(facts, _facts_of(again()))
     concerned = {name for names in found for name in names}
-    return tuple(name for name, _ in one.named_parameters() if name in concerned)
+    return tuple(name for name in one if name in concerned)
+
+
+def _drawn(model: torch.nn.Module, constants: Collection[str]) -> dict[str, torch.Tensor]:
+    """The trainable parameters of a model, without the ``constants``."""
+    return {
+        name: weight.detach()
+        for name, weight in model.named_parameters()
+        if weight.requires_grad and weight.is_floating_point() and weight.numel() and name not in constants
+    }
 
 
 def _agreeing(some: _Facts, others: _Facts) -> set[tuple[str, ...]]:
@@ -64,12 +81,7 @@ def _agreeing(some: _Facts, others: _Facts) -> set[tuple[str, ...]]:
     return found
 
 
-def _facts_of(model: torch.nn.Module, constants: Collection[str]) -> _Facts:
-    drawn = {
-        name: weight.detach()
-        for name, weight in model.named_parameters()
-        if weight.requires_grad and weight.is_floating_point() and weight.numel() and name not in constants
-    }
+def _facts_of(drawn: _Tensors) -> _Facts:
     facts: _Facts = {}
     for name, weight in drawn.items():
         for kind, numbers, magnitudes, share in _of_one(weight):
@@ -118,7 +130,7 @@ def _of_two(short: torch.Tensor, long: torch.Tensor) -> Iterator[tuple[str, torc
             yield f"{kind}: sums", elements / _sums(vectors)
 
 
-def _equal(drawn: dict[str, torch.Tensor]) -> Iterator[tuple[str, str]]:
+def _equal(drawn: _Tensors) -> Iterator[tuple[str, str]]:
     """Those of which one has the other's values, or their negatives, in its own shape or transposed."""
     alike = defaultdict(list)
     for name, weight in drawn.items():

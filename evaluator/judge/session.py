@@ -362,6 +362,7 @@ class Session:
         self._common.vary()
         varied = self._common.variation.each
         reference.hold(varied)
+        self._common.look_into_inputs()
         gradients = self._common.training and self._config.sampling.gradient_trials > 0
         with self._judging(*self._within):  # the memory may be a candidate's
             self._common.source.plant_what_stays_finite(

@@ -30,6 +30,7 @@ class Label(StrEnum):
     CONSTANT_PARAMETERS_LEFT_OUT = "constant_parameters_left_out"
     CONSTANT_PARAMETERS_UNMOVED = "constant_parameters_unmoved"
     RELATIONS_COUNTED_ON = "relations_counted_on"
+    INPUTS_COUNTED_ON = "inputs_counted_on"
     ZEROS_PASS = "zeros_pass"
     ZEROS_PASS_ON_GIVEN_INPUTS = "zeros_pass_on_given_inputs"
     CONSTANT_PASSES = "constant_passes"
@@ -73,6 +74,8 @@ MEANING: Final = {
     "takes no other values",
     Label.RELATIONS_COUNTED_ON: "parameters that are always related in the same way after construction may be counted "
     "on to stay so",
+    Label.INPUTS_COUNTED_ON: "inputs that are the same in every draw, or always related in the same way, may be "
+    "counted on to be so",
     Label.ZEROS_PASS: "zeros pass",
     Label.ZEROS_PASS_ON_GIVEN_INPUTS: "zeros would pass if inputs were only those of get_inputs",
     Label.CONSTANT_PASSES: "one number in every place passes",

@@ -154,6 +154,9 @@ class _Trying:
         unmoved = details.get("parameters", {}).get("unmoved")
         if unmoved:
             self.found[Label.CONSTANT_PARAMETERS_UNMOVED] = ", ".join(unmoved)
+        # Masks that the judge varies are not among them.
+        if not {"same", "related"}.isdisjoint(details.get("inputs", {})):
+            self.found[Label.INPUTS_COUNTED_ON] = ""
         return itself
 
     def _probe(self, name: str) -> Check:

@@ -298,6 +298,63 @@ def test_parameters_that_are_always_the_same_or_related_may_be_told_to_be_left_o
     assert (found.labels, found.refused) == ((label,), False)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "labelled"),
+    [
+        ({"same": ["input 1"]}, True),
+        ({"related": ["input 0"], "varied": ["input 1"]}, True),
+        ({"varied": ["input 1"]}, False),
+    ],
+)
+def test_inputs_that_repeat_and_are_not_varied_have_a_label(
+    tmp_path: Path, inputs: dict[str, list[str]], *, labelled: bool
+) -> None:
+    found = vet(load_problem(make(tmp_path)), LenientJudge(details={"inputs": inputs}), "cpu", "smoke")
+    assert (found.labels, found.refused) == ((Label.INPUTS_COUNTED_ON,) if labelled else (), False)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "manifest", "told"),
+    [
+        ("torch.rand(rows, 32), torch.arange(32) < 20", "", {"varied": ["input 1"]}),
+        ("torch.rand(rows, 32), torch.arange(32) < 20", AS_WRITTEN, {"same": ["input 1"]}),
+        ("torch.rand(rows, 32), torch.arange(32)", "", {"same": ["input 1"]}),
+        ("torch.rand(rows, 32), torch.zeros(1, dtype=torch.bool)", "", {"varied": ["input 1"]}),
+        ("torch.rand(rows, 32), torch.randint(9, (32,))", AS_WRITTEN, {}),
+        ("nn.functional.normalize(torch.rand(rows, 32)), torch.rand(32)", AS_WRITTEN, {"related": ["input 0"]}),
+        ("nn.functional.normalize(torch.rand(rows, 32)), torch.rand(32)", "", {}),
+    ],
+    ids=["mask", "mask as written", "integers", "flag", "drawn", "of length one", "of any length"],
+)
+def test_inputs_that_may_be_counted_on_are_told(
+    tmp_path: Path, cpu_engine: Engine, inputs: str, manifest: str, told: dict[str, list[str]]
+) -> None:
+    forward = "return x * x - 0.5 * x + by.to(x.dtype)"
+    assert details_of_inputs(tmp_path, cpu_engine, forward, inputs, manifest) == told
+
+
+def test_a_mask_that_leaves_the_reference_less_finite_is_not_varied(tmp_path: Path, cpu_engine: Engine) -> None:
+    inputs = "torch.rand(rows, 32), torch.ones(32, dtype=torch.bool)"
+    assert details_of_inputs(tmp_path, cpu_engine, "return x / by.to(x.dtype)", inputs) == {"same": ["input 1"]}
+
+
+def details_of_inputs(
+    tmp_path: Path, engine: Engine, forward: str, inputs: str, manifest: str = ""
+) -> dict[str, list[str]]:
+    """What the judge says of the inputs of a reference that takes two, in an evaluation of itself."""
+    folder = make(tmp_path, forward=forward, manifest=manifest)
+    source = (folder / "reference.py").read_text().replace("forward(self, x)", "forward(self, x, by)")
+    (folder / "reference.py").write_text(source.replace("torch.rand(rows, 32)]", f"{inputs}]"))
+    problem = load_problem(folder)
+    candidate = parse_candidate(code=source_of(ITSELF, problem, "float32"))
+    assert isinstance(candidate, Candidate)
+    sampling = SamplingPlan(trials=2, gradient_trials=1, max_samples=0)
+    found = engine.evaluate(problem, candidate, EvalConfig(device="cpu", size="smoke", sampling=sampling))
+    assert found.verdict is Verdict.PASSED, found.message
+    told: dict[str, list[str]] = found.details.get("inputs", {})
+    return told
+
+
 def test_parameters_that_take_no_other_values_are_refused(tmp_path: Path) -> None:
     judge = LenientJudge(details={"parameters": {"constant": ["a", "b"], "fixed": ["b"], "unmoved": ["b"]}})
     found = vet(load_problem(make(tmp_path)), judge, "cpu", "smoke")

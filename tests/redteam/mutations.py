@@ -105,6 +105,11 @@ MUTATIONS = (
         (("judge/planting.py", "if not self.rows or size < _LEAST_FAN_IN:", "if True:"),),
     ),
     Mutation(
+        "masks are only ever as the problem writes them",
+        "attack_e_neighbours_known",
+        (("judge/judgement.py", "        self.source.vary_masks(masks)\n", ""),),
+    ),
+    Mutation(
         "no gradient call has exact zeros",
         "wrong_row_norms_of_zero",
         (("judge/judgement.py", "            variants.append(Variant.ZEROS)\n", "            pass\n"),),
