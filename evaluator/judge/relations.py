@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import combinations, permutations
 from typing import Final
 
@@ -41,30 +42,43 @@ def related_of(
     one: torch.nn.Module, other: torch.nn.Module, again: Callable[[], torch.nn.Module], constants: Collection[str]
 ) -> tuple[str, ...]:
     """Names of trainable parameters that are in the same relation, to themselves or each other, in two models of one
-    class that were constructed under different seeds; without the ``constants``. Both are where they were constructed,
-    in the precision that they were constructed in. ``again`` makes a third one, where something is found: chance would
-    not be the same in that."""
-    return related_among(_drawn(one, constants), _drawn(other, constants), lambda: _drawn(again(), constants))
+    class that were constructed under different seeds, and of frozen parameters and buffers that are copies of these;
+    without the ``constants``. Both are where they were constructed, in the precision that they were constructed in.
+    ``again`` makes a third one, where something is found: chance would not be the same in that."""
+    return _related(_parts(one, constants), _parts(other, constants), lambda: _parts(again(), constants))
 
 
 def related_among(one: _Tensors, other: _Tensors, again: Callable[[], _Tensors]) -> tuple[str, ...]:
     """Names of tensors (real numbers, not empty) that are in the same relation in two sets of them, and in a third one,
     which ``again`` makes where something is found."""
+    return _related(_Parts(one), _Parts(other), lambda: _Parts(again()))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What is ``drawn``, and what is ``beside`` it that may be a copy of something drawn."""
+
+    drawn: _Tensors
+    beside: _Tensors = field(default_factory=dict)
+
+
+def _related(one: _Parts, other: _Parts, again: Callable[[], _Parts]) -> tuple[str, ...]:
     facts = _facts_of(one)
     found = _agreeing(facts, _facts_of(other))
     if found:
         found &= _agreeing(facts, _facts_of(again()))
     concerned = {name for names in found for name in names}
-    return tuple(name for name in one if name in concerned)
+    return tuple(name for name in (*one.drawn, *one.beside) if name in concerned)
 
 
-def _drawn(model: torch.nn.Module, constants: Collection[str]) -> dict[str, torch.Tensor]:
-    """The trainable parameters of a model, without the ``constants``."""
-    return {
-        name: weight.detach()
-        for name, weight in model.named_parameters()
-        if weight.requires_grad and weight.is_floating_point() and weight.numel() and name not in constants
-    }
+def _parts(model: torch.nn.Module, constants: Collection[str]) -> _Parts:
+    """The trainable parameters of a model, and its other tensors; without the ``constants``."""
+    drawn: dict[str, torch.Tensor] = {}
+    beside: dict[str, torch.Tensor] = {}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_floating_point() and tensor.numel() and name not in constants:
+            (drawn if tensor.requires_grad else beside)[name] = tensor.detach()
+    return _Parts(drawn, beside)
 
 
 def _agreeing(some: _Facts, others: _Facts) -> set[tuple[str, ...]]:
@@ -81,7 +95,8 @@ def _agreeing(some: _Facts, others: _Facts) -> set[tuple[str, ...]]:
     return found
 
 
-def _facts_of(drawn: _Tensors) -> _Facts:
+def _facts_of(parts: _Parts) -> _Facts:
+    drawn = parts.drawn
     facts: _Facts = {}
     for name, weight in drawn.items():
         for kind, numbers, magnitudes, share in _of_one(weight):
@@ -93,7 +108,7 @@ def _facts_of(drawn: _Tensors) -> _Facts:
         for short, long in permutations(family, 2):
             for kind, numbers in _of_two(drawn[short], drawn[long]):
                 facts[(short, long), kind] = numbers, numbers.abs(), _SAME
-    for pair in _equal(drawn):
+    for pair in _equal(parts):
         facts[pair, "equal"] = torch.zeros(1), torch.ones(1), _SAME
     return facts
 
@@ -130,15 +145,20 @@ def _of_two(short: torch.Tensor, long: torch.Tensor) -> Iterator[tuple[str, torc
             yield f"{kind}: sums", elements / _sums(vectors)
 
 
-def _equal(drawn: _Tensors) -> Iterator[tuple[str, str]]:
-    """Those of which one has the other's values, or their negatives, in its own shape or transposed."""
+def _equal(parts: _Parts) -> Iterator[tuple[str, str]]:
+    """Those of which one has the other's values, or their negatives, in its own shape or transposed; one of both is
+    drawn, the other may be beside it, in memory of its own: a copy that is not trained, like a target that follows."""
+    tensors = {**parts.drawn, **parts.beside}
     alike = defaultdict(list)
-    for name, weight in drawn.items():
-        alike[weight.numel(), abs(float(weight.reshape(-1)[0]))].append(name)
+    for name, tensor in tensors.items():
+        alike[tensor.numel(), tensor.dtype, abs(float(tensor.reshape(-1)[0]))].append(name)
     for names in alike.values():
         for one, other in combinations(names, 2):
-            first, second = drawn[one].reshape(-1), drawn[other].reshape(-1)
-            turned = drawn[other].t().reshape(-1) if drawn[other].dim() == 2 else second
+            shared = tensors[one].data_ptr() == tensors[other].data_ptr()
+            if one in parts.beside or (other in parts.beside and shared):
+                continue  # what is not trained is what the model is, and a view follows
+            first, second = tensors[one].reshape(-1), tensors[other].reshape(-1)
+            turned = tensors[other].t().reshape(-1) if tensors[other].dim() == 2 else second
             if any(torch.equal(first, each) for each in (second, -second, turned, -turned)):
                 yield one, other
 

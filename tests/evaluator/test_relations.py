@@ -90,6 +90,33 @@ def test_layers_may_begin_alike() -> None:
     assert _related(pair) == {"0.weight", "0.bias", "1.weight", "1.bias"}
 
 
+@pytest.mark.parametrize("kept_as", ["frozen", "buffer", "transposed buffer"])
+def test_a_copy_that_is_not_trained_is_related_to_its_original(kept_as: str) -> None:
+    def pair() -> nn.Module:
+        model = nn.ModuleDict({"online": nn.Linear(8, 4), "other": nn.Linear(8, 4)})
+        copied = copy.deepcopy(model["online"].weight)
+        if kept_as == "frozen":
+            model["target"] = _Weights(w=copied).requires_grad_(requires_grad=False)
+        else:
+            model["target"] = nn.Module()
+            turned = copied.detach().t().contiguous() if kept_as == "transposed buffer" else copied.detach()
+            model["target"].register_buffer("w", turned)
+        return model
+
+    assert _related(pair) == {"online.weight", "target.w"}
+
+
+def test_a_view_of_a_parameter_and_copies_of_what_is_frozen_are_no_copies_of_it() -> None:
+    def make() -> nn.Module:
+        model = _Weights(w=torch.randn(8, 4), first=torch.randn(8, 4))
+        model.get_parameter("first").requires_grad_(requires_grad=False)
+        model.register_buffer("view", model.get_parameter("w").detach().view(32))
+        model.register_buffer("second", model.get_parameter("first").detach().clone())
+        return model
+
+    assert not _related(make)
+
+
 def test_a_weight_may_begin_as_another_one_transposed() -> None:
     def pair() -> nn.Module:
         weight = torch.randn(8, 4)

@@ -350,6 +350,11 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "copies that are not trained keep the values of what is",
+        "attack_d_start_taken_for_now",
+        (("judge/relations.py", "    tensors = {**parts.drawn, **parts.beside}\n", "    tensors = parts.drawn\n"),),
+    ),
+    Mutation(
         "loud rows say how large the terms of others may be",
         "attack_f_tf32_beside_loud_rows",
         (
