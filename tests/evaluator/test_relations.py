@@ -54,6 +54,10 @@ def _symmetric() -> torch.Tensor:
         lambda: torch.randn(64, 32).softmax(1),
         lambda: nn.functional.layer_norm(torch.randn(8, 3, 3, 3), (3, 3, 3)),
         lambda: torch.randn(64, 4) @ torch.randn(4, 64),
+        lambda: torch.randn(1024, 80) @ torch.randn(80, 1024) / 9,
+        lambda: torch.randn(2000, 250) @ torch.randn(250, 300) @ torch.randn(300, 300),
+        lambda: (torch.randn(128, 100) @ torch.randn(100, 256 * 9)).view(128, 256, 3, 3),
+        lambda: torch.randn(4, 128, 90) @ torch.randn(4, 90, 128),
         _symmetric,
     ],
     ids=[
@@ -69,6 +73,10 @@ def _symmetric() -> torch.Tensor:
         "rows that sum to one",
         "standardised",
         "low rank",
+        "a rank above the vectors looked at",
+        "a rank of 250",
+        "low rank of a convolution",
+        "low rank of each expert",
         "symmetric",
     ],
 )
@@ -136,8 +144,23 @@ def test_a_weight_may_begin_as_another_one_transposed() -> None:
         lambda: _Weights(w=nn.init.xavier_uniform_(torch.empty(256, 256)), scalar=torch.randn(())),
         lambda: _Weights(w=nn.init.trunc_normal_(torch.empty(256, 256)), experts=torch.randn(8, 64, 64)),
         lambda: _Weights(w=torch.randn(2048, 1024), empty=torch.randn(0, 4)),
+        lambda: _Weights(w=torch.randn(256, 256), wide=torch.rand(8, 2048), tall=torch.rand(2048, 8)),
+        lambda: _Weights(
+            w=nn.init.sparse_(torch.empty(256, 256), 0.9), block=torch.block_diag(*torch.randn(4, 99, 99))
+        ),
     ],
-    ids=["linear", "convolutions", "lstm", "attention", "embedding", "xavier", "truncated", "large"],
+    ids=[
+        "linear",
+        "convolutions",
+        "lstm",
+        "attention",
+        "embedding",
+        "xavier",
+        "truncated",
+        "large",
+        "of any rank",
+        "sparse",
+    ],
 )
 def test_what_is_drawn_freely_is_in_no_relation(make: Callable[[], nn.Module]) -> None:
     assert not _related(make)

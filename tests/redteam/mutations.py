@@ -355,6 +355,11 @@ MUTATIONS = (
         (("judge/relations.py", "    tensors = {**parts.drawn, **parts.beside}\n", "    tensors = parts.drawn\n"),),
     ),
     Mutation(
+        "the rank that drawn parameters begin with stays",
+        "attack_d_rank_at_first",
+        (("judge/relations.py", "        if _is_singular(matrix):\n", "        if False:\n"),),
+    ),
+    Mutation(
         "loud rows say how large the terms of others may be",
         "attack_f_tf32_beside_loud_rows",
         (
