@@ -59,6 +59,9 @@ class Played:
     def stop(self) -> None:
         """It stands still."""
 
+    def halt(self) -> None:
+        """Its threads stand still."""
+
     def stopped_afterwards(self) -> AbstractContextManager[None]:
         return nullcontext()
 
