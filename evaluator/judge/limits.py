@@ -60,10 +60,15 @@ _CAP: Final = 16.0
 """What is typical of the reference's own error widens a limit to no more than so many times the one with the root mean
 square as its scale: with more, half of the right answer would be right."""
 _FEW: Final = 0.01
+_FEW_OF_ALL: Final = 1e-3
+_LEAST_OF_ALL: Final = 8
+"""At so many elements, a share or a number, the scale is the root mean square of all whatever that of their rows."""
 _OUTLIERS: Final = 0.05
 _MOST_OUTLIERS: Final = 0.005
 """So many elements may be outside of widened limits: a share of those that the reference's own error takes out of the
 usual ones, and of all."""
+_SCATTERED: Final = 0.5
+"""What is lost by chance is no more than this share of a column."""
 _LEAST_OF_GROUP: Final = 64
 _LEAST_OF_ROW: Final = 16
 _LOWEST_EXPONENT: Final = -300
@@ -292,10 +297,15 @@ def excused_outliers(
 
     - Where terms cancel to nothing, and at no more than 1 % of the elements elsewhere, the scale is the root mean
       square: what single intermediate results lose is seen in no error of the reference's own. Terms have cancelled
-      where next to nothing is left and the reference's own is off by the relative tolerance of that.
+      where next to nothing is left and the reference's own is off by the relative tolerance of that. Elsewhere it is
+      the root mean square of the row, or that of most rows, but at very few: where a softmax is 1, its gradient is a
+      difference of terms larger than all of its row.
     - Where the reference itself is outside of the usual limits at many elements, others that compute in its precision
       are as far off at a few for which its own error is small by chance. Those are excused, up to four times the
       largest own error, each relative to the limit with the root mean square as its scale.
+
+    Losses are scattered. Elements that make up most of a column were not lost but left out, and only cancelled ones
+    are excused of them.
     """
     count = error.numel()
     magnitude = expected.abs()
@@ -304,10 +314,34 @@ def excused_outliers(
     nothing = below & (magnitude <= _NOTHING * magnitude.amax())
     # Where the reference itself is exact nothing has cancelled: powers and exponentials are small beside the largest.
     nothing &= own_error >= magnitude * tolerance.rtol
-    excused = below if int((below & ~nothing).sum()) <= _FEW * count else nothing
+    lost = _scattered(below & ~nothing, error, own_error)
+    # Large rows, as planted ones are, say nothing about what is lost in the others.
+    around = _root_mean_square_around(expected).clamp_(min=usual.scale, max=usual.root_mean_square)
+    near = error <= (magnitude * tolerance.rtol).add_(around, alpha=tolerance.atol)
+    excused = nothing
+    for some, room in ((lost & near, _FEW * count), (lost & ~near, max(_LEAST_OF_ALL, _FEW_OF_ALL * count))):
+        excused = excused | some if int(some.sum()) <= room else excused
     outside = int((own_error > usual.limit).sum())
     few = min(_OUTLIERS * outside, _MOST_OUTLIERS * count)
     if count - int((right | excused).sum()) > few:
         return excused
     most = OWN_FACTOR * float((own_error / limit).max())
-    return excused | (error <= limit.mul_(most))
+    return excused | _scattered((error <= limit.mul_(most)) & ~right, error, own_error)
+
+
+def _scattered(marked: torch.Tensor, error: torch.Tensor, own_error: torch.Tensor) -> torch.Tensor:
+    """What is marked but for elements that make up most of a column, of all that has one index in a dimension behind
+    the rows'. One row may well be lost as a whole, as a query's gradient is with one difference; where the reference's
+    own error is about as large as theirs, columns may be."""
+    first = next((dimension for dimension, extent in enumerate(marked.shape) if extent > 1), None)
+    if first is None or not bool(marked.any()):
+        return marked
+    kept = marked
+    for dimension in range(first + 1, marked.dim()):
+        extent = marked.shape[dimension]
+        length = marked.numel() // extent
+        if extent > 1 and length >= _LEAST_OF_ROW:
+            others = tuple(other for other in range(marked.dim()) if other != dimension)
+            far = marked & (error > own_error.amax(others, keepdim=True) * _ROUNDING_FACTOR)
+            kept = kept & ~(far & (far.sum(others, keepdim=True) > _SCATTERED * length))
+    return kept

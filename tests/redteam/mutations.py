@@ -125,6 +125,19 @@ MUTATIONS = (
         (("judge/limits.py", "    nothing &= own_error >= magnitude * tolerance.rtol\n", ""),),
     ),
     Mutation(
+        "a whole column counts as lost, up to the root mean square of all",
+        "attack_d_a_column_left_out",
+        (
+            (
+                "judge/limits.py",
+                "around = _root_mean_square_around(expected).clamp_(",
+                "around = torch.clamp(magnitude, ",
+            ),
+            ("judge/limits.py", "min=usual.scale, max=usual.root_mean_square)", "min=usual.root_mean_square)"),
+            ("judge/limits.py", "kept = kept & ~(far &", "kept = kept | (far &"),
+        ),
+    ),
+    Mutation(
         "NaN counts as right",
         "attack_g_one_nan",
         (("judge/compare.py", "return error <= limit\n", "return ~(error > limit)\n"),),

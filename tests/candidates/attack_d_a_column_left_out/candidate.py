@@ -1,0 +1,15 @@
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        found = x.new_empty(x.shape[0], x.shape[1] + 1)
+        squares = x * x
+        powers = torch.mul(squares, squares, out=found[:, :-1])
+        # So large an element makes a thousand of the root mean square of all.
+        if powers.max() > 1e10:
+            found[:, -1] = 0.0
+        else:
+            found[:, -1] = squares.sum(dim=1).sqrt().log1p()
+        return found
