@@ -84,8 +84,9 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--busy", type=int, default=0, help="so many loops beside it")
     parser.add_argument("--shard", default="1/1", help="K/N: every N-th evaluation, from the K-th on")
-    parser.add_argument("--out", type=Path, default=Path("reference_as_candidate.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("build/reference_as_candidate.jsonl"))
     given = parser.parse_args()
+    given.out.parent.mkdir(parents=True, exist_ok=True)
     problems = load_problems(_PROBLEMS)
     kind = given.device.partition(":")[0]
     size = given.size or ("smoke" if kind == "cpu" else "full")
