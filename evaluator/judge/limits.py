@@ -59,7 +59,7 @@ _ROUNDING_FACTOR: Final = 32.0
 _CAP: Final = 16.0
 """What is typical of the reference's own error widens a limit to no more than so many times the one with the root mean
 square as its scale: with more, half of the right answer would be right."""
-_FEW: Final = 0.01
+_FEW: Final = 0.02
 _FEW_OF_ALL: Final = 1e-3
 _LEAST_OF_ALL: Final = 8
 """At so many elements, a share or a number, the scale is the root mean square of all whatever that of their rows."""
@@ -295,7 +295,7 @@ def excused_outliers(
 ) -> torch.Tensor:
     """Which elements are right besides those that are within their widened limits; booleans of the tensor's shape.
 
-    - Where terms cancel to nothing, and at no more than 1 % of the elements elsewhere, the scale is the root mean
+    - Where terms cancel to nothing, and at no more than 2 % of the elements elsewhere, the scale is the root mean
       square: what single intermediate results lose is seen in no error of the reference's own. Terms have cancelled
       where next to nothing is left and the reference's own is off by the relative tolerance of that. Elsewhere it is
       the root mean square of the row, or that of most rows, but at very few: where a softmax is 1, its gradient is a
