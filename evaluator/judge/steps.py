@@ -50,6 +50,8 @@ _OTHER_CHOICES: Final = {
 }
 _ROUNDINGS: Final = {f"aten::{name}" for name in ("round", "floor", "ceil", "trunc", "sign", "bucketize")}
 _DIVISIONS: Final = {"aten::floor_divide", "aten::remainder", "aten::fmod"}
+_MIXINGS: Final = {f"aten::{name}" for name in ("remainder", "fmod", "bitwise_xor", "bitwise_and")}
+"""Of integers: those that are next to each other before are far apart behind it."""
 _COMPARISONS: Final = {f"aten::{name}" for name in ("gt", "ge", "lt", "le")}
 """Not whether numbers are equal: moved at all, none are, and exact zeros would count for nothing."""
 _RUNS: Final = 16
@@ -63,7 +65,8 @@ _SMALLEST: Final = 1e-300
 @dataclass(frozen=True)
 class _Step:
     """One step of a run. ``operands``: the numbers before it, in float64, by their place among the arguments;
-    ``result``: the integers, where they are an index along ``dimension``, or what numbers were converted to."""
+    ``result``: the integers, where they are an index along ``dimension``, or what numbers were converted to. One that
+    mixes integers has no operands: nothing is moved before it."""
 
     name: str
     operands: dict[int, torch.Tensor]
@@ -75,6 +78,10 @@ class _Step:
     @property
     def chooses(self) -> bool:
         return self.name in _CHOICES or self.name in _OTHER_CHOICES
+
+    @property
+    def mixes(self) -> bool:
+        return not self.operands
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -92,6 +99,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func._schema.name
         places = _places(name, args, kwargs)
         if not places:
+            if name.removesuffix("_") in _MIXINGS and _is_integer(args[0]):
+                self.steps.append(_Step(name, {}))
             return func(*args, **kwargs)
         operands = {place: args[place].detach().to(torch.float64, copy=True) for place in places}
         step = _Step(name, operands, stable=bool(kwargs.get("stable")))
@@ -128,6 +137,10 @@ def _places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[int]
 
 def _is_floating(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and _is_whole(value.dtype)
 
 
 def _is_whole(dtype: torch.dtype | None) -> bool:
@@ -282,13 +295,14 @@ class Steps:
 
     def _is_possible(self, index: int, actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
         """Where ``actual`` is what the reference has when the numbers before its steps are within their limits: one of
-        the integers that were seen, or between them where nothing is chosen."""
+        the integers that were seen, or between them where nothing is chosen and no integers are mixed: between two
+        hashes there is any other."""
         low = high = exact
         seen = torch.zeros_like(exact, dtype=torch.bool)
         for outputs in self._moved_runs():
             seen |= actual == outputs[index]
             low, high = torch.minimum(low, outputs[index]), torch.maximum(high, outputs[index])
-        if any(step.chooses for step in self._steps):
+        if any(step.chooses or step.mixes for step in self._steps):
             return seen
         return (low <= actual) & (actual <= high)
 

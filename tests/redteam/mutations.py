@@ -138,6 +138,11 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "any integer between two hashes is right",
+        "attack_d_buckets_between",
+        (("judge/steps.py", "step.chooses or step.mixes for", "step.chooses for"),),
+    ),
+    Mutation(
         "NaN counts as right",
         "attack_g_one_nan",
         (("judge/compare.py", "return error <= limit\n", "return ~(error > limit)\n"),),
