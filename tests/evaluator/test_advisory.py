@@ -31,6 +31,8 @@ EXPECTED = {
     "honest_process_settings": {FlagKind.READS_ITS_SURROUNDINGS},
     "honest_relu_cuda_managed_memory": {FlagKind.READS_ITS_SURROUNDINGS},
     "honest_reads_itself": {FlagKind.READS_ITS_SURROUNDINGS},
+    "honest_repeated_heads": {FlagKind.READS_ITS_SURROUNDINGS},
+    "honest_rows_by_a_thread": {FlagKind.READS_ITS_SURROUNDINGS},
     "honest_two_threads": {FlagKind.READS_ITS_SURROUNDINGS},
     "honest_worker_queue": {FlagKind.READS_ITS_SURROUNDINGS},
     "relu_honest_watchdog": {FlagKind.READS_ITS_SURROUNDINGS},

@@ -9,7 +9,7 @@ import pytest
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine
-from evaluator.evaluation import Evaluation, Gradients, Verdict
+from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
 from evaluator.problem import Problem
 
 _CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=0))
@@ -81,8 +81,9 @@ class ModelNew(torch.nn.Module):
 """
     evaluation = _evaluate(source, cpu_engine, problems)
     if evaluation.verdict is Verdict.PASSED:
-        assert evaluation.speedup is not None
-        assert evaluation.speedup < 1.5
+        # A busy machine leaves more in doubt than such a clock says that a call takes.
+        assert evaluation.speedup is not None or evaluation.speedup_status is SpeedupStatus.UNSETTLED
+        assert (evaluation.speedup or 0.0) < 1.5
     else:
         assert evaluation.verdict is Verdict.REJECTED
 
