@@ -29,7 +29,7 @@ MUTATIONS = (
         (
             (
                 "judge/inputs.py",
-                "return self._variants or variant is Variant.AS_WRITTEN",
+                "return self._variants or variant in (Variant.AS_WRITTEN, Variant.ZEROS)",
                 "return variant is Variant.AS_WRITTEN",
             ),
         ),
@@ -50,11 +50,6 @@ MUTATIONS = (
                 "made = self._make(drawing)",
             ),
         ),
-    ),
-    Mutation(
-        "processes run on while the judge takes the inputs back",
-        "attack_a_rows_after_done",
-        (("judge/calls.py", "                side.halt()\n", "                pass\n"),),
     ),
     Mutation(
         "elements of a result may share memory",
