@@ -17,7 +17,7 @@ from evaluator.judge.compare import Tally, compare_slice, compare_usually
 from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.inputs import Variant
 from evaluator.judge.kinks import FEW, Deviation, deviations, is_expected, is_whole
-from evaluator.judge.limits import tolerance_of
+from evaluator.judge.limits import root_mean_square, tolerance_of
 from evaluator.judge.nonfinite import settle
 from evaluator.judge.own import Own, OwnGradients
 from evaluator.judge.reference import NUDGE, GradientSlice, Reference, Signature
@@ -468,7 +468,12 @@ class Verifier:
     def _terms_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """How large the terms are that each element of the outputs is a sum of; ``None`` for integers."""
         nudged = self._reference.nudged_outputs(values, self._generator())
-        return [None if moved is None else moved / NUDGE for moved in _largest_moves(nudged, exact)]
+        moves = _largest_moves(nudged, exact)
+        # Next to a step an output jumps, which says nothing of its terms: none is taken to be larger than the rest.
+        return [
+            None if moved is None else (moved / NUDGE).clamp_(max=root_mean_square(right))
+            for moved, right in zip(moves, exact, strict=True)
+        ]
 
     def _moves_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """How far each output moves, at most, when the inputs are rounded otherwise; ``None`` for integers."""
