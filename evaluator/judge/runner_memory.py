@@ -60,7 +60,7 @@ class ElementPlaces:
         strides = strides[: len(spec.shape)]
         if any(not 0 <= stride <= _MOST_SPAN for stride in strides):
             raise Unreadable("its strides are none of a tensor")
-        span = 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
+        span = _span(spec, strides)
         if span > _MOST_SPAN:
             raise Unreadable("its strides are none of a tensor")
         # A runner writes it out before it says that it is done; the candidate can keep it from doing so.
@@ -71,6 +71,11 @@ class ElementPlaces:
         return (self.indices * torch.tensor(strides, dtype=torch.int64, device=self.indices.device).unsqueeze(1)).sum(
             0
         ), span
+
+
+def _span(spec: TensorSpec, strides: tuple[int, ...]) -> int:
+    """How many elements a tensor reaches over, from its first to its last."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
 
 
 class RunnerMemory(ABC):
@@ -136,8 +141,7 @@ class ProcessMemory(RunnerMemory):
     def repeats(self, location: Location, spec: TensorSpec) -> bool:
         """From the kernel's list of mappings: a part of a file that two of them have. All memory that can be mapped
         twice is a file's, named or not."""
-        strides = location.strides[: len(spec.shape)]
-        span = 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
+        span = _span(spec, location.strides[: len(spec.shape)])
         first, last = location.address, location.address + span * spec.torch_dtype.itemsize
         parts: dict[tuple[str, str], list[tuple[int, int]]] = {}
         try:

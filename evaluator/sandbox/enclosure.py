@@ -99,9 +99,9 @@ class Enclosure:
         the kernel does not count that."""
         found: Waits = {}
         with contextlib.suppress(OSError, ValueError):
-            for thread in Path(f"/proc/{self.pid}/task").iterdir():
-                _, waited, _ = (thread / "schedstat").read_text().split()
-                found[int(thread.name)] = int(waited)
+            for thread in _threads(self.pid):
+                _, waited, _ = _read(f"/proc/{self.pid}/task/{thread}/schedstat").split()
+                found[int(thread)] = int(waited)
         return found
 
     def close(self) -> None:
