@@ -11,6 +11,7 @@ from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
 from evaluator.problem import Problem
+from tests.settled import settled
 
 _CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=0))
 _HONEST = """
@@ -112,14 +113,16 @@ def test_a_copy_of_the_reference_is_not_faster_than_it(cpu_engine: Engine, probl
 
 def test_a_slow_candidate_is_passed_with_a_few_samples(cpu_engine: Engine, problems: dict[str, Problem]) -> None:
     # The millisecond or two that a busy machine puts in doubt are nothing to calls as long as these: three pairs are
-    # enough, or the ten of a closer look where a pause of the machine's made one necessary.
+    # enough, or the ten of a closer look where a pause of the machine's made one necessary, and one for each further
+    # look.
     source = _HONEST.replace("return torch", "__import__('time').sleep(0.6)\n        return torch")
     sampling = SamplingPlan(min_samples=10, max_samples=60, warm_samples=0, budget_s=1.0, half_width=0.02)
-    evaluation = _evaluate(source, cpu_engine, problems, EvalConfig(device="cpu", size="smoke", sampling=sampling))
+    config = EvalConfig(device="cpu", size="smoke", sampling=sampling)
+    evaluation = settled(lambda: _evaluate(source, cpu_engine, problems, config))
     assert evaluation.verdict is Verdict.PASSED
     assert evaluation.speedup is not None
     assert evaluation.speedup < 0.1
-    assert len(evaluation.samples["inference"].order) <= 10
+    assert len(evaluation.samples["inference"].order) <= 12
 
 
 def test_an_evaluation_that_takes_too_long_in_all_is_a_timeout(
@@ -194,8 +197,8 @@ def spin():
 for _ in range(4):
     threading.Thread(target=spin, daemon=True).start()
 """
-    honest = _evaluate(_HONEST, cpu_engine, problems)
-    spinning = _evaluate(busy + _HONEST, cpu_engine, problems)
+    honest = settled(lambda: _evaluate(_HONEST, cpu_engine, problems))
+    spinning = settled(lambda: _evaluate(busy + _HONEST, cpu_engine, problems))
     if spinning.verdict is Verdict.PASSED:
         assert honest.latency_ms is not None
         assert spinning.latency_ms is not None

@@ -29,8 +29,8 @@ MUTATIONS = (
         (
             (
                 "judge/inputs.py",
-                "return self._variants or variant in (Variant.AS_WRITTEN, Variant.ZEROS)",
-                "return variant is Variant.AS_WRITTEN",
+                "        self._variants = variants\n",
+                "        self._variants = False\n",
             ),
         ),
     ),
@@ -380,6 +380,11 @@ MUTATIONS = (
                 "judge/limits.py",
                 "    most = _root_mean_square_around(expected).clamp_(max=limits.root_mean_square)\n",
                 "    most = expected.new_full((), limits.root_mean_square)\n",
+            ),
+            (
+                "judge/limits.py",
+                "around = _root_mean_square_around(expected).clamp_(min=usual.scale, max=usual.root_mean_square)",
+                "around = expected.new_full((), usual.root_mean_square)",
             ),
         ),
     ),
