@@ -14,6 +14,7 @@ import ctypes
 import errno
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -78,6 +79,38 @@ def _span(spec: TensorSpec, strides: tuple[int, ...]) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
 
 
+@dataclass(frozen=True)
+class _FileMapping:
+    """Addresses ``begin`` to ``end``, which show ``file`` (device and inode) from ``offset`` on."""
+
+    begin: int
+    end: int
+    offset: int
+    file: tuple[str, str]
+
+
+def _file_mapping(line: str) -> _FileMapping | None:
+    """A line of ``/proc/PID/maps``; ``None`` for memory that is no file's."""
+    addresses, _, offset, device, inode = line.split(maxsplit=5)[:5]
+    if inode == "0":
+        return None
+    begin, end = (int(address, 16) for address in addresses.split("-"))
+    return _FileMapping(begin, end, int(offset, 16), (device, inode))
+
+
+def _repeats(mappings: Sequence[_FileMapping], location: Location, spec: TensorSpec) -> bool:
+    """Whether two of the mappings show the same part of a file in the memory of such a tensor."""
+    span = _span(spec, location.strides[: len(spec.shape)])
+    first, last = location.address, location.address + span * spec.torch_dtype.itemsize
+    parts: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for mapping in mappings:
+        begin, end = max(first, mapping.begin), min(last, mapping.end)
+        if begin < end:
+            part = mapping.offset + begin - mapping.begin
+            parts.setdefault(mapping.file, []).append((part, part + end - begin))
+    return any(before[1] > after[0] for found in parts.values() for before, after in pairwise(sorted(found)))
+
+
 class RunnerMemory(ABC):
     """The memory of one side's runner.
 
@@ -93,9 +126,9 @@ class RunnerMemory(ABC):
         ``Unreadable`` and ``RunnerGone``."""
 
     @abstractmethod
-    def repeats(self, location: Location, spec: TensorSpec) -> bool:
-        """Whether the memory of such a tensor is in several places of it, so that what is written once is there many
-        times. While its processes are stopped."""
+    def first_repeated(self, tensors: Sequence[tuple[Location, TensorSpec]]) -> int | None:
+        """Which of the tensors is the first whose memory is in several places of it, so that a value written once is
+        there many times. While its processes are stopped."""
 
     @abstractmethod
     def end_call(self) -> None:
@@ -138,23 +171,15 @@ class ProcessMemory(RunnerMemory):
             raise Unreadable(os.strerror(ctypes.get_errno()) if got < 0 else "it is not all there")
         return found
 
-    def repeats(self, location: Location, spec: TensorSpec) -> bool:
+    def first_repeated(self, tensors: Sequence[tuple[Location, TensorSpec]]) -> int | None:
         """From the kernel's list of mappings: a part of a file that two of them have. All memory that can be mapped
         twice is a file's, named or not."""
-        span = _span(spec, location.strides[: len(spec.shape)])
-        first, last = location.address, location.address + span * spec.torch_dtype.itemsize
-        parts: dict[tuple[str, str], list[tuple[int, int]]] = {}
         try:
             lines = Path(f"/proc/{self._pid}/maps").read_text(errors="replace").splitlines()
         except OSError:
-            return False  # it is gone, or hides its mappings as it does its memory, which is not read then
-        for line in lines:
-            addresses, _, offset, device, inode = line.split(maxsplit=5)[:5]
-            begin, end = (int(address, 16) for address in addresses.split("-"))
-            if inode != "0" and begin < last and end > first:
-                part = int(offset, 16) + max(first, begin) - begin
-                parts.setdefault((device, inode), []).append((part, part + min(last, end) - max(first, begin)))
-        return any(before[1] > after[0] for found in parts.values() for before, after in pairwise(sorted(found)))
+            return None  # it is gone, or hides its mappings as it does its memory, which is not read then
+        mappings = [mapping for mapping in map(_file_mapping, lines) if mapping is not None]
+        return next((index for index, tensor in enumerate(tensors) if _repeats(mappings, *tensor)), None)
 
     def end_call(self) -> None:
         pass  # nothing is held
@@ -192,9 +217,9 @@ class DeviceMemory(RunnerMemory):
         elements = mapping.memory[begin : begin + span * itemsize].view(spec.torch_dtype)
         return as_signed(elements).index_select(0, offsets)
 
-    def repeats(self, location: Location, spec: TensorSpec) -> bool:  # noqa: ARG002 - the interface
-        """No: memory that a device maps in several places cannot be opened by its handle."""
-        return False
+    def first_repeated(self, _tensors: Sequence[tuple[Location, TensorSpec]]) -> int | None:
+        """None: memory that a device maps in several places cannot be opened by its handle."""
+        return None
 
     def end_call(self) -> None:
         self._call += 1

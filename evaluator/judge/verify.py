@@ -261,10 +261,14 @@ class Verifier:
     def repeated(self, commitment: Commitment, memory: RunnerMemory) -> str:
         """The tensor, in words, that lies in memory of which a part is in several places of it; empty where none does.
         After ``read_done``, before anything is delivered."""
-        for (name, index), location in commitment.locations.items():
-            if memory.repeats(location, self._blocks[name].layout.tensors[index]):
-                return _NAMES[name].format(index=index)
-        return ""
+        names = list(commitment.locations)
+        found = memory.first_repeated(
+            [(commitment.locations[name, index], self._blocks[name].layout.tensors[index]) for name, index in names]
+        )
+        if found is None:
+            return ""
+        name, index = names[found]
+        return _NAMES[name].format(index=index)
 
     def pick_delivered(self, commitment: Commitment) -> None:
         """Read the same elements once more, in the shared memory, when a call has been delivered."""

@@ -158,15 +158,19 @@ def _mapped(places: list[int], size: int) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_float * (size * len(places) // 4)).from_address(base), dtype=torch.float32)
 
 
+def _located(tensor: torch.Tensor) -> tuple[Location, TensorSpec]:
+    return _own(tensor), TensorSpec.of(tensor)
+
+
 def test_pages_that_are_mapped_several_times_are_seen_and_others_are_not() -> None:
     memory, page = ProcessMemory(os.getpid()), mmap.PAGESIZE
     repeated, once, private = _mapped([0, 1, 1, 2], page), _mapped([2, 0, 1], page), torch.zeros(4 * page)
-    assert memory.repeats(_own(repeated), TensorSpec.of(repeated))
     rows = repeated.view(4, -1)
-    for other in (once, private, rows[:2], rows[2:], rows[:0]):
-        assert not memory.repeats(_own(other), TensorSpec.of(other))
-    assert memory.repeats(_own(rows[1:3]), TensorSpec.of(rows[1:3]))
-    assert not ProcessMemory(2**22 + 1).repeats(_own(repeated), TensorSpec.of(repeated)), "there is no such process"
+    several, others = [repeated, rows[1:3]], [once, private, rows[:2], rows[2:], rows[:0]]
+    for tensor in several:
+        assert memory.first_repeated([_located(other) for other in [*others, tensor, once]]) == len(others)
+    assert memory.first_repeated([_located(other) for other in others]) is None
+    assert ProcessMemory(2**22 + 1).first_repeated([_located(repeated)]) is None, "there is no such process"
 
 
 @pytest.mark.gpu
