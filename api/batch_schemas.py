@@ -102,10 +102,14 @@ class FiguresRecord(BaseModel):
     correct: int
     unsettled: int = Field(description="Of the correct ones, those on too noisy a machine for a speedup.")
     not_vetted: int = Field(description="Of the correct ones, those without a speedup until their problem is vetted.")
+    weights_fixed: int = Field(
+        description="Of the correct ones, those without a speedup, since they are right with some parameters only as "
+        "these are at first."
+    )
     solved: int = Field(description="Problems with a correct candidate.")
     fast_p: dict[str, float] = Field(
         description="By p: the share of problems whose best candidate is correct with a speedup above p, the lower end "
-        "of its interval included. Above 0, what is unsettled or not vetted is not faster."
+        "of its interval included. Above 0, what has no speedup is not faster."
     )
     geometric_mean: float | None = Field(description="Of the speedups of the correct candidates.")
     best_geometric_mean: float | None = Field(description="The same of each problem's best candidate.")

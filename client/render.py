@@ -147,6 +147,8 @@ def summary(found: Summary) -> RenderableType:
         parts.append(_indented(f"{overall.unsettled} passed on too noisy a machine for a speedup", "yellow"))
     if overall.not_vetted:
         parts.append(_indented(f"{overall.not_vetted} passed and have no speedup before vetting", "yellow"))
+    if overall.weights_fixed:
+        parts.append(_indented(f"{overall.weights_fixed} passed with fixed weights, and have no speedup", "yellow"))
     for verdict, count in found.verdicts.items():
         parts.append(Text(f"  {verdict.replace('_', ' '):<17} {count}"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))

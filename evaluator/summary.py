@@ -113,9 +113,9 @@ class Best:
 class Figures:
     """What candidates amount to. Shares of problems are of *all* problems, those without a candidate included.
 
-    ``candidates`` were graded, ``ungraded`` were not (yet). ``unsettled`` and ``not_vetted`` are right and have no
-    figure for that reason: they are in ``correct``, and in no mean and no ``fast_p`` above 0. ``fast_p`` is by
-    threshold.
+    ``candidates`` were graded, ``ungraded`` were not (yet). ``unsettled``, ``not_vetted`` and ``weights_fixed`` are
+    right and have no figure for that reason: they are in ``correct``, and in no mean and no ``fast_p`` above 0.
+    ``fast_p`` is by threshold.
     """
 
     problems: int
@@ -125,6 +125,7 @@ class Figures:
     correct: int
     unsettled: int
     not_vetted: int
+    weights_fixed: int
     solved: int
     fast_p: Mapping[float, float]
     geometric_mean: float | None
@@ -225,14 +226,19 @@ def _figures(groups: Sequence[Sequence[Graded]]) -> Figures:
     """Of candidates grouped by their problems."""
     every = [graded for group in groups for graded in group]
     best = [found for found in map(_fastest, groups) if found is not None]
+
+    def without_speedup(status: SpeedupStatus) -> int:
+        return sum(graded.correct and graded.speedup_status is status for graded in every)
+
     return Figures(
         problems=len(groups),
         candidates=sum(graded.verdict is not None for graded in every),
         ungraded=sum(graded.verdict is None for graded in every),
         compiled=sum(graded.compiled for graded in every),
         correct=sum(graded.correct for graded in every),
-        unsettled=sum(graded.correct and graded.speedup_status is SpeedupStatus.UNSETTLED for graded in every),
-        not_vetted=sum(graded.correct and graded.speedup_status is SpeedupStatus.NOT_VETTED for graded in every),
+        unsettled=without_speedup(SpeedupStatus.UNSETTLED),
+        not_vetted=without_speedup(SpeedupStatus.NOT_VETTED),
+        weights_fixed=without_speedup(SpeedupStatus.WEIGHTS_FIXED),
         solved=len(best),
         fast_p={p: fast_p(best, len(groups), p) for p in THRESHOLDS},
         geometric_mean=_mean_speedup(every),

@@ -150,7 +150,8 @@ def test_what_has_no_figure_is_counted_apart() -> None:
             Graded("b", Verdict.PASSED, speedup_status=SpeedupStatus.NOT_VETTED),
             Graded("c", Verdict.PASSED, 4.0),
             Graded("d", Verdict.WRONG_OUTPUT, speedup_status=None),
+            Graded("e", Verdict.PASSED, speedup_status=SpeedupStatus.WEIGHTS_FIXED),
         ]
     ).overall
-    assert (found.correct, found.unsettled, found.not_vetted) == (3, 1, 1)
-    assert (found.geometric_mean, found.fast_p[0.0], found.fast_p[1.0]) == (pytest.approx(4.0), 0.75, 0.25)
+    assert (found.correct, found.unsettled, found.not_vetted, found.weights_fixed) == (4, 1, 1, 1)
+    assert (found.geometric_mean, found.fast_p[0.0], found.fast_p[1.0]) == (pytest.approx(4.0), 0.8, 0.2)
