@@ -51,6 +51,11 @@ _BESIDE_ZERO: Final = torch.finfo(torch.float32).tiny
 _CONSTANTS: Final[dict[tuple[str, str, str], tuple[tuple[str, ...], tuple[str, ...]]]] = {}
 """What is constant and what is related, by problem, version and size: constructing a model twice takes long where it is
 large."""
+_ROUNDS: Final[set[tuple[str, str, str]]] = set()
+"""The problems, by version and size, of which rounding is found to be the function."""
+_ROUNDED_LOOKS: Final = 6
+"""On so many inputs of an evaluation is looked whether it is."""
+_OTHERWISE: Final = 0.25
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,7 @@ class Reference:
     def __init__(self, problem: Problem, size: str, precision: str, device: Device) -> None:
         self._module = _execute(problem, size)
         self._casts = _CASTS.search(problem.source) is not None
+        self._looks = _ROUNDED_LOOKS if self._casts else 0
         self._asks_limits = "finfo" in problem.source and _NAMES_DOUBLE.search(problem.source) is None
         self._device = device.torch_device
         self._dtype: torch.dtype = getattr(torch, precision)
@@ -184,6 +190,21 @@ class Reference:
         assert self._model64 is not None
         with torch.no_grad(), self._exactly():
             return _exact(_call(self._model64, [*map(in_double, inputs)]))
+
+    def look_at_casts(self, inputs: Sequence[Any]) -> None:
+        """Find out whether casts are the function, as where numbers are split into a high and a low half: outputs are
+        others then than without them. On a few inputs of an evaluation, unless it is known."""
+        if self._rounds or not self._looks:
+            return
+        self._looks -= 1
+        exact = self.exact_outputs(inputs)
+        _ROUNDS.add(self._known)
+        if not any(map(_is_otherwise, exact, self.exact_outputs(inputs))):
+            _ROUNDS.discard(self._known)
+
+    @property
+    def _rounds(self) -> bool:
+        return self._known in _ROUNDS
 
     def own_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """Outputs in the problem's precision."""
@@ -311,7 +332,7 @@ class Reference:
     def _exactly(self) -> Iterator[None]:
         """Have the model in float64 compute in float64, whatever it asks for; but with the constants that it has in its
         own precision."""
-        uncast = _Uncast() if self._casts else contextlib.nullcontext()  # type: ignore[no-untyped-call]
+        uncast = _Uncast(self._dtype if self._rounds else None) if self._casts else contextlib.nullcontext()
         constants = _finfo_of(self._dtype) if self._asks_limits else contextlib.nullcontext()
         with _default_dtype(torch.float64), uncast, constants:
             yield
@@ -430,14 +451,35 @@ def _finfo_of(dtype: torch.dtype) -> Iterator[None]:
 
 
 class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Makes numbers float64 where a reference asks for less: what is right does not depend on how it rounds."""
+    """Makes numbers float64 where a reference asks for less: what is right does not depend on how it rounds.
+
+    ``precision``: the problem's, where it does. What is made in fewer bits than that has the values of so few, and is
+    float64 all the same.
+    """
+
+    def __init__(self, precision: torch.dtype | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._precision = precision
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         dtype = kwargs.get("dtype")
-        return func(*args, **(kwargs | {"dtype": _EXACT[dtype]} if dtype in _EXACT else kwargs))
+        if dtype not in _EXACT:
+            return func(*args, **kwargs)
+        if self._precision is not None and torch.finfo(dtype).eps > torch.finfo(self._precision).eps:
+            return func(*args, **kwargs).to(_EXACT[dtype])
+        return func(*args, **(kwargs | {"dtype": _EXACT[dtype]}))
+
+
+def _is_otherwise(exact: torch.Tensor, rounded: torch.Tensor) -> bool:
+    """Whether two float64 tensors of one shape are farther apart than rounding takes them, where both are finite."""
+    if not exact.is_floating_point():
+        return False
+    finite = exact.isfinite() & rounded.isfinite()
+    between, size = (torch.where(finite, each, 0.0) for each in (exact - rounded, rounded))
+    return bool(torch.linalg.vector_norm(between) > _OTHERWISE * torch.linalg.vector_norm(size))
 
 
 class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]

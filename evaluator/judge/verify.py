@@ -333,6 +333,7 @@ class Verifier:
 
         def add(number: int) -> None:
             values = self._input_slice(commitment, number)
+            self._reference.look_at_casts(values)
             exact = self._reference.exact_outputs(values)
             own = cache(partial(self._reference.own_outputs, values))
             self._add_outputs(tallies, commitment, number, values, exact, own, own_too=own_too)

@@ -409,6 +409,11 @@ MUTATIONS = (
         (("judge/steps.py", "    return (right & inside).reshape(shape)\n", "    return inside.reshape(shape)\n"),),
     ),
     Mutation(
+        "casts are left out where they are the function",
+        "wrong_split_without_low_half",
+        (("judge/reference.py", "_ROUNDED_LOOKS if self._casts else 0", "0"),),
+    ),
+    Mutation(
         "float64 is as exact as float32",
         "wrong_float64_in_single_precision",
         (("judge/limits.py", "    if dtype is given is torch.float64:\n", "    if False:\n"),),
