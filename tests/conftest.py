@@ -26,12 +26,23 @@ from tests.services import postgresql_server, redis_server
 
 _ROOT = Path(__file__).parent.parent
 
-_ALONE = ("tests/browser/", "tests/evaluator/", "tests/redteam/")
+_ALONE = ("tests/browser/", "tests/evaluator/")
 """Two cores are what an evaluation takes, or a browser with the service that it looks at: beside another one, figures
 and time limits are those of a busy machine."""
 _BESIDE_OTHERS = tuple(
     f"tests/evaluator/test_{name}.py"
-    for name in ("advisory", "build", "cache", "candidate", "importing", "prepare", "recipes", "resources", "split")
+    for name in (
+        "advisory",
+        "build",
+        "cache",
+        "candidate",
+        "corpus_wrong",
+        "importing",
+        "prepare",
+        "recipes",
+        "resources",
+        "split",
+    )
 )
 """Of these: what compiles, reads or computes, and is not asked how long that took."""
 _LONGEST = (
@@ -39,6 +50,8 @@ _LONGEST = (
     "tests/worker/test_process.py",
     "tests/evaluator/test_recipes.py",
     "tests/evaluator/test_importing.py",
+    "tests/evaluator/test_corpus_wrong.py",
+    "tests/redteam/",
 )
 """Files of minutes."""
 

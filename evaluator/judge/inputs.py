@@ -42,6 +42,9 @@ _BY_CHANCE: Final = 0.02
 """Of so many numbers of ``torch.rand``, which has 2**24, one or two are equal to another."""
 _PARTED: Final = 2.0**-8
 _TRIED_DRAWS: Final = 2
+_UPSTREAM_EXPONENTS: Final = (-16, 8)
+_NEXT_TO_NOTHING: Final = 2.0**-24
+"""Not zero: who looks for that would do less."""
 
 
 class Variant(StrEnum):
@@ -257,19 +260,28 @@ def _at_some_places(tensor: torch.Tensor) -> torch.Tensor:
 def make_upstream(specs: Sequence[TensorSpec], seed: int, device: torch.device) -> list[torch.Tensor]:
     """An upstream gradient for each output, decided by ``seed``: standard normal values, in half of the cases without
     their signs, all above or all below zero. What a backward leaves out in proportion to their mean shows in these
-    alone. That of integers, which nothing flows back from, is zeros."""
+    alone. In half of the cases they are many times smaller or larger, as losses make them, but in float16; and in one
+    of four those of all outputs but one are next to nothing. That of integers, which nothing flows back from, is zeros.
+    """
     # Its own stream: the same seed decides the inputs.
     stream = random.Random(f"upstream {seed}")  # noqa: S311 - it only spreads a secret seed
+    scale = 2.0 ** stream.randint(*_UPSTREAM_EXPONENTS) if stream.random() < 0.5 else 1.0
+    differentiable = [index for index, spec in enumerate(specs) if spec.is_differentiable]
+    alone = stream.choice(differentiable) if len(differentiable) > 1 and stream.random() < 0.25 else None
     made = []
-    for spec in specs:
+    for index, spec in enumerate(specs):
         target = torch.zeros(spec.shape, dtype=spec.torch_dtype, device=device)
         if spec.is_differentiable:
             generator = torch.Generator(device).manual_seed(stream.getrandbits(63))
             sign = stream.choice((0.0, 0.0, 1.0, -1.0))
+            factor = 1.0 if spec.torch_dtype is torch.float16 else scale
+            factor *= 1.0 if alone in (None, index) else _NEXT_TO_NOTHING
             for piece in _pieces(_real_parts(target)):
                 piece.normal_(generator=generator)
                 if sign:
                     piece.abs_().mul_(sign)
+                if factor != 1.0:
+                    piece.mul_(factor)
         made.append(target)
     return made
 

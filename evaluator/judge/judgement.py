@@ -427,10 +427,13 @@ class Judgement:
         trials, gradient_trials = self._config.sampling.trials, self._config.sampling.gradient_trials
         conclusive = 0
         variants = list(self._cycle(_TRIALS, trials))
+        # Which of several equal numbers is chosen may differ.
+        if trials > 1 and not self._common.reference.signature.chooses:
+            variants.append(Variant.ZEROS)
         position = 0
         while position < len(variants):
             variant = variants[position]
-            self._report("verifying", f"forward, inputs {variant.value}", position / (trials + gradient_trials))
+            self._report("verifying", f"forward, inputs {variant.value}", position / (len(variants) + gradient_trials))
             glance = conclusive >= _WHOLE_TRIALS and self._verifier.sliced
             _, findings = self._call(CallMode.FORWARD, variant, glance=glance)
             differing = self.candidate.link.weight_report().differing.bit_count()

@@ -13,7 +13,7 @@ from typing import Final
 import torch
 
 from evaluator.judge.kernels import SliceDeviation, kernels
-from evaluator.judge.limits import fused_rules, usual_limits
+from evaluator.judge.limits import ROUNDING_FACTOR, fused_rules, usual_limits
 from evaluator.problem import Tolerance
 
 __all__ = ["FEW", "Deviation", "deviations", "is_expected", "is_whole"]
@@ -21,6 +21,8 @@ __all__ = ["FEW", "Deviation", "deviations", "is_expected", "is_whole"]
 FEW: Final = 1e-3
 """Elements next to a kink are at most this share of a gradient; what deviates at more is never taken as expected."""
 _OWN_FACTOR: Final = 4.0
+_ALL_ROUNDING: Final = 2.0
+"""A reference's own gradient is that where its magnitudes add up to so many times those of the exact one."""
 _MISSING: Final = 0.1
 """By so much may the sum of a gradient's magnitudes differ from the reference's, where some of it is excused."""
 
@@ -64,8 +66,10 @@ def is_expected(seen: Deviation, known: Deviation) -> bool:
 def is_whole(seen: Deviation, own: Deviation | None) -> bool:
     """Whether a gradient's magnitudes add up to about those of the exact one. Where the reference's ``own`` gradient is
     all rounding, so may be the candidate's."""
-    allowed = _MISSING if own is None else max(_MISSING, _OWN_FACTOR * abs(own.magnitude - 1.0))
-    return abs(seen.magnitude - 1.0) <= allowed
+    if own is None:
+        return abs(seen.magnitude - 1.0) <= _MISSING
+    factor = ROUNDING_FACTOR if own.magnitude >= _ALL_ROUNDING else _OWN_FACTOR
+    return abs(seen.magnitude - 1.0) <= max(_MISSING, factor * abs(own.magnitude - 1.0))
 
 
 def _as_deviation(seen: SliceDeviation, whole: float) -> Deviation:

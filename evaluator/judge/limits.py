@@ -23,10 +23,12 @@ from evaluator.problem import Tolerance
 
 __all__ = [
     "OWN_FACTOR",
+    "ROUNDING_FACTOR",
     "Limits",
     "Widened",
     "excused_outliers",
     "fused_rules",
+    "is_rounding",
     "least_limit",
     "smallest_step",
     "tolerance_of",
@@ -47,6 +49,7 @@ _GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0
 _QUANTILES: Final = ((0.5, 1.5), (0.25, 3.0), (0.05, 16.0), (0.01, 120.0))
 """Each quantile of the magnitudes, times its factor, is about the standard deviation of what is normally distributed.
 One quantile alone can be reached by filled or planted elements: nine scores of ten may be -1e9."""
+_FAR_ABOVE: Final = 2.0**12
 _NOTHING: Final = 2.0**-40
 """Magnitudes that are less than this share of the largest are as good as zero to what is typical."""
 _ROUNDINGS_OF_TERMS: Final = 4.0
@@ -54,7 +57,7 @@ _TERMS_FACTOR: Final = 8.0
 """A magnitude of terms that was seen in three random moves may be as much too small."""
 _TYPICAL_FACTOR: Final = 12.0
 """Of errors that are normally distributed, the mean of ``typical_own_error`` is 0.68 standard deviations."""
-_ROUNDING_FACTOR: Final = 32.0
+ROUNDING_FACTOR: Final = 32.0
 """Of nothing but rounding another computation may be so many times as far off as is typical of the own."""
 _CAP: Final = 16.0
 """What is typical of the reference's own error widens a limit to no more than so many times the one with the root mean
@@ -117,11 +120,14 @@ def usual_limits(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtyp
 
 
 def scale_of(expected: torch.Tensor) -> tuple[float, float]:
-    """The scale of a float64 tensor's usual limits, and its root mean square; both are at least 1e-30, and not finite
-    where an element is not."""
+    """The scale of a float64 tensor's usual limits, and its root mean square, without what it is filled up with; both
+    are at least 1e-30, and not finite where an element is not."""
     mean = root_mean_square(expected)
     if not math.isfinite(mean):
         return mean, mean
+    fill = float(_fill_of(_sample_of(expected)))
+    if fill:
+        mean = root_mean_square(expected[expected.abs() != fill])
     return max(min(mean, float(typical_magnitude(expected))), _SMALLEST_SCALE), mean
 
 
@@ -138,23 +144,40 @@ def typical_magnitude(expected: torch.Tensor) -> torch.Tensor:
     where all are zero.
 
     From quantiles of a sample that is spread evenly. Zeros are left out, of which a mask or a rectifier makes many, and
-    so is what float64 leaves of terms that cancel.
+    so are what float64 leaves of terms that cancel, and what scores are filled up with that do not count.
     """
+    sample = _sample_of(expected)
+    if not sample.numel():
+        return torch.full((), math.inf, dtype=torch.float64, device=sample.device)
+    finite = (sample < math.inf) & (sample != _fill_of(sample))
+    told = finite & (sample > _NOTHING * torch.where(finite, sample, 0.0).amax())
+    ordered = torch.where(told, sample, math.inf).sort().values
+    # No number is brought to the processor: that would be to wait for the device.
+    quantiles = torch.tensor([quantile for quantile, _ in _QUANTILES], dtype=torch.float64, device=sample.device)
+    factors = torch.tensor([factor for _, factor in _QUANTILES], dtype=torch.float64, device=sample.device)
+    places = (quantiles * told.sum()).long().clamp_(max=ordered.numel() - 1)
+    return (ordered[places] * factors).amin()
+
+
+def _sample_of(expected: torch.Tensor) -> torch.Tensor:
+    """Magnitudes of elements that are spread evenly, as one dimension."""
     flat = expected.reshape(-1)
     if flat.numel() > _SAMPLE:
         at = torch.arange(_SAMPLE, device=flat.device, dtype=torch.float64).add_(0.5).mul_(_GOLDEN).frac_()
         flat = flat[at.mul_(flat.numel()).long()]
-    sample = flat.abs()
+    return flat.abs()
+
+
+def _fill_of(sample: torch.Tensor) -> torch.Tensor:
+    """The magnitude that numbers which do not count are filled up with, as masked scores are with -1e9: the largest of
+    ``sample`` where it is there several times, and far above the rest. Zero where there is none; no dimension."""
+    finite = torch.where(sample < math.inf, sample, 0.0)
     if not sample.numel():
-        return torch.full((), math.inf, dtype=torch.float64, device=flat.device)
-    finite = sample < math.inf
-    told = finite & (sample > _NOTHING * torch.where(finite, sample, 0.0).amax())
-    ordered = torch.where(told, sample, math.inf).sort().values
-    # No number is brought to the processor: that would be to wait for the device.
-    quantiles = torch.tensor([quantile for quantile, _ in _QUANTILES], dtype=torch.float64, device=flat.device)
-    factors = torch.tensor([factor for _, factor in _QUANTILES], dtype=torch.float64, device=flat.device)
-    places = (quantiles * told.sum()).long().clamp_(max=ordered.numel() - 1)
-    return (ordered[places] * factors).amin()
+        return finite.sum()
+    largest = finite.amax()
+    others = torch.where(finite < largest, finite, 0.0).amax()
+    is_fill = ((finite == largest).sum() > 1) & (largest > _FAR_ABOVE * others) & (others > 0)
+    return torch.where(is_fill, largest, 0.0)
 
 
 def least_limit(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtype) -> float:
@@ -269,20 +292,34 @@ def _means_around(of_all: list[int], counts: list[float], sums: list[float]) -> 
 def widen(limits: Limits, expected: torch.Tensor, own_error: torch.Tensor, tolerance: Tolerance) -> Widened:
     """Widen limits by the reference's own error, element by element; what is typical of it only up to the cap.
 
-    A tensor is nothing but rounding where its typical own error, the square of the mean root, exceeds its root mean
-    square: the few elements next to kinks, however far off, do not make it so.
+    The reference's own error may be all that there is of a tensor: no size of an element says then how far off it may
+    be.
     """
     typical = typical_own_error(expected, own_error).mul_(_TYPICAL_FACTOR)
     cap = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * limits.root_mean_square).mul_(_CAP)
     capped = float((typical > cap).double().mean()) if expected.numel() else 0.0
-    rounding = float(own_error.sqrt().mean().square()) if expected.numel() else 0.0
+    rounding = _rounding_of(expected, own_error)
     if rounding < limits.root_mean_square:
         typical = torch.minimum(typical, cap, out=typical)
-    else:  # the reference itself is nothing but rounding: no size of an element says how far off it may be
-        typical = typical.clamp_(min=_ROUNDING_FACTOR * rounding)
+    else:
+        typical = typical.clamp_(min=ROUNDING_FACTOR * rounding)
     limit = torch.maximum(typical, own_error * OWN_FACTOR, out=typical).add_(limits.limit)
     share = float((limits.limit / limit).mean()) if expected.numel() else 1.0
     return Widened(limit, 1.0 / share if share > 0 else math.inf, capped)
+
+
+def is_rounding(expected: torch.Tensor, own_error: torch.Tensor) -> bool:
+    """Whether a float64 tensor is nothing but rounding: the reference's typical own error exceeds its root mean square.
+    The few elements next to kinks, however far off, do not make it so."""
+    return expected.numel() > 0 and _rounding_of(expected, own_error) >= root_mean_square(expected)
+
+
+def _rounding_of(expected: torch.Tensor, own_error: torch.Tensor) -> float:
+    """The typical own error of elements that are no more than it: the square of the mean root of all, which a few large
+    errors hardly move."""
+    if not expected.numel():
+        return 0.0
+    return float(torch.where(own_error > expected.abs(), own_error, 0.0).sqrt().mean().square())
 
 
 def excused_outliers(
@@ -319,7 +356,7 @@ def excused_outliers(
     around = _root_mean_square_around(expected).clamp_(min=usual.scale, max=usual.root_mean_square)
     near = error <= (magnitude * tolerance.rtol).add_(around, alpha=tolerance.atol)
     excused = nothing
-    for some, room in ((lost & near, _FEW * count), (lost & ~near, max(_LEAST_OF_ALL, _FEW_OF_ALL * count))):
+    for some, room in ((lost & near, _FEW * count), (lost & ~near, _room_of_all(count))):
         excused = excused | some if int(some.sum()) <= room else excused
     outside = int((own_error > usual.limit).sum())
     few = min(_OUTLIERS * outside, _MOST_OUTLIERS * count)
@@ -327,6 +364,10 @@ def excused_outliers(
         return excused
     most = OWN_FACTOR * float((own_error / limit).max())
     return excused | _scattered((error <= limit.mul_(most)) & ~right, error, own_error)
+
+
+def _room_of_all(count: int) -> float:
+    return max(min(_LEAST_OF_ALL, _FEW * count), _FEW_OF_ALL * count)
 
 
 def _scattered(marked: torch.Tensor, error: torch.Tensor, own_error: torch.Tensor) -> torch.Tensor:
@@ -342,6 +383,6 @@ def _scattered(marked: torch.Tensor, error: torch.Tensor, own_error: torch.Tenso
         length = marked.numel() // extent
         if extent > 1 and length >= _LEAST_OF_ROW:
             others = tuple(other for other in range(marked.dim()) if other != dimension)
-            far = marked & (error > own_error.amax(others, keepdim=True) * _ROUNDING_FACTOR)
+            far = marked & (error > own_error.amax(others, keepdim=True) * ROUNDING_FACTOR)
             kept = kept & ~(far & (far.sum(others, keepdim=True) > _SCATTERED * length))
     return kept

@@ -27,6 +27,10 @@ _CONSTANT_SHARE: Final = 0.25
 """So many of a parameter's elements are the same each time where it counts as constant."""
 _MOVES: Final = (0.1, 0.5)
 """By so much, at the least and the most, an element is moved, as a share of its own magnitude."""
+_SMALL: Final = 0.1
+"""What is less counts as zero: a factor of 1e-6 that begins a branch grows to anything in training."""
+_FLIPPED: Final = 1 / 16
+"""Of so many elements the sign changes, and as many are twice as large: a scale may become negative in training."""
 
 
 _TO_BOTH_SIDES: Final[tuple[tuple[float, Literal[0]], ...]] = ((1.0, 0), (0.5, 0), (0.25, 0))
@@ -94,9 +98,10 @@ def constants_of(one: torch.nn.Module, other: torch.nn.Module) -> tuple[str, ...
 def drawn(
     values: Values, generator: torch.Generator, share: float = 1.0, side: Literal[-1, 0, 1] = 0
 ) -> dict[str, torch.Tensor]:
-    """Other values for each of ``values``: every element is multiplied by 0.5 to 0.9 or 1.1 to 1.5, and one that is
-    zero gets a value of as much, of either sign, divided by the root of how many are summed where there are several
-    dimensions. ``share``: of these moves. ``side``: all of them are less (-1) or more (1) than one. On the device of
+    """Other values for each of ``values``: every element is multiplied by 0.5 to 0.9 or 1.1 to 1.5, and to one that is
+    below 0.1 as much is added, of either sign, divided by the root of how many are summed where there are several
+    dimensions. A few elements have the other sign then, or are twice as large. ``share``: of these moves; none changes
+    its sign where it is less than 1. ``side``: all of them are less (-1) or more (1) than one. On the device of
     ``generator``, in the dtypes of ``values``.
     """
     return {name: _moved(name, value, generator, share, side) for name, value in values.items()}
@@ -141,7 +146,14 @@ def _moved(name: str, value: torch.Tensor, generator: torch.Generator, share: fl
     if side:
         sign.fill_(side)
     summed = value[0].numel() if value.dim() > 1 else 1
-    unit = torch.where(exact == 0, 1 / math.sqrt(summed), exact)
+    unit = torch.where(exact.abs() < _SMALL, 1 / math.sqrt(summed), exact)
     moved = exact + share * sign * size * unit
+    if share == 1.0 and not side:
+        chance = torch.rand(value.shape, generator=generator, device=value.device, dtype=torch.float64)
+        flipped = chance < _FLIPPED
+        if value.numel() > 1:
+            flipped |= chance == chance.amin()  # one at the least
+        moved = torch.where(flipped, -moved, moved)
+        moved = torch.where(chance > 1.0 - _FLIPPED, 2.0 * moved, moved)
     # A variance stays one.
     return (moved.abs() if name.endswith(_STATISTICS[1]) else moved).to(value.dtype)

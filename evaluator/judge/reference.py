@@ -29,7 +29,11 @@ __all__ = ["NUDGE", "GradientSlice", "Reference", "Signature"]
 
 _PRODUCTS: Final = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm}
 _CHOICES: Final = {
-    f"aten::{name}" for name in ("argmax", "argmin", "topk", "sort", "kthvalue", "median", "nanmedian", "mode")
+    f"aten::{name}"
+    for name in (
+        *("argmax", "argmin", "topk", "sort", "kthvalue", "median", "nanmedian", "mode"),
+        *("cummax", "cummin", "max_pool2d_with_indices", "max_pool3d_with_indices"),
+    )
 }
 _LARGEST: Final = {f"aten::{name}" for name in ("max", "min", "amax", "amin", "cummax", "cummin")}
 _EXACT: Final = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
@@ -39,6 +43,7 @@ _NAMES_DOUBLE: Final = re.compile(r"float64|double")
 _NOT_OF_THE_REFERENCE: Final = ("can't allocate memory", "CUDA error", "ALLOC_FAILED")
 """Libraries say so in an exception of no class of its own."""
 _FAR: Final = 4.0
+_ROUNDED_RUNS: Final = 6
 _PERTURBATIONS: Final = 12
 """What depends on two numbers' difference does not move where both move alike, which is so in every one of six random
 moves in 1.6 % of the cases: as often an honest candidate was turned down for one element of a softmax's gradient."""
@@ -48,6 +53,18 @@ _RANDOM_SIDES: Final = 6
 _BESIDE_ZERO: Final = torch.finfo(torch.float32).tiny
 """So small a relative move changes no result but in proportion, and is still far from rounding in float64."""
 
+_ROUNDING: Final = frozenset(
+    """
+    acos acosh add addbmm addcdiv addcmul addmm addmv addr asin asinh atan atan2 atanh avg_pool1d avg_pool2d avg_pool3d
+    adaptive_avg_pool1d _adaptive_avg_pool2d _adaptive_avg_pool3d baddbmm binary_cross_entropy bmm celu convolution cos
+    cosh cumprod cumsum dist div dot elu erf erfc exp exp2 expm1 _fft_c2c _fft_c2r _fft_r2c gelu hardsigmoid hardswish
+    huber_loss lerp lgamma linalg_vector_norm log log10 log1p log2 logaddexp logcumsumexp logit _log_softmax logsumexp
+    mean mish mm mse_loss mul mv native_batch_norm _native_batch_norm_legit native_group_norm native_layer_norm nll_loss
+    norm pow prod reciprocal rsqrt rsub sigmoid silu sin sinh smooth_l1_loss _softmax softplus sqrt square std std_mean
+    sub sum tan tanh tanhshrink true_divide var var_mean
+    """.split()  # noqa: SIM905 - ninety names are read more easily in lines
+)
+"""Operators of torch whose results are rounded."""
 _CONSTANTS: Final[dict[tuple[str, str, str], tuple[tuple[str, ...], tuple[str, ...]]]] = {}
 """What is constant and what is related, by problem, version and size: constructing a model twice takes long where it is
 large."""
@@ -276,6 +293,18 @@ class Reference:
             with self._exactly():
                 yield _differentiate(self._model64, moved, upstream64, exact=True)
 
+    def rounded_gradients(
+        self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], relative: float, generator: torch.Generator
+    ) -> Iterator[GradientSlice]:
+        """Float64 gradients half a dozen times, with each intermediate result moved by up to ``relative`` of it, at
+        random (Monte Carlo arithmetic, Parker 1997)."""
+        assert self._model64 is not None
+        values, upstream64 = [*map(in_double, inputs)], [in_double(gradient) for gradient in upstream]
+        for _ in range(_ROUNDED_RUNS):
+            with self._exactly(), _Rounded(relative, generator):
+                found = _differentiate(self._model64, values, upstream64, exact=True)
+            yield found
+
     def gradients_beside_zero(
         self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], generator: torch.Generator
     ) -> Iterator[GradientSlice]:
@@ -480,6 +509,29 @@ def _is_otherwise(exact: torch.Tensor, rounded: torch.Tensor) -> bool:
     finite = exact.isfinite() & rounded.isfinite()
     between, size = (torch.where(finite, each, 0.0) for each in (exact - rounded, rounded))
     return bool(torch.linalg.vector_norm(between) > _OTHERWISE * torch.linalg.vector_norm(size))
+
+
+class _Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Moves the results of operators that round by up to ``relative`` of them, at random: forward and backward. Others,
+    which copy or choose, are left alone, since a reference may compare what they return."""
+
+    def __init__(self, relative: float, generator: torch.Generator) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._relative = relative
+        self._generator = generator
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = func._schema.name.removeprefix("aten::").removesuffix("_")
+        if name not in _ROUNDING and not name.endswith("_backward"):
+            return found
+        for result in found if isinstance(found, tuple | list) else (found,):
+            if isinstance(result, torch.Tensor) and result.dtype in (torch.float64, torch.complex128):
+                shares = torch.rand(result.shape, generator=self._generator, device=result.device, dtype=torch.float64)
+                result.mul_(shares.mul_(2.0).sub_(1.0).mul_(self._relative).add_(1.0))
+        return found
 
 
 class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]

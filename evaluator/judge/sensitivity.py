@@ -12,7 +12,7 @@ from evaluator.judge.limits import OWN_FACTOR, usual_limits
 from evaluator.judge.reference import NUDGE, GradientSlice, Reference
 from evaluator.problem import Tolerance
 
-__all__ = ["BesideZero", "Sensitivity", "Terms", "accumulate", "take_largest"]
+__all__ = ["BesideZero", "Rounding", "Sensitivity", "Terms", "accumulate", "take_largest"]
 
 _ROUNDINGS: Final = 4.0
 _OF_RTOL: Final = 0.1
@@ -129,9 +129,12 @@ class Sensitivity:
         return inputs, weights
 
     def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
+        return self._reference.perturbed_gradients(values, upstream, self._relative, self._new_generator())
+
+    @property
+    def _relative(self) -> float:
         rtol = self._tolerance.rtol
-        relative = min(rtol, max(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * rtol))
-        return self._reference.perturbed_gradients(values, upstream, relative, self._new_generator())
+        return min(rtol, max(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * rtol))
 
 
 class Terms(Sensitivity):
@@ -168,6 +171,29 @@ class BesideZero(Sensitivity):
 
     def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
         return self._reference.gradients_beside_zero(values, upstream, self._new_generator())
+
+
+class Rounding(Sensitivity):
+    """Four times as far as the gradients of one call move, at most, when each intermediate result moves by as much as
+    inputs do.
+
+    Where terms cancel whatever the inputs are, no move of these shows how large they are: at the one large element of
+    a softmax, and in the bias before a normalisation. Who adds a thousand numbers one after the other loses the small
+    ones there.
+    """
+
+    def of_input(
+        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
+    ) -> torch.Tensor | None:
+        moved = super().of_input(number, index, exact, actual, own)
+        return None if moved is None else OWN_FACTOR * moved
+
+    def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+        moved = super().of_weight(index, exact)
+        return None if moved is None else OWN_FACTOR * moved
+
+    def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
+        return self._reference.rounded_gradients(values, upstream, self._relative, self._new_generator())
 
 
 def take_largest(

@@ -33,6 +33,8 @@ _CHOICES: Final = {
     # The position of the dimension among the arguments, which of the results is the index, and whether all differ.
     "aten::argmax": (1, None, False),
     "aten::argmin": (1, None, False),
+    "aten::cummax": (1, 1, False),
+    "aten::cummin": (1, 1, False),
     "aten::max": (1, 1, False),
     "aten::min": (1, 1, False),
     "aten::median": (1, 1, False),
@@ -43,8 +45,6 @@ _CHOICES: Final = {
     "aten::sort": (1, 1, True),
 }
 _OTHER_CHOICES: Final = {
-    "aten::cummax",
-    "aten::cummin",
     "aten::max_pool2d_with_indices",
     "aten::max_pool3d_with_indices",
 }

@@ -17,12 +17,12 @@ from evaluator.judge.compare import Tally, compare_slice, compare_usually
 from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.inputs import Variant
 from evaluator.judge.kinks import FEW, Deviation, deviations, is_expected, is_whole
-from evaluator.judge.limits import root_mean_square, tolerance_of
+from evaluator.judge.limits import is_rounding, root_mean_square, tolerance_of
 from evaluator.judge.nonfinite import settle
 from evaluator.judge.own import Own, OwnGradients
 from evaluator.judge.reference import NUDGE, GradientSlice, Reference, Signature
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
-from evaluator.judge.sensitivity import BesideZero, Sensitivity, Terms, accumulate, take_largest
+from evaluator.judge.sensitivity import BesideZero, Rounding, Sensitivity, Terms, accumulate, take_largest
 from evaluator.judge.steps import Steps
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
@@ -65,7 +65,8 @@ _OF_RTOL: Final = 0.1
 """To see which outputs are ill-conditioned, inputs are moved by so many times the distance of neighbouring numbers, and
 at most by this share of the relative tolerance."""
 _ILL_CONDITIONED: Final = 0.01
-"""At most this share of an output may be: where more is wrong, it is not asked how it moves."""
+_FEW_WRONG: Final = 4
+"""At most this share of an output, or as many elements, may be: where more is wrong, it is not asked how it moves."""
 _TELLING: Final = 0.5
 """A call says something where this share of each tensor that was compared does."""
 
@@ -366,6 +367,9 @@ class Verifier:
             self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=self._rows_alone
         )
         all_terms = Terms(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
+        rounding = Rounding(
+            self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=self._rows_alone
+        )
         beside = BesideZero(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
         at_zero = variant is Variant.ZEROS
         owns = OwnGradients(self._reference, numbers, slice_of)
@@ -379,6 +383,10 @@ class Verifier:
             for index, tally in enumerate(inputs):
                 right = exact.inputs[index]
                 if right is None:
+                    if report.present >> (1 + index) & 1:  # where nothing flows back, nothing but zeros may
+                        actual = self._private(commitment, "input_gradients", index, number)
+                        nothing = torch.zeros_like(actual, dtype=torch.float64)
+                        tally.add(compare_slice(actual, nothing, torch.zeros_like(actual), self._tolerance))
                     continue
                 # On a CPU, count_nonzero takes three times as long.
                 share = int((right != 0).sum()) / max(1, right.numel())
@@ -390,11 +398,11 @@ class Verifier:
                 if report.present >> (1 + index) & 1:
                     actual = self._private(commitment, "input_gradients", index, number)
                     near = partial(_own_input, own, index, right)
-                    jumps, move, terms = (
+                    errors, jumps, move, terms = (
                         partial(_move_of_input, kind, number, index, exact, actual, near)
-                        for kind in (beside, sensitivity, all_terms)
+                        for kind in (rounding, beside, sensitivity, all_terms)
                     )
-                    moves = [jumps, move] if at_zero else [move]
+                    moves = [errors, jumps, move] if at_zero else [errors, move]
                     if at_zero:
                         actual = _where_defined(actual, right, near())
                     self._add(tally, actual, right, near, variant, moves, own_too=own_too, terms=terms)
@@ -407,18 +415,21 @@ class Verifier:
             right = exact_weights[index]
             if right is None:
                 continue
-            if bool((right != 0).any()):
+            near = partial(owns.of_weight, index, right)
+            is_there = bool(report.present >> (1 + len(inputs) + index) & 1)
+            # Of a bias before a normalisation nothing flows back but rounding, and who leaves it out is right.
+            if bool((right != 0).any()) and (is_there or not is_rounding(right, (near() - right).abs_())):
                 expected.add(tally.name)
-            if report.present >> (1 + len(inputs) + index) & 1:
+            if is_there:
                 actual = self._private(commitment, "weight_gradients", index, 0)
                 by_rows = partial(sensitivity.near_weight, index)
                 by_all = partial(sensitivity.of_weight, index, exact_weights)
-                near = partial(owns.of_weight, index, right)
                 terms = partial(all_terms.of_weight, index, exact_weights)
-                jumps = [partial(beside.of_weight, index, exact_weights)] if at_zero else []
+                kinds = (rounding, beside) if at_zero else (rounding,)
+                first = [partial(kind.of_weight, index, exact_weights) for kind in kinds]
                 if at_zero:
                     actual = _where_defined(actual, right, near())
-                self._add(tally, actual, right, near, variant, [*jumps, by_rows, by_all], own_too=own_too, terms=terms)
+                self._add(tally, actual, right, near, variant, [*first, by_rows, by_all], own_too=own_too, terms=terms)
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
@@ -462,7 +473,7 @@ class Verifier:
                 terms = terms or self._terms_of_outputs(values, exact)
                 known = None, terms[index]
                 found = compare_slice(actual, right, near, tolerance, *known)
-            if floating and 0 < found.wrong <= _ILL_CONDITIONED * found.total:
+            if floating and 0 < found.wrong <= max(_FEW_WRONG, _ILL_CONDITIONED * found.total):
                 moves = moves or self._moves_of_outputs(values, exact)
                 known = moves[index], known[1]
                 found = compare_slice(actual, right, near, tolerance, *known)
@@ -542,7 +553,7 @@ class Verifier:
                     break
                 moved = move()
                 if moved is not None:
-                    sensitivity = moved
+                    sensitivity = moved if sensitivity is None else torch.maximum(sensitivity, moved)
                     found = compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms)
             if not found.wrong and not whole:
                 # Whichever side of a tie or kink a candidate is on, about as much flows back. Who leaves it out
@@ -719,7 +730,7 @@ def _may_be_terms(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor, 
     """Whether hardly anything would be wrong if the terms of every element were as large as can be: else it is in vain
     to find out how large they are."""
     found = compare_slice(actual, exact, own, tolerance, None, exact.new_full((), math.inf))
-    return found.wrong <= _ILL_CONDITIONED * found.total
+    return found.wrong <= max(_FEW_WRONG, _ILL_CONDITIONED * found.total)
 
 
 def _largest_moves(moved: Iterator[list[torch.Tensor]], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:

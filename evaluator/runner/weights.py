@@ -8,6 +8,7 @@ while constructing has none: its gradient cannot be compared, and it takes no ot
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -127,12 +128,23 @@ def _tell(model: torch.nn.Module, state: State) -> None:
     """Hand the reference's state to a model that loads state dictionaries in its own way."""
     if _loads_in_its_own_way(model):
         values = {name: value.clone() for name, value in zip(state.names, state.values, strict=True)}
-        model.load_state_dict(values, strict=False)
+        # Torch says so only at its end where other shapes are among them, which are no concern of ours.
+        with contextlib.nullcontext() if _loads_alone(model) else contextlib.suppress(RuntimeError):
+            model.load_state_dict(values, strict=False)
 
 
 def _loads_in_its_own_way(model: torch.nn.Module) -> bool:
-    hooks: Mapping[Any, Any] = model._load_state_dict_post_hooks
-    return type(model).load_state_dict is not torch.nn.Module.load_state_dict or bool(hooks)
+    return any(
+        _loads_alone(module)
+        or bool(module._load_state_dict_pre_hooks)
+        or not type(module)._load_from_state_dict.__module__.startswith("torch.")
+        for module in model.modules()
+    )
+
+
+def _loads_alone(module: torch.nn.Module) -> bool:
+    hooks: Mapping[Any, Any] = module._load_state_dict_post_hooks
+    return type(module).load_state_dict is not torch.nn.Module.load_state_dict or bool(hooks)
 
 
 def _called(named: Mapping[str, torch.Tensor], name: str) -> torch.Tensor | None:

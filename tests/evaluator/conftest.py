@@ -14,6 +14,7 @@ from evaluator.engine import Engine, available_devices
 from evaluator.evaluation import Evaluation
 from evaluator.problem import Problem
 from tests.corpus import known_problems
+from tests.redteam.grading import build_ahead
 
 _ROOM_BYTES = 110 * 2**30
 
@@ -26,6 +27,15 @@ def problems() -> dict[str, Problem]:
 @pytest.fixture(scope="session")
 def artifact_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("artifacts")
+
+
+@pytest.fixture(scope="module")
+def built(request: pytest.FixtureRequest, artifact_cache: Path, problems: dict[str, Problem]) -> None:
+    """Every extension of the module's selected cases, built at once and ahead: one after the other they would take
+    minutes."""
+    # Of this module alone: other tests have cases as parameters and evaluate none of them.
+    selected = {item.callspec.params["case"] for item in request.session.items if item.path == request.path}
+    build_ahead(selected, artifact_cache, problems)
 
 
 @pytest.fixture(scope="session")

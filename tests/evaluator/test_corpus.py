@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from evaluator.engine import Engine
 from evaluator.problem import Problem
 from tests.corpus import Case, load_cases
-from tests.redteam.grading import build_ahead, grade
+from tests.redteam.grading import grade
 
 
 def _cases(device: str) -> list[Case]:
-    """Every case on a CPU; on CUDA those that are made for it. ``make redteam`` tries the others there as well."""
+    """On a CPU, all but the wrong cases, which test_corpus_wrong.py has; on CUDA those that are made for it. ``make
+    redteam`` tries the others there as well."""
     cases = [case for case in load_cases() if case.runs_on(device)]
-    return cases if device == "cpu" else [case for case in cases if case.device == device]
+    return [case for case in cases if (case.kind != "wrong" if device == "cpu" else case.device == device)]
 
 
 def _check(case: Case, engine: Engine, device: str, problems: dict[str, Problem]) -> None:
     # The build stage takes time, and is tried with those that must get past it.
     assert not case.complaints(grade(case, engine, device, problems, build=case.kind == "honest"))
-
-
-@pytest.fixture(scope="module")
-def built(request: pytest.FixtureRequest, artifact_cache: Path, problems: dict[str, Problem]) -> None:
-    """Every extension of the selected cases, built at once and ahead: one after the other they would take minutes."""
-    # Of this module alone: other tests have cases as parameters and evaluate none of them.
-    selected = {item.callspec.params["case"] for item in request.session.items if item.path == Path(__file__)}
-    build_ahead(selected, artifact_cache, problems)
 
 
 @pytest.mark.timeout(900)

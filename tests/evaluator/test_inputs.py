@@ -128,10 +128,35 @@ def test_the_judge_makes_no_ties_where_something_is_chosen_and_the_problem_has_n
 def test_upstream_gradients_have_one_sign_in_half_of_the_calls() -> None:
     spec = TensorSpec((400,), "float32")
     kinds = {"mixed": 0, "above": 0, "below": 0}
+    sizes = []
     for seed in range(200):
         (made,) = make_upstream([spec], seed, torch.device("cpu"))
-        assert float(made.square().mean().sqrt()) == pytest.approx(1.0, rel=0.25)
+        sizes.append(float(made.square().mean().sqrt()))
         positive = float((made > 0).float().mean())
         kinds["above" if positive == 1.0 else "below" if positive == 0.0 else "mixed"] += 1
     assert 70 < kinds["mixed"] < 130
     assert min(kinds.values()) > 25
+    assert 70 < sum(0.8 < size < 1.25 for size in sizes) < 130
+    assert min(sizes) < 1e-3
+    assert max(sizes) > 32.0
+
+
+def test_upstream_gradients_are_of_usual_size_in_float16() -> None:
+    spec = TensorSpec((400,), "float16")
+    for seed in range(20):
+        (made,) = make_upstream([spec], seed, torch.device("cpu"))
+        assert float(made.float().square().mean().sqrt()) == pytest.approx(1.0, rel=0.25)
+
+
+def test_each_output_has_the_only_upstream_gradient_in_some_calls_and_none_is_zero() -> None:
+    specs = [TensorSpec((400,), "float32"), TensorSpec((), "float32"), TensorSpec((4,), "int64")]
+    alone = [0, 0]
+    for seed in range(200):
+        first, second, whole = make_upstream(specs, seed, torch.device("cpu"))
+        sizes = [float(made.abs().mean()) for made in (first, second)]
+        assert min(sizes) > 0
+        assert float(whole.abs().max()) == 0
+        for index in range(2):
+            alone[index] += sizes[index] > 1e4 * sizes[1 - index]
+    assert min(alone) > 10
+    assert sum(alone) < 80

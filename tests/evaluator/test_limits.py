@@ -9,6 +9,8 @@ import torch
 
 from evaluator.judge.compare import SliceComparison, compare_slice
 from evaluator.judge.limits import (
+    is_rounding,
+    root_mean_square,
     smallest_step,
     typical_magnitude,
     typical_own_error,
@@ -47,7 +49,35 @@ def test_filled_and_planted_elements_do_not_decide_what_is_typical(share: float)
     values[torch.rand(len(values), generator=torch.Generator().manual_seed(1)) < share] = -1e9
     assert 0.5 < float(typical_magnitude(values)) < 16.0
     limits = usual_limits(values, _TOLERANCE, torch.float32)
-    assert limits.scale < 16.0 < 1e7 < limits.root_mean_square
+    assert limits.scale < 16.0
+    assert 0.5 < limits.root_mean_square < 2.0, "nor what is the root mean square"
+
+
+@pytest.mark.parametrize("fill", [-1e9, -1e30, torch.finfo(torch.float32).min])
+def test_a_fill_is_left_out_however_large_it_is(fill: float) -> None:
+    values = _normal()
+    values[::2] = fill
+    limits = usual_limits(values, _TOLERANCE, torch.float32)
+    assert limits.scale < 16.0
+    wrong = values.clone()
+    wrong[1::2] *= 1.5
+    own = values.float().double()
+    assert _compare(wrong, values, own).wrong > 0.9 * wrong[1::2].numel()
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.0, 1.0, 0.0], [5.0, 5.0, 5.0], [1e9, 1.0, 2.0], [1.0, 2.0, 3.0, 3.0]])
+def test_what_is_no_fill_stays(values: list[float]) -> None:
+    expected = torch.tensor(values, dtype=torch.float64)
+    assert usual_limits(expected, _TOLERANCE, torch.float32).root_mean_square == root_mean_square(expected)
+
+
+def test_nothing_but_rounding_is_told_from_small_numbers_beside_a_fill() -> None:
+    exact = torch.full((64,), 1e-16, dtype=torch.float64)
+    error = 1e-7 * _normal()[:64].abs()
+    assert is_rounding(exact, error)
+    filled = _normal()
+    filled[::2] = -1e30
+    assert not is_rounding(filled, (filled.float().double() - filled).abs())
 
 
 def test_of_nothing_but_zeros_the_limit_is_the_smallest_step() -> None:

@@ -65,20 +65,29 @@ def test_other_values_are_told_from_the_first_ones_and_stay_of_their_size(dtype:
     values = {
         "norm.weight": torch.ones(512, dtype=dtype),
         "norm.bias": torch.zeros(512, dtype=dtype),
+        "layer_scale": torch.full((512,), 1e-6, dtype=dtype),
         "out.weight": torch.zeros(64, 100, dtype=dtype),
         "scale": torch.full((512,), 40.0, dtype=dtype),
         "bn.running_var": torch.zeros(512, dtype=dtype),
     }
     found = drawn(values, torch.Generator().manual_seed(1))
-    units = {"norm.weight": 1.0, "norm.bias": 1.0, "out.weight": 0.1, "scale": 40.0, "bn.running_var": 1.0}
     for name, value in found.items():
-        moves = (value.double() - values[name].double()).abs() / units[name]
         assert value.dtype is dtype
-        assert 0.09 < float(moves.min()) < 0.2 < 0.4 < float(moves.max()) < 0.51
-    assert bool((found["norm.weight"] > 0).all())
+        one = values[name].double()
+        zeros = 1.0 if value.dim() == 1 else 0.1
+        multiples = torch.where(one.abs() < 0.1, (value.double() - one) / zeros, value.double() / one)
+        magnitudes = multiples.abs()
+        usual = (0.09, 0.51) if float(one.abs().max()) < 0.1 else (0.49, 1.51)
+        assert usual[0] < float(magnitudes.min())
+        assert usual[1] < float(magnitudes.max()) < 2.01 * usual[1], "a few are twice as large"
+        assert 0.02 < float((magnitudes > usual[1]).double().mean()) < 0.1
+        if "running_var" not in name:
+            assert bool((multiples < 0).any()), "a few have the other sign"
+    assert 0.02 < float((found["norm.weight"] < 0).double().mean()) < 0.12
     assert bool((found["bn.running_var"] > 0).all())
-    assert bool((found["norm.bias"] > 0).any())
-    assert bool((found["norm.bias"] < 0).any())
+    assert float(found["layer_scale"].double().abs().median()) > 0.1
+    kept = drawn(values, torch.Generator().manual_seed(1), share=0.5)
+    assert bool((kept["norm.weight"] > 0).all())
 
 
 def test_what_is_the_same_can_be_given_the_same() -> None:
