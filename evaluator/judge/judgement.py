@@ -22,7 +22,7 @@ from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.link import RunnerTimeout, TimedCall
 from evaluator.judge.outcome import Outcome
-from evaluator.judge.parameters import Values, Variation, mixed, varied
+from evaluator.judge.parameters import Values, Variation, look_alike, mixed, varied
 from evaluator.judge.plan import MemoryPlan
 from evaluator.judge.reference import Reference
 from evaluator.judge.repeats import MANY, Repeats, flip_some
@@ -384,7 +384,9 @@ class Judgement:
             self.outcome.details["parameters"]["related"] = list(related)
         report, places = self.candidate.link.weight_report(), common.weight_names
         missing = [name for name in constants if not report.taking >> places.index(name) & 1]
-        named = all(report.named >> places.index(name) & 1 for name in constants if name not in missing)
+        unnamed = [name for name in constants if name not in missing and not report.named >> places.index(name) & 1]
+        self._verifier.look_alike = look_alike(variation.initial, unnamed)
+        named = not unnamed
         values = variation.each if named else variation.alike
         unmoved = [name for name in variation.unmoved(values) if name not in missing]
         if unmoved:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import torch
 
-__all__ = ["Values", "Variation", "constants_of", "drawn", "drawn_alike", "mixed", "varied"]
+__all__ = ["Values", "Variation", "constants_of", "drawn", "drawn_alike", "look_alike", "mixed", "varied"]
 
 Values = Mapping[str, torch.Tensor]
 """Values of parameters and buffers, by name."""
@@ -121,6 +121,18 @@ def drawn_alike(values: Values, drawn_values: Values, restraint: Mapping[str, in
         first = next(same, name)
         alike[name] = drawn_values[first].reshape(value.shape)
     return {name: alike[name] for name in values}
+
+
+def look_alike(values: Values, names: Collection[str]) -> frozenset[str]:
+    """Those of ``names`` whose values another of ``values`` has as well, in whatever shape."""
+    return frozenset(
+        name
+        for name in names
+        for other, value in values.items()
+        if other != name
+        and value.numel() == values[name].numel()
+        and torch.equal(value.reshape(-1), values[name].reshape(-1))
+    )
 
 
 def mixed(changed: Values, kept: Values, names: Collection[str]) -> dict[str, torch.Tensor]:

@@ -178,6 +178,9 @@ class Verifier:
         self._reference = reference
         self._blocks = blocks
         self._tolerance = tolerance
+        self.look_alike: frozenset[str] = frozenset()
+        """Weights whose counterparts were found by their values alone, which others have as well: another may be
+        theirs."""
         self._tolerances = _tolerances(reference, tolerance)
         self._generator = new_generator
         self._fingerprints = Fingerprinter(new_generator())
@@ -598,8 +601,15 @@ class Verifier:
             if not counterparts >> index & 1 and weights[index].name in expected
         ]
         excused = {_gradient_of(name) for name in without_counterpart}
+        names = {_gradient_of(name): name for name, _ in self._reference.signature.weights}
+        confused = [
+            names[tally.name]
+            for tally in weights
+            if tally.total and not tally.passed and names[tally.name] in self.look_alike
+        ]
+        excused |= {_gradient_of(name) for name in confused}
         for tally in (*inputs, *weights):
-            if tally.total and not tally.passed:
+            if tally.total and not tally.passed and tally.name not in excused:
                 message = tally.describe()
             elif tally.name in expected and not tally.total and tally.name not in excused:
                 message = f"{tally.name} is missing: it does not reach the outputs, and the reference's does"
@@ -609,7 +619,12 @@ class Verifier:
             findings.gradients = Gradients.MISMATCH
             _explain(findings, message, tally, variant)
             return
-        findings.gradients = Gradients.PARTIAL if without_counterpart else Gradients.MATCH
+        findings.gradients = Gradients.PARTIAL if without_counterpart or confused else Gradients.MATCH
+        if confused:
+            findings.gradient_notes.append(
+                f"which of the candidate's tensors stand for {', '.join(confused)} could not be told, since several "
+                "begin with the same values and none has their names, so those gradients could not be compared"
+            )
         if without_counterpart:
             findings.gradient_notes.append(
                 "no counterpart of "
