@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from evaluator.judge.parameters import Values, constants_of, drawn, drawn_alike, mixed, varied
+from evaluator.judge.parameters import Values, constants_of, drawn, drawn_alike, look_alike, mixed, varied
 from evaluator.protocol import Doorbell, WeightReport
 from evaluator.runner.weights import State, WeightMatch, load_weights, match_weights, take_weights
 
@@ -98,6 +98,12 @@ def test_what_is_the_same_can_be_given_the_same() -> None:
     assert not torch.equal(each["a"], each["c"].view(-1))
     assert all(torch.equal(alike[name], each[name]) for name in ("a", "b", "d"))
     assert torch.equal(mixed(each, values, {"b"})["b"], values["b"])
+
+
+def test_what_has_the_values_of_another_looks_alike() -> None:
+    ones, zeros = torch.ones(4), torch.zeros(4)
+    values = {"a": ones, "b": ones.view(2, 2), "c": zeros, "d": torch.zeros(5), "e": ones}
+    assert look_alike(values, ["a", "b", "c", "d"]) == {"a", "b"}
 
 
 def test_what_cannot_be_moved_shields_nothing_else() -> None:

@@ -1,4 +1,4 @@
-"""How far gradients move next to a kink, in the rows in doubt alone."""
+"""How far gradients move next to a kink, in the rows in doubt alone, and where terms cancel whatever the inputs are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from evaluator.judge.device import CpuDevice
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.reference import GradientSlice, Reference
-from evaluator.judge.sensitivity import Sensitivity
+from evaluator.judge.sensitivity import Rounding, Sensitivity
 from evaluator.memory import TensorSpec
 from evaluator.problem import Problem, Tolerance
 
@@ -38,8 +38,15 @@ def _near_a_kink(reference: Reference) -> tuple[list[Any], list[torch.Tensor]]:
     return values, [torch.randn(output.shape)]
 
 
-def _sensitivity(reference: Reference, values: list[Any], upstream: list[torch.Tensor], *, alone: bool) -> Sensitivity:
-    return Sensitivity(
+def _sensitivity(
+    reference: Reference,
+    values: list[Any],
+    upstream: list[torch.Tensor],
+    *,
+    alone: bool,
+    kind: type[Sensitivity] = Sensitivity,
+) -> Sensitivity:
+    return kind(
         reference,
         Tolerance(atol=1e-4, rtol=1e-4),
         lambda: torch.Generator().manual_seed(1),
@@ -117,3 +124,29 @@ def test_inputs_of_one_kind_have_zeros_in_gradient_calls_as_well(dtype: str, var
     assert 4 <= int(zeros.all(dim=1).sum()) <= 5
     assert 0.02 < float(zeros.float().mean()) < 0.04
     assert zeros.any(dim=0).all()
+
+
+def test_terms_that_cancel_whatever_the_inputs_are_show_when_results_within_are_moved(
+    problems: dict[str, Problem], tmp_path: Path
+) -> None:
+    softmax = Reference(problems["softmax"], "smoke", "float32", CpuDevice(tmp_path))
+    softmax.construct(7, frozenset(os.sched_getaffinity(0)))
+    torch.manual_seed(3)
+    values: list[Any] = [torch.randn(value.shape) for value in softmax.get_inputs()]
+    values[0][..., 0] = 20.0
+    upstream = [torch.randn(spec.shape) for spec in softmax.signature.outputs]
+    upstream[0][..., 0] = 4.0
+    exact, own = softmax.exact_gradients(values, upstream), softmax.own_gradients(values, upstream)
+    right, near = exact.inputs[0], own.inputs[0]
+    assert right is not None
+    assert near is not None
+    by_inputs, by_results = (
+        _sensitivity(softmax, values, upstream, alone=False, kind=kind).of_input(0, 0, exact, near, near)
+        for kind in (Sensitivity, Rounding)
+    )
+    assert by_inputs is not None
+    assert by_results is not None
+    assert float(by_inputs[..., 0].max()) < 1e-6
+    # Results are moved by 1e-5, and four times as far is allowed.
+    assert 2e-5 < float(by_results[..., 0].median()) < 1e-3
+    assert float(by_results[..., 1:].median()) < 1e-9, "where nothing cancels, it is in proportion"

@@ -107,7 +107,76 @@ MUTATIONS = (
     Mutation(
         "no gradient call has exact zeros",
         "wrong_row_norms_of_zero",
-        (("judge/judgement.py", "            variants.append(Variant.ZEROS)\n", "            pass\n"),),
+        (
+            (
+                "judge/judgement.py",
+                "signature.takes_largest):\n            variants.append(Variant.ZEROS)\n",
+                "signature.takes_largest):\n            pass\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "exact zeros come with a gradient alone",
+        "wrong_zero_rows_without_gradient",
+        (
+            (
+                "judge/judgement.py",
+                "signature.chooses:\n            variants.append(Variant.ZEROS)\n",
+                "signature.chooses:\n            pass\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "what scores are filled up with is their scale",
+        "wrong_scores_without_scale",
+        (
+            (
+                "judge/limits.py",
+                "    return torch.where(is_fill, largest, 0.0)\n",
+                "    return torch.zeros_like(largest)\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "something may flow back where nothing does",
+        "wrong_gradient_of_detached",
+        (("judge/verify.py", "if report.present >> (1 + index) & 1:  # where nothing", "if False:  # where nothing"),),
+    ),
+    Mutation(
+        "a gradient that is nothing but rounding must be there",
+        "honest_bias_before_norm_left_out",
+        (("judge/verify.py", "(is_there or not is_rounding(right, (near() - right).abs_()))", "True"),),
+    ),
+    Mutation(
+        "running maxima choose nothing",
+        "honest_cummax_first",
+        (("judge/steps.py", '    "aten::cummax": (1, 1, False),\n', ""),),
+    ),
+    Mutation(
+        "factors near zero are moved by shares of themselves",
+        "attack_d_layer_scale_left_out",
+        (("judge/parameters.py", "torch.where(exact.abs() < _SMALL,", "torch.where(exact == 0,"),),
+    ),
+    Mutation(
+        "scales keep their sign",
+        "attack_d_pool_before_norm",
+        (("judge/parameters.py", "    if share == 1.0 and not side:\n", "    if False:\n"),),
+    ),
+    Mutation(
+        "parts of a model load as torch does",
+        "honest_norm_loads_by_module",
+        (("runner/weights.py", "        for module in model.modules()\n", "        for module in [model]\n"),),
+    ),
+    Mutation(
+        "equal values are always each other's",
+        "honest_norms_in_another_order",
+        (
+            (
+                "judge/judgement.py",
+                "self._verifier.look_alike = look_alike(variation.initial, unnamed)",
+                "look_alike(variation.initial, unnamed)",
+            ),
+        ),
     ),
     Mutation(
         "upstream gradients have a mean of zero",
