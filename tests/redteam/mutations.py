@@ -148,11 +148,6 @@ MUTATIONS = (
         (("judge/verify.py", "(is_there or not is_rounding(right, (near() - right).abs_()))", "True"),),
     ),
     Mutation(
-        "running maxima choose nothing",
-        "honest_cummax_first",
-        (("judge/steps.py", '    "aten::cummax": (1, 1, False),\n', ""),),
-    ),
-    Mutation(
         "factors near zero are moved by shares of themselves",
         "attack_d_layer_scale_left_out",
         (("judge/parameters.py", "torch.where(exact.abs() < _SMALL,", "torch.where(exact == 0,"),),
@@ -186,7 +181,14 @@ MUTATIONS = (
     Mutation(
         "what is small beside the largest counts as cancelled",
         "attack_f_zeros_beside_large_powers",
-        (("judge/limits.py", "    nothing &= own_error >= magnitude * tolerance.rtol\n", ""),),
+        (
+            ("judge/limits.py", "    nothing &= own_error >= magnitude * tolerance.rtol\n", ""),
+            (
+                "judge/limits.py",
+                "    return torch.where(is_fill, largest, 0.0)\n",
+                "    return torch.zeros_like(largest)\n",
+            ),
+        ),
     ),
     Mutation(
         "a whole column counts as lost, up to the root mean square of all",
@@ -199,12 +201,24 @@ MUTATIONS = (
             ),
             ("judge/limits.py", "min=usual.scale, max=usual.root_mean_square)", "min=usual.root_mean_square)"),
             ("judge/limits.py", "kept = kept & ~(far &", "kept = kept | (far &"),
+            (
+                "judge/limits.py",
+                "    return torch.where(is_fill, largest, 0.0)\n",
+                "    return torch.zeros_like(largest)\n",
+            ),
         ),
     ),
     Mutation(
         "any integer between two hashes is right",
         "attack_d_buckets_between",
-        (("judge/steps.py", "step.chooses or step.mixes for", "step.chooses for"),),
+        (
+            ("judge/steps.py", "step.chooses or step.mixes for", "step.chooses for"),
+            (
+                "judge/judgement.py",
+                "signature.chooses:\n            variants.append(Variant.ZEROS)\n",
+                "signature.chooses:\n            pass\n",
+            ),
+        ),
     ),
     Mutation(
         "NaN counts as right",
@@ -265,7 +279,7 @@ MUTATIONS = (
     Mutation(
         "gradients are not compared",
         "attack_d_lying_hook",
-        (("judge/verify.py", "if tally.total and not tally.passed:", "if False:"),),
+        (("judge/verify.py", "if tally.total and not tally.passed and tally.name not in excused:", "if False:"),),
     ),
     Mutation(
         "the runner's clock is believed",
