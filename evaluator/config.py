@@ -135,7 +135,7 @@ class SamplingPlan:
     """How many calls are made. Trials verify; samples are timed (and verified as well)."""
 
     trials: int = 5
-    """As many as there are kinds of inputs."""
+    """As many as there are kinds of inputs. With more than one, exact zeros make one more, as for gradients."""
     gradient_trials: int = 3
     min_samples: int = 6
     """An even number, so that both sides are first as often."""

@@ -21,7 +21,7 @@ from evaluator.judge.device import Device, working_on
 from evaluator.judge.parameters import Values, constants_of
 from evaluator.judge.relations import related_of
 from evaluator.judge.seeding import SECRET_SEEDS, seed_generators
-from evaluator.memory import TensorSpec
+from evaluator.memory import TensorSpec, shares_elements
 from evaluator.problem import Problem
 from evaluator.protocol import MAX_TENSORS
 
@@ -528,10 +528,16 @@ class _Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name not in _ROUNDING and not name.endswith("_backward"):
             return found
         for result in found if isinstance(found, tuple | list) else (found,):
-            if isinstance(result, torch.Tensor) and result.dtype in (torch.float64, torch.complex128):
+            if _can_be_moved(result):
                 shares = torch.rand(result.shape, generator=self._generator, device=result.device, dtype=torch.float64)
                 result.mul_(shares.mul_(2.0).sub_(1.0).mul_(self._relative).add_(1.0))
         return found
+
+
+def _can_be_moved(result: Any) -> bool:
+    if not isinstance(result, torch.Tensor) or result.dtype not in (torch.float64, torch.complex128):
+        return False
+    return result.layout is torch.strided and not shares_elements(result.shape, result.stride())
 
 
 class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
