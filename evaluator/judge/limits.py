@@ -50,6 +50,7 @@ _QUANTILES: Final = ((0.5, 1.5), (0.25, 3.0), (0.05, 16.0), (0.01, 120.0))
 """Each quantile of the magnitudes, times its factor, is about the standard deviation of what is normally distributed.
 One quantile alone can be reached by filled or planted elements: nine scores of ten may be -1e9."""
 _FAR_ABOVE: Final = 2.0**12
+"""A magnitude that several elements have and that is so many times the next one is a fill."""
 _NOTHING: Final = 2.0**-40
 """Magnitudes that are less than this share of the largest are as good as zero to what is typical."""
 _ROUNDINGS_OF_TERMS: Final = 4.0
@@ -125,10 +126,11 @@ def scale_of(expected: torch.Tensor) -> tuple[float, float]:
     mean = root_mean_square(expected)
     if not math.isfinite(mean):
         return mean, mean
-    fill = float(_fill_of(_sample_of(expected)))
-    if fill:
+    sample = _sample_of(expected)
+    fill = _fill_of(sample)
+    if float(fill):
         mean = root_mean_square(expected[expected.abs() != fill])
-    return max(min(mean, float(typical_magnitude(expected))), _SMALLEST_SCALE), mean
+    return max(min(mean, float(_typical_of(sample, fill))), _SMALLEST_SCALE), mean
 
 
 def root_mean_square(expected: torch.Tensor) -> float:
@@ -147,9 +149,14 @@ def typical_magnitude(expected: torch.Tensor) -> torch.Tensor:
     so are what float64 leaves of terms that cancel, and what scores are filled up with that do not count.
     """
     sample = _sample_of(expected)
+    return _typical_of(sample, _fill_of(sample))
+
+
+def _typical_of(sample: torch.Tensor, fill: torch.Tensor) -> torch.Tensor:
+    """The typical magnitude by a ``sample`` of magnitudes, without those that are ``fill``."""
     if not sample.numel():
         return torch.full((), math.inf, dtype=torch.float64, device=sample.device)
-    finite = (sample < math.inf) & (sample != _fill_of(sample))
+    finite = (sample < math.inf) & (sample != fill)
     told = finite & (sample > _NOTHING * torch.where(finite, sample, 0.0).amax())
     ordered = torch.where(told, sample, math.inf).sort().values
     # No number is brought to the processor: that would be to wait for the device.

@@ -482,8 +482,8 @@ def _finfo_of(dtype: torch.dtype) -> Iterator[None]:
 class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Makes numbers float64 where a reference asks for less: what is right does not depend on how it rounds.
 
-    ``precision``: the problem's, where it does. What is made in fewer bits than that has the values of so few, and is
-    float64 all the same.
+    ``precision``: the problem's, where right answers depend on it. Numbers of fewer bits than that are rounded to these
+    then, and stored as float64.
     """
 
     def __init__(self, precision: torch.dtype | None) -> None:

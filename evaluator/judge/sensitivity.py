@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -31,6 +31,9 @@ class Sensitivity:
     gradient, a sum over all rows, the terms of the same rows. ``slices``: the numbers of those that the call is
     compared in; ``slice_of``: inputs and upstream gradients of one.
     """
+
+    _times: ClassVar[float] = 1.0
+    """By this, moves count."""
 
     def __init__(
         self,
@@ -68,8 +71,8 @@ class Sensitivity:
         right = exact.inputs[index]
         rows = None if right is None else self._rows_in_doubt(right, actual, own)
         if right is None or rows is None:
-            return self._of_slice(number, exact)[index]
-        moved = self._of_rows(number, rows)[index]
+            return self._scaled(self._of_slice(number, exact)[index])
+        moved = self._scaled(self._of_rows(number, rows)[index])
         return None if moved is None else torch.zeros_like(right).index_copy_(0, rows, moved)
 
     def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
@@ -85,7 +88,10 @@ class Sensitivity:
             self._weights = [None] * len(exact)
             for total in sums:
                 take_largest(self._weights, total, exact)
-        return self._weights[index]
+        return self._scaled(self._weights[index])
+
+    def _scaled(self, moved: torch.Tensor | None) -> torch.Tensor | None:
+        return moved if moved is None or self._times == 1.0 else moved * self._times
 
     def _rows_in_doubt(self, right: torch.Tensor, actual: torch.Tensor, own: torch.Tensor) -> torch.Tensor | None:
         """Rows in which the candidate's gradient, or the reference's own, needs more than the usual limit; ``None``
@@ -141,15 +147,7 @@ class Terms(Sensitivity):
     """How large the terms are that the elements of gradients are sums of: by how much these move in proportion, in
     three evaluations at inputs, weights and upstream gradients that are hardly moved."""
 
-    def of_input(
-        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
-    ) -> torch.Tensor | None:
-        moved = super().of_input(number, index, exact, actual, own)
-        return None if moved is None else moved / NUDGE
-
-    def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-        moved = super().of_weight(index, exact)
-        return None if moved is None else moved / NUDGE
+    _times = 1.0 / NUDGE
 
     def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
         return self._reference.nudged_gradients(values, upstream, self._new_generator())
@@ -159,15 +157,7 @@ class BesideZero(Sensitivity):
     """Twice as far as the gradients of one call move, at most, when exact zeros of the inputs become numbers next to
     zero: of many kinks that a row of zeros leads to, about half are on the other side then."""
 
-    def of_input(
-        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
-    ) -> torch.Tensor | None:
-        moved = super().of_input(number, index, exact, actual, own)
-        return None if moved is None else 2.0 * moved
-
-    def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-        moved = super().of_weight(index, exact)
-        return None if moved is None else 2.0 * moved
+    _times = 2.0
 
     def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
         return self._reference.gradients_beside_zero(values, upstream, self._new_generator())
@@ -182,15 +172,7 @@ class Rounding(Sensitivity):
     ones there.
     """
 
-    def of_input(
-        self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
-    ) -> torch.Tensor | None:
-        moved = super().of_input(number, index, exact, actual, own)
-        return None if moved is None else OWN_FACTOR * moved
-
-    def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-        moved = super().of_weight(index, exact)
-        return None if moved is None else OWN_FACTOR * moved
+    _times = OWN_FACTOR
 
     def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
         return self._reference.rounded_gradients(values, upstream, self._relative, self._new_generator())

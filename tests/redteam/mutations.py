@@ -260,7 +260,7 @@ MUTATIONS = (
         (
             (
                 "judge/limits.py",
-                "return max(min(mean, float(typical_magnitude(expected))), _SMALLEST_SCALE), mean",
+                "return max(min(mean, float(_typical_of(sample, fill))), _SMALLEST_SCALE), mean",
                 "return mean, mean",
             ),
         ),
