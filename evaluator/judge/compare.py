@@ -26,6 +26,7 @@ from evaluator.judge.limits import (
     smallest_step,
     usual_limits,
     widen,
+    widened_few,
     with_terms,
 )
 from evaluator.judge.mismatch import Evidence
@@ -37,6 +38,8 @@ __all__ = ["SliceComparison", "Tally", "Worst", "compare_slice", "compare_usuall
 _PIECE: Final = 2**15
 """So few elements that what is computed on the way stays in a processor's own cache, and that one thread has all of
 them: others would have to be woken for each step. All of a million at a time took three times as long."""
+_FEW_WIDENED: Final = 1 / 64
+"""So small a share of the elements is widened by itself. Of more, the record says how many limits were capped."""
 
 
 @dataclass(frozen=True)
@@ -198,9 +201,15 @@ def compare_slice(
     if not expected.is_floating_point():
         return _compare_exactly(actual, expected)
     if sensitivity is None and terms is None:
-        usual = compare_usually(actual, expected, reference, tolerance)
-        if usual is not None and usual.right == usual.total:
-            return usual
+        found, seen = _compare_usually(actual, expected, reference, tolerance)
+        if found is not None and seen is not None:
+            if found.right == found.total:
+                return found
+            few = seen.places
+            if few is not None and len(few) <= _FEW_WIDENED * found.total:
+                factor = widened_few(few, actual, expected, reference, seen.least, tolerance)
+                if factor is not None:
+                    return replace(found, right=found.total, widened=factor)
     settled = settle(actual, expected, reference)
     weighed = _weigh(settled, tolerance, sensitivity, terms)
     error, own_error, limit, right = weighed.error, weighed.own_error, weighed.limit, weighed.right
@@ -237,22 +246,30 @@ def compare_usually(
 
     Nearly every comparison comes to an end here, and this goes over the memory half as often.
     """
+    return _compare_usually(actual, expected, reference, tolerance)[0]
+
+
+def _compare_usually(
+    actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
+) -> tuple[SliceComparison | None, SliceErrors | None]:
+    """``compare_usually``, and what was seen, where something was."""
     if not expected.is_floating_point() or not expected.numel():
-        return None
+        return None, None
     own = actual if reference is None else reference
     fused = kernels() if expected.is_cuda else None
-    seen = None if fused is None else fused.compare(actual, expected, own, *fused_rules(expected, tolerance, actual))
+    seen = None if fused is None else fused.compare(actual, expected, own, fused_rules(tolerance, actual.dtype))
     if seen is None:
         seen = _compare_in_pieces(actual, expected, reference, tolerance)
     if not math.isfinite(seen.own_max_abs):
-        return None
-    return SliceComparison(
+        return None, seen
+    found = SliceComparison(
         total=expected.numel(),
         right=expected.numel() - seen.wrong,
         max_abs=seen.max_abs,
         max_rel=seen.max_rel,
         reference_max_rel=None if reference is None else seen.own_max_rel,
     )
+    return found, seen
 
 
 def _compare_in_pieces(
@@ -262,14 +279,16 @@ def _compare_in_pieces(
     least = least_limit(expected, tolerance, actual.dtype)
     pieces = list(_pieces(actual, expected, *([] if reference is None else [reference])))
     if math.isfinite(least) and all(_is_exact(*piece) for piece in pieces):
-        return SliceErrors(wrong=0, own_max_abs=0.0, max_abs=0.0, max_rel=0.0, own_max_rel=0.0)
+        return SliceErrors(0, least, own_max_abs=0.0, max_abs=0.0, max_rel=0.0, own_max_rel=0.0, places=None)
     figures = [_largest_figures(*piece, least=least, rtol=tolerance.rtol) for piece in pieces]
     # Each is NaN where any element's is.
     over, max_abs, max_rel, own_max_abs, own_max_rel = torch.stack(figures).amax(0).tolist()
-    wrong = 0
+    wrong, places = 0, None
     if not over <= 0:
-        wrong = expected.numel() - sum(_count_right(piece[0], piece[1], least, tolerance.rtol) for piece in pieces)
-    return SliceErrors(wrong, own_max_abs, max_abs, max_rel, own_max_rel)
+        outside = torch.cat([_outside(piece[0], piece[1], least, tolerance.rtol) for piece in pieces])
+        wrong = int(outside.sum())
+        places = outside.nonzero().view(-1) if wrong <= _FEW_WIDENED * expected.numel() else None
+    return SliceErrors(wrong, least, own_max_abs, max_abs, max_rel, own_max_rel, places)
 
 
 def _is_exact(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None = None) -> bool:
@@ -295,9 +314,10 @@ def _largest_figures(
     return torch.stack([over, largest, relative, error.amax(), error.div_(magnitude).amax()])
 
 
-def _count_right(actual: torch.Tensor, expected: torch.Tensor, least: float, rtol: float) -> int:
+def _outside(actual: torch.Tensor, expected: torch.Tensor, least: float, rtol: float) -> torch.Tensor:
+    """Which elements are outside of their usual limits, as one dimension."""
     error = torch.sub(actual, expected).abs_()
-    return int((error <= expected.abs().mul_(rtol).add_(least)).sum())
+    return ~(error <= expected.abs().mul_(rtol).add_(least)).view(-1)
 
 
 def _pieces(*tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from evaluator.judge.limits import FAR_ABOVE, GOLDEN, NOTHING, QUANTILES, SAMPLE
 from evaluator.memory import check, driver
 
 __all__ = ["Kernels", "SliceDeviation", "SliceDeviations", "SliceErrors", "kernels"]
@@ -23,6 +24,8 @@ __all__ = ["Kernels", "SliceDeviation", "SliceDeviations", "SliceErrors", "kerne
 _THREADS: Final = 256
 _WORDS_OF_A_BLOCK: Final = 2**13
 _MOST_BLOCKS: Final = 2048
+_MOST_PLACES: Final = 4096
+"""Of so many wrong elements it is told where they are."""
 
 # Torch 2.9 puts extern "C" before a source that does not begin with it, which no template may have.
 _SUMS: Final = r"""extern "C" {}
@@ -82,7 +85,77 @@ extern "C" __global__ void squares(const double* values, const long long* sizes,
 }
 """
 
-_ERRORS: Final = r"""
+_TYPICAL: Final = (
+    rf"""
+#define SAMPLE {SAMPLE}
+#define GOLDEN {GOLDEN!r}
+#define FAR_ABOVE {FAR_ABOVE!r}
+#define NOTHING {NOTHING!r}
+#define QUANTILES {{{", ".join(repr(quantile) for quantile, _ in QUANTILES)}}}
+#define FACTORS {{{", ".join(repr(factor) for _, factor in QUANTILES)}}}
+#define KINDS {len(QUANTILES)}
+"""
+    + r"""
+// How many of the first ``count`` of what is in order are less than ``value`` or, if ``too``, equal to it as well.
+__device__ int below(const double* ordered, int count, double value, bool too) {
+  int begin = 0, end = count;
+  while (begin < end) {
+    const int middle = (begin + end) / 2;
+    if (ordered[middle] < value || (too && ordered[middle] == value)) begin = middle + 1; else end = middle;
+  }
+  return begin;
+}
+
+// One block of threads does it all: ``limits.typical_magnitude`` says what.
+extern "C" __global__ void typical(const double* values, const long long* sizes, double* found) {
+  __shared__ double sample[SAMPLE];
+  const long long count = sizes[0];
+  const double infinite = __longlong_as_double(0x7ff0000000000000LL);
+  for (int i = threadIdx.x; i < SAMPLE; i += blockDim.x) {
+    double magnitude = infinite;
+    if (i < count) {
+      const double multiple = __dmul_rn(__dadd_rn((double)i, 0.5), GOLDEN);
+      const long long at = count > SAMPLE ? (long long)__dmul_rn(multiple - trunc(multiple), (double)count) : i;
+      magnitude = fabs(values[at]);
+    }
+    sample[i] = magnitude < infinite ? magnitude : infinite;  // NaN counts no more than what is infinite
+  }
+  for (int length = 2; length <= SAMPLE; length *= 2) {  // a bitonic sort
+    for (int distance = length / 2; distance; distance /= 2) {
+      __syncthreads();
+      for (int i = threadIdx.x; i < SAMPLE; i += blockDim.x) {
+        const int other = i ^ distance;
+        if (other < i) continue;
+        const double one = sample[i], two = sample[other];
+        if ((one > two) == !(i & length)) sample[i] = two, sample[other] = one;
+      }
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x) return;
+  int end = below(sample, SAMPLE, infinite, false);
+  if (end > 1 && sample[end - 2] == sample[end - 1]) {
+    const int first = below(sample, end, sample[end - 1], false);
+    const double others = first ? sample[first - 1] : 0.0;
+    if (others > 0.0 && sample[end - 1] > FAR_ABOVE * others) end = first;
+  }
+  const int begin = end ? below(sample, end, NOTHING * sample[end - 1], true) : 0;
+  const double quantiles[] = QUANTILES, factors[] = FACTORS;
+  double least = infinite;
+  for (int k = 0; k < KINDS; ++k) {
+    const int place = (int)(quantiles[k] * (double)(end - begin));
+    if (begin + place < end) least = fmin(least, sample[begin + place] * factors[k]);
+  }
+  found[0] = least;
+}
+"""
+)
+
+_ERRORS: Final = (
+    rf"""
+#define MOST_PLACES {_MOST_PLACES}
+"""
+    + r"""
 // Of magnitudes, NaN among them as the largest, the order is that of their bits without the sign.
 __device__ unsigned long long magnitude_of(double value) {
   return (unsigned long long)__double_as_longlong(value) & 0x7fffffffffffffffULL;
@@ -116,12 +189,22 @@ struct Rules {
 };
 
 struct Errors {
+  unsigned long long* noted;
+  long long* places;
   double own_largest = 0.0, largest = 0.0, relative = 0.0, own_relative = 0.0;
   unsigned long long wrong = 0;
-  __device__ void take(double right, double value, double own_value, const Rules& rules) {
+  __device__ Errors(unsigned long long* noted, long long* places) : noted(noted), places(places) {}
+  __device__ void take(long long place, double right, double value, double own_value, const Rules& rules) {
     const double magnitude = fabs(right), floor_ = fmax(magnitude, rules.least);
     const double own = fabs(own_value - right), error = fabs(value - right);
-    wrong += !(error <= rules.least + rules.rtol * magnitude);
+    if (!(error <= rules.least + rules.rtol * magnitude)) {
+      ++wrong;
+      // Looked at first: where everything is wrong, all would wait for one another to count.
+      if (*(volatile unsigned long long*)noted < MOST_PLACES) {
+        const unsigned long long number = atomicAdd(noted, 1ULL);
+        if (number < MOST_PLACES) places[number] = place;
+      }
+    }
     own_largest = larger(own_largest, own);
     largest = larger(largest, error);
     own_relative = larger(own_relative, own / floor_);
@@ -154,7 +237,7 @@ struct Deviation {
 struct Deviations {
   Deviation actual, own;
   double right_sum = 0.0;
-  __device__ void take(double right, double value, double own_value, const Rules& rules) {
+  __device__ void take(long long, double right, double value, double own_value, const Rules& rules) {
     actual.take(right, value, rules);
     own.take(right, own_value, rules);
     right_sum += fabs(right);
@@ -174,18 +257,21 @@ template <typename Found> __device__ void take_each(
     for (int k = 0; k < 4; ++k)
       right[k] = expected[i + k * step], value[k] = actual[i + k * step], own[k] = reference[i + k * step];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) found.take(right[k], value[k], own[k], rules);
+    for (int k = 0; k < 4; ++k) found.take(i + k * step, right[k], value[k], own[k], rules);
   }
-  for (; i < count; i += step) found.take(expected[i], actual[i], reference[i], rules);
+  for (; i < count; i += step) found.take(i, expected[i], actual[i], reference[i], rules);
 }
 """
+)
 
 _COMPARE: Final = r"""
 extern "C" __global__ void compare(
     const float* actual, const double* expected, const float* reference, const long long* sizes,
-    const double* rules, const double* typical, const double* squares, unsigned long long* found) {
-  Errors errors;
-  take_each(errors, actual, expected, reference, sizes[0], Rules(rules, typical, squares, sizes[0]));
+    const double* rules, const double* typical, const double* squares, unsigned long long* found, long long* places) {
+  const Rules limits(rules, typical, squares, sizes[0]);
+  Errors errors(&found[5], places);
+  take_each(errors, actual, expected, reference, sizes[0], limits);
+  if (blockIdx.x == 0 && threadIdx.x == 0) found[6] = magnitude_of(limits.least);
   keep_largest(&found[0], errors.own_largest);
   keep_largest(&found[1], errors.largest);
   keep_largest(&found[2], errors.relative);
@@ -211,14 +297,17 @@ extern "C" __global__ void deviation(
 
 @dataclass(frozen=True)
 class SliceErrors:
-    """What one pass over a slice has found: how many elements are ``wrong`` by the usual limits, and the largest errors
-    of the reference in its own precision and of what was compared."""
+    """What one pass over a slice has found: how many elements are ``wrong`` by the usual limits, of which ``least`` is
+    that of a zero, and the largest errors of the reference in its own precision and of what was compared. ``places``:
+    where the wrong elements are in memory order (int64), in no order; ``None`` where they are many."""
 
     wrong: int
+    least: float
     own_max_abs: float
     max_abs: float
     max_rel: float
     own_max_rel: float
+    places: torch.Tensor | None
 
 
 @dataclass(frozen=True)
@@ -248,6 +337,7 @@ class Kernels:
     def __init__(self) -> None:
         self._fingerprint = _compiled(_SUMS + _FINGERPRINT, "fingerprint")
         self._squares = _compiled(_SUMS + _SQUARES, "squares")
+        self._typical = _compiled(_SUMS + _TYPICAL, "typical")
         self._compare = _compiled(_SUMS + _ERRORS + _COMPARE, "compare")
         self._deviation = _compiled(_SUMS + _ERRORS + _DEVIATION, "deviation")
 
@@ -268,19 +358,28 @@ class Kernels:
         expected: torch.Tensor,
         reference: torch.Tensor,
         rules: tuple[float, float, float, float],
-        typical: torch.Tensor,
     ) -> SliceErrors | None:
         """Hold ``actual`` against ``expected`` by ``rules``: absolute and relative tolerance, the smallest scale and
-        the smallest step; and by the ``typical`` magnitude (float64, one element, on the device).
+        the smallest step.
 
         All of one shape, on CUDA: ``expected`` float64, the others float32; ``None`` where they are not.
         """
         if not _are_comparable(actual, expected, reference):
             return None
-        found = torch.zeros(5, dtype=torch.int64, device=expected.device)
-        self._hold_against(self._compare, actual, expected, reference, rules, typical, [found])
-        *largest, wrong = found.tolist()
-        return SliceErrors(wrong, *map(_as_double, largest))
+        found = torch.zeros(7, dtype=torch.int64, device=expected.device)
+        places = torch.empty(_MOST_PLACES, dtype=torch.int64, device=expected.device)
+        self._hold_against(self._compare, actual, expected, reference, rules, [found, places])
+        *largest, wrong, _, least = found.tolist()
+        own_max_abs, max_abs, max_rel, own_max_rel = map(_as_double, largest)
+        few = places[:wrong] if wrong <= _MOST_PLACES else None
+        return SliceErrors(wrong, _as_double(least), own_max_abs, max_abs, max_rel, own_max_rel, few)
+
+    def typical_magnitude(self, expected: torch.Tensor) -> torch.Tensor:
+        """``limits.typical_magnitude`` of a float64 tensor on CUDA, as one element."""
+        found = torch.empty(1, dtype=torch.float64, device=expected.device)
+        sizes = _constant((expected.numel(),), torch.int64, expected.device)
+        _launch(self._typical, 1, [expected.contiguous(), sizes, found])
+        return found
 
     def deviation(
         self,
@@ -288,14 +387,13 @@ class Kernels:
         expected: torch.Tensor,
         reference: torch.Tensor,
         rules: tuple[float, float, float, float],
-        typical: torch.Tensor,
     ) -> SliceDeviations | None:
         """How ``actual`` and ``reference`` deviate from ``expected``; arguments as for ``compare``."""
         if not _are_comparable(actual, expected, reference):
             return None
         found = torch.zeros(6, dtype=torch.int64, device=expected.device)
         magnitudes = torch.zeros(3, dtype=torch.float64, device=expected.device)
-        self._hold_against(self._deviation, actual, expected, reference, rules, typical, [found, magnitudes])
+        self._hold_against(self._deviation, actual, expected, reference, rules, [found, magnitudes])
         *sums, right_sum = magnitudes.tolist()
         excess, wrong, counted, own_excess, own_wrong, own_counted = found.tolist()
         return SliceDeviations(
@@ -311,7 +409,6 @@ class Kernels:
         expected: torch.Tensor,
         reference: torch.Tensor,
         rules: tuple[float, float, float, float],
-        typical: torch.Tensor,
         results: list[torch.Tensor],
     ) -> None:
         actual, expected, reference = actual.contiguous(), expected.contiguous(), reference.contiguous()
@@ -320,6 +417,7 @@ class Kernels:
         sizes, given = _constant((count,), torch.int64, device), _constant(rules, torch.float64, device)
         squares = torch.zeros(1, dtype=torch.float64, device=device)
         _launch(self._squares, blocks, [expected, sizes, squares])
+        typical = self.typical_magnitude(expected)
         _launch(kernel, blocks, [actual, expected, reference, sizes, given, typical, squares, *results])
 
 

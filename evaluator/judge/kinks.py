@@ -49,7 +49,7 @@ def deviations(
     are that of ``actual``."""
     own = actual if reference is None else reference
     fused = kernels() if expected.is_cuda and expected.numel() else None
-    seen = None if fused is None else fused.deviation(actual, expected, own, *fused_rules(expected, tolerance, actual))
+    seen = None if fused is None else fused.deviation(actual, expected, own, fused_rules(tolerance, actual.dtype))
     if seen is not None:
         ours, theirs = (_as_deviation(one, seen.right_magnitude) for one in (seen.actual, seen.own))
         return ours, theirs

@@ -22,8 +22,13 @@ import torch
 from evaluator.problem import Tolerance
 
 __all__ = [
+    "FAR_ABOVE",
+    "GOLDEN",
+    "NOTHING",
     "OWN_FACTOR",
+    "QUANTILES",
     "ROUNDING_FACTOR",
+    "SAMPLE",
     "Limits",
     "Widened",
     "excused_outliers",
@@ -36,6 +41,7 @@ __all__ = [
     "typical_own_error",
     "usual_limits",
     "widen",
+    "widened_few",
     "with_terms",
 ]
 
@@ -44,15 +50,18 @@ OWN_FACTOR: Final = 4.0
 _SMALLEST_SCALE: Final = 1e-30
 _OF_HALF: Final = 1e-2
 _OF_DOUBLE: Final = 1e-8
-_SAMPLE: Final = 2048
-_GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0
-_QUANTILES: Final = ((0.5, 1.5), (0.25, 3.0), (0.05, 16.0), (0.01, 120.0))
+SAMPLE: Final = 2048
+"""Elements that a typical magnitude is taken from."""
+GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0
+"""Multiples of it, modulo 1, are spread evenly however many there are."""
+QUANTILES: Final = ((0.5, 1.5), (0.25, 3.0), (0.05, 16.0), (0.01, 120.0))
 """Each quantile of the magnitudes, times its factor, is about the standard deviation of what is normally distributed.
 One quantile alone can be reached by filled or planted elements: nine scores of ten may be -1e9."""
-_FAR_ABOVE: Final = 2.0**12
+FAR_ABOVE: Final = 2.0**12
 """A magnitude that several elements have and that is so many times the next one is a fill."""
-_NOTHING: Final = 2.0**-40
+NOTHING: Final = 2.0**-40
 """Magnitudes that are less than this share of the largest are as good as zero to what is typical."""
+_SAMPLE_OF_ERRORS: Final = 2**18
 _ROUNDINGS_OF_TERMS: Final = 4.0
 _TERMS_FACTOR: Final = 8.0
 """A magnitude of terms that was seen in three random moves may be as much too small."""
@@ -157,11 +166,11 @@ def _typical_of(sample: torch.Tensor, fill: torch.Tensor) -> torch.Tensor:
     if not sample.numel():
         return torch.full((), math.inf, dtype=torch.float64, device=sample.device)
     finite = (sample < math.inf) & (sample != fill)
-    told = finite & (sample > _NOTHING * torch.where(finite, sample, 0.0).amax())
+    told = finite & (sample > NOTHING * torch.where(finite, sample, 0.0).amax())
     ordered = torch.where(told, sample, math.inf).sort().values
     # No number is brought to the processor: that would be to wait for the device.
-    quantiles = torch.tensor([quantile for quantile, _ in _QUANTILES], dtype=torch.float64, device=sample.device)
-    factors = torch.tensor([factor for _, factor in _QUANTILES], dtype=torch.float64, device=sample.device)
+    quantiles = torch.tensor([quantile for quantile, _ in QUANTILES], dtype=torch.float64, device=sample.device)
+    factors = torch.tensor([factor for _, factor in QUANTILES], dtype=torch.float64, device=sample.device)
     places = (quantiles * told.sum()).long().clamp_(max=ordered.numel() - 1)
     return (ordered[places] * factors).amin()
 
@@ -169,10 +178,13 @@ def _typical_of(sample: torch.Tensor, fill: torch.Tensor) -> torch.Tensor:
 def _sample_of(expected: torch.Tensor) -> torch.Tensor:
     """Magnitudes of elements that are spread evenly, as one dimension."""
     flat = expected.reshape(-1)
-    if flat.numel() > _SAMPLE:
-        at = torch.arange(_SAMPLE, device=flat.device, dtype=torch.float64).add_(0.5).mul_(_GOLDEN).frac_()
-        flat = flat[at.mul_(flat.numel()).long()]
-    return flat.abs()
+    return (flat[_spread(flat, SAMPLE)] if flat.numel() > SAMPLE else flat).abs()
+
+
+def _spread(flat: torch.Tensor, places: int) -> torch.Tensor:
+    """So many ``places`` in a tensor of one dimension, spread evenly and without a period."""
+    at = torch.arange(places, device=flat.device, dtype=torch.float64).add_(0.5).mul_(GOLDEN).frac_()
+    return at.mul_(flat.numel()).long()
 
 
 def _fill_of(sample: torch.Tensor) -> torch.Tensor:
@@ -183,7 +195,7 @@ def _fill_of(sample: torch.Tensor) -> torch.Tensor:
         return finite.sum()
     largest = finite.amax()
     others = torch.where(finite < largest, finite, 0.0).amax()
-    is_fill = ((finite == largest).sum() > 1) & (largest > _FAR_ABOVE * others) & (others > 0)
+    is_fill = ((finite == largest).sum() > 1) & (largest > FAR_ABOVE * others) & (others > 0)
     return torch.where(is_fill, largest, 0.0)
 
 
@@ -192,13 +204,10 @@ def least_limit(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtype
     return tolerance.atol * scale_of(expected)[0] + smallest_step(dtype)
 
 
-def fused_rules(
-    expected: torch.Tensor, tolerance: Tolerance, actual: torch.Tensor
-) -> tuple[tuple[float, float, float, float], torch.Tensor]:
-    """What a kernel makes the usual limits of: absolute and relative tolerance, the smallest scale and step; and the
-    typical magnitude, on the device."""
-    rules = tolerance.atol, tolerance.rtol, _SMALLEST_SCALE, smallest_step(actual.dtype)
-    return rules, typical_magnitude(expected)
+def fused_rules(tolerance: Tolerance, dtype: torch.dtype) -> tuple[float, float, float, float]:
+    """What a kernel makes the usual limits of, of what is delivered as ``dtype``: absolute and relative tolerance, the
+    smallest scale and step."""
+    return tolerance.atol, tolerance.rtol, _SMALLEST_SCALE, smallest_step(dtype)
 
 
 def smallest_step(dtype: torch.dtype) -> float:
@@ -249,18 +258,30 @@ def typical_own_error(expected: torch.Tensor, own_error: torch.Tensor) -> torch.
     hardly move. Elements without any error are not counted. In a row in which the reference is more inexact than in
     others, for each magnitude, more is typical: a softmax of large scores beside one of small ones.
     """
-    flat = expected.reshape(-1)
-    groups = torch.frexp(flat).exponent.long().sub_(_LOWEST_EXPONENT).clamp_(0, _EXPONENTS - 1)
-    zero = flat == 0
-    lowest = groups.masked_fill(zero, _EXPONENTS - 1).amin() if flat.numel() else groups.new_zeros(())
-    groups = torch.where(zero, lowest, groups)
-    roots = own_error.reshape(-1).sqrt()
-    counts = torch.bincount(groups, weights=(roots > 0).double(), minlength=_EXPONENTS).tolist()
-    sums = torch.bincount(groups, weights=roots, minlength=_EXPONENTS).tolist()
-    of_all = torch.bincount(groups, minlength=_EXPONENTS).tolist()
-    table = torch.tensor(_means_around(of_all, counts, sums), dtype=torch.float64, device=expected.device).square_()
-    typical = table[groups].view(expected.shape)
+    typical = _typical_by_magnitude(expected.reshape(-1), own_error.reshape(-1)).view(expected.shape)
     return typical.mul_(_times_as_inexact(own_error, typical))
+
+
+def _typical_by_magnitude(
+    expected: torch.Tensor, own_error: torch.Tensor, wanted: torch.Tensor | None = None
+) -> torch.Tensor:
+    """``typical_own_error`` without regard to rows, of one dimension. ``wanted``: the expected values that it is wanted
+    of, where these are others."""
+    known = _groups_of(expected)
+    zero = expected == 0
+    lowest = known.masked_fill(zero, _EXPONENTS - 1).amin() if expected.numel() else known.new_zeros(())
+    known = torch.where(zero, lowest, known)
+    groups = known if wanted is None else torch.where(wanted == 0, lowest, _groups_of(wanted))
+    roots = own_error.sqrt()
+    counts = torch.bincount(known, weights=(roots > 0).double(), minlength=_EXPONENTS).tolist()
+    sums = torch.bincount(known, weights=roots, minlength=_EXPONENTS).tolist()
+    asked = torch.bincount(groups, minlength=_EXPONENTS).tolist()
+    table = torch.tensor(_means_around(asked, counts, sums), dtype=torch.float64, device=expected.device).square_()
+    return table[groups]
+
+
+def _groups_of(expected: torch.Tensor) -> torch.Tensor:
+    return torch.frexp(expected).exponent.long().sub_(_LOWEST_EXPONENT).clamp_(0, _EXPONENTS - 1)
 
 
 def _times_as_inexact(own_error: torch.Tensor, typical: torch.Tensor) -> torch.Tensor:
@@ -278,14 +299,14 @@ def _times_as_inexact(own_error: torch.Tensor, typical: torch.Tensor) -> torch.T
     return times.masked_fill_(counted < _LEAST_OF_ROW / 2, 1.0)
 
 
-def _means_around(of_all: list[int], counts: list[float], sums: list[float]) -> list[float]:
-    """For each group that is not empty the mean in it and in as many neighbours on either side as it takes to have
-    enough. ``of_all``: how many elements there are, ``counts``: how many are counted."""
+def _means_around(asked: list[int], counts: list[float], sums: list[float]) -> list[float]:
+    """For each group that is asked for the mean in it and in as many neighbours on either side as it takes to have
+    enough. ``counts``: how many elements are counted, ``sums``: what they add up to."""
     total = sum(counts)
     until_counts, until_sums = [0.0, *accumulate(counts)], [0.0, *accumulate(sums)]
     means: list[float] = []
-    for place, occupied in enumerate(of_all):
-        if not occupied:
+    for place, wanted in enumerate(asked):
+        if not wanted:
             means.append(0.0)
             continue
         begin, end = place, place + 1
@@ -313,6 +334,40 @@ def widen(limits: Limits, expected: torch.Tensor, own_error: torch.Tensor, toler
     limit = torch.maximum(typical, own_error * OWN_FACTOR, out=typical).add_(limits.limit)
     share = float((limits.limit / limit).mean()) if expected.numel() else 1.0
     return Widened(limit, 1.0 / share if share > 0 else math.inf, capped)
+
+
+def widened_few(
+    places: torch.Tensor,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    reference: torch.Tensor,
+    least: float,
+    tolerance: Tolerance,
+) -> float | None:
+    """Whether a few elements that are outside of their usual limits are within those that ``widen`` makes: then the
+    ``factor`` that ``Widened`` has, as if the others had not been widened. ``None`` says nothing.
+
+    ``places`` are theirs (int64, one dimension, in memory order), ``least`` is the usual limit of a zero; the others
+    are as ``compare_slice`` has them, and finite. ``widen`` goes over the memory forty times, and mostly for a handful
+    of elements. Here only these are widened, and what is typical comes from a sample. But for that, no limit is more
+    than that of ``widen``: rows in which more is typical are left out of account, the cap is of the usual scale, and
+    nothing is taken for mere rounding.
+    """
+    flat, own = expected.reshape(-1), reference.reshape(-1)
+    right = flat[places]
+    error = (actual.reshape(-1)[places].double() - right).abs_()
+    usual = right.abs().mul_(tolerance.rtol).add_(least)
+    of_own = (own[places].double() - right).abs_().mul_(OWN_FACTOR)
+    limit = usual + of_own
+    if not bool((error <= limit).all()):
+        at = _spread(flat, _SAMPLE_OF_ERRORS) if flat.numel() > _SAMPLE_OF_ERRORS else slice(None)
+        sample = flat[at]
+        typical = _typical_by_magnitude(sample, (own[at].double() - sample).abs_(), right).mul_(_TYPICAL_FACTOR)
+        limit = usual + torch.maximum(of_own, torch.minimum(typical, usual * _CAP))
+        if not bool((error <= limit).all()):
+            return None
+    share = 1.0 - float((1.0 - usual / limit).sum()) / flat.numel()
+    return 1.0 / share
 
 
 def is_rounding(expected: torch.Tensor, own_error: torch.Tensor) -> bool:
@@ -355,7 +410,7 @@ def excused_outliers(
     magnitude = expected.abs()
     limit = (magnitude * tolerance.rtol).add_(tolerance.atol * usual.root_mean_square)
     below = (error <= limit) & ~right
-    nothing = below & (magnitude <= _NOTHING * magnitude.amax())
+    nothing = below & (magnitude <= NOTHING * magnitude.amax())
     # Where the reference itself is exact nothing has cancelled: powers and exponentials are small beside the largest.
     nothing &= own_error >= magnitude * tolerance.rtol
     lost = _scattered(below & ~nothing, error, own_error)

@@ -9,6 +9,7 @@ overflowing: rounding decides whether it does.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,11 +53,12 @@ class Settled:
 def settle(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor) -> Settled:
     """Settle the class of each element. ``expected`` is float64, ``reference`` what it comes to in the problem's
     precision, ``actual`` a candidate's; all have one shape."""
-    finite, finite_of_own = torch.isfinite(expected), torch.isfinite(reference)
-    beyond = finite & (expected.abs() > _NEARLY * torch.finfo(actual.dtype).max)
-    by_value = finite & finite_of_own & ~beyond
-    if bool(by_value.all()):
+    most = _NEARLY * torch.finfo(actual.dtype).max
+    if _are_within(most, expected) and _are_within(math.inf, reference):
         return Settled(actual, expected, reference, 0, None, expected.numel())
+    finite, finite_of_own = torch.isfinite(expected), torch.isfinite(reference)
+    beyond = finite & (expected.abs() > most)
+    by_value = finite & finite_of_own & ~beyond
     by_class = ~(finite | finite_of_own)
     mismatched = by_class & ~(_same_class(actual, expected) | _same_class(actual, reference))
     rest = ~by_value
@@ -68,6 +70,14 @@ def settle(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor
         mismatched if bool(mismatched.any()) else None,
         int((by_value | (by_class & torch.isinf(expected))).sum()),
     )
+
+
+def _are_within(most: float, tensor: torch.Tensor) -> bool:
+    """Whether all elements are finite and none is larger than ``most``: one look at each, and no tensor of answers."""
+    if not tensor.numel():
+        return True
+    least, largest = map(float, torch.stack(torch.aminmax(tensor)).tolist())
+    return -most <= least and largest <= most and math.isfinite(least) and math.isfinite(largest)
 
 
 def _same_class(actual: torch.Tensor, infinite: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from evaluator.judge import compare
 from evaluator.judge.compare import SliceComparison, Tally, compare_slice, compare_usually
 from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.kernels import _SUMS
@@ -86,6 +87,45 @@ def test_nothing_is_widened_for_what_is_right_without_it() -> None:
     reference[3] = math.nan
     found = compare_slice(expected.float(), expected, reference, _TOLERANCE)
     assert (found.right, found.undetermined, found.wrong) == (99, 1, 0)
+
+
+@pytest.mark.parametrize("size", [5000, 2**19])
+@pytest.mark.parametrize("off_by", [1e-3, 1e-2, 1e-1])
+def test_a_few_elements_are_widened_as_all_are(size: int, off_by: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(3)
+    expected = torch.randn(size, dtype=torch.float64)
+    lost = torch.rand(size) < 5e-3
+    reference = (expected + lost * off_by * torch.randn_like(expected)).float()
+    outcomes = []
+    for times in (0.5, 1.0, 4.0, 100.0):
+        actual = (expected + lost * times * off_by * torch.randn_like(expected)).float()
+        few = compare_slice(actual, expected, reference, _TOLERANCE)
+        with monkeypatch.context() as whole:
+            whole.setattr(compare, "_FEW_WIDENED", 0.0)
+            all_of_them = compare_slice(actual, expected, reference, _TOLERANCE)
+        assert (few.total, few.right, few.suspect) == (all_of_them.total, all_of_them.right, all_of_them.suspect)
+        if few.widened != all_of_them.widened:  # it was left at the few
+            assert 1.0 < few.widened < 1.01
+            assert few.right == few.total
+        outcomes.append(few.widened != all_of_them.widened)
+    exactly = compare_slice(reference, expected, reference, _TOLERANCE)
+    assert exactly.right == size
+    assert 1.0 < exactly.widened < 1.01
+    assert not outcomes[-1]
+
+
+def test_typical_errors_widen_a_few_elements_of_other_places() -> None:
+    torch.manual_seed(3)
+    expected = torch.randn(2**19, dtype=torch.float64)
+    noise = 3e-5 * torch.randn_like(expected)
+    actual = expected + noise.flip(0)
+    small = expected.abs() < 1e-2
+    assert 0 < int(((actual - expected).abs() > 1e-4)[small].sum()) < len(expected) / 64
+    found = compare_slice(actual.float(), expected, (expected + noise).float(), _TOLERANCE)
+    assert found.right == len(expected)
+    assert 1.0 < found.widened < 1.01
+    # As far off elsewhere, where the reference is exact, it is no rounding.
+    assert compare_slice(actual.float(), expected, expected.float(), _TOLERANCE).wrong > 0
 
 
 def test_by_the_usual_limits_nothing_is_widened_and_what_is_wrong_is_counted() -> None:

@@ -120,6 +120,51 @@ def test_limits_are_the_same_whatever_the_tail(
         assert one.excess == pytest.approx(other.excess, rel=1e-9)
 
 
+@pytest.mark.parametrize("shape", [(1,), (7, 3), (2048,), (2049,), (1000, 1001), (_MIXED,)])
+@pytest.mark.parametrize("name", _HEAVY)
+def test_a_typical_magnitude_is_the_same(name: str, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(5)
+    expected = _HEAVY[name](torch.randn(shape, device="cuda", dtype=torch.float64))
+    expected.view(-1)[::7] = math.nan
+    fused = kernels()
+    assert fused is not None
+    assert float(fused.typical_magnitude(expected)) == float(limits.typical_magnitude(expected))
+
+
+def test_so_many_wrong_elements_are_only_counted() -> None:
+    fused = kernels()
+    assert fused is not None
+    expected = torch.zeros(_MIXED, device="cuda", dtype=torch.float64)
+    right = expected.float()
+    for wrong in (4096, 4097, _MIXED):
+        actual = right.clone()
+        actual[:wrong] = 1.0
+        seen = fused.compare(actual, expected, right, limits.fused_rules(_TOLERANCE, actual.dtype))
+        assert seen is not None
+        assert seen.wrong == wrong
+        assert seen.least == limits.least_limit(expected, _TOLERANCE, right.dtype)
+        if wrong == 4096:
+            assert seen.places is not None
+            assert sorted(seen.places.tolist()) == list(range(4096))
+        else:
+            assert seen.places is None
+
+
+def test_a_few_widened_elements_on_a_gpu_are_as_on_a_cpu() -> None:
+    torch.manual_seed(5)
+    expected = torch.randn(2**21, dtype=torch.float64)
+    lost = torch.rand(expected.shape) < 1e-3
+    own = (expected + lost * 1e-3 * torch.randn_like(expected)).float()
+    actual = (expected + lost * 1e-3 * torch.randn_like(expected)).float()
+    there = compare.compare_slice(actual.cuda(), expected.cuda(), own.cuda(), _TOLERANCE)
+    here = compare.compare_slice(actual, expected, own, _TOLERANCE)
+    assert there.right == here.right
+    assert there.widened == pytest.approx(here.widened, rel=1e-9)
+    again = compare.compare_slice(own.cuda(), expected.cuda(), own.cuda(), _TOLERANCE)
+    assert again.right == len(expected)
+    assert 1.0 < again.widened < 1.001
+
+
 @pytest.mark.parametrize("planted", [math.nan, math.inf, -math.inf])
 def test_values_that_are_not_finite_are_left_to_the_whole_comparison(planted: float) -> None:
     expected = torch.randn(_MIXED, device="cuda", dtype=torch.float64)
@@ -176,9 +221,11 @@ def test_one_wrong_element_is_noticed_wherever_it_is(planted: float) -> None:
     for place in (0, 12345, 3 * 2048 * 256 + 7, _MIXED - 1):
         actual = expected.float()
         actual[place] = planted
-        seen = fused.compare(actual, expected, expected.float(), *limits.fused_rules(expected, _TOLERANCE, actual))
+        seen = fused.compare(actual, expected, expected.float(), limits.fused_rules(_TOLERANCE, actual.dtype))
         assert seen is not None
         assert seen.wrong == 1
+        assert seen.places is not None
+        assert seen.places.tolist() == [place]
         assert compare.compare_slice(actual, expected, expected.float(), _TOLERANCE).right < len(expected)
 
 
