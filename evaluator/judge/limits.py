@@ -130,16 +130,15 @@ def usual_limits(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtyp
 
 
 def scale_of(expected: torch.Tensor) -> tuple[float, float]:
-    """The scale of a float64 tensor's usual limits, and its root mean square, without what it is filled up with; both
+    """The scale of a float64 tensor's usual limits, and its root mean square without what it is filled up with; both
     are at least 1e-30, and not finite where an element is not."""
     mean = root_mean_square(expected)
     if not math.isfinite(mean):
         return mean, mean
     sample = _sample_of(expected)
     fill = _fill_of(sample)
-    if float(fill):
-        mean = root_mean_square(expected[expected.abs() != fill])
-    return max(min(mean, float(_typical_of(sample, fill))), _SMALLEST_SCALE), mean
+    scale = max(min(mean, float(_typical_of(sample, fill))), _SMALLEST_SCALE)
+    return scale, root_mean_square(expected[expected.abs() != fill]) if float(fill) else mean
 
 
 def root_mean_square(expected: torch.Tensor) -> float:

@@ -15,6 +15,8 @@ __all__ = ["MemoryPlan", "plan_memory"]
 _REFERENCE_FACTOR: Final = 24
 """Float64 copies of a slice that are alive at once while gradients are compared, generously counted."""
 _GIB: Final = 2**30
+_SHORT_BYTES: Final = 4 * _GIB
+"""No device reads and writes more in a millisecond, which a short call takes at the most."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,13 @@ def plan_memory(
     # A slice is of whole rows, and of one at the least.
     least = elements // (signature.rows or 1) if sliced else elements
     slice_elements = max(least, min(elements, device.slice_elements))
-    # ``get_inputs`` makes a second copy of the inputs, upstream gradients have one, and a short call has one more of
-    # each for the one before it; what they leave behind is used again for the comparison.
-    given = 2 * input_bytes + (output_bytes if gradients else 0)
+    # ``get_inputs`` makes a second copy of the inputs, which is gone when upstream gradients are drawn; of what is
+    # short there are others, for the call before and for preludes. What all of them leave behind is used again for the
+    # comparison.
+    upstream_bytes = output_bytes if gradients else 0
+    given = input_bytes + max(input_bytes, upstream_bytes)
+    if input_bytes + upstream_bytes <= _SHORT_BYTES:
+        given += 2 * (input_bytes + upstream_bytes)
     judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (28 if gradients else 0))
     plan = MemoryPlan(
         layouts=layouts,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from evaluator.judge import compare, fingerprint, kinks, limits
-from evaluator.judge.kernels import kernels
+from evaluator.judge.kernels import _MOST_PLACES, kernels
 from evaluator.problem import Tolerance
 
 pytestmark = pytest.mark.gpu
@@ -136,16 +136,16 @@ def test_so_many_wrong_elements_are_only_counted() -> None:
     assert fused is not None
     expected = torch.zeros(_MIXED, device="cuda", dtype=torch.float64)
     right = expected.float()
-    for wrong in (4096, 4097, _MIXED):
+    for wrong in (_MOST_PLACES, _MOST_PLACES + 1, _MIXED):
         actual = right.clone()
         actual[:wrong] = 1.0
         seen = fused.compare(actual, expected, right, limits.fused_rules(_TOLERANCE, actual.dtype))
         assert seen is not None
         assert seen.wrong == wrong
         assert seen.least == limits.least_limit(expected, _TOLERANCE, right.dtype)
-        if wrong == 4096:
+        if wrong == _MOST_PLACES:
             assert seen.places is not None
-            assert sorted(seen.places.tolist()) == list(range(4096))
+            assert sorted(seen.places.tolist()) == list(range(wrong))
         else:
             assert seen.places is None
 
