@@ -28,7 +28,7 @@ from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadabl
 from evaluator.judge.verify import GIVEN, Commitment, Verifier, Violation
 from evaluator.memory import Block, TensorSpec
 from evaluator.protocol import MEMORY_PROBE, CallMode, CallReport
-from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure, longest_wait_ms
+from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure, total_wait_ms
 from evaluator.statistics import median_ms
 
 __all__ = ["CallInputs", "Caller", "Calm", "Learnt", "Side"]
@@ -515,7 +515,7 @@ class Caller:
                 show()
                 waits = side.enclosure.waits()
                 call = side.link.call(mode, timeout_s, wake=lambda: self._wake(side), settle=take_back)
-                call = replace(call, waited_ms=longest_wait_ms(waits, side.enclosure.waits()))
+                call = replace(call, waited_ms=total_wait_ms(waits, side.enclosure.waits()))
                 # It takes half a millisecond, and who gains by it has to do it in most calls.
                 if secrets.randbelow(_MAPPINGS_OF) == 0:
                     repeated = self.verifier.repeated(commitment, side.memory)

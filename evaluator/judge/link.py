@@ -67,7 +67,7 @@ class TimedCall:
     prelude_ms: float = 0.0
     """How long the judge's last steps on the device took, with every process stopped."""
     waited_ms: float = 0.0
-    """On a CPU: how long one of the runner's threads waited for a processor, waking included."""
+    """On a CPU: how long the runner's threads waited for a processor, all together, waking included."""
 
 
 class RunnerLink:

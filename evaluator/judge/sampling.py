@@ -284,7 +284,8 @@ class Sampler:
         )
         details: dict[str, Any] = {}
         most_overhead_ms = self._most_overhead_ms(track, series)
-        self._check_clocks(series, most_overhead_ms, details)
+        waited_ms = [call.waited_ms for call in candidate]
+        self._check_clocks(series, most_overhead_ms, waited_ms, details)
         self._check_floor(track, series, details)
         self._check_baseline(track, series, candidate, baseline, details)
         credited, at_most = self._credited(series, most_overhead_ms)
@@ -400,12 +401,15 @@ class Sampler:
             return math.inf  # nothing works on a CPU while its process is stopped
         return self.caller.learnt.calm[track.mode].overhead_ms + _calm_slack_ms(series)
 
-    def _check_clocks(self, series: SampleSeries, most_overhead_ms: float, details: dict[str, Any]) -> None:
+    def _check_clocks(
+        self, series: SampleSeries, most_overhead_ms: float, waited_ms: Sequence[float], details: dict[str, Any]
+    ) -> None:
         """The runner's clock against the judge's: what lies between them must be what it is for the baseline.
 
-        The comparison allows for a stated slack and for the noise of both medians, so that a busy machine
-        fails nobody; what a runner hides below that it gains nothing from (see ``_credited``). Raises
-        ``ClocksDisagree``, or ``InfrastructureFault`` where it is the same for the baseline, but was not at first.
+        The comparison allows for a stated slack, for the noise of both medians, and for the time that the candidate's
+        threads waited for a processor in each call (``waited_ms``), so that a busy machine fails nobody; what a runner
+        hides below that it gains nothing from (see ``_credited``). Raises ``ClocksDisagree``, or
+        ``InfrastructureFault`` where it is the same for the baseline, but was not at first.
         """
         ours = _differences(series.candidate_outer_ms, series.candidate_device_ms)
         theirs = _differences(series.baseline_outer_ms, series.baseline_device_ms)
@@ -420,7 +424,8 @@ class Sampler:
             "slack": slack,
             "noise": noise,
         }
-        excess = median_ms(ours) - slack - noise
+        unexplained = [max(0.0, between - waited) for between, waited in zip(ours, waited_ms, strict=True)]
+        excess = median_ms(unexplained) - slack - noise
         if excess > overhead_ms:
             raise ClocksDisagree(
                 f"inner and outer clock disagree: {median_ms(ours):.3f} ms of each call lie outside of what the runner "

@@ -18,7 +18,7 @@ from typing import Final
 
 from evaluator.errors import InfrastructureFault
 
-__all__ = ["CannotBeStopped", "Enclosure", "Waits", "longest_wait_ms"]
+__all__ = ["CannotBeStopped", "Enclosure", "Waits", "total_wait_ms"]
 
 _FREEZE_S: Final = 10.0
 _FEWEST_LOOKS: Final = 100
@@ -163,9 +163,10 @@ class Enclosure:
         return ticks
 
 
-def longest_wait_ms(before: Waits, after: Waits) -> float:
-    """How long the thread that waited most has waited for a processor in between."""
-    return max((waited - before.get(thread, 0) for thread, waited in after.items()), default=0) / 1e6
+def total_wait_ms(before: Waits, after: Waits) -> float:
+    """How long threads have waited for a processor in between, all of them together: where they wait for one another,
+    as after each parallel loop, any of them holds the others up."""
+    return sum(waited - before.get(thread, 0) for thread, waited in after.items()) / 1e6
 
 
 class _Freezer:

@@ -38,6 +38,7 @@ class Bench:
         kind: str = "cuda",
         floor_ms: float = 0.0,
         later_overhead_ms: float = 0.0,
+        candidate_waited_ms: float = 0.0,
         baseline_waited_ms: float = 0.0,
         seed: int = 11,
     ) -> None:
@@ -45,6 +46,7 @@ class Bench:
         self._sides = (candidate, baseline)
         self._noise_ms = noise_ms
         self._later_ms = later_overhead_ms
+        self._candidate_waited_ms = candidate_waited_ms
         self._baseline_waited_ms = baseline_waited_ms
         self.pairs = 0
         device = SimpleNamespace(
@@ -74,6 +76,7 @@ class Bench:
     def _pair(self, number: int) -> Pair:
         self.pairs += 1
         ours, theirs = (self._call(side) for side in self._sides)
+        ours = replace(ours, waited_ms=self._candidate_waited_ms)
         theirs = replace(theirs, waited_ms=self._baseline_waited_ms)
         return Pair(ours, theirs, candidate_first=number % 2 == 0)
 
@@ -321,6 +324,20 @@ def test_the_interval_has_room_for_what_two_processes_of_one_model_differ(
 def test_more_than_the_slack_is_a_violation() -> None:
     with pytest.raises(ClocksDisagree, match="inner and outer clock disagree"):
         Bench(lambda _number: (4.0, 0.5)).measure(INFERENCE)
+
+
+def test_who_waits_for_a_processor_between_the_clocks_is_not_turned_down_and_gains_nothing() -> None:
+    def measured(waited_ms: float) -> Measured:
+        return Bench(lambda _number: (10.0, 1.0), _exactly(1.0), kind="cpu", candidate_waited_ms=waited_ms).measure(
+            INFERENCE
+        )
+
+    for waited_ms in (0.0, 5.0):
+        with pytest.raises(ClocksDisagree):
+            measured(waited_ms)
+    found = measured(8.5)
+    assert found.speedup < 0.2
+    assert found.unsettled
 
 
 def test_an_overhead_that_has_grown_for_both_sides_is_the_machines_and_nobodys_violation() -> None:

@@ -12,7 +12,7 @@ import pytest
 from evaluator.judge.link import TimedCall
 from evaluator.judge.waiting import held_up_ms
 from evaluator.protocol import CallReport
-from evaluator.sandbox.enclosure import Enclosure, longest_wait_ms
+from evaluator.sandbox.enclosure import Enclosure, total_wait_ms
 
 _OVERHEAD_MS = 0.8
 
@@ -62,7 +62,7 @@ while time.monotonic() - begin < 60:
             enclosure = Enclosure(one.pid, None)
             before = enclosure.waits()
             time.sleep(1.0)
-            waited_ms = longest_wait_ms(before, enclosure.waits())
+            waited_ms = total_wait_ms(before, enclosure.waits())
         finally:
             one.kill()
             other.kill()
@@ -73,4 +73,4 @@ def test_of_a_process_that_is_gone_nothing_is_known() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     enclosure = Enclosure(process.pid, None)
-    assert longest_wait_ms(enclosure.waits(), enclosure.waits()) == 0.0
+    assert total_wait_ms(enclosure.waits(), enclosure.waits()) == 0.0
