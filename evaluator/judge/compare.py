@@ -219,7 +219,7 @@ def compare_slice(
     count = int(right.sum())
     worst = None
     if count < right.numel():
-        excess = (error / limit).nan_to_num(nan=math.inf).masked_fill_(right, -1.0).view(-1)
+        excess = (error / limit).nan_to_num(nan=math.inf).masked_fill_(right, -1.0).reshape(-1)
         at = int(excess.argmax())
         worst = Worst(at, *(float(tensor.reshape(-1)[at]) for tensor in (actual, expected, error, limit, excess)))
     magnitude = settled.expected.abs().clamp_(min=tolerance.atol * weighed.scale + smallest_step(actual.dtype))
@@ -317,7 +317,7 @@ def _largest_figures(
 def _outside(actual: torch.Tensor, expected: torch.Tensor, least: float, rtol: float) -> torch.Tensor:
     """Which elements are outside of their usual limits, as one dimension."""
     error = torch.sub(actual, expected).abs_()
-    return ~(error <= expected.abs().mul_(rtol).add_(least)).view(-1)
+    return ~(error <= expected.abs().mul_(rtol).add_(least)).reshape(-1)
 
 
 def _pieces(*tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:

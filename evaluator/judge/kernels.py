@@ -299,7 +299,7 @@ extern "C" __global__ void deviation(
 class SliceErrors:
     """What one pass over a slice has found: how many elements are ``wrong`` by the usual limits, of which ``least`` is
     that of a zero, and the largest errors of the reference in its own precision and of what was compared. ``places``:
-    where the wrong elements are in memory order (int64), in no order; ``None`` where they are many."""
+    which elements are wrong (int64, counted row by row), in no order; ``None`` where they are many."""
 
     wrong: int
     least: float

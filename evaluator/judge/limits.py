@@ -346,7 +346,7 @@ def widened_few(
     """Whether a few elements that are outside of their usual limits are within those that ``widen`` makes: then the
     ``factor`` that ``Widened`` has, as if the others had not been widened. ``None`` says nothing.
 
-    ``places`` are theirs (int64, one dimension, in memory order), ``least`` is the usual limit of a zero; the others
+    ``places`` are theirs (int64, one dimension, counted row by row), ``least`` is the usual limit of a zero; the others
     are as ``compare_slice`` has them, and finite. ``widen`` goes over the memory forty times, and mostly for a handful
     of elements. Here only these are widened, and what is typical comes from a sample. But for that, no limit is more
     than that of ``widen``: rows in which more is typical are left out of account, the cap is of the usual scale, and

@@ -114,6 +114,24 @@ def test_a_few_elements_are_widened_as_all_are(size: int, off_by: float, monkeyp
     assert not outcomes[-1]
 
 
+def test_a_few_elements_of_a_transposed_tensor_are_widened_where_they_are() -> None:
+    torch.manual_seed(3)
+    expected = torch.randn(60, 70, dtype=torch.float64)
+    off = torch.zeros_like(expected)
+    off[3, 5] = 0.01
+    reference, actual = (expected + off).float(), (expected - 2 * off).float()
+    elsewhere = (expected - 2 * off.roll(1, 0)).float()
+    for one, right, own in (
+        (actual, expected, reference),
+        (actual.T, expected.T, reference.T),
+        (actual.T, expected.T.contiguous(), reference.T),
+    ):
+        found = compare_slice(one, right, own, _TOLERANCE)
+        assert found.right == expected.numel()
+        assert 1.0 < found.widened < 1.01
+    assert compare_slice(elsewhere.T, expected.T, reference.T, _TOLERANCE).wrong == 1
+
+
 def test_typical_errors_widen_a_few_elements_of_other_places() -> None:
     torch.manual_seed(3)
     expected = torch.randn(2**19, dtype=torch.float64)
