@@ -88,6 +88,7 @@ _MATTERS: Final = 0.25
 _MOST_APART: Final = {"cpu": 3.0, "cuda": 2.0}
 """An interval whose upper end is more than so many times its lower one says too little for a figure. On a CPU, whose
 other programs nobody controls, an honest interval is wide more often, and says so."""
+_MOST_TOLD: Final = 10.0
 _TWO_MODES: Final = 6.0
 _TWO_MODES_SHARE: Final = 0.02
 _DRIFTS_Z: Final = 3.3
@@ -230,7 +231,7 @@ class Sampler:
                 look_at = max(count + 1, round(_CHECK_GROWTH * count))
                 value = speedup(_device(baseline), _device(candidate))
                 share = half_width(speedup_interval(_device(baseline), _device(candidate)), value)
-                self.report(f"{track.name}: {value:.3f}x ± {100 * share:.1f} %", count / most)
+                self.report(f"{track.name}: {value:.3f}x, {_in_percent(share)}", count / most)
                 # A few pairs may lie close together where a process wanders slowly: they have to be all the closer.
                 if share <= min(1.0, count / _TELLING_PAIRS) * self._enough(
                     track, _device(baseline), _device(candidate)
@@ -317,7 +318,7 @@ class Sampler:
         enough = self._enough(track, series.baseline_device_ms, credited)
         if share > enough and track.cold:
             notes.append(
-                f"{name}: the interval is ± {100 * share:.1f} %, wider than the ± {100 * enough:.2g} % "
+                f"{name}: the interval is {_in_percent(share)}, wider than the ± {100 * enough:.2g} % "
                 f"aimed at, after {len(credited)} pairs of samples"
             )
         if median_ms(credited) < _LAUNCH_BOUND_MS:
@@ -498,6 +499,11 @@ class Sampler:
                 f"a call in {fastest:.4f} ms is faster than this device can move the bytes of its inputs and outputs, "
                 f"which takes {floor_ms:.4f} ms at the least"
             )
+
+
+def _in_percent(share: float) -> str:
+    """A half width in words. Of a few calls that have nothing in common it can be any number."""
+    return f"± {100 * share:.1f} %" if share < _MOST_TOLD else f"more than ± {100 * _MOST_TOLD:.0f} %"
 
 
 def _is_settled(now: Sequence[float], then: Sequence[float], share: float) -> bool:

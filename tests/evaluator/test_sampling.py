@@ -100,6 +100,15 @@ def test_an_honest_series_is_left_as_it_is_and_sampling_ends_when_the_interval_i
     assert not any("wider" in note for note in found.notes)
 
 
+def test_an_interval_of_any_width_is_told_in_a_few_digits() -> None:
+    lengths = [1.0, 900.0, 0.5, 40.0, 3000.0, 0.7, 200.0, 1.2, 5000.0, 0.6]
+    bench = Bench(
+        lambda number: (lengths[number % 10], lengths[number % 10]), plan=SamplingPlan(min_samples=8, max_samples=8)
+    )
+    notes = bench.measure(INFERENCE).notes
+    assert any("the interval is more than ± 1000 %" in note for note in notes), notes
+
+
 def test_what_a_runner_leaves_out_is_put_back_after_a_second_look() -> None:
     bench = Bench(lambda _number: (1.0, 0.4))
     found = bench.measure(INFERENCE)
