@@ -90,11 +90,11 @@ def plan_memory(
     least = elements // (signature.rows or 1) if sliced else elements
     slice_elements = max(least, min(elements, device.slice_elements))
     # ``get_inputs`` makes a second copy of the inputs, which is gone when upstream gradients are drawn; of what is
-    # short there are others, for the call before and for preludes. What all of them leave behind is used again for the
-    # comparison.
+    # short on a GPU there are others, for the call before and for preludes. What all of them leave behind is used
+    # again for the comparison.
     upstream_bytes = output_bytes if gradients else 0
     given = input_bytes + max(input_bytes, upstream_bytes)
-    if input_bytes + upstream_bytes <= _SHORT_BYTES:
+    if device.outlives_processes and input_bytes + upstream_bytes <= _SHORT_BYTES:
         given += 2 * (input_bytes + upstream_bytes)
     judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (28 if gradients else 0))
     plan = MemoryPlan(
