@@ -268,7 +268,9 @@ class Evidence:
         if nan + infinite < self.wrong:
             return None
         kind = "NaN" if not infinite else "infinite" if not nan else "NaN or infinite"
-        return Pattern({"NaN": "nan", "infinite": "infinite"}.get(kind, "not_finite"), f"every wrong element is {kind}")
+        code = {"NaN": "nan", "infinite": "infinite"}.get(kind, "not_finite")
+        kept = " (an output that is kept has NaN in it once it has been delivered)" if code == "nan" else ""
+        return Pattern(code, f"every wrong element is {kind}{kept}")
 
     def _one_value(self) -> Pattern | None:
         if self._number("zeros") == self.wrong:

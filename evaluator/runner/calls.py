@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
+import math
 import os
 import socket
 import threading
@@ -63,6 +65,7 @@ class CallLoop:
         self._weight_count = 0
         self._results = _Results([], None, 0)
         self._computed: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._spent: list[_Results] = []
         self._present = 0
         self._probe: torch.Tensor | None = None
         self._locator = Locator(torch.device("cpu"), readable=False)
@@ -86,7 +89,7 @@ class CallLoop:
                     self._deliver()
                     doorbell.finish(sequence, 0, 0, self._present)
                 elif mode is CallMode.AWAKE:
-                    self._results, self._computed = _Results([], None, 0), []  # of a call that is not to be delivered
+                    self._put_off()
                     # Asking the allocator takes Python so long that no clock may run meanwhile.
                     peak_bytes = self._peak_bytes()
                     self._clock = _Clock(self._device)
@@ -158,6 +161,7 @@ class CallLoop:
             take_weights(self._model, self._weights, self._state(), message["indexes"])
             self._synchronize()
         elif message["op"] == "release_memory" and self._device.type == "cuda":
+            self._spent.clear()
             self._reserve_bytes = max(self._reserve_bytes, torch.cuda.max_memory_reserved())
             torch.cuda.empty_cache()
         elif message["op"] == "reserve_memory" and self._device.type == "cuda":
@@ -168,6 +172,7 @@ class CallLoop:
         """Be as after constructing, but for what the model has learnt: nothing of the shared memory is used any more,
         and what the allocator keeps is given back."""
         self._results, self._computed, self._inputs = _Results([], None, 0), [], []
+        self._spent.clear()
         self._clock = self._probe = None
         blocks, self._blocks = self._blocks, {}
         for block in blocks.values():
@@ -181,6 +186,7 @@ class CallLoop:
         """Call the model, and tell where its results lie. Nothing is done here that can wait until the delivery: it
         would be in the judge's clock, and how long Python takes for it differs from process to process."""
         clock, self._clock = self._clock or _Clock(self._device), None
+        self._put_off()
         self._results = self._timed_forward(clock) if mode is CallMode.FORWARD else self._timed_backward(clock)
         self._locate_results(clock)
         return clock
@@ -214,6 +220,7 @@ class CallLoop:
     def _timed_forward(self, clock: _Clock) -> _Results:
         with torch.no_grad():
             clock.start()
+            self._spent.clear()
             outputs = self._as_list(self._model(*self._inputs))
             outputs = [self._made_its_own(output) for output in outputs]
             clock.stop()
@@ -229,6 +236,7 @@ class CallLoop:
         upstream = self._blocks["upstream"].tensors
         torch.nn.Module.zero_grad(self._model, set_to_none=True)  # and not a candidate's own, which is not timed
         clock.start()
+        self._spent.clear()
         outputs = self._as_list(self._model(*leaves))
         clock.forward_ends()
         differentiable = [
@@ -277,8 +285,13 @@ class CallLoop:
 
     def _check_results(self) -> None:
         """Hold the outputs of the last call against the reference's number, types, shapes, dtypes and devices."""
-        results, self._results = self._results, _Results([], None, 0)
-        self._check(results.outputs)
+        self._check(self._results.outputs)
+
+    def _put_off(self) -> None:
+        """Hold the results of the last call until the clock of the next one runs: in a loop of one's own, what is done
+        when they are let go of takes time as well."""
+        self._spent.append(self._results)
+        self._results, self._computed = _Results([], None, 0), []
 
     def _peak_bytes(self) -> int:
         """The allocator's peak since this was asked last."""
@@ -336,9 +349,11 @@ class CallLoop:
                 raise CandidateError(Failure.WRONG_DTYPE, f"{which} is on {output.device}, expected {target.device}")
 
     def _deliver(self) -> None:
-        """Copy what the last call has computed into the shared memory, and let go of it."""
+        """Copy what the last call has computed into the shared memory, and spoil it: whoever has a model's output may
+        write to it, and the next one has to be right all the same."""
         self._copy(self._computed)
-        self._computed = []
+        self._spoil()
+        self._put_off()
         torch.nn.Module.zero_grad(self._model, set_to_none=True)
         self._synchronize()
 
@@ -346,6 +361,16 @@ class CallLoop:
         with torch.no_grad():
             for target, value in pairs:
                 target.copy_(value)
+
+    def _spoil(self) -> None:
+        """Write to what the last call has returned, but for the model's parameters and buffers."""
+        state = itertools.chain(torch.nn.Module.parameters(self._model), torch.nn.Module.buffers(self._model))
+        kept = {tensor.untyped_storage().data_ptr() for tensor in state if tensor.layout is torch.strided}
+        # What was made in inference mode can be written to in nothing else.
+        with torch.inference_mode():
+            for _, value in self._computed:
+                if value.untyped_storage().data_ptr() not in kept:
+                    value.fill_(math.nan if is_differentiable(value) else 1)
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":

@@ -501,4 +501,14 @@ MUTATIONS = (
         "wrong_float64_in_single_precision",
         (("judge/limits.py", "    if dtype is given is torch.float64:\n", "    if False:\n"),),
     ),
+    Mutation(
+        "results are let go of when they are delivered",
+        "attack_a_zeroed_when_let_go",
+        (("runner/calls.py", "        self._spent.append(self._results)\n", ""),),
+    ),
+    Mutation(
+        "what was returned stays as it is",
+        "attack_b_wiped_where_written",
+        (("runner/calls.py", "        self._spoil()\n", ""),),
+    ),
 )
