@@ -1139,7 +1139,7 @@ def test_of_an_evaluation_that_is_over_the_judge_keeps_no_memory(
                 assert evaluation.verdict is verdict, evaluation.message
             return resident_bytes(engine.process_ids["judge"])
 
-        # Beside other tests, half as many and half as much were too few once in a dozen times: small pieces lie anywhere.
+        # Beside other tests half as many were too few, once in a dozen times: small pieces lie anywhere.
         used, weights = used_after(4), width * width * 4
         used_after(12)
         judge = engine.process_ids["judge"]
