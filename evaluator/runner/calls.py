@@ -349,8 +349,8 @@ class CallLoop:
                 raise CandidateError(Failure.WRONG_DTYPE, f"{which} is on {output.device}, expected {target.device}")
 
     def _deliver(self) -> None:
-        """Copy what the last call has computed into the shared memory, and spoil it: whoever has a model's output may
-        write to it, and the next one has to be right all the same."""
+        """Copy the last call's results into the shared memory, and spoil them: a model's user may write to an output,
+        and the next output has to be right all the same."""
         self._copy(self._computed)
         self._spoil()
         self._put_off()
