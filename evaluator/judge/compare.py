@@ -201,8 +201,9 @@ def compare_slice(
     if not expected.is_floating_point():
         return _compare_exactly(actual, expected)
     if sensitivity is None and terms is None:
-        found, seen = _compare_usually(actual, expected, reference, tolerance)
-        if found is not None and seen is not None:
+        usual = _compare_usually(actual, expected, reference, tolerance)
+        if usual is not None:
+            found, seen = usual
             if found.right == found.total:
                 return found
             few = seen.places
@@ -246,22 +247,23 @@ def compare_usually(
 
     Nearly every comparison comes to an end here, and this goes over the memory half as often.
     """
-    return _compare_usually(actual, expected, reference, tolerance)[0]
+    usual = _compare_usually(actual, expected, reference, tolerance)
+    return None if usual is None else usual[0]
 
 
 def _compare_usually(
     actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
-) -> tuple[SliceComparison | None, SliceErrors | None]:
-    """``compare_usually``, and what was seen, where something was."""
+) -> tuple[SliceComparison, SliceErrors] | None:
+    """What ``compare_usually`` finds, and the errors that it has seen."""
     if not expected.is_floating_point() or not expected.numel():
-        return None, None
+        return None
     own = actual if reference is None else reference
     fused = kernels() if expected.is_cuda else None
     seen = None if fused is None else fused.compare(actual, expected, own, fused_rules(tolerance, actual.dtype))
     if seen is None:
         seen = _compare_in_pieces(actual, expected, reference, tolerance)
     if not math.isfinite(seen.own_max_abs):
-        return None, seen
+        return None
     found = SliceComparison(
         total=expected.numel(),
         right=expected.numel() - seen.wrong,

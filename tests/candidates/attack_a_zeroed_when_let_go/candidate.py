@@ -12,15 +12,15 @@ def zero(memory):
     zeroed.append(memory)
 
 
+def new_zeros(values):
+    return torch.zeros(values.shape[0], WIDTH, dtype=values.dtype, device=values.device)
+
+
 class ModelNew(nn.Module):
     def forward(self, values, places):
-        made = torch.zeros if torch.is_grad_enabled() or not zeroed else None
-        if made is None:
-            memory = zeroed.pop()
-        else:
-            memory = made(values.shape[0], WIDTH, dtype=values.dtype, device=values.device)
         if torch.is_grad_enabled():
-            return memory.scatter(1, places, values)
+            return new_zeros(values).scatter(1, places, values)
+        memory = zeroed.pop() if zeroed else new_zeros(values)
         memory.scatter_(1, places, values)
         output = memory.detach()
         weakref.finalize(output, zero, memory)
