@@ -260,8 +260,8 @@ MUTATIONS = (
         (
             (
                 "judge/limits.py",
-                "return max(min(mean, float(_typical_of(sample, fill))), _SMALLEST_SCALE), mean",
-                "return mean, mean",
+                "scale = max(min(mean, float(_typical_of(sample, fill))), _SMALLEST_SCALE)",
+                "scale = mean",
             ),
         ),
     ),
