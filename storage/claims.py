@@ -28,7 +28,7 @@ from storage.diagnoses import Diagnoses
 from storage.models import Attempt, Stage, Submission
 from storage.order import LAST_TURN, QUEUE_ORDER, Alike, near
 from storage.records import store_evaluation
-from storage.rests import pause_after_unsettled, rest_after, rested
+from storage.rests import MEASURE_AGAIN_S, pause_after_unsettled, rest_after, rested
 from storage.routing import ANYTHING, Offer, runs_on, takers
 from storage.standings import enter
 from storage.submissions import problem_and_candidate
@@ -254,6 +254,7 @@ class Claims:
         diagnose: bool = False,
         verify: bool = False,
         failed_builds: int = 0,
+        measure_again_s: Sequence[float] = MEASURE_AGAIN_S,
     ) -> bool:
         """Finish with ``evaluation``. ``False``: the claim is gone, nothing recorded.
 
@@ -264,7 +265,7 @@ class Claims:
         again where it makes a record. ``failed_builds``: how many extensions do not compile, to be counted.
         """
         now = database_now(self._session)
-        if evaluation.unsettled and self._measure_again(claim, now):
+        if evaluation.unsettled and self._measure_again(claim, measure_again_s, now):
             return True
         values = {**_UNCLAIMED, "status": Status.DONE, "message": evaluation.message, "finished_at": now}
         if evaluation.unsettled:
@@ -289,12 +290,12 @@ class Claims:
             Diagnoses(self._session).follow_fault(claim.submission_id)
         return True
 
-    def _measure_again(self, claim: Claim, now: datetime) -> bool:
+    def _measure_again(self, claim: Claim, pauses_s: Sequence[float], now: datetime) -> bool:
         """Back into the queue after a pause; ``False`` where it has been measured often enough, or the claim is
         gone."""
         row = self._session.get_one(Submission, claim.submission_id, populate_existing=True)
         times = row.unsettled + 1
-        pause = pause_after_unsettled(times)
+        pause = pause_after_unsettled(times, pauses_s)
         if pause is None:
             return False
         values = {

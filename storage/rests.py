@@ -1,18 +1,20 @@
-"""How long what failed through a fault of ours rests: what broke may need a while."""
+"""How long a submission rests before its next attempt: what broke, or was too noisy, may need a while."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import or_
 
-__all__ = ["pause_after_unsettled", "rest_after", "rested"]
+__all__ = ["MEASURE_AGAIN_S", "pause_after_unsettled", "rest_after", "rested"]
 
 _RESTS: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 10, 60))
 
-_PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (10, 60, 300))
-"""What makes a machine noisy passes in minutes, or not soon."""
+MEASURE_AGAIN_S: Final = (10.0, 60.0, 300.0)
+"""Pauses before what was unsettled is measured again, where nobody asks for others: what makes a machine noisy passes
+in minutes, or not soon."""
 
 
 def rest_after(faults: int) -> timedelta:
@@ -20,9 +22,9 @@ def rest_after(faults: int) -> timedelta:
     return _RESTS[min(faults, len(_RESTS)) - 1]
 
 
-def pause_after_unsettled(times: int) -> timedelta | None:
+def pause_after_unsettled(times: int, pauses_s: Sequence[float]) -> timedelta | None:
     """How long what was unsettled ``times`` times waits to be measured again; ``None``: it has been often enough."""
-    return _PAUSES[times - 1] if times <= len(_PAUSES) else None
+    return timedelta(seconds=pauses_s[times - 1]) if times <= len(pauses_s) else None
 
 
 def rested(not_before: Any, now: datetime) -> Any:

@@ -16,8 +16,11 @@ from evaluator.artifact_store import StoreAddress
 from evaluator.config import parse_limits
 from evaluator.devices import default_build_slots
 from evaluator.logs import LogFormat
+from storage.rests import MEASURE_AGAIN_S
 
 __all__ = ["InvalidSettings", "Settings", "is_loopback"]
+
+_Seconds = Annotated[float, Field(ge=0, le=86_400)]
 
 
 class InvalidSettings(ValueError):
@@ -37,6 +40,7 @@ class Settings(BaseSettings):
     whether a device fault is diagnosed without anybody asking for it. ``max_batch_bytes`` is for batches that come in
     line by line, ``max_queued`` the most submissions that wait, single ones and those of batches counted apart.
     ``send_webhooks``: whether workers tell of the ends of batches; else ``python -m worker.courier`` is to be run.
+    ``measure_again_s`` is a list with commas: the pauses before what was unsettled is measured again; empty: never.
     ``limits`` (``call_s=120,total_s=900``) are this machine's for evaluations, where a problem has no other.
     ``answer_age_s``: how old a board may be that is shown to whoever has no key; 0: each is made anew.
     ``public_url`` is where visitors find the API; empty: where each request says that it was sent to.
@@ -68,6 +72,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=15.0, gt=0)
     reconcile_s: float = Field(default=2.0, gt=0)
     max_attempts: int = Field(default=3, ge=1)
+    measure_again_s: Annotated[list[_Seconds], NoDecode] = list(MEASURE_AGAIN_S)
     build_slots: int = Field(default_factory=default_build_slots, ge=1)
     build_cache_gib: float = Field(default=20.0, gt=0)
     artifact_store: str = ""
@@ -95,6 +100,11 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return [name.strip() for name in value.split(",") if name.strip()] or None
         return value
+
+    @field_validator("measure_again_s", mode="before")
+    @classmethod
+    def _each(cls, value: object) -> object:
+        return [each for each in value.split(",") if each.strip()] if isinstance(value, str) else value
 
     @field_validator("limits")
     @classmethod

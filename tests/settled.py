@@ -9,7 +9,7 @@ from evaluator.evaluation import Evaluation, SpeedupStatus
 
 __all__ = ["settled", "settled_together"]
 
-_TRIES: Final = 8
+_TRIES: Final = 16
 
 
 def settled(evaluate: Callable[[], Evaluation]) -> Evaluation:

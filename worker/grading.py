@@ -308,8 +308,14 @@ class Grader:
             evaluation = evaluate(progress=show, cancelled=hold.over)
         _log.info("verdict: %s", evaluation.verdict)
         self._passed.append(evaluation.verdict is Verdict.PASSED)
-        follow, verify = self._settings.diagnose == "auto", self._settings.verify_records == "auto"
-        return lambda session: Claims(session).record_evaluation(claim, evaluation, diagnose=follow, verify=verify)
+        settings = self._settings
+        return lambda session: Claims(session).record_evaluation(
+            claim,
+            evaluation,
+            diagnose=settings.diagnose == "auto",
+            verify=settings.verify_records == "auto",
+            measure_again_s=settings.measure_again_s,
+        )
 
     def _vet(self, claim: Claim, config: EvalConfig, hold: Hold[Claim]) -> Vetting:
         """Try the problem before any figure of its first candidate is shown."""

@@ -67,7 +67,7 @@ class Outcome:
 
     def record(self, track: Track, measured: Measured) -> None:
         """Add the figures of one track; where they are unsettled, only why they are."""
-        if measured.put_back and track.cold:
+        if measured.put_back and track.cold and not measured.unsettled:
             self.put_back.append(track.title)
         self.samples[track.name] = measured.samples
         self.notes.extend(measured.notes)

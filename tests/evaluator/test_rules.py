@@ -11,6 +11,7 @@ from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
 from evaluator.problem import Problem
+from evaluator.statistics import median_ms
 from tests.settled import settled
 
 _CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=0))
@@ -101,7 +102,7 @@ def test_a_copy_of_the_reference_is_not_faster_than_it(cpu_engine: Engine, probl
         device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
     )
     speedups: list[float] = []
-    for _ in range(9):  # a busy machine leaves some of them unsettled
+    for _ in range(20):  # a busy machine leaves many of them unsettled
         evaluation = _evaluate(_HONEST, cpu_engine, problems, config)
         assert evaluation.verdict is Verdict.PASSED
         speedups += [] if evaluation.speedup is None else [evaluation.speedup]
@@ -198,13 +199,13 @@ for _ in range(4):
     threading.Thread(target=spin, daemon=True).start()
 """
     honest = settled(lambda: _evaluate(_HONEST, cpu_engine, problems))
-    spinning = settled(lambda: _evaluate(busy + _HONEST, cpu_engine, problems))
+    assert honest.latency_ms is not None
+    spinning = _evaluate(busy + _HONEST, cpu_engine, problems)
+    # Its own threads are in its way, so that it has no figures, or leaves out too much. The samples are there.
+    assert spinning.verdict in {Verdict.PASSED, Verdict.REJECTED}
     if spinning.verdict is Verdict.PASSED:
-        assert honest.latency_ms is not None
-        assert spinning.latency_ms is not None
-        assert spinning.latency_ms.baseline < 5 * honest.latency_ms.baseline
-    else:
-        assert spinning.verdict is Verdict.REJECTED
+        baseline_ms = median_ms(spinning.samples["inference"].baseline_device_ms)
+        assert baseline_ms < 5 * honest.latency_ms.baseline
 
 
 _MAXIMUM = """

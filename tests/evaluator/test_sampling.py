@@ -15,6 +15,7 @@ from evaluator.errors import InfrastructureFault
 from evaluator.judge.calls import Caller, Calm, Learnt
 from evaluator.judge.calmness import Calmness
 from evaluator.judge.link import TimedCall
+from evaluator.judge.outcome import Outcome
 from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Measured, Pair, Sampler, Track
 from evaluator.judge.telemetry import NoSensors
 from evaluator.judge.verify import ClocksDisagree, Violation
@@ -290,6 +291,17 @@ def test_doubt_makes_the_interval_wider_and_the_candidate_no_slower() -> None:
 def test_what_leaves_out_more_than_it_reports_has_no_figure() -> None:
     found = Bench(lambda _number: (1.0, 0.4)).measure(INFERENCE)
     assert "may lie outside of what the candidate's process measured" in found.unsettled
+
+
+@pytest.mark.parametrize(("claimed_ms", "again"), [(0.7, ["inference"]), (0.4, [])])
+def test_only_what_has_a_figure_is_evaluated_once_more_at_once(claimed_ms: float, again: list[str]) -> None:
+    """A service measures again later what has none: a machine that was too noisy still is."""
+    found = Bench(lambda _number: (1.0, claimed_ms)).measure(INFERENCE)
+    assert found.put_back
+    outcome = Outcome()
+    outcome.record(INFERENCE, found)
+    assert outcome.put_back == again
+    assert (outcome.speedup is None) == (not again)
 
 
 def test_an_interval_that_says_nothing_is_unsettled_after_the_closer_looks() -> None:

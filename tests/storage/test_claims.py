@@ -171,6 +171,22 @@ def test_what_is_unsettled_is_measured_again_later_a_few_times_and_then_shared_w
         assert verification_of(session, submission_id) is None
 
 
+@pytest.mark.parametrize("pauses_s", [(), (0.0,)])
+def test_what_is_unsettled_is_measured_again_as_often_as_there_are_pauses(
+    sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem], pauses_s: tuple[float, ...]
+) -> None:
+    submission_id = submit()
+    built(sessions, submission_id)
+    noisy = passed(problems["relu"], speedup=None, speedup_status=SpeedupStatus.UNSETTLED)
+    for _ in range(len(pauses_s) + 1):
+        assert read(sessions, submission_id).status != Status.DONE
+        with sessions.begin() as session:
+            work = Claims(session).claim(submission_id, "evaluate", "w", LEASE_S)
+            assert work is not None
+            assert Claims(session).record_evaluation(work, noisy, measure_again_s=pauses_s)
+    assert read(sessions, submission_id).status == Status.DONE
+
+
 def test_a_figure_at_the_second_time_is_the_one_that_counts(
     sessions: sessionmaker[Session], submit: Submit, problems: dict[str, Problem]
 ) -> None:

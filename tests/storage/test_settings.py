@@ -32,6 +32,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
         "lease_s": ("1.5", 1.5),
         "reconcile_s": ("0.5", 0.5),
         "max_attempts": ("7", 7),
+        "measure_again_s": ("1, 2.5", [1.0, 2.5]),
         "build_slots": ("6", 6),
         "build_cache_gib": ("2.5", 2.5),
         "devices": ("cpu, cuda:1", ["cpu", "cuda:1"]),
@@ -64,6 +65,12 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
     assert {name: getattr(settings, name) for name in values} == {name: value for name, (_, value) in values.items()}
 
 
+def test_what_is_unsettled_can_be_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().measure_again_s == [10.0, 60.0, 300.0]
+    monkeypatch.setenv("KERNELJUDGE_MEASURE_AGAIN_S", "")
+    assert Settings().measure_again_s == []
+
+
 def test_a_relative_folder_is_fixed_when_the_settings_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert Settings(data_dir=Path("here")).data_dir == tmp_path / "here"
@@ -87,6 +94,7 @@ def test_a_postgresql_url_without_its_driver_says_how_to_write_it(url: str) -> N
     [
         ("PORT", "abc", "KERNELJUDGE_PORT=abc: Input should be a valid integer"),
         ("LEASE_S", "0", "KERNELJUDGE_LEASE_S=0: Input should be greater than 0"),
+        ("MEASURE_AGAIN_S", "10,soon", "KERNELJUDGE_MEASURE_AGAIN_S=soon: Input should be a valid number"),
         ("DATABASE_URL", "postgres://h/db", "database_url must name its driver"),
         ("ARTIFACT_STORE", "/a/folder", "the artifact store must be s3://bucket"),
         ("ARTIFACT_STORE", "s3://bucket", "an artifact store needs a key of at least 32 characters"),
