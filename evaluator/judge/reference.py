@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from evaluator.dtypes import as_reals, coarsest, in_double, is_differentiable, unjudged
 from evaluator.errors import ProblemError
 from evaluator.judge.device import Device, working_on
+from evaluator.judge.overflow import OverflowWatch
 from evaluator.judge.parameters import Values, constants_of
 from evaluator.judge.relations import related_of
 from evaluator.judge.seeding import SECRET_SEEDS, seed_generators
@@ -218,6 +219,13 @@ class Reference:
         _ROUNDS.add(self._known)
         if not any(map(_is_otherwise, exact, self.exact_outputs(inputs))):
             _ROUNDS.discard(self._known)
+
+    def overflows(self, inputs: Sequence[Any]) -> bool:
+        """Whether numbers are too large even for float64 on the way to its outputs, which may be finite without."""
+        assert self._model64 is not None
+        with torch.no_grad(), self._exactly(), OverflowWatch() as watch:
+            _call(self._model64, [*map(in_double, inputs)])
+        return bool(watch.lost)
 
     @property
     def _rounds(self) -> bool:

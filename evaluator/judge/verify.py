@@ -19,6 +19,7 @@ from evaluator.judge.inputs import Variant
 from evaluator.judge.kinks import FEW, Deviation, deviations, is_expected, is_whole
 from evaluator.judge.limits import is_rounding, root_mean_square, tolerance_of
 from evaluator.judge.nonfinite import settle
+from evaluator.judge.overflow import undetermined_where_lost
 from evaluator.judge.own import Own, OwnGradients
 from evaluator.judge.reference import NUDGE, GradientSlice, Reference, Signature
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
@@ -376,6 +377,7 @@ class Verifier:
         beside = BesideZero(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
         at_zero = variant is Variant.ZEROS
         owns = OwnGradients(self._reference, numbers, slice_of)
+        overflows = cache(lambda: any(self._reference.overflows(slice_of(number)[0]) for number in numbers))
 
         def add(number: int) -> None:
             values, upstream = slice_of(number)
@@ -408,7 +410,17 @@ class Verifier:
                     moves = [errors, jumps, move] if at_zero else [errors, move]
                     if at_zero:
                         actual = _where_defined(actual, right, near())
-                    self._add(tally, actual, right, near, variant, moves, own_too=own_too, terms=terms)
+                    self._add(
+                        tally,
+                        actual,
+                        right,
+                        near,
+                        variant,
+                        moves,
+                        own_too=own_too,
+                        overflows=partial(self._reference.overflows, values),
+                        terms=terms,
+                    )
 
         for number in numbers:
             add(number)
@@ -432,7 +444,8 @@ class Verifier:
                 first = [partial(kind.of_weight, index, exact_weights) for kind in kinds]
                 if at_zero:
                     actual = _where_defined(actual, right, near())
-                self._add(tally, actual, right, near, variant, [*first, by_rows, by_all], own_too=own_too, terms=terms)
+                moves = [*first, by_rows, by_all]
+                self._add(tally, actual, right, near, variant, moves, own_too=own_too, overflows=overflows, terms=terms)
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
@@ -458,6 +471,7 @@ class Verifier:
         terms: list[torch.Tensor | None] | None = None
         moves: list[torch.Tensor | None] | None = None
         exact = list(exact)
+        overflows = cache(partial(self._reference.overflows, values))
         steps = Steps(self._reference, values, own, self._tolerance.rtol, self._generator)
         for index, tally in enumerate(tallies):
             actual, right = self._private(commitment, "outputs", index, number), exact[index]
@@ -472,6 +486,9 @@ class Verifier:
             near = own()[index] if floating else right
             known: tuple[torch.Tensor | None, torch.Tensor | None] = None, None
             found = compare_slice(actual, right, near, tolerance)
+            if found.wrong and floating and _is_of_another_class(actual, right, near) and overflows():
+                near = undetermined_where_lost(near, right)
+                found = compare_slice(actual, right, near, tolerance)
             if found.wrong and floating and _may_be_terms(actual, right, near, tolerance):
                 terms = terms or self._terms_of_outputs(values, exact)
                 known = None, terms[index]
@@ -509,11 +526,12 @@ class Verifier:
         moves: Sequence[Callable[[], torch.Tensor | None]],
         *,
         own_too: bool,
+        overflows: Callable[[], bool],
         terms: Callable[[], torch.Tensor | None] | None = None,
     ) -> None:
         """Compare a slice of a gradient, and look closely at one that is wrong. ``terms`` say how large the terms are
         that its elements are sums of, ``moves`` how far it moves when the inputs do, one after the other until nothing
-        is wrong any more.
+        is wrong any more; ``overflows``: whether the reference does, on the inputs that it comes from.
 
         The latter costs two dozen evaluations of the reference, so it is asked for only where nothing else explains
         the difference. Next to a kink, a few elements are on the one side of it or on the other by rounding alone: as
@@ -537,6 +555,9 @@ class Verifier:
         of_terms: torch.Tensor | None = None
         sensitivity: torch.Tensor | None = None
         found = compare_slice(actual, expected, own(), tolerance)
+        if found.wrong and _is_of_another_class(actual, expected, own()) and overflows():
+            own = partial(undetermined_where_lost, own(), expected)
+            found = compare_slice(actual, expected, own(), tolerance)
         if found.suspect:
             settled = settle(actual, expected, own())
             seen, its_own = deviations(settled.actual, settled.expected, settled.reference, tolerance)
@@ -739,6 +760,11 @@ def _move_of_input(
     sensitivity: Sensitivity, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: Own
 ) -> torch.Tensor | None:
     return sensitivity.of_input(number, index, exact, actual, own())
+
+
+def _is_of_another_class(actual: torch.Tensor, expected: torch.Tensor, own: torch.Tensor) -> bool:
+    """Whether an element is finite, infinite or NaN where the reference is something else."""
+    return settle(actual, expected, own).mismatched is not None
 
 
 def _may_be_terms(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor, tolerance: Tolerance) -> bool:
