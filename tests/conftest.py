@@ -36,6 +36,7 @@ _BESIDE_OTHERS = tuple(
         "build",
         "cache",
         "candidate",
+        "corpus_honest",
         "corpus_wrong",
         "importing",
         "prepare",
@@ -50,6 +51,7 @@ _LONGEST = (
     "tests/worker/test_process.py",
     "tests/evaluator/test_recipes.py",
     "tests/evaluator/test_importing.py",
+    "tests/evaluator/test_corpus_honest.py",
     "tests/evaluator/test_corpus_wrong.py",
     "tests/redteam/",
 )

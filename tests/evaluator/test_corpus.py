@@ -11,10 +11,10 @@ from tests.redteam.grading import grade
 
 
 def _cases(device: str) -> list[Case]:
-    """On a CPU, all but the wrong cases, which test_corpus_wrong.py has; on CUDA those that are made for it. ``make
-    redteam`` tries the others there as well."""
+    """On a CPU the hostile cases, since test_corpus_honest.py and test_corpus_wrong.py have the others; on CUDA those
+    that are made for it. ``make redteam`` tries the others there as well."""
     cases = [case for case in load_cases() if case.runs_on(device)]
-    return [case for case in cases if (case.kind != "wrong" if device == "cpu" else case.device == device)]
+    return [case for case in cases if (case.kind == "hostile" if device == "cpu" else case.device == device)]
 
 
 def _check(case: Case, engine: Engine, device: str, problems: dict[str, Problem]) -> None:
