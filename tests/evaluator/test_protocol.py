@@ -150,8 +150,9 @@ def test_a_runner_that_never_answers_times_out(ends: Ends) -> None:
         judge.await_done(1, time.monotonic() + 0.05, control.fileno())
 
 
-def test_the_end_of_the_control_socket_ends_the_wait(ends: Ends) -> None:
-    judge, _runner = ends.doorbell()
+@pytest.mark.parametrize("spin_s", [0.0, 3600.0])
+def test_the_end_of_the_control_socket_ends_the_wait(spin_s: float, ends: Ends) -> None:
+    judge, _runner = ends.doorbell(spin_s)
     control, other = ends.sockets()
     other.close()
     assert not judge.await_done(1, time.monotonic() + 5, control.fileno())
