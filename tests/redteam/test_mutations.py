@@ -27,7 +27,7 @@ def _run(case: str, packages: Path) -> list[str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     complaints: list[str] = json.loads(done.stdout.strip().splitlines()[-1])

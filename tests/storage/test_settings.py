@@ -66,6 +66,7 @@ def test_environment_variables_change_each_setting(tmp_path: Path, monkeypatch: 
 
 
 def test_what_is_unsettled_can_be_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNELJUDGE_MEASURE_AGAIN_S")
     assert Settings().measure_again_s == [10.0, 60.0, 300.0]
     monkeypatch.setenv("KERNELJUDGE_MEASURE_AGAIN_S", "")
     assert Settings().measure_again_s == []

@@ -48,6 +48,11 @@ def installation(request: pytest.FixtureRequest, install: Install) -> Installati
     return install(**_FAST, broker_url=request.getfixturevalue("redis_url"))
 
 
+def _as_text(value: Any) -> str:
+    """A setting as its environment variable has it."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 @pytest.fixture
 def start_worker() -> Iterator[StartWorker]:
     """Starts a worker process with the scripted engine; all of them are ended with the test."""
@@ -55,7 +60,7 @@ def start_worker() -> Iterator[StartWorker]:
 
     def start(installation: Installation, queue: str) -> subprocess.Popen[Any]:
         values = installation.settings.model_dump(exclude_none=True)
-        environment = {f"KERNELJUDGE_{name.upper()}": str(value) for name, value in values.items()}
+        environment = {f"KERNELJUDGE_{name.upper()}": _as_text(value) for name, value in values.items()}
         argv = [sys.executable, "-m", "tests.worker.scripted_worker", queue]
         process = subprocess.Popen(argv, cwd=_ROOT, env={**os.environ, **environment})
         processes.append(process)
