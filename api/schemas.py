@@ -353,8 +353,8 @@ class SubmissionRecord(BaseModel):
     speedup: float | None
     speedup_interval: IntervalRecord | None
     speedup_status: SpeedupStatus | None = Field(
-        description="`measured` exactly where there is a speedup. `unsettled`: the machine was too noisy to tell, even "
-        "when it was measured again. `not_vetted`: the problem is not vetted yet. Both say nothing about the "
+        description="`measured` exactly where there is a speedup. `unsettled`: the machine was too noisy to tell, in "
+        "every measurement. `not_vetted`: the problem is not vetted yet. Both say nothing about the "
         "candidate: a missing speedup is not one of 0. `weights_fixed`: parameters that are the same under every seed "
         "are folded in or left out, and it cannot be told which. Null: there is nothing to measure."
     )

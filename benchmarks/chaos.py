@@ -214,7 +214,7 @@ def run(plan: Plan, folder: Path) -> Report:
     report = Report(plan)
     chance = random.Random(plan.seed)  # noqa: S311 - moments to repeat, no secret
     sources = _sources(plan, chance)
-    # Other work makes a machine noisy for as long as this takes: a longer pause would find it no calmer.
+    # Other work makes a machine noisy for as long as this takes: a longer pause would not help.
     settings = {"KERNELJUDGE_LEASE_S": str(plan.lease_s), "KERNELJUDGE_MEASURE_AGAIN_S": "1"}
     shape = Shape(builders=plan.workers, evaluators=plan.workers, settings=settings)
     with running_cluster(shape, folder, durable=True) as cluster:

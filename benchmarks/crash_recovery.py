@@ -100,7 +100,7 @@ class Service:
 
     def __init__(self, folder: Path, lease_s: float) -> None:
         self._folder = folder
-        # Other work makes a machine noisy for as long as this takes: a longer pause would find it no calmer.
+        # Other work makes a machine noisy for as long as this takes: a longer pause would not help.
         changes = {"KERNELJUDGE_LEASE_S": str(lease_s), "KERNELJUDGE_MEASURE_AGAIN_S": "1"}
         self._environment = {**python_environment(os.environ), **changes}
         with socket.socket() as probe:

@@ -506,9 +506,9 @@ class Engine:
         known: _First | None = None,
     ) -> Evaluation:
         """Evaluate it, unless a first evaluation is ``known``; once more, with new processes on both sides, where it
-        seemed to have left time out, which was put back or what it was rejected for, or something was at work on the
-        device, which may have been a process of somebody else's. That is chance now and then, and
-        seldom twice; who does leave something out does so again."""
+        seemed to have left time out, which was put back in its figures or made it rejected, or something was at work on
+        the device, which may have been a process of somebody else's. That is chance now and then, and seldom twice; who
+        does leave something out does so again."""
         first, doubt = known or self._evaluate_alone(problem, candidate, config, progress, cancelled)
         if not doubt:
             return first

@@ -339,9 +339,9 @@ class Doorbell:
                 # Whoever has said that it is done may end in the next moment: its ring comes first.
                 left = None if deadline is None else deadline - now
                 readable, _, _ = select.select(waiting[:1] if is_there else waiting, [], [], left)
-            elif now >= look_at and not is_there:
+            elif interrupt_fd is not None and now >= look_at and not is_there:
                 # A runner that fails rings no bell, and spinning to the end takes as long as a short evaluation.
-                readable, _, _ = select.select(waiting[1:], [], [], 0)
+                readable, _, _ = select.select([interrupt_fd], [], [], 0)
                 look_at = now + _LOOK_S
             if self._bell.fileno() in readable:
                 said = self._hear()

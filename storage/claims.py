@@ -258,8 +258,9 @@ class Claims:
     ) -> bool:
         """Finish with ``evaluation``. ``False``: the claim is gone, nothing recorded.
 
-        What passed on a machine that was too noisy for a figure is measured again after a pause, a few times. If that
-        does not help, it is recorded without one, and shared with nobody who hands in the same.
+        What passed on a machine that was too noisy for a figure is measured again after each of the pauses
+        ``measure_again_s``, in seconds. If that does not help, it is recorded without one, and shared with nobody who
+        hands in the same.
 
         ``diagnose``: have a device fault diagnosed, where there is a worker for that. ``verify``: have it evaluated
         again where it makes a record. ``failed_builds``: how many extensions do not compile, to be counted.

@@ -13,8 +13,7 @@ __all__ = ["MEASURE_AGAIN_S", "pause_after_unsettled", "rest_after", "rested"]
 _RESTS: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 10, 60))
 
 MEASURE_AGAIN_S: Final = (10.0, 60.0, 300.0)
-"""Pauses before what was unsettled is measured again, where nobody asks for others: what makes a machine noisy passes
-in minutes, or not soon."""
+"""The default pauses before an unsettled candidate is measured again: noise passes in minutes, or not soon."""
 
 
 def rest_after(faults: int) -> timedelta:

@@ -40,7 +40,8 @@ class Settings(BaseSettings):
     whether a device fault is diagnosed without anybody asking for it. ``max_batch_bytes`` is for batches that come in
     line by line, ``max_queued`` the most submissions that wait, single ones and those of batches counted apart.
     ``send_webhooks``: whether workers tell of the ends of batches; else ``python -m worker.courier`` is to be run.
-    ``measure_again_s`` is a list with commas: the pauses before what was unsettled is measured again; empty: never.
+    ``measure_again_s`` is a list with commas: the pauses, in seconds, before an unsettled candidate is measured again;
+    empty: it is not.
     ``limits`` (``call_s=120,total_s=900``) are this machine's for evaluations, where a problem has no other.
     ``answer_age_s``: how old a board may be that is shown to whoever has no key; 0: each is made anew.
     ``public_url`` is where visitors find the API; empty: where each request says that it was sent to.

@@ -59,7 +59,7 @@ _LONGEST = (
 
 # Tests look at once at what was just written.
 os.environ["KERNELJUDGE_ANSWER_AGE_S"] = "0"
-# Tests beside them make a machine noisy for as long as they take: a longer pause would find it no calmer.
+# Tests beside them make a machine noisy for as long as they take: a longer pause would not help.
 os.environ["KERNELJUDGE_MEASURE_AGAIN_S"] = "1"
 # Where this machine keeps what `kerneljudge prepare` made says nothing about how anything behaves, and making it again
 # takes minutes.

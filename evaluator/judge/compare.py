@@ -100,7 +100,7 @@ class Tally:
     worst: Worst | None = None
     undetermined: int = 0
     """Elements that nothing can be held to, because the reference is finite either in float64 or in the problem's
-    precision, and not in both."""
+    precision, and not in both, or because it overflows on the way to them."""
     told: int = 0
     """Elements that say something: all but undetermined ones and NaN where NaN is right."""
     evidence: Evidence | None = None

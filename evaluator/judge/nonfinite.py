@@ -1,10 +1,11 @@
 """Values that are not finite: what is compared by class, what by value, and what cannot be told.
 
 An element is compared by value where the reference is finite, in float64 as well as in the problem's precision. Where
-it is finite in neither, the class has to be the same: NaN, infinity or minus infinity, by either of the two. Where one
-of the two is finite and the other is not, nothing is known that a candidate could be held to: mostly something has
-overflowed in the problem's precision alone. Such an element is *undetermined*, and so is one that is next to
-overflowing: rounding decides whether it does.
+it is finite in neither, the class has to be the same: NaN, infinity or minus infinity, by either of the two. Elements
+that a reference loses by overflowing are an exception (see ``evaluator.judge.overflow``). Where one of the two is
+finite and the other is not, nothing is known that a candidate could be held to: mostly something has overflowed in the
+problem's precision alone. Such an element is *undetermined*, and so is one that is next to overflowing: rounding
+decides whether it does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 import torch
 
-__all__ = ["Settled", "settle"]
+__all__ = ["Settled", "largest_comparable", "settle"]
 
 _NEARLY: Final = 0.98
 """Of the largest number of the problem's precision: what is beyond that may be infinite after rounding."""
@@ -50,10 +51,15 @@ class Settled:
         )
 
 
+def largest_comparable(dtype: torch.dtype) -> float:
+    """The largest magnitude that is compared by value in a floating-point ``dtype``."""
+    return float(_NEARLY * torch.finfo(dtype).max)
+
+
 def settle(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor) -> Settled:
     """Settle the class of each element. ``expected`` is float64, ``reference`` what it comes to in the problem's
     precision, ``actual`` a candidate's; all have one shape."""
-    most = _NEARLY * torch.finfo(actual.dtype).max
+    most = largest_comparable(actual.dtype)
     if _are_within(most, expected) and _are_within(math.inf, reference):
         return Settled(actual, expected, reference, 0, None, expected.numel())
     finite, finite_of_own = torch.isfinite(expected), torch.isfinite(reference)

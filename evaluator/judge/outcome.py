@@ -28,8 +28,8 @@ HARMLESS: Final = frozenset(
 @dataclass
 class Outcome:
     """What the judge found. ``verdict`` of ``None``: the runner ended; its supervisor knows how. ``put_back``: the
-    tracks with cold caches on which time was added that the candidate seemed to have left out, and so much that it
-    shows. ``clocks_disagree``: so much seemed to be left out that it was rejected, and the machine may be to blame.
+    settled tracks with cold caches on which time was added that the candidate seemed to have left out, and so much that
+    it shows. ``clocks_disagree``: so much seemed to be left out that it was rejected, and the machine may be to blame.
     ``device_was_busy``: it was rejected because something was at work on the device, which may be another program."""
 
     verdict: Verdict | None = None

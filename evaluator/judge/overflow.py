@@ -1,13 +1,16 @@
-"""Overflow: whether a reference loses a finite result on its way, as a softmax of plain exponentials does.
+"""Overflow: elements that a reference loses because an intermediate number is too large, even for float64.
 
-Some of the judge's inputs are far larger than a problem's own. There a plain formula may overflow even in float64 and
-come to NaN or to infinity, where a stable formula of the same function comes to a number. Such elements say nothing of
-a candidate. An infinity that is itself the result (the exponential of 10,000) or that comes from a pole (the logarithm
-of zero), and NaN of an operator that has no result (the logarithm of -1), are what the function is.
+Some of the judge's inputs are far larger than a problem's own. A plain formula may overflow there and come to NaN or to
+infinity, where a stable formula of the same function comes to a number: exponentials over their sum, or the logarithm
+of one plus an exponential. So the float64 reference is run once more, with each number that overflows held at 1e300. An
+element is *lost* where the reference is not finite and this run comes to a number of ordinary size. Everything else
+stays the right answer: an infinity that is the result itself (then this run comes to a huge number), a mask of
+infinities, a pole such as the logarithm of zero, and NaN of an operator that has no result (the logarithm of -1).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -15,62 +18,74 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["OverflowWatch", "undetermined_where_lost"]
+from evaluator.judge.nonfinite import largest_comparable
 
-_GROW: Final = frozenset(
+__all__ = ["Saturating", "undetermined_where_lost"]
+
+_HELD: Final = 1e300
+"""A hundred million of them can be added up."""
+_ELEMENTWISE: Final = frozenset("add addcmul cosh exp exp2 expm1 mul pow rsub sinh sub".split())  # noqa: SIM905
+_REDUCTIONS: Final = frozenset(
     """
-    addmm baddbmm bmm cosh cumprod exp exp2 expm1 linalg_vector_norm mm mul norm pow prod sinh square sum
+    addbmm addmm addmv baddbmm bmm convolution cumprod cumsum dot linalg_vector_norm mean mm mv prod sum var
     """.split()  # noqa: SIM905 - names are read more easily in lines
 )
-"""Operators whose result may be too large for float64 though what goes into them is finite, and which have no pole;
-``pow`` has one at zero."""
-_LOSE: Final = frozenset(
-    "atan div log log10 log1p log2 pow reciprocal rsqrt sigmoid tanh true_divide".split()  # noqa: SIM905 - as above
-)
-"""Operators that may make of a number which is too large for float64 one which is not."""
+"""Operators whose result may be too large for float64 though what goes into them is finite; of all of these ``pow``
+alone has a pole, at zero."""
+
+_ASKED: Final = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 
 
-class OverflowWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Watches one run of a float64 reference. ``lost``: something has overflowed, and what followed from it is not
-    finite but might have been."""
+class Saturating(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Holds each float64 number that overflows at ± 1e300, forward and backward."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.lost = False
-        self._overflowed = False
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::").removesuffix("_")
+        if name not in _ELEMENTWISE | _REDUCTIONS or not _scalars_are_finite((args, kwargs)):
+            return func(*args, **kwargs)
         # Looked at before the call: an operator may write to what it is given.
-        finite = all(map(_is_finite, _floating((args, kwargs))))
-        pole = name == "pow" and any(bool((base == 0).any()) for base in _floating(args[:1]))
-        nothing_is_nan = not any(bool(given.isnan().any()) for given in _floating((args, kwargs)))
+        usable = [each.isfinite() for each in _floating((args, kwargs))]
+        if name == "pow":
+            usable += [base != 0 for base in _floating(args[:1])] or [torch.tensor(args[0] != 0)]
         found = func(*args, **kwargs)
-        if finite:
-            self._overflowed |= name in _GROW and not pole and any(_is_infinite(each) for each in _floating(found))
-        elif self._overflowed:
-            made_nan = nothing_is_nan and any(bool(each.isnan().any()) for each in _floating(found))
-            self.lost |= made_nan or (name in _LOSE and not all(map(_is_finite, _floating(found))))
+        for result in _floating(found):
+            overflowed = result.isinf()
+            if result.dtype is not torch.float64 or not bool(overflowed.any()):
+                continue
+            for each in usable:
+                overflowed &= (each if name in _ELEMENTWISE else each.all()).to(result.device)
+            result.copy_(torch.where(overflowed, result.sign() * _HELD, result))
         return found
 
 
-def undetermined_where_lost(own: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """What a reference comes to in the problem's precision, with zeros where neither that nor ``expected`` (float64) is
-    finite: of an element that is finite in one of the two alone nothing is known (see ``evaluator.judge.nonfinite``).
+def undetermined_where_lost(own: torch.Tensor, expected: torch.Tensor, saturated: torch.Tensor) -> torch.Tensor:
+    """A reference's ``own`` results in the problem's precision, with zeros at the lost elements.
+
+    ``expected``: those in float64, ``saturated``: those of a run under ``Saturating``. An element that is finite in one
+    of the two precisions alone is undetermined (see ``evaluator.judge.nonfinite``).
     """
-    return own.masked_fill(~(own.isfinite() | expected.isfinite()), 0.0)
+    ordinary = saturated.abs() <= largest_comparable(own.dtype)  # NaN is not
+    return own.masked_fill(~(own.isfinite() | expected.isfinite()) & ordinary, 0.0)
 
 
 def _floating(values: Any) -> Iterator[torch.Tensor]:
-    return (each for each in tree_leaves(values) if isinstance(each, torch.Tensor) and each.is_floating_point())
+    """Of an operator's arguments or results, the floating-point tensors that can be asked for their elements."""
+    return (
+        each
+        for each in tree_leaves(values)
+        if isinstance(each, torch.Tensor)
+        and each.dtype in _ASKED
+        and each.layout is torch.strided
+        and not each.is_nested
+        and not each._is_zerotensor()
+    )
 
 
-def _is_finite(tensor: torch.Tensor) -> bool:
-    return bool(tensor.isfinite().all())
-
-
-def _is_infinite(tensor: torch.Tensor) -> bool:
-    return bool(tensor.isinf().any())
+def _scalars_are_finite(values: Any) -> bool:
+    return all(math.isfinite(each) for each in tree_leaves(values) if isinstance(each, float))

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from evaluator.dtypes import as_reals, coarsest, in_double, is_differentiable, unjudged
 from evaluator.errors import ProblemError
 from evaluator.judge.device import Device, working_on
-from evaluator.judge.overflow import OverflowWatch
+from evaluator.judge.overflow import Saturating
 from evaluator.judge.parameters import Values, constants_of
 from evaluator.judge.relations import related_of
 from evaluator.judge.seeding import SECRET_SEEDS, seed_generators
@@ -43,6 +43,8 @@ _CASTS: Final = re.compile(r"\.(?:float|half|type|bfloat16)\b|float32|float16|dt
 _NAMES_DOUBLE: Final = re.compile(r"float64|double")
 _NOT_OF_THE_REFERENCE: Final = ("can't allocate memory", "CUDA error", "ALLOC_FAILED")
 """Libraries say so in an exception of no class of its own."""
+_SATURATING_FAILS: Final = (ProblemError, NotImplementedError, RuntimeError, TypeError)
+"""A run that only excuses a candidate ends no evaluation, though an operator or the memory may not allow it."""
 _FAR: Final = 4.0
 _ROUNDED_RUNS: Final = 6
 _PERTURBATIONS: Final = 12
@@ -220,12 +222,21 @@ class Reference:
         if not any(map(_is_otherwise, exact, self.exact_outputs(inputs))):
             _ROUNDS.discard(self._known)
 
-    def overflows(self, inputs: Sequence[Any]) -> bool:
-        """Whether numbers are too large even for float64 on the way to its outputs, which may be finite without."""
-        assert self._model64 is not None
-        with torch.no_grad(), self._exactly(), OverflowWatch() as watch:
-            _call(self._model64, [*map(in_double, inputs)])
-        return bool(watch.lost)
+    def saturated_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
+        """Outputs in float64 with intermediate numbers held where they overflow; ``None`` where that cannot be done."""
+        try:
+            with Saturating():
+                return self.exact_outputs(inputs)
+        except _SATURATING_FAILS:
+            return None
+
+    def saturated_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice | None:
+        """Likewise outputs and gradients."""
+        try:
+            with Saturating():
+                return self.exact_gradients(inputs, upstream)
+        except _SATURATING_FAILS:
+            return None
 
     @property
     def _rounds(self) -> bool:

@@ -341,7 +341,8 @@ class Verifier:
             self._reference.look_at_casts(values)
             exact = self._reference.exact_outputs(values)
             own = cache(partial(self._reference.own_outputs, values))
-            self._add_outputs(tallies, commitment, number, values, exact, own, own_too=own_too)
+            saturated = cache(lambda: self._reference.saturated_outputs(self._input_slice(commitment, number)))
+            self._add_outputs(tallies, commitment, number, values, exact, own, saturated, own_too=own_too)
 
         for number in self._compared(commitment):
             add(number)  # by itself, so that nothing is left of a slice when the next one needs memory
@@ -377,14 +378,23 @@ class Verifier:
         beside = BesideZero(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
         at_zero = variant is Variant.ZEROS
         owns = OwnGradients(self._reference, numbers, slice_of)
-        overflows = cache(lambda: any(self._reference.overflows(slice_of(number)[0]) for number in numbers))
 
         def add(number: int) -> None:
             values, upstream = slice_of(number)
             exact = self._reference.exact_gradients(values, upstream)
             own = owns.of_slice(number, values, upstream)
             accumulate(exact_weights, exact.weights)
-            self._add_outputs(outputs, commitment, number, values, exact.outputs, _outputs_of(own), own_too=own_too)
+            saturated = cache(lambda: self._reference.saturated_gradients(*slice_of(number)))
+            self._add_outputs(
+                outputs,
+                commitment,
+                number,
+                values,
+                exact.outputs,
+                _outputs_of(own),
+                partial(_saturated_outputs, saturated),
+                own_too=own_too,
+            )
             for index, tally in enumerate(inputs):
                 right = exact.inputs[index]
                 if right is None:
@@ -418,7 +428,7 @@ class Verifier:
                         variant,
                         moves,
                         own_too=own_too,
-                        overflows=partial(self._reference.overflows, values),
+                        saturated=partial(_saturated_input, saturated, index),
                         terms=terms,
                     )
 
@@ -445,7 +455,8 @@ class Verifier:
                 if at_zero:
                     actual = _where_defined(actual, right, near())
                 moves = [*first, by_rows, by_all]
-                self._add(tally, actual, right, near, variant, moves, own_too=own_too, overflows=overflows, terms=terms)
+                held = partial(self._saturated_weight, index, numbers, slice_of)
+                self._add(tally, actual, right, near, variant, moves, own_too=own_too, saturated=held, terms=terms)
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
@@ -459,6 +470,7 @@ class Verifier:
         values: Sequence[Any],
         exact: Sequence[torch.Tensor],
         own: Callable[[], Sequence[torch.Tensor]],
+        saturated: Callable[[], Sequence[torch.Tensor] | None],
         *,
         own_too: bool,
     ) -> None:
@@ -471,7 +483,6 @@ class Verifier:
         terms: list[torch.Tensor | None] | None = None
         moves: list[torch.Tensor | None] | None = None
         exact = list(exact)
-        overflows = cache(partial(self._reference.overflows, values))
         steps = Steps(self._reference, values, own, self._tolerance.rtol, self._generator)
         for index, tally in enumerate(tallies):
             actual, right = self._private(commitment, "outputs", index, number), exact[index]
@@ -486,9 +497,11 @@ class Verifier:
             near = own()[index] if floating else right
             known: tuple[torch.Tensor | None, torch.Tensor | None] = None, None
             found = compare_slice(actual, right, near, tolerance)
-            if found.wrong and floating and _is_of_another_class(actual, right, near) and overflows():
-                near = undetermined_where_lost(near, right)
-                found = compare_slice(actual, right, near, tolerance)
+            if found.wrong and floating and _is_of_another_class(actual, right, near):
+                held = saturated()
+                if held is not None:
+                    near = undetermined_where_lost(near, right, held[index])
+                    found = compare_slice(actual, right, near, tolerance)
             if found.wrong and floating and _may_be_terms(actual, right, near, tolerance):
                 terms = terms or self._terms_of_outputs(values, exact)
                 known = None, terms[index]
@@ -526,14 +539,14 @@ class Verifier:
         moves: Sequence[Callable[[], torch.Tensor | None]],
         *,
         own_too: bool,
-        overflows: Callable[[], bool],
+        saturated: Callable[[], torch.Tensor | None],
         terms: Callable[[], torch.Tensor | None] | None = None,
     ) -> None:
         """Compare a slice of a gradient, and look closely at one that is wrong. ``terms`` say how large the terms are
         that its elements are sums of, ``moves`` how far it moves when the inputs do, one after the other until nothing
-        is wrong any more; ``overflows``: whether the reference does, on the inputs that it comes from.
+        is wrong any more; ``saturated``: the float64 reference's with numbers held where they overflow.
 
-        The latter costs two dozen evaluations of the reference, so it is asked for only where nothing else explains
+        Those moves cost two dozen evaluations of the reference, so they are asked for only where nothing else explains
         the difference. Next to a kink, a few elements are on the one side of it or on the other by rounding alone: as
         many and as far are expected as were excused before on inputs of the same kind, of this side's or the
         baseline's; and once this gradient has been looked into, as the reference's own in the problem's precision has
@@ -555,9 +568,11 @@ class Verifier:
         of_terms: torch.Tensor | None = None
         sensitivity: torch.Tensor | None = None
         found = compare_slice(actual, expected, own(), tolerance)
-        if found.wrong and _is_of_another_class(actual, expected, own()) and overflows():
-            own = partial(undetermined_where_lost, own(), expected)
-            found = compare_slice(actual, expected, own(), tolerance)
+        if found.wrong and _is_of_another_class(actual, expected, own()):
+            held = saturated()
+            if held is not None:
+                own = partial(undetermined_where_lost, own(), expected, held)
+                found = compare_slice(actual, expected, own(), tolerance)
         if found.suspect:
             settled = settle(actual, expected, own())
             seen, its_own = deviations(settled.actual, settled.expected, settled.reference, tolerance)
@@ -589,6 +604,21 @@ class Verifier:
         tally.add(found)
         if found.wrong:
             tally.examine(actual, expected, own(), tolerance, sensitivity, of_terms)
+
+    def _saturated_weight(
+        self,
+        index: int,
+        numbers: Sequence[int],
+        slice_of: Callable[[int], tuple[list[Any], list[torch.Tensor]]],
+    ) -> torch.Tensor | None:
+        """The gradient of weight ``index`` over all slices, with numbers held where they overflow."""
+        total: list[torch.Tensor | None] = [None] * len(self._reference.signature.weights)
+        for number in numbers:
+            found = self._reference.saturated_gradients(*slice_of(number))
+            if found is None:
+                return None
+            accumulate(total, found.weights)
+        return total[index]
 
     def _known(self, gradient: tuple[str, Variant]) -> Deviation | None:
         """What was excused of a gradient before, of either side."""
@@ -742,6 +772,16 @@ def _tolerances(reference: Reference, tolerance: Tolerance) -> dict[str, Toleran
 
 def _outputs_of(own: Callable[[], GradientSlice]) -> Callable[[], Sequence[torch.Tensor]]:
     return lambda: own().outputs
+
+
+def _saturated_outputs(found: Callable[[], GradientSlice | None]) -> Sequence[torch.Tensor] | None:
+    held = found()
+    return None if held is None else held.outputs
+
+
+def _saturated_input(found: Callable[[], GradientSlice | None], index: int) -> torch.Tensor | None:
+    held = found()
+    return None if held is None else held.inputs[index]
 
 
 def _own_input(own: Callable[[], GradientSlice], index: int, exact: torch.Tensor) -> torch.Tensor:
