@@ -26,7 +26,7 @@ from tests.services import postgresql_server, redis_server
 
 _ROOT = Path(__file__).parent.parent
 
-_ALONE = ("tests/browser/", "tests/evaluator/")
+_ALONE = ("tests/browser/", "tests/evaluator/", "tests/redteam/test_timed_mutations.py")
 """Two cores are what an evaluation takes, or a browser with the service that it looks at: beside another one, figures
 and time limits are those of a busy machine."""
 _BESIDE_OTHERS = tuple(
@@ -53,7 +53,7 @@ _LONGEST = (
     "tests/evaluator/test_importing.py",
     "tests/evaluator/test_corpus_honest.py",
     "tests/evaluator/test_corpus_wrong.py",
-    "tests/redteam/",
+    "tests/redteam/test_mutations.py",
 )
 """Files of minutes."""
 

@@ -14,12 +14,14 @@ __all__ = ["MUTATIONS", "Mutation"]
 class Mutation:
     """Each change is a file, the text in it and what becomes of that; ``case`` is what the defence stops.
 
-    Where two mechanisms stop the same attack, both are taken out. What three or more stop is not here.
+    Where two mechanisms stop the same attack, both are taken out. What three or more stop is not here. ``timed``: the
+    attack is told by its figures, which a busy machine leaves unsettled.
     """
 
     name: str
     case: str
     changes: tuple[tuple[str, str, str], ...]
+    timed: bool = False
 
 
 MUTATIONS = (
@@ -289,6 +291,7 @@ MUTATIONS = (
             ("judge/sampling.py", "if excess > most_overhead_ms:", "if False:"),
             ("judge/sampling.py", "if missing <= unnoticed and doubt <=", "if True or doubt <="),
         ),
+        timed=True,
     ),
     Mutation(
         "the upstream gradient is there before the clock starts",
@@ -505,6 +508,7 @@ MUTATIONS = (
         "results are let go of when they are delivered",
         "attack_a_zeroed_when_let_go",
         (("runner/calls.py", "        self._spent.append(self._results)\n", ""),),
+        timed=True,
     ),
     Mutation(
         "what was returned stays as it is",
