@@ -1,17 +1,18 @@
-"""Overflow: elements that a reference loses because an intermediate number is too large, even for float64.
+"""Overflow: elements that a reference loses because an intermediate number is too large or too small for float64.
 
 Some of the judge's inputs are far larger than a problem's own. A plain formula may overflow there and come to NaN or to
-infinity, where a stable formula of the same function comes to a number: exponentials over their sum, or the logarithm
-of one plus an exponential. So the float64 reference is run once more, with each number that overflows held at 1e300. An
-element is *lost* where the reference is not finite and this run comes to a number of ordinary size. Everything else
-stays the right answer: an infinity that is the result itself (then this run comes to a huge number), a mask of
-infinities, a pole such as the logarithm of zero, and NaN of an operator that has no result (the logarithm of -1).
+infinity, where a stable formula of the same function comes to a number: exponentials over their sum, the logarithm of
+one plus an exponential, or that of a softmax. So the float64 reference is run once more, with each number that
+overflows held at 1e300 and each that underflows at 1e-300. An element is *lost* where the reference is not finite and
+this run comes to a number of ordinary size. Everything else stays the right answer: an infinity that is the result
+itself (then this run comes to a huge number), a mask of infinities, a pole such as the logarithm of zero, and NaN of an
+operator that has no result (the logarithm of -1).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -24,6 +25,7 @@ __all__ = ["Saturating", "undetermined_where_lost"]
 
 _HELD: Final = 1e300
 """A hundred million of them can be added up."""
+_HELD_BELOW: Final = 1e-300
 _ELEMENTWISE: Final = frozenset("add addcmul cosh exp exp2 expm1 mul pow rsub sinh sub".split())  # noqa: SIM905
 _REDUCTIONS: Final = frozenset(
     """
@@ -32,12 +34,15 @@ _REDUCTIONS: Final = frozenset(
 )
 """Operators whose result may be too large for float64 though what goes into them is finite; of all of these ``pow``
 alone has a pole, at zero."""
-
+_UNDERFLOWING: Final = frozenset("_softmax div exp exp2 mul pow sigmoid".split())  # noqa: SIM905
+"""Operators that come to zero, or next to it, though nothing that goes into them is zero or infinite; exponents may be
+zero."""
 _ASKED: Final = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 
 
 class Saturating(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Holds each float64 number that overflows at ± 1e300, forward and backward."""
+    """Holds each float64 number that overflows at ± 1e300, and each that underflows at ± 1e-300, forward and
+    backward."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -47,20 +52,23 @@ class Saturating(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::").removesuffix("_")
-        if name not in _ELEMENTWISE | _REDUCTIONS or not _scalars_are_finite((args, kwargs)):
+        grows, shrinks = name in _ELEMENTWISE | _REDUCTIONS, name in _UNDERFLOWING
+        if not (grows or shrinks) or not _scalars_are_finite((args, kwargs)):
             return func(*args, **kwargs)
         # Looked at before the call: an operator may write to what it is given.
-        usable = [each.isfinite() for each in _floating((args, kwargs))]
-        if name == "pow":
-            usable += [base != 0 for base in _floating(args[:1])] or [torch.tensor(args[0] != 0)]
+        finite = [each.isfinite() for each in _floating((args, kwargs))]
+        zero = _zeros(name, args)
         found = func(*args, **kwargs)
         for result in _floating(found):
-            overflowed = result.isinf()
-            if result.dtype is not torch.float64 or not bool(overflowed.any()):
+            if result.dtype is not torch.float64:
                 continue
-            for each in usable:
-                overflowed &= (each if name in _ELEMENTWISE else each.all()).to(result.device)
-            result.copy_(torch.where(overflowed, result.sign() * _HELD, result))
+            if grows:
+                # A sum of two that overflow in opposite directions is NaN.
+                too_large = ~result.isfinite() if name in _REDUCTIONS else result.isinf()
+                excluded = [each if name in _ELEMENTWISE else each.all() for each in finite]
+                _hold(result, too_large, [*excluded, *(~each for each in zero if name == "pow")], _HELD)
+            if shrinks:
+                _hold(result, result.abs() < _HELD_BELOW, [*finite, *(~each for each in zero)], _HELD_BELOW)
         return found
 
 
@@ -72,6 +80,20 @@ def undetermined_where_lost(own: torch.Tensor, expected: torch.Tensor, saturated
     """
     ordinary = saturated.abs() <= largest_comparable(own.dtype)  # NaN is not
     return own.masked_fill(~(own.isfinite() | expected.isfinite()) & ordinary, 0.0)
+
+
+def _zeros(name: str, args: Sequence[Any]) -> list[torch.Tensor]:
+    """Where those arguments are zero that make a result of zero, or a pole, right: factors, a numerator, a base."""
+    count = {"mul": 2, "div": 1, "pow": 1}.get(name, 0)
+    return [each == 0 if isinstance(each, torch.Tensor) else torch.tensor(each == 0) for each in args[:count]]
+
+
+def _hold(result: torch.Tensor, there: torch.Tensor, where: Sequence[torch.Tensor], magnitude: float) -> None:
+    """Write ± ``magnitude`` to ``result`` wherever it is ``there`` and all of ``where``, which broadcast, allow it."""
+    for each in where:
+        there = there & each.to(result.device)
+    if bool(there.any()):
+        result.copy_(torch.where(there, torch.full_like(result, magnitude).copysign_(result), result))
 
 
 def _floating(values: Any) -> Iterator[torch.Tensor]:

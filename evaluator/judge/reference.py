@@ -44,7 +44,7 @@ _NAMES_DOUBLE: Final = re.compile(r"float64|double")
 _NOT_OF_THE_REFERENCE: Final = ("can't allocate memory", "CUDA error", "ALLOC_FAILED")
 """Libraries say so in an exception of no class of its own."""
 _SATURATING_FAILS: Final = (ProblemError, NotImplementedError, RuntimeError, TypeError)
-"""A run that only excuses a candidate ends no evaluation, though an operator or the memory may not allow it."""
+"""A run that only excuses a candidate ends no evaluation where an operator does not allow it."""
 _FAR: Final = 4.0
 _ROUNDED_RUNS: Final = 6
 _PERTURBATIONS: Final = 12
@@ -227,6 +227,8 @@ class Reference:
         try:
             with Saturating():
                 return self.exact_outputs(inputs)
+        except torch.OutOfMemoryError:
+            raise
         except _SATURATING_FAILS:
             return None
 
@@ -235,6 +237,8 @@ class Reference:
         try:
             with Saturating():
                 return self.exact_gradients(inputs, upstream)
+        except torch.OutOfMemoryError:
+            raise
         except _SATURATING_FAILS:
             return None
 

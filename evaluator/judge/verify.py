@@ -378,6 +378,7 @@ class Verifier:
         beside = BesideZero(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
         at_zero = variant is Variant.ZEROS
         owns = OwnGradients(self._reference, numbers, slice_of)
+        saturated_weights = cache(partial(self._saturated_weights, numbers, slice_of))
 
         def add(number: int) -> None:
             values, upstream = slice_of(number)
@@ -455,7 +456,7 @@ class Verifier:
                 if at_zero:
                     actual = _where_defined(actual, right, near())
                 moves = [*first, by_rows, by_all]
-                held = partial(self._saturated_weight, index, numbers, slice_of)
+                held = partial(_saturated_weight, saturated_weights, index)
                 self._add(tally, actual, right, near, variant, moves, own_too=own_too, saturated=held, terms=terms)
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None:
@@ -605,20 +606,17 @@ class Verifier:
         if found.wrong:
             tally.examine(actual, expected, own(), tolerance, sensitivity, of_terms)
 
-    def _saturated_weight(
-        self,
-        index: int,
-        numbers: Sequence[int],
-        slice_of: Callable[[int], tuple[list[Any], list[torch.Tensor]]],
-    ) -> torch.Tensor | None:
-        """The gradient of weight ``index`` over all slices, with numbers held where they overflow."""
+    def _saturated_weights(
+        self, numbers: Sequence[int], slice_of: Callable[[int], tuple[list[Any], list[torch.Tensor]]]
+    ) -> list[torch.Tensor | None] | None:
+        """The gradients of the weights over all slices, with numbers held where they overflow."""
         total: list[torch.Tensor | None] = [None] * len(self._reference.signature.weights)
         for number in numbers:
             found = self._reference.saturated_gradients(*slice_of(number))
             if found is None:
                 return None
             accumulate(total, found.weights)
-        return total[index]
+        return total
 
     def _known(self, gradient: tuple[str, Variant]) -> Deviation | None:
         """What was excused of a gradient before, of either side."""
@@ -782,6 +780,11 @@ def _saturated_outputs(found: Callable[[], GradientSlice | None]) -> Sequence[to
 def _saturated_input(found: Callable[[], GradientSlice | None], index: int) -> torch.Tensor | None:
     held = found()
     return None if held is None else held.inputs[index]
+
+
+def _saturated_weight(found: Callable[[], Sequence[torch.Tensor | None] | None], index: int) -> torch.Tensor | None:
+    held = found()
+    return None if held is None else held[index]
 
 
 def _own_input(own: Callable[[], GradientSlice], index: int, exact: torch.Tensor) -> torch.Tensor:

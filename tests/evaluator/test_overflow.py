@@ -42,6 +42,12 @@ def _softmax_of_masked(x: torch.Tensor) -> torch.Tensor:
         (lambda x: torch.log(1 + torch.exp(x)), [1.0, 1e4, -1e4], [False, True, False]),
         (lambda x: torch.log(torch.exp(x).sum(dim=-1, keepdim=True)), [1.0, 1e4], [True]),
         (lambda x: x**100 / (x**100 + 1), [0.0, 1e4], [False, True]),
+        (lambda x: torch.log(torch.softmax(x, 0)), [1.0, 1e4], [True, False]),
+        (lambda x: torch.log(_softmax(x)), [1.0, 1e4], [True, True]),
+        (lambda x: torch.log(torch.sigmoid(x)), [1.0, -1e4], [False, True]),
+        (lambda x: torch.exp(-x) / torch.exp(-x).sum(), [1e4, 1.2e4], [True, True]),
+        (lambda x: torch.log(torch.exp(-x.square())), [1.0, 1e2], [False, True]),
+        (lambda x: (torch.exp(x) @ torch.tensor([1e5, -1e5], dtype=x.dtype)) / torch.exp(x).sum(), [1e4, 1e4], [True]),
         (lambda x: x / torch.sqrt((x * 1e300).square().sum()), [1.0, 1e4], [False, False]),
     ],
 )
@@ -58,6 +64,11 @@ def test_an_element_is_lost_where_a_number_before_it_overflows(
         (lambda x: (torch.exp(x) + torch.exp(-x)) / 2, [1.0, 1e4]),
         (lambda x: torch.exp(x) ** 2, [1.0, 1e4]),
         (torch.log, [1.0, 0.0, -1.0]),
+        (lambda x: torch.log(x * 0.5), [1.0, 0.0]),
+        (lambda x: torch.log(torch.relu(x)), [1.0, -1.0]),
+        (lambda x: torch.log(x / 1e4), [1.0, 0.0]),
+        (lambda x: torch.log(torch.softmax(x.masked_fill(x < 0, -_INF), 0)), [1.0, -1.0]),
+        (lambda x: 1 / torch.exp(-x), [1.0, 1e4]),
         (lambda x: x.pow(-1.0), [1.0, 0.0]),
         (lambda x: torch.pow(0.0, x), [1.0, -1.0]),
         (lambda x: 1 / (torch.exp(x) - 1), [0.0, 1e4]),  # a pole beside what overflows
@@ -119,4 +130,5 @@ def _lost(formula: Formula, values: list[float]) -> list[bool]:
     own = expected.float()
     with Saturating():
         saturated = formula(given)
-    return (undetermined_where_lost(own, expected, saturated).isfinite() & ~own.isfinite()).tolist()
+    found = undetermined_where_lost(own, expected, saturated).isfinite() & ~own.isfinite()
+    return [bool(each) for each in found.reshape(-1)]
