@@ -47,6 +47,10 @@ def _deviating(expected: torch.Tensor, elements: int, times: float, *, first: in
     return actual.float()
 
 
+def _not_asked() -> None:
+    raise AssertionError("the reference is finite: nothing can be lost by overflowing")
+
+
 def _tally_of(
     problem: Problem,
     actual: torch.Tensor,
@@ -74,7 +78,7 @@ def _tally_of(
 
     tally = Tally(_NAME, _SHAPE)
     near = expected.float() if own is None else own
-    verifier._add(tally, actual, expected, lambda: near, Variant.SIGNED, [moves], own_too=own_too)
+    verifier._add(tally, actual, expected, lambda: near, Variant.SIGNED, [moves], own_too=own_too, saturated=_not_asked)
     return tally, asked
 
 
@@ -123,7 +127,9 @@ class Own:
 
     def add(self, actual: torch.Tensor, variant: Variant = Variant.SIGNED, *, own_too: bool = False) -> Tally:
         tally = Tally(_NAME, _SHAPE)
-        self._verifier._add(tally, actual, self._expected, self._compute, variant, [self._move], own_too=own_too)
+        self._verifier._add(
+            tally, actual, self._expected, self._compute, variant, [self._move], own_too=own_too, saturated=_not_asked
+        )
         return tally
 
 
@@ -152,7 +158,7 @@ def test_what_is_always_wrong_in_as_few_places_as_the_references_own_has_is_look
     verifier, _ = verifier_over_blocks(problems["relu"])
     tally = Tally(_NAME, _SHAPE)
     moves = [lambda: 2 * (near - expected).abs()]
-    verifier._add(tally, actual, expected, lambda: near, Variant.SIGNED, moves, own_too=True)
+    verifier._add(tally, actual, expected, lambda: near, Variant.SIGNED, moves, own_too=True, saturated=_not_asked)
     assert tally.right == tally.total - _KINKS
 
 
