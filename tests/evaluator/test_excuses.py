@@ -231,7 +231,9 @@ def test_what_is_excused_of_the_baseline_of_a_session_reaches_all_of_its_candida
         asked = []
         tally = Tally(_NAME, _SHAPE)
         moves = [lambda: asked.append(tally)]
-        verifier._add(tally, actual, expected, expected.float, Variant.SIGNED, moves, own_too=False)
+        verifier._add(
+            tally, actual, expected, expected.float, Variant.SIGNED, moves, own_too=False, saturated=_not_asked
+        )
         return bool(asked)
 
     assert all(looked_into(judgement._verifier) for judgement in judged)
