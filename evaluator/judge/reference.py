@@ -9,7 +9,7 @@ import secrets
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
 import torch
@@ -43,8 +43,6 @@ _CASTS: Final = re.compile(r"\.(?:float|half|type|bfloat16)\b|float32|float16|dt
 _NAMES_DOUBLE: Final = re.compile(r"float64|double")
 _NOT_OF_THE_REFERENCE: Final = ("can't allocate memory", "CUDA error", "ALLOC_FAILED")
 """Libraries say so in an exception of no class of its own."""
-_SATURATING_FAILS: Final = (ProblemError, NotImplementedError, RuntimeError, TypeError)
-"""A run that only excuses a candidate ends no evaluation where an operator does not allow it."""
 _FAR: Final = 4.0
 _ROUNDED_RUNS: Final = 6
 _PERTURBATIONS: Final = 12
@@ -76,6 +74,8 @@ _ROUNDS: Final[set[tuple[str, str, str]]] = set()
 _ROUNDED_LOOKS: Final = 6
 """On so many inputs of an evaluation is looked whether it is."""
 _OTHERWISE: Final = 0.25
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -224,23 +224,11 @@ class Reference:
 
     def saturated_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
         """Outputs in float64 with intermediate numbers held where they overflow; ``None`` where that cannot be done."""
-        try:
-            with Saturating():
-                return self.exact_outputs(inputs)
-        except torch.OutOfMemoryError:
-            raise
-        except _SATURATING_FAILS:
-            return None
+        return _saturated(lambda: self.exact_outputs(inputs))
 
     def saturated_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice | None:
         """Likewise outputs and gradients."""
-        try:
-            with Saturating():
-                return self.exact_gradients(inputs, upstream)
-        except torch.OutOfMemoryError:
-            raise
-        except _SATURATING_FAILS:
-            return None
+        return _saturated(lambda: self.exact_gradients(inputs, upstream))
 
     @property
     def _rounds(self) -> bool:
@@ -523,6 +511,18 @@ class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._precision is not None and torch.finfo(dtype).eps > torch.finfo(self._precision).eps:
             return func(*args, **kwargs).to(_EXACT[dtype])
         return func(*args, **(kwargs | {"dtype": _EXACT[dtype]}))
+
+
+def _saturated(run: Callable[[], _Found]) -> _Found | None:
+    """What ``run`` finds with numbers held where they overflow; ``None`` where an operator does not allow that: a run
+    that only excuses a candidate ends no evaluation. A want of memory is nobody's fault, and is raised."""
+    try:
+        with Saturating():
+            return run()
+    except torch.OutOfMemoryError:
+        raise
+    except (ProblemError, RuntimeError, TypeError):
+        return None
 
 
 def _is_otherwise(exact: torch.Tensor, rounded: torch.Tensor) -> bool:
