@@ -23,7 +23,7 @@ __all__ = ["SECRET_SEEDS", "SecretSeeds", "seed_generators"]
 _UNSEEDED: Final = 67280421310721
 """The seed that torch gives a new generator."""
 _BIT_GENERATORS: Final = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
-_TORCH_SEED: Final = torch.manual_seed
+_CUDA_SEED: Final = torch.cuda.manual_seed_all
 _PYTHON_SEED: Final = random.seed
 _NUMPY_SEED: Final = np.random.seed
 _DEFAULT_RNG: Final = np.random.default_rng
@@ -38,7 +38,7 @@ def seed_generators(seed: int) -> None:
     """
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed_all(seed)
+        _CUDA_SEED(seed)  # and not its stand-in
 
 
 class SecretSeeds:

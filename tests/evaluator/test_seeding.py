@@ -124,6 +124,15 @@ def test_equal_seeds_make_equal_values_within_one_call() -> None:
     assert not torch.equal(one, other)
 
 
+@pytest.mark.parametrize("call", ["torch.manual_seed(3)", "torch.cuda.manual_seed(3)", "torch.cuda.manual_seed_all(3)"])
+def test_seeding_comes_to_an_end_where_cuda_is_in_use(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    source = _source(("", f"{call}\n    return [torch.rand(64)]"))
+    one, other, again = (source.draw(seed)[0] for seed in (1, 2, 1))
+    assert not torch.equal(one, other)
+    assert torch.equal(one, again)
+
+
 @pytest.mark.parametrize("parts", [*_SEEDED.values(), *_SEEDED_ONCE.values()], ids=[*_SEEDED, *_SEEDED_ONCE])
 def test_what_was_answered_before_is_wrong_although_inputs_are_seeded(
     parts: tuple[str, str], tmp_path: Path, cpu_engine: Engine
