@@ -15,7 +15,7 @@ import torch
 from evaluator.judge.reference import GradientSlice, Reference
 from evaluator.judge.sensitivity import accumulate
 
-__all__ = ["Own", "OwnGradients"]
+__all__ = ["Own", "OwnGradients", "further_off"]
 
 Own = Callable[[], torch.Tensor]
 """Asks for one tensor."""
@@ -57,3 +57,9 @@ class OwnGradients:
             accumulate(self._weights, found.weights)
             self._summed.add(number)
         return found
+
+
+def further_off(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Of two results of the reference in its precision, element by element, the one that is further from ``exact``
+    (float64); all have one shape. Where one is not finite, the first."""
+    return torch.where(torch.sub(other, exact).abs_() > torch.sub(one, exact).abs_(), other, one)

@@ -20,7 +20,7 @@ from evaluator.judge.kinks import FEW, Deviation, deviations, is_expected, is_wh
 from evaluator.judge.limits import is_rounding, root_mean_square, tolerance_of
 from evaluator.judge.nonfinite import settle
 from evaluator.judge.overflow import undetermined_where_lost
-from evaluator.judge.own import Own, OwnGradients
+from evaluator.judge.own import Own, OwnGradients, further_off
 from evaluator.judge.reference import NUDGE, GradientSlice, Reference, Signature
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
 from evaluator.judge.sensitivity import BesideZero, Rounding, Sensitivity, Terms, accumulate, take_largest
@@ -342,7 +342,8 @@ class Verifier:
             exact = self._reference.exact_outputs(values)
             own = cache(partial(self._reference.own_outputs, values))
             saturated = cache(lambda: self._reference.saturated_outputs(self._input_slice(commitment, number)))
-            self._add_outputs(tallies, commitment, number, values, exact, own, saturated, own_too=own_too)
+            among = cache(partial(self._own_outputs_among_all, commitment, number))
+            self._add_outputs(tallies, commitment, number, values, exact, own, among, saturated, own_too=own_too)
 
         for number in self._compared(commitment):
             add(number)  # by itself, so that nothing is left of a slice when the next one needs memory
@@ -379,6 +380,7 @@ class Verifier:
         at_zero = variant is Variant.ZEROS
         owns = OwnGradients(self._reference, numbers, slice_of)
         saturated_weights = cache(partial(self._saturated_weights, numbers, slice_of))
+        among_all = cache(partial(self._own_gradients_among_all, commitment, 0))
 
         def add(number: int) -> None:
             values, upstream = slice_of(number)
@@ -386,14 +388,16 @@ class Verifier:
             own = owns.of_slice(number, values, upstream)
             accumulate(exact_weights, exact.weights)
             saturated = cache(lambda: self._reference.saturated_gradients(*slice_of(number)))
+            among = cache(partial(self._own_gradients_among_all, commitment, number))
             self._add_outputs(
                 outputs,
                 commitment,
                 number,
                 values,
                 exact.outputs,
-                _outputs_of(own),
-                partial(_saturated_outputs, saturated),
+                lambda: own().outputs,
+                partial(_outputs_of, among),
+                partial(_outputs_of, saturated),
                 own_too=own_too,
             )
             for index, tally in enumerate(inputs):
@@ -429,7 +433,8 @@ class Verifier:
                         variant,
                         moves,
                         own_too=own_too,
-                        saturated=partial(_saturated_input, saturated, index),
+                        among=partial(_input_of, among, index),
+                        saturated=partial(_input_of, saturated, index),
                         terms=terms,
                     )
 
@@ -456,8 +461,18 @@ class Verifier:
                 if at_zero:
                     actual = _where_defined(actual, right, near())
                 moves = [*first, by_rows, by_all]
-                held = partial(_saturated_weight, saturated_weights, index)
-                self._add(tally, actual, right, near, variant, moves, own_too=own_too, saturated=held, terms=terms)
+                self._add(
+                    tally,
+                    actual,
+                    right,
+                    near,
+                    variant,
+                    moves,
+                    own_too=own_too,
+                    among=partial(_weight_of, among_all, index),
+                    saturated=partial(_weight_of, saturated_weights, index),
+                    terms=terms,
+                )
         findings = self._judge(outputs, [*inputs, *weights], variant)
         if findings.verdict is None:
             self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
@@ -471,6 +486,7 @@ class Verifier:
         values: Sequence[Any],
         exact: Sequence[torch.Tensor],
         own: Callable[[], Sequence[torch.Tensor]],
+        among: Callable[[], Sequence[torch.Tensor] | None],
         saturated: Callable[[], Sequence[torch.Tensor] | None],
         *,
         own_too: bool,
@@ -479,7 +495,7 @@ class Verifier:
 
         Where little is, it may be ill-conditioned there: in a softmax of large scores, say, in which two are about
         equal, rounding alone decides which is the larger. So an element may be as far off as it moves when the inputs
-        are rounded otherwise.
+        are rounded otherwise. ``among`` is as for gradients (see ``_add``).
         """
         terms: list[torch.Tensor | None] | None = None
         moves: list[torch.Tensor | None] | None = None
@@ -511,6 +527,11 @@ class Verifier:
                 moves = moves or self._moves_of_outputs(values, exact)
                 known = moves[index], known[1]
                 found = compare_slice(actual, right, near, tolerance, *known)
+            if found.wrong and floating and not tally.wrong:
+                others = among()
+                if others is not None:
+                    near = further_off(near, others[index], right)
+                    found = compare_slice(actual, right, near, tolerance, *known)
             tally.add(found)
             if found.wrong:
                 tally.examine(actual, right, near, tolerance, *known)
@@ -540,12 +561,14 @@ class Verifier:
         moves: Sequence[Callable[[], torch.Tensor | None]],
         *,
         own_too: bool,
+        among: Callable[[], torch.Tensor | None],
         saturated: Callable[[], torch.Tensor | None],
         terms: Callable[[], torch.Tensor | None] | None = None,
     ) -> None:
         """Compare a slice of a gradient, and look closely at one that is wrong. ``terms`` say how large the terms are
         that its elements are sums of, ``moves`` how far it moves when the inputs do, one after the other until nothing
-        is wrong any more; ``saturated``: the float64 reference's with numbers held where they overflow.
+        is wrong any more; ``saturated``: the float64 reference's with numbers held where they overflow; ``among``,
+        where the rest is in vain: the reference's own where all rows are computed at once.
 
         Those moves cost two dozen evaluations of the reference, so they are asked for only where nothing else explains
         the difference. Next to a kink, a few elements are on the one side of it or on the other by rounding alone: as
@@ -575,12 +598,11 @@ class Verifier:
                 own = partial(undetermined_where_lost, own(), expected, held)
                 found = compare_slice(actual, expected, own(), tolerance)
         if found.suspect:
-            settled = settle(actual, expected, own())
-            seen, its_own = deviations(settled.actual, settled.expected, settled.reference, tolerance)
+            seen, its_own, of_one_class = _deviations(actual, expected, own(), tolerance)
             whole = is_whole(seen, its_own)
             if tally.name in self._looked_into and 0 < its_own.share <= FEW:
                 known = its_own if known is None else known.joined(its_own)
-            if known is not None and whole and settled.mismatched is None and is_expected(seen, known):
+            if known is not None and whole and of_one_class and is_expected(seen, known):
                 self.excused[place] = known
                 tally.add(replace(found, right=found.total - found.undetermined, widened=1.0, capped=0.0, worst=None))
                 return
@@ -595,6 +617,12 @@ class Verifier:
                 if moved is not None:
                     sensitivity = moved if sensitivity is None else torch.maximum(sensitivity, moved)
                     found = compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms)
+            others = among() if found.wrong and not tally.wrong else None
+            if others is not None:
+                own = partial(further_off, own(), others, expected)
+                found = compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms)
+                seen, its_own, _ = _deviations(actual, expected, own(), tolerance)
+                whole = is_whole(seen, its_own)
             if not found.wrong and not whole:
                 # Whichever side of a tie or kink a candidate is on, about as much flows back. Who leaves it out
                 # would otherwise be excused wherever ties are dense.
@@ -608,15 +636,76 @@ class Verifier:
 
     def _saturated_weights(
         self, numbers: Sequence[int], slice_of: Callable[[int], tuple[list[Any], list[torch.Tensor]]]
-    ) -> list[torch.Tensor | None] | None:
-        """The gradients of the weights over all slices, with numbers held where they overflow."""
+    ) -> GradientSlice | None:
+        """The gradients of the weights over all slices, and nothing else, with numbers held where they overflow."""
         total: list[torch.Tensor | None] = [None] * len(self._reference.signature.weights)
         for number in numbers:
             found = self._reference.saturated_gradients(*slice_of(number))
             if found is None:
                 return None
             accumulate(total, found.weights)
-        return total
+        return GradientSlice([], [], total)
+
+    def _own_outputs_among_all(self, commitment: Commitment, number: int) -> list[torch.Tensor] | None:
+        """The outputs of slice ``number`` in the problem's precision where all rows are computed at once; ``None``
+        where they are anyway, or where there is no memory.
+
+        Kernels divide their work by the number of rows, and with it what they round: a running sum of a few rows in
+        bfloat16 may be right where that of many has long stopped growing.
+        """
+        rows = self._rows_among_all(commitment, number)
+        if rows is None:
+            return None
+        try:
+            found = self._reference.own_outputs(self._among_all(commitment, number, rows))
+        except torch.OutOfMemoryError:
+            return None
+        return [output.index_select(0, rows) for output in found]
+
+    def _own_gradients_among_all(self, commitment: Commitment, number: int) -> GradientSlice | None:
+        """Likewise outputs and gradients; those of the weights are of all rows."""
+        rows = self._rows_among_all(commitment, number)
+        if rows is None:
+            return None
+        try:
+            values = self._among_all(commitment, number, rows)
+            upstream = [
+                self._with_rows(commitment, "upstream", index, number, rows)
+                for index in range(len(self._blocks["upstream"].tensors))
+            ]
+            found = self._reference.own_gradients(values, upstream)
+        except torch.OutOfMemoryError:
+            return None
+        return GradientSlice(
+            [output.index_select(0, rows) for output in found.outputs],
+            [None if gradient is None else gradient.index_select(0, rows) for gradient in found.inputs],
+            found.weights,
+        )
+
+    def _rows_among_all(self, commitment: Commitment, number: int) -> torch.Tensor | None:
+        """The numbers of the rows of slice ``number``, or of those that are looked at; ``None`` where that is all."""
+        cut = self._slices[number]
+        if commitment.rows is not None or cut is None:
+            return commitment.rows
+        return torch.arange(*cut, device=self._blocks["inputs"].memory.device)
+
+    def _among_all(self, commitment: Commitment, number: int, rows: torch.Tensor) -> list[Any]:
+        """The inputs of a slice among all others, which nothing is compared with: they may have been changed."""
+        tensors = iter(range(len(self._blocks["inputs"].tensors)))
+        return [
+            value.arrange(self._with_rows(commitment, "inputs", next(tensors), number, rows))
+            if isinstance(value, TensorSpec)
+            else value["value"]
+            for value in self._reference.signature.inputs
+        ]
+
+    def _with_rows(
+        self, commitment: Commitment, name: str, index: int, number: int, rows: torch.Tensor
+    ) -> torch.Tensor:
+        """A private copy of a tensor with the rows of slice ``number`` as they were when the commitment was made."""
+        copy = self._blocks[name].tensors[index].clone(memory_format=torch.contiguous_format)
+        as_signed(copy).index_copy_(0, rows, as_signed(self._private(commitment, name, index, number)))
+        return copy
 
     def _known(self, gradient: tuple[str, Variant]) -> Deviation | None:
         """What was excused of a gradient before, of either side."""
@@ -768,23 +857,21 @@ def _tolerances(reference: Reference, tolerance: Tolerance) -> dict[str, Toleran
     }
 
 
-def _outputs_of(own: Callable[[], GradientSlice]) -> Callable[[], Sequence[torch.Tensor]]:
-    return lambda: own().outputs
-
-
-def _saturated_outputs(found: Callable[[], GradientSlice | None]) -> Sequence[torch.Tensor] | None:
+def _outputs_of(found: Callable[[], GradientSlice | None]) -> list[torch.Tensor] | None:
     held = found()
     return None if held is None else held.outputs
 
 
-def _saturated_input(found: Callable[[], GradientSlice | None], index: int) -> torch.Tensor | None:
+def _input_of(found: Callable[[], GradientSlice | None], index: int) -> torch.Tensor | None:
+    """The gradient of input ``index``."""
     held = found()
     return None if held is None else held.inputs[index]
 
 
-def _saturated_weight(found: Callable[[], Sequence[torch.Tensor | None] | None], index: int) -> torch.Tensor | None:
+def _weight_of(found: Callable[[], GradientSlice | None], index: int) -> torch.Tensor | None:
+    """The gradient of weight ``index``."""
     held = found()
-    return None if held is None else held[index]
+    return None if held is None else held.weights[index]
 
 
 def _own_input(own: Callable[[], GradientSlice], index: int, exact: torch.Tensor) -> torch.Tensor:
@@ -803,6 +890,16 @@ def _move_of_input(
     sensitivity: Sensitivity, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: Own
 ) -> torch.Tensor | None:
     return sensitivity.of_input(number, index, exact, actual, own())
+
+
+def _deviations(
+    actual: torch.Tensor, expected: torch.Tensor, own: torch.Tensor, tolerance: Tolerance
+) -> tuple[Deviation, Deviation, bool]:
+    """How a gradient and the reference's ``own`` deviate where all three are finite, and whether the others are of the
+    same class."""
+    settled = settle(actual, expected, own)
+    seen, its_own = deviations(settled.actual, settled.expected, settled.reference, tolerance)
+    return seen, its_own, settled.mismatched is None
 
 
 def _is_of_another_class(actual: torch.Tensor, expected: torch.Tensor, own: torch.Tensor) -> bool:

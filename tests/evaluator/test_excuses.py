@@ -51,6 +51,10 @@ def _not_asked() -> None:
     raise AssertionError("the reference is finite: nothing can be lost by overflowing")
 
 
+def _computed_at_once() -> None:
+    """All rows are, as in the reference's own that the tests give."""
+
+
 def _tally_of(
     problem: Problem,
     actual: torch.Tensor,
@@ -78,7 +82,17 @@ def _tally_of(
 
     tally = Tally(_NAME, _SHAPE)
     near = expected.float() if own is None else own
-    verifier._add(tally, actual, expected, lambda: near, Variant.SIGNED, [moves], own_too=own_too, saturated=_not_asked)
+    verifier._add(
+        tally,
+        actual,
+        expected,
+        lambda: near,
+        Variant.SIGNED,
+        [moves],
+        own_too=own_too,
+        among=_computed_at_once,
+        saturated=_not_asked,
+    )
     return tally, asked
 
 
@@ -128,7 +142,15 @@ class Own:
     def add(self, actual: torch.Tensor, variant: Variant = Variant.SIGNED, *, own_too: bool = False) -> Tally:
         tally = Tally(_NAME, _SHAPE)
         self._verifier._add(
-            tally, actual, self._expected, self._compute, variant, [self._move], own_too=own_too, saturated=_not_asked
+            tally,
+            actual,
+            self._expected,
+            self._compute,
+            variant,
+            [self._move],
+            own_too=own_too,
+            among=_computed_at_once,
+            saturated=_not_asked,
         )
         return tally
 
@@ -158,7 +180,17 @@ def test_what_is_always_wrong_in_as_few_places_as_the_references_own_has_is_look
     verifier, _ = verifier_over_blocks(problems["relu"])
     tally = Tally(_NAME, _SHAPE)
     moves = [lambda: 2 * (near - expected).abs()]
-    verifier._add(tally, actual, expected, lambda: near, Variant.SIGNED, moves, own_too=True, saturated=_not_asked)
+    verifier._add(
+        tally,
+        actual,
+        expected,
+        lambda: near,
+        Variant.SIGNED,
+        moves,
+        own_too=True,
+        among=_computed_at_once,
+        saturated=_not_asked,
+    )
     assert tally.right == tally.total - _KINKS
 
 
@@ -232,7 +264,15 @@ def test_what_is_excused_of_the_baseline_of_a_session_reaches_all_of_its_candida
         tally = Tally(_NAME, _SHAPE)
         moves = [lambda: asked.append(tally)]
         verifier._add(
-            tally, actual, expected, expected.float, Variant.SIGNED, moves, own_too=False, saturated=_not_asked
+            tally,
+            actual,
+            expected,
+            expected.float,
+            Variant.SIGNED,
+            moves,
+            own_too=False,
+            among=_computed_at_once,
+            saturated=_not_asked,
         )
         return bool(asked)
 

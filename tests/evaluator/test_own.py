@@ -1,0 +1,112 @@
+"""Limits by the reference's own error where a call is compared in parts: kernels round by the number of rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+import torch
+
+from evaluator.evaluation import Gradients, Verdict
+from evaluator.judge.inputs import Variant
+from evaluator.judge.own import further_off
+from evaluator.judge.verify import GIVEN, Commitment
+from evaluator.problem import load_problem
+from evaluator.protocol import CallReport
+from tests.evaluator.verifying import constructed_reference, verifier_of
+
+# A fifth off where all rows are there at once, in float32 alone: no part of them shows it.
+REFERENCE: Final = """\
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+
+    def forward(self, x):
+        y = x * self.weight
+        return y * 1.2 if len(x) == 64 and x.dtype is torch.float32 else y
+
+
+def get_inputs():
+    return [torch.randn(64, 8)]
+
+
+def get_init_inputs():
+    return []
+"""
+MANIFEST: Final = 'title = "T"\ndescription = "D"\n[sizes.full]\n[reference]\nrow_independent = true\n'
+_FEW_ROWS: Final = 32 * 8
+_RESULTS: Final = ("outputs", "input_gradients", "weight_gradients")
+
+
+class _Calls:
+    """Calls in slices of 32 rows. What is delivered is the reference's own of all rows, in float32, times a factor for
+    each block."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "reference.py").write_text(REFERENCE)
+        (folder / "problem.toml").write_text(MANIFEST)
+        problem = load_problem(folder)
+        self._reference = constructed_reference(problem, "full")
+        self.verifier, self._blocks = verifier_of(self._reference, problem, _FEW_ROWS, weights=True)
+        assert self.verifier.sliced
+
+    def given(self, commitment: Commitment) -> None:
+        """Draw inputs and upstream gradients, and commit to them."""
+        for name in GIVEN:
+            self._blocks[name].tensors[0].copy_(torch.randn(64, 8))
+            self.verifier.commit(commitment, name, self._blocks[name].tensors)
+
+    def delivered(self, commitment: Commitment, *names: str, **factors: float) -> None:
+        """Deliver results to the blocks ``names``, and commit to them."""
+        leaf = self._blocks["inputs"].tensors[0].clone().requires_grad_()
+        model, _ = self._reference.constructed([leaf])
+        output = model(leaf)
+        found = torch.autograd.grad(output, [leaf, *model.parameters()], self._blocks["upstream"].tensors[0])
+        values = dict(zip(_RESULTS, (output.detach(), *found), strict=True))
+        for name in names:
+            self._blocks[name].tensors[0].copy_(values[name] * factors.get(name, 1.0))
+            self.verifier.commit(commitment, name, self._blocks[name].tensors)
+        self.verifier.pick(commitment, [*GIVEN, *names])
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> _Calls:
+    return _Calls(tmp_path)
+
+
+@pytest.mark.parametrize("glance", [False, True])
+def test_outputs_may_be_as_far_off_as_the_references_of_all_rows(calls: _Calls, glance: bool) -> None:
+    assert calls.verifier.may_glance(gradients=False)
+    for factor, verdict in ((1.0, None), (2.0, Verdict.WRONG_OUTPUT)):
+        commitment = calls.verifier.prepare([*GIVEN, "outputs"], glance=glance)
+        calls.given(commitment)
+        calls.delivered(commitment, "outputs", outputs=factor)
+        findings = calls.verifier.verify_outputs(commitment, Variant.SIGNED, own_too=False)
+        assert findings.verdict is verdict, findings.message
+
+
+@pytest.mark.parametrize("wrong", [None, "outputs", "input_gradients", "weight_gradients"])
+def test_gradients_may_be_as_far_off_as_the_references_of_all_rows(calls: _Calls, wrong: str | None) -> None:
+    commitment = Commitment()
+    calls.given(commitment)
+    calls.delivered(commitment, *_RESULTS, **({} if wrong is None else {wrong: 2.0}))
+    report = CallReport(device_ms=1.0, peak_bytes=0, present=7, forward_ms=0.5)
+    findings = calls.verifier.verify_gradients(commitment, report, 1, Variant.SIGNED, own_too=False)
+    if wrong is None:
+        assert (findings.verdict, findings.gradients) == (None, Gradients.MATCH), findings.message
+    else:
+        assert findings.verdict is (Verdict.WRONG_OUTPUT if wrong == "outputs" else Verdict.WRONG_GRADIENT)
+
+
+def test_of_two_results_the_one_that_is_further_off_counts() -> None:
+    exact = torch.tensor([1.0, 1.0, 1.0, 1.0], dtype=torch.float64)
+    one, other = torch.tensor([1.0, 1.5, torch.nan, 1.25]), torch.tensor([2.0, 1.0, 3.0, torch.nan])
+    assert further_off(one, other, exact).tolist()[:2] == [2.0, 1.5]
+    assert further_off(one, other, exact)[2].isnan()
+    assert float(further_off(one, other, exact)[3]) == 1.25
