@@ -401,6 +401,15 @@ class Caller:
         with self._awake(side):
             side.link.command({"op": "take_weights", "indexes": [*indexes]}, _COMMAND_S)
 
+    @contextlib.contextmanager
+    def interleaved(self, side: Side, variant: Variant) -> Iterator[None]:
+        """Meanwhile, the model of ``side`` is called with other inputs between each forward and its backward."""
+        self._show(self._make(_Drawing(variant, secrets.randbits(63), backward=True)))
+        self.device.synchronize()
+        self._command(side, {"op": "interleave"})
+        yield
+        self._command(side, {"op": "interleave_no_more"})
+
     def deliver_within(self, side: Side) -> None:
         """Have results copied to the shared memory within the call, as memory that cannot be read from here."""
         self._command(side, {"op": "deliver_within"})

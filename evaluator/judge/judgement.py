@@ -46,6 +46,11 @@ _TRIALS: Final = (
     Variant.STRUCTURED,
 )
 _GRADIENT_TRIALS: Final = (Variant.MIXED, Variant.AS_WRITTEN, Variant.WIDE)
+_INTERLEAVED: Final = 2
+"""In this gradient trial, counted from zero, there is another forward between forward and backward: by then all is
+compiled, and numbers of both signs are drawn."""
+_INTERLEAVED_BYTES: Final = 2**30
+"""Where a runner needs more by itself, there may be no memory for a second graph."""
 _MAY_COMPILE: Final = 2
 """So many calls of each mode may compile something: the first does, and the second may record graphs."""
 _WHOLE_TRIALS: Final = 2
@@ -475,7 +480,11 @@ class Judgement:
             share = (trials + number) / (trials + len(variants))
             self._report("verifying", f"gradients, inputs {variant.value}", share)
             glance = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.sliced
-            _, findings = self._call(CallMode.BACKWARD, variant, glance=glance)
+            findings = (
+                self._interleaved(variant, glance=glance)
+                if number == _INTERLEAVED and self._may_interleave
+                else self._call(CallMode.BACKWARD, variant, glance=glance)[1]
+            )
             conclusive += not findings.inconclusive
             self.outcome.gradients = findings.gradients
             self._conclude_if_wrong(findings)
@@ -501,6 +510,21 @@ class Judgement:
             self._conclude(
                 Verdict.WRONG_GRADIENT, "gradients are required, and not all of them could be compared: see the notes"
             )
+
+    @property
+    def _may_interleave(self) -> bool:
+        """Whether there is memory for another forward beside one whose backward is still to come."""
+        known = self._common.plan.runner_bytes, self.caller.peak_bytes[self.candidate.name]
+        return not self._common.plan.lean and max(known) <= _INTERLEAVED_BYTES
+
+    def _interleaved(self, variant: Variant, *, glance: bool) -> CallFindings:
+        """A forward and backward with another forward between them: what belongs to one call is kept with its graph,
+        and not on the module."""
+        with self.caller.interleaved(self.candidate, variant):
+            _, findings = self._call(CallMode.BACKWARD, variant, glance=glance)
+        if findings.verdict is not None and self._call(CallMode.BACKWARD, variant, glance=glance)[1].verdict is None:
+            findings.message = f"where the model is called once more between forward and backward, {findings.message}"
+        return findings
 
     def measure(self, track: Track) -> Sampling:
         """Sample one track: asks for pairs, and comes to figures (see ``record``)."""

@@ -66,6 +66,7 @@ class CallLoop:
         self._results = _Results([], None, 0)
         self._computed: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._spent: list[_Results] = []
+        self._between: list[Any] | None = None
         self._present = 0
         self._probe: torch.Tensor | None = None
         self._locator = Locator(torch.device("cpu"), readable=False)
@@ -160,20 +161,27 @@ class CallLoop:
         elif message["op"] == "take_weights":
             take_weights(self._model, self._weights, self._state(), message["indexes"])
             self._synchronize()
+        elif message["op"] == "interleave":
+            self._between = [value.clone() if isinstance(value, torch.Tensor) else value for value in self._inputs]
+            self._synchronize()
+        elif message["op"] == "interleave_no_more":
+            self._between = None
         elif message["op"] == "release_memory" and self._device.type == "cuda":
             self._spent.clear()
             self._reserve_bytes = max(self._reserve_bytes, torch.cuda.max_memory_reserved())
             torch.cuda.empty_cache()
         elif message["op"] == "reserve_memory" and self._device.type == "cuda":
-            # One block that the allocator can split: the next timed call need not wait for the driver.
-            torch.empty(self._reserve_bytes, dtype=torch.uint8, device=self._device)
+            # One block that the allocator can split: the next timed call need not wait for the driver. What the last
+            # call has returned is still held, and used again.
+            missing = self._reserve_bytes - torch.cuda.memory_reserved()
+            torch.empty(max(0, missing), dtype=torch.uint8, device=self._device)
 
     def _let_go(self) -> None:
         """Be as after constructing, but for what the model has learnt: nothing of the shared memory is used any more,
         and what the allocator keeps is given back."""
         self._results, self._computed, self._inputs = _Results([], None, 0), [], []
         self._spent.clear()
-        self._clock = self._probe = None
+        self._clock = self._probe = self._between = None
         blocks, self._blocks = self._blocks, {}
         for block in blocks.values():
             block.close()
@@ -227,7 +235,7 @@ class CallLoop:
             return _Results(outputs, None, 0)
 
     def _timed_backward(self, clock: _Clock) -> _Results:
-        leaves = [value.detach().requires_grad_() if is_differentiable(value) else value for value in self._inputs]
+        leaves = _leaves(self._inputs)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         wanted = [
             *tensors,
@@ -239,6 +247,8 @@ class CallLoop:
         self._spent.clear()
         outputs = self._as_list(self._model(*leaves))
         clock.forward_ends()
+        if self._between is not None:
+            self._model(*_leaves(self._between))
         differentiable = [
             (output, gradient)
             for output, gradient in zip(outputs, upstream, strict=False)
@@ -381,6 +391,11 @@ class CallLoop:
 
     def _fail(self, failure: Failure, text: str) -> None:
         self._control.sendall(Frame(FrameKind.FAILED, failure, text).encode())
+
+
+def _leaves(inputs: Sequence[Any]) -> list[Any]:
+    """Arguments of ``forward`` of which those that are differentiable begin a graph."""
+    return [value.detach().requires_grad_() if is_differentiable(value) else value for value in inputs]
 
 
 @contextlib.contextmanager
