@@ -362,7 +362,10 @@ class SubmissionRecord(BaseModel):
     speedup_warm_interval: IntervalRecord | None
     speedup_training: float | None
     speedup_training_interval: IntervalRecord | None
-    speedup_training_status: SpeedupStatus | None = Field(description="The same of forward and backward together.")
+    speedup_training_status: SpeedupStatus | None = Field(
+        description="The same of forward and backward together. `weights_fixed` here alone: it is wrong once its "
+        "weights have changed between two calls, as in training."
+    )
     speedup_compiled: float | None = Field(
         description="Over the reference compiled by `torch.compile`, where the service compares with it."
     )

@@ -22,7 +22,7 @@ _DASH: Final = "\N{EN DASH}"
 _UNMEASURED: Final = {
     SpeedupStatus.UNSETTLED: "none: the machine was too noisy to tell; measure it again",
     SpeedupStatus.NOT_VETTED: "none: the problem is not vetted yet",
-    SpeedupStatus.WEIGHTS_FIXED: "none: constant weights are folded in or left out, see the notes",
+    SpeedupStatus.WEIGHTS_FIXED: "none: weights have to be as they were at first, see the notes",
 }
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -85,7 +85,8 @@ class SpeedupStatus(StrEnum):
 
     ``weights_fixed``: the candidate is right with the parameters and buffers that it was constructed with. Some of them
     are the same under every seed (a norm's ones and zeros, say), and with other values of these it is wrong, or cannot
-    take any: they may have been folded in or left out. ``details["parameters"]["fixed"]`` names them.
+    take any: they may have been folded in or left out. ``details["parameters"]["fixed"]`` names them. Of the training
+    track alone: it is wrong once its weights, ``details["parameters"]["kept"]``, have changed between two calls.
     """
 
     MEASURED = "measured"

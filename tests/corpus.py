@@ -50,7 +50,7 @@ class Case:
 
     ``device`` of ``any``: the same on every device. ``gradients`` of ``None``: not a matter of this case.
     ``message_contains``: each must occur in the evaluation's message or hints. The speedups are bounds on the
-    interval. ``speedup_status`` of ``None``: no matter of this case, but that an honest one's weights are not fixed.
+    interval. A status of ``None``: no matter of this case, but that an honest one's weights are not fixed.
     ``verdicts`` has one entry, but for hostile cases: these may end in several ways, and may even pass, as long as
     nothing was gained. ``attack`` is the class of a hostile case.
     """
@@ -71,6 +71,7 @@ class Case:
     speedup_at_least: float | None = None
     speedup_at_most: float | None = None
     speedup_status: SpeedupStatus | None = None
+    speedup_training_status: SpeedupStatus | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -113,11 +114,14 @@ class Case:
             return found
         if self.gradients is not None and result.gradients is not self.gradients:
             found.append(f"gradients {result.gradients}, expected {self.gradients}: {result.message}")
-        status = result.speedup_status
-        if self.speedup_status is None and self.kind == "honest" and status is SpeedupStatus.WEIGHTS_FIXED:
-            found.append(f"its weights are fixed: {' '.join(result.notes)}")
-        elif self.speedup_status is not None and status not in self._statuses():
-            found.append(f"speedup {status}, expected {self.speedup_status}: {' '.join(result.notes)}")
+        for status, expected in (
+            (result.speedup_status, self.speedup_status),
+            (result.speedup_training_status, self.speedup_training_status),
+        ):
+            if expected is None and self.kind == "honest" and status is SpeedupStatus.WEIGHTS_FIXED:
+                found.append(f"its weights are fixed: {' '.join(result.notes)}")
+            elif expected is not None and status not in _statuses(expected):
+                found.append(f"speedup {status}, expected {expected}: {' '.join(result.notes)}")
         interval = result.speedup_interval
         if self.speedup_at_least is not None and not (interval and interval.high >= self.speedup_at_least):
             found.append(f"speedup {interval}, expected at least {self.speedup_at_least}")
@@ -130,11 +134,6 @@ class Case:
             if at_most is not None and not each.low <= at_most
         ]
 
-    def _statuses(self) -> tuple[SpeedupStatus | None, ...]:
-        """On a busy machine measured figures may be unsettled; that the weights are fixed does not depend on it."""
-        measured = self.speedup_status is SpeedupStatus.MEASURED
-        return (self.speedup_status, SpeedupStatus.UNSETTLED) if measured else (self.speedup_status,)
-
     @property
     def verdict(self) -> Verdict:
         """The first, and for all but hostile cases the only one."""
@@ -143,6 +142,11 @@ class Case:
     def runs_on(self, device_kind: str) -> bool:
         """Whether the case says something about ``cpu`` or ``cuda``."""
         return self.device in ("any", device_kind)
+
+
+def _statuses(expected: SpeedupStatus) -> tuple[SpeedupStatus, ...]:
+    """On a busy machine measured figures may be unsettled; that the weights are fixed does not depend on it."""
+    return (expected, SpeedupStatus.UNSETTLED) if expected is SpeedupStatus.MEASURED else (expected,)
 
 
 def known_problems() -> dict[str, Problem]:
@@ -178,8 +182,8 @@ def load_case(name: str) -> Case:
     expected["limits"] = Limits(**expected.get("limits", {}))
     if "gradients" in expected:
         expected["gradients"] = Gradients(expected["gradients"])
-    if "speedup_status" in expected:
-        expected["speedup_status"] = SpeedupStatus(expected["speedup_status"])
+    for status in {"speedup_status", "speedup_training_status"} & set(expected):
+        expected[status] = SpeedupStatus(expected[status])
     expected["message_contains"] = tuple(expected.get("message_contains", ()))
     source = (folder / "candidate.py").read_text(encoding="utf-8")
     try:

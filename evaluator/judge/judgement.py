@@ -22,7 +22,7 @@ from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.link import RunnerTimeout, TimedCall
 from evaluator.judge.outcome import Outcome
-from evaluator.judge.parameters import Values, Variation, look_alike, mixed, varied
+from evaluator.judge.parameters import Values, Variation, drawn, look_alike, mixed, varied
 from evaluator.judge.plan import MemoryPlan
 from evaluator.judge.reference import Reference
 from evaluator.judge.repeats import MANY, Repeats, flip_some
@@ -46,11 +46,15 @@ _TRIALS: Final = (
     Variant.STRUCTURED,
 )
 _GRADIENT_TRIALS: Final = (Variant.MIXED, Variant.AS_WRITTEN, Variant.WIDE)
-_INTERLEAVED: Final = 2
-"""In this gradient trial, counted from zero, there is another forward between forward and backward: by then all is
-compiled, and numbers of both signs are drawn."""
+_BETWEEN_OTHERS: Final = 2
+"""This gradient trial, counted from zero, is as between other calls of a training: by then all is compiled, and numbers
+of both signs are drawn."""
 _INTERLEAVED_BYTES: Final = 2**30
 """Where a runner needs more by itself, there may be no memory for a second graph."""
+_MOVED_BYTES: Final = 2**28
+"""Larger weights are not moved between calls: copies of them would be memory that nobody has planned for."""
+_MOVED_SHARE: Final = 0.25
+"""Of the moves of constants: a step of training changes no sign."""
 _MAY_COMPILE: Final = 2
 """So many calls of each mode may compile something: the first does, and the second may record graphs."""
 _WHOLE_TRIALS: Final = 2
@@ -145,7 +149,7 @@ class Common:
     def vary(self) -> None:
         """Draw other values for what the reference has constructed the same as ever, or in the same relation, such that
         its outputs are as finite as they were."""
-        initial = self.reference.constant_values()
+        initial = self.reference.values_of(self.reference.constants)
         if not initial:
             return
         inputs = self._few_inputs(Variant.AS_WRITTEN)
@@ -348,6 +352,8 @@ class Judgement:
         self._found = WeightReport()
         """What was found of its weights when it had constructed them."""
         self._calls = Counter[CallMode]()
+        self.keeps_weights = False
+        """It is wrong once its weights have changed between two calls: there is no figure for training."""
         outcome.gradients = Gradients.NOT_CHECKED if common.training else Gradients.NOT_APPLICABLE
         if problem.gradient_policy == "none":
             outcome.gradients = Gradients.NOT_CHECKED
@@ -481,8 +487,8 @@ class Judgement:
             self._report("verifying", f"gradients, inputs {variant.value}", share)
             glance = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.sliced
             findings = (
-                self._interleaved(variant, glance=glance)
-                if number == _INTERLEAVED and self._may_interleave
+                self._call_between_others(variant, glance=glance)
+                if number == _BETWEEN_OTHERS
                 else self._call(CallMode.BACKWARD, variant, glance=glance)[1]
             )
             conclusive += not findings.inconclusive
@@ -511,20 +517,76 @@ class Judgement:
                 Verdict.WRONG_GRADIENT, "gradients are required, and not all of them could be compared: see the notes"
             )
 
-    @property
-    def _may_interleave(self) -> bool:
-        """Whether there is memory for another forward beside one whose backward is still to come."""
-        known = self._common.plan.runner_bytes, self.caller.peak_bytes[self.candidate.name]
-        return not self._common.plan.lean and max(known) <= _INTERLEAVED_BYTES
-
-    def _interleaved(self, variant: Variant, *, glance: bool) -> CallFindings:
-        """A forward and backward with another forward between them: what belongs to one call is kept with its graph,
-        and not on the module."""
-        with self.caller.interleaved(self.candidate, variant):
+    def _call_between_others(self, variant: Variant, *, glance: bool) -> CallFindings:
+        """A forward and backward as between others of a training: after a step that has moved the weights, and with
+        another forward before the backward. Weights that have to stay as they are leave training without a figure."""
+        names = self._movable_weights()
+        with self._weights_moved(names), self._interleaved(variant):
             _, findings = self._call(CallMode.BACKWARD, variant, glance=glance)
-        if findings.verdict is not None and self._call(CallMode.BACKWARD, variant, glance=glance)[1].verdict is None:
-            findings.message = f"where the model is called once more between forward and backward, {findings.message}"
-        return findings
+        if findings.verdict is None:
+            return findings
+        with self._interleaved(variant):
+            _, unmoved = self._call(CallMode.BACKWARD, variant, glance=glance)
+        if unmoved.verdict is None:
+            self._note_kept(names)
+            return unmoved
+        _, alone = self._call(CallMode.BACKWARD, variant, glance=glance)
+        if alone.verdict is None:
+            unmoved.message = f"where the model is called once more between forward and backward, {unmoved.message}"
+        return unmoved
+
+    @contextlib.contextmanager
+    def _interleaved(self, variant: Variant) -> Iterator[None]:
+        """Meanwhile there is another forward between each forward and its backward, where there is memory for it: what
+        belongs to one call is kept with its graph, and not on the module."""
+        known = self._common.plan.runner_bytes, self.caller.peak_bytes[self.candidate.name]
+        if self._common.plan.lean or max(known) > _INTERLEAVED_BYTES:
+            yield
+            return
+        with self.caller.interleaved(self.candidate, variant):
+            yield
+
+    def _movable_weights(self) -> list[str]:
+        """The trained weights that the candidate takes other values of, where they are small enough to be kept twice
+        and a figure for training depends on it."""
+        weights = self._common.reference.signature.weights
+        total_bytes = sum(spec.size_bytes for _, spec in weights)
+        if self.outcome.gradients is not Gradients.MATCH or total_bytes > _MOVED_BYTES:
+            return []
+        report, trained = self.candidate.link.weight_report(), self._common.reference.trained
+        return [
+            name
+            for place, (name, _) in enumerate(weights)
+            if name in trained and report.taking & report.named & report.counterparts >> place & 1
+        ]
+
+    @contextlib.contextmanager
+    def _weights_moved(self, names: Sequence[str]) -> Iterator[None]:
+        """Meanwhile reference and candidate have other values of these weights, as after a step of training."""
+        if not names:
+            yield
+            return
+        common, held = self._common, self._values
+        common.reference.hold(held)
+        before = common.reference.values_of(names)
+        moved = {**held, **drawn(before, self._device.generator(), _MOVED_SHARE)}
+        places = [common.weight_names.index(name) for name in names]
+        try:
+            self._values = moved
+            with common.weights_shown(moved):
+                self.caller.take_weights(self.candidate, places)
+            yield
+            with common.weights_shown({**held, **before}):
+                self.caller.take_weights(self.candidate, places)
+        finally:
+            self._values = held
+            common.reference.hold({**held, **before})  # another candidate's calls do not know of it
+
+    def _note_kept(self, names: Sequence[str]) -> None:
+        self.keeps_weights = True
+        self.outcome.details.setdefault("parameters", {})["kept"] = list(names)
+        note = "training: no figure, since what was made of the weights is kept, and wrong once these have changed"
+        self.outcome.note_once([note])
 
     def measure(self, track: Track) -> Sampling:
         """Sample one track: asks for pairs, and comes to figures (see ``record``)."""

@@ -7,7 +7,7 @@ import copy
 import re
 import secrets
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from unittest.mock import patch
@@ -183,10 +183,15 @@ class Reference:
         state = _state_of(self._constructed)
         return [state[name].detach() for name, _ in (*self.signature.weights, *self.signature.buffers)]
 
-    def constant_values(self) -> dict[str, torch.Tensor]:
-        """Copies of what ``constants`` are now."""
+    @property
+    def trained(self) -> frozenset[str]:
+        """Names of the parameters that a training changes."""
+        return frozenset(name for name, weight in self._constructed.named_parameters() if weight.requires_grad)
+
+    def values_of(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
+        """Copies of what these parameters and buffers are now."""
         state = _state_of(self._constructed)
-        return {name: state[name].detach().clone() for name in self.constants}
+        return {name: state[name].detach().clone() for name in names}
 
     def hold(self, values: Values) -> None:
         """Go on with these values of parameters and buffers, which have the problem's precision."""

@@ -24,7 +24,7 @@ from evaluator.errors import (
     InfrastructureFault,
     ProblemError,
 )
-from evaluator.evaluation import Evaluation, Gradients, Verdict
+from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
 from evaluator.problem import Problem
 from evaluator.sandbox.client import ForkServer, RunnerProcess
 from tests.corpus import load_case
@@ -105,6 +105,21 @@ def _together(
 def _evaluation(result: Done) -> Evaluation:
     assert isinstance(result, Evaluation), result
     return result
+
+
+def test_weights_that_move_for_one_are_as_before_for_the_others(
+    engine: Engine, problems: dict[str, Problem], sessions: list[int]
+) -> None:
+    keeps, by_version = (load_case(name).source for name in ("attack_d_weight_turned_once", "honest_weight_by_version"))
+    found = _together(engine, problems["gemm_bias_gelu"], keeps, _LINEAR, by_version)
+    assert sessions == [3]
+    evaluations = [_evaluation(found[place]) for place in range(3)]
+    assert [each.verdict for each in evaluations] == [Verdict.PASSED] * 3, [each.message for each in evaluations]
+    assert [each.gradients for each in evaluations] == [Gradients.MATCH] * 3
+    fixed = [each.speedup_training_status is SpeedupStatus.WEIGHTS_FIXED for each in evaluations]
+    assert fixed == [True, False, False]
+    assert evaluations[0].details["parameters"]["kept"] == ["linear.weight", "linear.bias"]
+    assert evaluations[0].speedup_status is not SpeedupStatus.WEIGHTS_FIXED
 
 
 def test_each_has_figures_of_its_own_against_calls_of_one_baseline(

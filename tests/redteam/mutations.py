@@ -515,4 +515,20 @@ MUTATIONS = (
         "attack_b_wiped_where_written",
         (("runner/calls.py", "        self._spoil()\n", ""),),
     ),
+    Mutation(
+        "no weight moves between two calls",
+        "attack_d_weight_turned_once",
+        (
+            (
+                "judge/judgement.py",
+                "        if not names:\n            yield\n            return\n        common,",
+                "        if True:\n            yield\n            return\n        common,",
+            ),
+        ),
+    ),
+    Mutation(
+        "nothing comes between a forward and its backward",
+        "wrong_mask_on_module",
+        (("runner/calls.py", "        if self._between is not None:\n", "        if False:\n"),),
+    ),
 )
