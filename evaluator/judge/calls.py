@@ -401,6 +401,12 @@ class Caller:
         with self._awake(side):
             side.link.command({"op": "take_weights", "indexes": [*indexes]}, _COMMAND_S)
 
+    def step_weights(self, side: Side, indexes: Sequence[int]) -> None:
+        """Have the tensors that stand for these weights hold the shared values, in place, as a step of training does
+        it. Raises as ``let_go`` does."""
+        with self._awake(side):
+            side.link.command({"op": "step_weights", "indexes": [*indexes]}, _COMMAND_S)
+
     @contextlib.contextmanager
     def interleaved(self, side: Side, variant: Variant) -> Iterator[None]:
         """Meanwhile, the model of ``side`` is called with other inputs between each forward and its backward."""
@@ -408,6 +414,7 @@ class Caller:
         self.device.synchronize()
         self._command(side, {"op": "interleave"})
         yield
+        side.memory.close()  # what is open here stays in use
         self._command(side, {"op": "interleave_no_more"})
 
     def deliver_within(self, side: Side) -> None:

@@ -20,9 +20,9 @@ from evaluator.judge.calls import Caller, CallInputs, InputKind, Learnt, Side
 from evaluator.judge.calmness import Calmness
 from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant
-from evaluator.judge.link import RunnerTimeout, TimedCall
+from evaluator.judge.link import RunnerFailed, RunnerTimeout, TimedCall
 from evaluator.judge.outcome import Outcome
-from evaluator.judge.parameters import Values, Variation, drawn, look_alike, mixed, varied
+from evaluator.judge.parameters import Values, Variation, look_alike, mixed, stepped, varied
 from evaluator.judge.plan import MemoryPlan
 from evaluator.judge.reference import Reference
 from evaluator.judge.repeats import MANY, Repeats, flip_some
@@ -53,8 +53,7 @@ _INTERLEAVED_BYTES: Final = 2**30
 """Where a runner needs more by itself, there may be no memory for a second graph."""
 _MOVED_BYTES: Final = 2**28
 """Larger weights are not moved between calls: copies of them would be memory that nobody has planned for."""
-_MOVED_SHARE: Final = 0.25
-"""Of the moves of constants: a step of training changes no sign."""
+_CALLED_ONCE_MORE: Final = "where the model is called once more between forward and backward"
 _MAY_COMPILE: Final = 2
 """So many calls of each mode may compile something: the first does, and the second may record graphs."""
 _WHOLE_TRIALS: Final = 2
@@ -161,6 +160,14 @@ class Common:
             return self._is_as_finite(inputs, finite)
 
         self.variation = varied(initial, self.device.generator(), is_finite)
+
+    def is_as_finite(self, before: Values, after: Values) -> bool:
+        """Whether the reference's outputs are as finite with values ``after`` as they are with those ``before``."""
+        inputs = self._few_inputs(Variant.AS_WRITTEN)
+        self.reference.hold(before)
+        finite = _finite(self.reference.own_outputs(inputs))
+        self.reference.hold(after)
+        return self._is_as_finite(inputs, finite)
 
     def look_into_inputs(self) -> None:
         """Find inputs that repeat, and vary those masks of which the reference takes other values and is as finite as
@@ -352,8 +359,8 @@ class Judgement:
         self._found = WeightReport()
         """What was found of its weights when it had constructed them."""
         self._calls = Counter[CallMode]()
-        self.keeps_weights = False
-        """It is wrong once its weights have changed between two calls: there is no figure for training."""
+        self._kept_weights: tuple[str, ...] = ()
+        """It is wrong once these have changed between two calls: there is no figure for training."""
         outcome.gradients = Gradients.NOT_CHECKED if common.training else Gradients.NOT_APPLICABLE
         if problem.gradient_policy == "none":
             outcome.gradients = Gradients.NOT_CHECKED
@@ -376,11 +383,14 @@ class Judgement:
             # Folded while constructing, perhaps: right then for what was constructed, and for nothing else.
             self._take(self._common.variation.initial)
             self._forget_errors()
+            self._kept_weights = ()
             self._verify(vary=False)
             self._fixed = {_WRONG_ONCE_VARIED: [*self._common.reference.constants]}
         self._varied = False
         for why, names in self._fixed.items():
             self._note_fixed(names, why)
+        if self._kept_weights:
+            self._note_kept_weights()
 
     def _vary(self) -> None:
         """Have the candidate take other values for what is constructed the same as ever."""
@@ -488,7 +498,7 @@ class Judgement:
             glance = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.sliced
             findings = (
                 self._call_between_others(variant, glance=glance)
-                if number == _BETWEEN_OTHERS
+                if number == _BETWEEN_OTHERS and variant is not Variant.ZEROS
                 else self._call(CallMode.BACKWARD, variant, glance=glance)[1]
             )
             conclusive += not findings.inconclusive
@@ -520,20 +530,29 @@ class Judgement:
     def _call_between_others(self, variant: Variant, *, glance: bool) -> CallFindings:
         """A forward and backward as between others of a training: after a step that has moved the weights, and with
         another forward before the backward. Weights that have to stay as they are leave training without a figure."""
+
+        def call(names: Sequence[str], *, interleaved: bool = True) -> CallFindings:
+            between = self._interleaved(variant) if interleaved else contextlib.nullcontext()
+            with self._weights_moved(names), between:
+                return self._call(CallMode.BACKWARD, variant, glance=glance, noted=not names)[1]
+
         names = self._movable_weights()
-        with self._weights_moved(names), self._interleaved(variant):
-            _, findings = self._call(CallMode.BACKWARD, variant, glance=glance)
-        if findings.verdict is None:
-            return findings
-        with self._interleaved(variant):
-            _, unmoved = self._call(CallMode.BACKWARD, variant, glance=glance)
-        if unmoved.verdict is None:
-            self._note_kept(names)
-            return unmoved
-        _, alone = self._call(CallMode.BACKWARD, variant, glance=glance)
-        if alone.verdict is None:
-            unmoved.message = f"where the model is called once more between forward and backward, {unmoved.message}"
-        return unmoved
+        if names:
+            moved = call(names)
+            if moved.verdict is None and not moved.inconclusive:
+                self._note_errors(moved, variant, own_too=True)
+                return moved
+        found = call(())
+        if found.verdict is not None:
+            if call((), interleaved=False).verdict is None:
+                found.message = f"{_CALLED_ONCE_MORE}, {found.message}"
+        elif names and moved.verdict is not None and self._is_finite_with_moved(names):
+            # What is wrong now and then is not what weights make of it.
+            if call(names).verdict is None:
+                self._note_errors(moved, variant, own_too=True)
+                return moved
+            self._kept_weights = tuple(names)
+        return found
 
     @contextlib.contextmanager
     def _interleaved(self, variant: Variant) -> Iterator[None]:
@@ -544,21 +563,31 @@ class Judgement:
             yield
             return
         with self.caller.interleaved(self.candidate, variant):
-            yield
+            try:
+                yield
+            except RunnerFailed as error:
+                raise RunnerFailed(error.failure, f"{_CALLED_ONCE_MORE}: {error.text}") from None
 
     def _movable_weights(self) -> list[str]:
         """The trained weights that the candidate takes other values of, where they are small enough to be kept twice
         and a figure for training depends on it."""
-        weights = self._common.reference.signature.weights
+        common = self._common
+        weights = common.reference.signature.weights
         total_bytes = sum(spec.size_bytes for _, spec in weights)
         if self.outcome.gradients is not Gradients.MATCH or total_bytes > _MOVED_BYTES:
             return []
-        report, trained = self.candidate.link.weight_report(), self._common.reference.trained
-        return [
-            name
-            for place, (name, _) in enumerate(weights)
-            if name in trained and report.taking & report.named & report.counterparts >> place & 1
-        ]
+        report = self.candidate.link.weight_report()
+        taken = report.taking & report.counterparts
+        fixed = {*common.variation.unmoved(common.variation.each), *self._verifier.look_alike}
+        movable = common.reference.trained - fixed
+        return [name for place, (name, _) in enumerate(weights) if name in movable and taken >> place & 1]
+
+    def _moved_weights(self, names: Sequence[str]) -> tuple[Values, Values]:
+        """The values of now, and others for the weights ``names``; both of all that is held besides."""
+        held = self._values
+        self._common.reference.hold(held)
+        before = self._common.reference.values_of(names)
+        return {**held, **before}, {**held, **stepped(before, self._device.generator())}
 
     @contextlib.contextmanager
     def _weights_moved(self, names: Sequence[str]) -> Iterator[None]:
@@ -567,24 +596,29 @@ class Judgement:
             yield
             return
         common, held = self._common, self._values
-        common.reference.hold(held)
-        before = common.reference.values_of(names)
-        moved = {**held, **drawn(before, self._device.generator(), _MOVED_SHARE)}
+        before, self._values = self._moved_weights(names)
         places = [common.weight_names.index(name) for name in names]
         try:
-            self._values = moved
-            with common.weights_shown(moved):
-                self.caller.take_weights(self.candidate, places)
+            with common.weights_shown(self._values):
+                self.caller.step_weights(self.candidate, places)
             yield
-            with common.weights_shown({**held, **before}):
-                self.caller.take_weights(self.candidate, places)
+            with common.weights_shown(before):
+                self.caller.step_weights(self.candidate, places)
         finally:
             self._values = held
-            common.reference.hold({**held, **before})  # another candidate's calls do not know of it
+            common.reference.hold(before)  # another candidate's calls do not know of it
 
-    def _note_kept(self, names: Sequence[str]) -> None:
-        self.keeps_weights = True
-        self.outcome.details.setdefault("parameters", {})["kept"] = list(names)
+    def _is_finite_with_moved(self, names: Sequence[str]) -> bool:
+        """Whether the reference is as finite with other values of these weights as it is with its own."""
+        common = self._common
+        before, moved = self._moved_weights(names)
+        try:
+            return common.is_as_finite(before, moved)
+        finally:
+            common.reference.hold(before)
+
+    def _note_kept_weights(self) -> None:
+        self.outcome.details.setdefault("parameters", {})["kept"] = [*self._kept_weights]
         note = "training: no figure, since what was made of the weights is kept, and wrong once these have changed"
         self.outcome.note_once([note])
 
@@ -595,6 +629,8 @@ class Judgement:
     def record(self, track: Track, measured: Measured) -> None:
         """Take the figures of one track into the outcome."""
         self.outcome.record(track, measured)
+        if track is TRAINING and self._kept_weights:
+            self.outcome.drop_training_figure()
         if track.cold and not measured.unsettled:
             self._record_roofline(track, measured.latency)
 
@@ -646,6 +682,7 @@ class Judgement:
         glance: bool = False,
         cold: bool = True,
         own_too: bool = True,
+        noted: bool = True,
     ) -> tuple[TimedCall, CallFindings]:
         if time.monotonic() > self._common.deadline:
             raise RunnerTimeout(f"the evaluation took longer than {self._config.limits.total_s:.0f} s in all")
@@ -659,9 +696,10 @@ class Judgement:
         else:
             counterparts = self.candidate.link.weight_report().counterparts
             findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant, own_too=own_too)
-        if not glance or self._common.plan.lean:
-            self.measure_memory()
-        self._note_errors(findings, variant, own_too=own_too)
+        if noted:
+            if not glance or self._common.plan.lean:
+                self.measure_memory()
+            self._note_errors(findings, variant, own_too=own_too)
         return call, findings
 
     def _call_limit_s(self, mode: CallMode) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from evaluator.evaluation import ErrorFigures, Gradients, Interval, Latency, SampleSeries, SpeedupStatus, Verdict
-from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, Measured, Track
+from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Measured, Track
 from evaluator.roofline import Roofline
 
 __all__ = ["HARMLESS", "Outcome"]
@@ -88,6 +88,12 @@ class Outcome:
         else:
             self.speedup_training, self.speedup_training_interval = measured.speedup, measured.interval
             self.latency_training_ms = measured.latency
+
+    def drop_training_figure(self) -> None:
+        """Training has none, since the weights are fixed there; the raw samples stay."""
+        self.speedup_training = self.speedup_training_interval = self.latency_training_ms = None
+        self.speedup_training_status = SpeedupStatus.WEIGHTS_FIXED
+        self.put_back = [title for title in self.put_back if title != TRAINING.title]
 
     def drop_figures(self) -> None:
         """Of what did not pass, no figure stands."""

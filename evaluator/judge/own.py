@@ -61,5 +61,6 @@ class OwnGradients:
 
 def further_off(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """Of two results of the reference in its precision, element by element, the one that is further from ``exact``
-    (float64); all have one shape. Where one is not finite, the first."""
-    return torch.where(torch.sub(other, exact).abs_() > torch.sub(one, exact).abs_(), other, one)
+    (float64); all have one shape. Where any is not finite, the first."""
+    further = torch.sub(other, exact).abs_() > torch.sub(one, exact).abs_()
+    return torch.where(further & other.isfinite(), other, one)

@@ -15,7 +15,17 @@ from typing import Final, Literal
 
 import torch
 
-__all__ = ["Values", "Variation", "constants_of", "drawn", "drawn_alike", "look_alike", "mixed", "varied"]
+__all__ = [
+    "Values",
+    "Variation",
+    "constants_of",
+    "drawn",
+    "drawn_alike",
+    "look_alike",
+    "mixed",
+    "stepped",
+    "varied",
+]
 
 Values = Mapping[str, torch.Tensor]
 """Values of parameters and buffers, by name."""
@@ -27,6 +37,8 @@ _CONSTANT_SHARE: Final = 0.25
 """So many of a parameter's elements are the same each time where it counts as constant."""
 _MOVES: Final = (0.1, 0.5)
 """By so much, at the least and the most, an element is moved, as a share of its own magnitude."""
+_STEPS: Final = (0.025, 0.125)
+"""By so much, likewise, between two calls: as in a training, nothing changes its sign."""
 _SMALL: Final = 0.1
 """What is less counts as zero: a factor of 1e-6 that begins a branch grows to anything in training."""
 _FLIPPED: Final = 1 / 16
@@ -107,6 +119,12 @@ def drawn(
     return {name: _moved(name, value, generator, share, side) for name, value in values.items()}
 
 
+def stepped(values: Values, generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Values as after a step of training: each element is larger or smaller by 2.5 to 12.5 %, and zeros stay. On the
+    device of ``generator``, in the dtypes of ``values``."""
+    return {name: _stepped(value, generator) for name, value in values.items()}
+
+
 def drawn_alike(values: Values, drawn_values: Values, restraint: Mapping[str, int]) -> dict[str, torch.Tensor]:
     """``drawn_values`` with the same for all whose ``values`` are the same: those of the one that had the most
     ``restraint``."""
@@ -147,6 +165,13 @@ def _is_constant(one: torch.Tensor, other: torch.Tensor | None, share: float) ->
     if not bool(torch.isfinite(one).all()):
         return False
     return int((one == other).sum()) >= share * one.numel()
+
+
+def _stepped(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    least, most = _STEPS
+    size = torch.rand(value.shape, generator=generator, device=value.device).mul_(most - least).add_(least)
+    sign = torch.randint(0, 2, value.shape, generator=generator, device=value.device).mul_(2).sub_(1)
+    return (value * size.mul_(sign).add_(1.0)).to(value.dtype)
 
 
 def _moved(name: str, value: torch.Tensor, generator: torch.Generator, share: float, side: int) -> torch.Tensor:

@@ -23,7 +23,7 @@ import torch
 
 from evaluator.config import EvalConfig, Limits
 from evaluator.errors import DoesNotFit, InfrastructureFault, ProblemError
-from evaluator.evaluation import Gradients, SpeedupStatus, Verdict
+from evaluator.evaluation import Gradients, Verdict
 from evaluator.gate import GATE
 from evaluator.judge.calls import Caller, Learnt, Side
 from evaluator.judge.calmness import Calmness
@@ -290,7 +290,11 @@ class Session:
         )
         self._standard = Standard(self._common, self._candidates[0])
         for index, (side, outcome) in enumerate(zip(self._candidates, self._outcomes, strict=True)):
-            outcome.details |= {"ceilings": ceilings, "memory_plan": plan.describe()}
+            outcome.details |= {
+                "ceilings": ceilings,
+                "memory_plan": plan.describe(),
+                "memory_planned_bytes": plan.peak_bytes,
+            }
             self._judged.append(Judgement(self._common, self._standard, side, outcome, self._reporter(index)))
         self._within = tuple(self._judged)
 
@@ -332,10 +336,7 @@ class Session:
                     self._sample_track(INFERENCE_WARM, self._within)
                 trained = [each for each in self._within if each.outcome.gradients is Gradients.MATCH]
                 if trained and CallMode.BACKWARD in self._common.sampled:
-                    for judgement in trained:
-                        if judgement.keeps_weights:
-                            judgement.outcome.speedup_training_status = SpeedupStatus.WEIGHTS_FIXED
-                    self._sample_track(TRAINING, [each for each in trained if not each.keeps_weights])
+                    self._sample_track(TRAINING, trained)
         for judgement in self._within:
             judgement.outcome.note_verdict(Verdict.PASSED)
             if len(self._judged) > 1:

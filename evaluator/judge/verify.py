@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from evaluator.dtypes import as_reals, as_signed, coarsest, rows_of
+from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.compare import Tally, compare_slice, compare_usually
 from evaluator.judge.fingerprint import Fingerprinter
@@ -335,6 +336,7 @@ class Verifier:
         """Compare the outputs of a forward call. ``own_too``: the reference's own error is wanted, needed or not.
         Raises ``Violation``."""
         tallies = self.output_tallies(commitment.rows)
+        of_all = cache(partial(self._own_of_all_rows, commitment, gradients=False))
 
         def add(number: int) -> None:
             values = self._input_slice(commitment, number)
@@ -342,7 +344,7 @@ class Verifier:
             exact = self._reference.exact_outputs(values)
             own = cache(partial(self._reference.own_outputs, values))
             saturated = cache(lambda: self._reference.saturated_outputs(self._input_slice(commitment, number)))
-            among = cache(partial(self._own_outputs_among_all, commitment, number))
+            among = partial(_outputs_of, partial(self._of_these_rows, of_all, commitment, number))
             self._add_outputs(tallies, commitment, number, values, exact, own, among, saturated, own_too=own_too)
 
         for number in self._compared(commitment):
@@ -380,7 +382,7 @@ class Verifier:
         at_zero = variant is Variant.ZEROS
         owns = OwnGradients(self._reference, numbers, slice_of)
         saturated_weights = cache(partial(self._saturated_weights, numbers, slice_of))
-        among_all = cache(partial(self._own_gradients_among_all, commitment, 0))
+        of_all = cache(partial(self._own_of_all_rows, commitment, gradients=True))
 
         def add(number: int) -> None:
             values, upstream = slice_of(number)
@@ -388,7 +390,7 @@ class Verifier:
             own = owns.of_slice(number, values, upstream)
             accumulate(exact_weights, exact.weights)
             saturated = cache(lambda: self._reference.saturated_gradients(*slice_of(number)))
-            among = cache(partial(self._own_gradients_among_all, commitment, number))
+            among = partial(self._of_these_rows, of_all, commitment, number)
             self._add_outputs(
                 outputs,
                 commitment,
@@ -469,7 +471,7 @@ class Verifier:
                     variant,
                     moves,
                     own_too=own_too,
-                    among=partial(_weight_of, among_all, index),
+                    among=partial(_weight_of, of_all, index),
                     saturated=partial(_weight_of, saturated_weights, index),
                     terms=terms,
                 )
@@ -646,66 +648,56 @@ class Verifier:
             accumulate(total, found.weights)
         return GradientSlice([], [], total)
 
-    def _own_outputs_among_all(self, commitment: Commitment, number: int) -> list[torch.Tensor] | None:
-        """The outputs of slice ``number`` in the problem's precision where all rows are computed at once; ``None``
-        where they are anyway, or where there is no memory.
+    def _own_of_all_rows(self, commitment: Commitment, *, gradients: bool) -> GradientSlice | None:
+        """Outputs, and ``gradients`` where these are wanted, in the problem's precision with all rows at once; ``None``
+        where a call is compared so anyway, and where there is no memory for it.
 
         Kernels divide their work by the number of rows, and with it what they round: a running sum of a few rows in
-        bfloat16 may be right where that of many has long stopped growing.
+        bfloat16 may be right where that of many has long stopped growing. Of rows that are looked at alone, so many
+        copies stand for the others. A run that only excuses a candidate ends no evaluation.
         """
-        rows = self._rows_among_all(commitment, number)
-        if rows is None:
+        if commitment.rows is None and not self.sliced:
             return None
         try:
-            found = self._reference.own_outputs(self._among_all(commitment, number, rows))
-        except torch.OutOfMemoryError:
-            return None
-        return [output.index_select(0, rows) for output in found]
-
-    def _own_gradients_among_all(self, commitment: Commitment, number: int) -> GradientSlice | None:
-        """Likewise outputs and gradients; those of the weights are of all rows."""
-        rows = self._rows_among_all(commitment, number)
-        if rows is None:
-            return None
-        try:
-            values = self._among_all(commitment, number, rows)
-            upstream = [
-                self._with_rows(commitment, "upstream", index, number, rows)
-                for index in range(len(self._blocks["upstream"].tensors))
+            tensors = iter(range(len(self._blocks["inputs"].tensors)))
+            values = [
+                value.arrange(self._all_rows(commitment, "inputs", next(tensors)))
+                if isinstance(value, TensorSpec)
+                else value["value"]
+                for value in self._reference.signature.inputs
             ]
-            found = self._reference.own_gradients(values, upstream)
-        except torch.OutOfMemoryError:
+            if not gradients:
+                return GradientSlice(self._reference.own_outputs(values), [], [])
+            upstream = range(len(self._blocks["upstream"].tensors))
+            return self._reference.own_gradients(
+                values, [self._all_rows(commitment, "upstream", index) for index in upstream]
+            )
+        except (torch.OutOfMemoryError, ProblemError, RuntimeError, TypeError):
             return None
-        return GradientSlice(
-            [output.index_select(0, rows) for output in found.outputs],
-            [None if gradient is None else gradient.index_select(0, rows) for gradient in found.inputs],
-            found.weights,
-        )
+        finally:
+            if self._blocks["inputs"].memory.is_cuda:
+                torch.cuda.empty_cache()  # nobody has planned for what this took
 
-    def _rows_among_all(self, commitment: Commitment, number: int) -> torch.Tensor | None:
-        """The numbers of the rows of slice ``number``, or of those that are looked at; ``None`` where that is all."""
-        cut = self._slices[number]
-        if commitment.rows is not None or cut is None:
-            return commitment.rows
-        return torch.arange(*cut, device=self._blocks["inputs"].memory.device)
+    def _all_rows(self, commitment: Commitment, name: str, index: int) -> torch.Tensor:
+        """A private copy of a tensor, proved to be what was there when the commitment was made."""
+        parts = [self._private(commitment, name, index, number) for number in self._compared(commitment)]
+        if commitment.rows is None:
+            return torch.cat([as_signed(part) for part in parts]).view(parts[0].dtype)
+        count = len(self._blocks[name].tensors[index])
+        return rows_of(parts[0], torch.arange(count, device=parts[0].device) % len(parts[0]))
 
-    def _among_all(self, commitment: Commitment, number: int, rows: torch.Tensor) -> list[Any]:
-        """The inputs of a slice among all others, which nothing is compared with: they may have been changed."""
-        tensors = iter(range(len(self._blocks["inputs"].tensors)))
-        return [
-            value.arrange(self._with_rows(commitment, "inputs", next(tensors), number, rows))
-            if isinstance(value, TensorSpec)
-            else value["value"]
-            for value in self._reference.signature.inputs
-        ]
-
-    def _with_rows(
-        self, commitment: Commitment, name: str, index: int, number: int, rows: torch.Tensor
-    ) -> torch.Tensor:
-        """A private copy of a tensor with the rows of slice ``number`` as they were when the commitment was made."""
-        copy = self._blocks[name].tensors[index].clone(memory_format=torch.contiguous_format)
-        as_signed(copy).index_copy_(0, rows, as_signed(self._private(commitment, name, index, number)))
-        return copy
+    def _of_these_rows(
+        self, found: Callable[[], GradientSlice | None], commitment: Commitment, number: int
+    ) -> GradientSlice | None:
+        """The part of slice ``number``, or of the rows that are looked at, in what ``_own_of_all_rows`` found."""
+        held = found()
+        if held is None:
+            return None
+        cut = (0, len(commitment.rows)) if commitment.rows is not None else self._slices[number]
+        assert cut is not None
+        outputs = [output[cut[0] : cut[1]] for output in held.outputs]
+        inputs = [None if gradient is None else gradient[cut[0] : cut[1]] for gradient in held.inputs]
+        return GradientSlice(outputs, inputs, held.weights)
 
     def _known(self, gradient: tuple[str, Variant]) -> Deviation | None:
         """What was excused of a gradient before, of either side."""

@@ -29,7 +29,7 @@ from evaluator.protocol import MAX_LOCATIONS, MEMORY_PROBE, CallMode, Doorbell, 
 from evaluator.runner.locations import ABSENT, SHARED, Locator
 from evaluator.runner.tracebacks import classify, describe
 from evaluator.runner.variants import as_baseline
-from evaluator.runner.weights import State, WeightMatch, load_weights, match_weights, take_weights
+from evaluator.runner.weights import State, WeightMatch, load_weights, match_weights, take_weights, write_weights
 
 __all__ = ["CallLoop", "CandidateError"]
 
@@ -161,11 +161,14 @@ class CallLoop:
         elif message["op"] == "take_weights":
             take_weights(self._model, self._weights, self._state(), message["indexes"])
             self._synchronize()
+        elif message["op"] == "step_weights":
+            write_weights(self._weights, self._state(), message["indexes"])
+            self._synchronize()
         elif message["op"] == "interleave":
             self._between = [value.clone() if isinstance(value, torch.Tensor) else value for value in self._inputs]
             self._synchronize()
         elif message["op"] == "interleave_no_more":
-            self._between = None
+            self._end_interleaving()
         elif message["op"] == "release_memory" and self._device.type == "cuda":
             self._spent.clear()
             self._reserve_bytes = max(self._reserve_bytes, torch.cuda.max_memory_reserved())
@@ -303,13 +306,21 @@ class CallLoop:
         self._spent.append(self._results)
         self._results, self._computed = _Results([], None, 0), []
 
+    def _end_interleaving(self) -> None:
+        """Forget the other inputs, and what their calls have taken: that is no call's of its own."""
+        self._between = None
+        if self._device.type == "cuda":
+            self._spent.clear()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
     def _peak_bytes(self) -> int:
-        """The allocator's peak since this was asked last."""
+        """The allocator's peak since this was asked last; 0 of calls with others between."""
         if self._device.type != "cuda":
             return 0
         peak = torch.cuda.max_memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        return peak
+        return peak if self._between is None else 0
 
     def _made_its_own(self, value: Any) -> Any:
         """A copy of what lies in the memory of the inputs or of the upstream gradients, which are taken away when the

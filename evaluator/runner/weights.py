@@ -18,7 +18,7 @@ import torch
 from evaluator.dtypes import is_differentiable
 from evaluator.protocol import WeightReport
 
-__all__ = ["State", "WeightMatch", "load_weights", "match_weights", "take_weights"]
+__all__ = ["State", "WeightMatch", "load_weights", "match_weights", "take_weights", "write_weights"]
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,19 @@ def load_weights(model: torch.nn.Module, state: State) -> WeightMatch:
 
 
 def take_weights(model: torch.nn.Module, match: WeightMatch, state: State, indexes: Collection[int]) -> None:
-    """Copy the reference's values of ``indexes`` into what stands for them in ``match``."""
+    """Copy the reference's values of ``indexes`` into what stands for them in ``match``, and hand them to a model that
+    loads state dictionaries in its own way."""
+    write_weights(match, state, indexes)
+    _tell(model, state)
+
+
+def write_weights(match: WeightMatch, state: State, indexes: Collection[int]) -> None:
+    """Copy the reference's values of ``indexes`` into what stands for them in ``match``, and tell the model nothing."""
     for index in indexes:
         if index in match.taking:
             tensor, transposed = match.taking[index]
             value = state.values[index]
             _write(tensor, value.t() if transposed else value.reshape(tensor.shape))
-    _tell(model, state)
 
 
 def _tell(model: torch.nn.Module, state: State) -> None:

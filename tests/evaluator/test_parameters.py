@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from evaluator.judge.parameters import Values, constants_of, drawn, drawn_alike, look_alike, mixed, varied
+from evaluator.judge.parameters import Values, constants_of, drawn, drawn_alike, look_alike, mixed, stepped, varied
 from evaluator.protocol import Doorbell, WeightReport
 from evaluator.runner.weights import State, WeightMatch, load_weights, match_weights, take_weights
 
@@ -58,6 +58,18 @@ def test_constant_is_what_no_seed_changes_and_training_would() -> None:
 
 def test_of_a_constructor_that_seeds_itself_everything_is_constant() -> None:
     assert set(constants_of(_made(1), _made(1))) >= {"linear.weight", "linear.bias", "padded"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_a_step_moves_each_element_a_little_and_changes_no_sign(dtype: torch.dtype) -> None:
+    value = torch.randn(200, 30).to(dtype)
+    value[0] = 0
+    found = stepped({"w": value, "none": torch.ones(0, 3)}, torch.Generator().manual_seed(1))
+    assert found["w"].dtype is dtype
+    assert (found["w"][0] == 0).all()
+    shares = (found["w"][1:] / value[1:] - 1).abs().double()
+    assert 0.02 < float(shares.min()) <= float(shares.max()) < 0.13
+    assert found["none"].shape == (0, 3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
