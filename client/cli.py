@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -446,15 +447,37 @@ def check_problems(
     write: Annotated[
         bool, typer.Option("--write", help="Store what is found as vetting.json in the problem's folder.")
     ] = False,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            help="Only say whether each fits on a GPU of so many GiB, at full size unless --size says otherwise; no "
+            "GPU is needed.",
+            metavar="GIB",
+            min=1,
+        ),
+    ] = None,
     json_: AsJson = False,
     problems_dir: ProblemsDir = None,
 ) -> None:
     """Vet problems: does the judge let zeros, a constant or the like pass? Is the reference fit to be judged by?
 
-    Exit status: 0 all are ranked, 1 some are not, 2 bad usage, 3 the fault is ours.
+    Exit status: 0 all are ranked (or fit), 1 some are not, 2 bad usage, 3 the fault is ours.
     """
     with turned_into_exits(_as_error(json_)):
         tasks = [_problem(problems_dir, name) for name in dict.fromkeys(problems or known_problems(problems_dir))]
+        if memory is not None:
+            if write or device is not None:
+                raise BadUsage("--memory asks no device, and stores nothing: leave out --write and --device")
+            plans = []
+            with ProgressLine(stderr()) as line:
+                for number, plan in enumerate(local.plan(tasks, size, precision, memory), 1):
+                    line.show("planning", plan.problem, number / (len(tasks) * len(precision or [""])))
+                    plans.append(plan)
+            if json_:
+                emit({"items": [{**asdict(plan), "fits": plan.fits, "scale": plan.scale} for plan in plans]})
+            else:
+                render.write(render.plans(plans, memory))
+            raise typer.Exit(ExitStatus.OK if all(plan.fits for plan in plans) else ExitStatus.NOT_PASSED)
         wanted = [
             (task, local.configure(task, device, size, name, None))
             for task in tasks

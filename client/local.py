@@ -21,6 +21,7 @@ from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFault
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.feedback import feedback
+from evaluator.planning import Planned, plan_each
 from evaluator.problem import Problem
 from evaluator.vetting import Vetting, refusal_of, without_figures
 
@@ -38,6 +39,7 @@ __all__ = [
     "evaluate",
     "fault",
     "limits_given",
+    "plan",
     "problem_record",
     "vet",
     "vetted",
@@ -307,6 +309,20 @@ def diagnose(
 
     with Engine(device=config.device, cache_dir=cache_dir(), require_sandbox=require_sandbox) as engine:
         return engine.diagnose(problem, candidate, config, tool)
+
+
+def plan(
+    problems: Sequence[Problem], size: str | None, precisions: Sequence[str] | None, memory_gib: float
+) -> Iterator[Planned]:
+    """What each problem takes of a GPU of so much memory, at each precision; no GPU is needed. Raises ``BadUsage``, and
+    ``EvaluatorError`` for what is ours."""
+    wanted = [
+        (problem, config.size, config.precision)
+        for problem in problems
+        for precision in dict.fromkeys(precisions or [problem.dtype])
+        for config in [configure(problem, "cuda", size, precision, None)]
+    ]
+    yield from plan_each(wanted, round(memory_gib * 2**30))
 
 
 def vet(problems: Sequence[tuple[Problem, EvalConfig]], show: Show) -> Iterator[Vetting]:

@@ -13,10 +13,11 @@ from rich.text import Text
 from client import diagnosis
 from client.records import Board, Flag, Interval, ProblemRecord, SubmissionRecord
 from evaluator.evaluation import SpeedupStatus
+from evaluator.planning import Planned
 from evaluator.summary import THRESHOLDS, Summary
 from evaluator.vetting import MEANING, Label, Vetting
 
-__all__ = ["leaderboard", "plain", "problem", "problem_list", "submission", "summary", "vetting", "write"]
+__all__ = ["leaderboard", "plain", "plans", "problem", "problem_list", "submission", "summary", "vetting", "write"]
 
 _DASH: Final = "\N{EN DASH}"
 _UNMEASURED: Final = {
@@ -187,6 +188,29 @@ def vetting(found: Vetting) -> RenderableType:
     else:
         follows = [_indented("ranked", "green")]
     return Group(head, table, *labels, *follows, Text())
+
+
+def plans(found: Sequence[Planned], memory_gib: float) -> RenderableType:
+    """What each problem would take, and whether that fits."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("problem", "size", "precision"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("GiB", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for each in found:
+        needed = _DASH if each.planned_bytes is None else f"{each.planned_bytes / 2**30:.1f}"
+        cells = (each.problem, each.size, each.precision, needed)
+        table.add_row(*(Text(plain(cell)) for cell in cells), _fits(each))
+    fitting = sum(each.fits for each in found)
+    return Group(table, Text(f"{fitting} of {len(found)} fit on {memory_gib:g} GiB"))
+
+
+def _fits(found: Planned) -> Text:
+    if found.planned_bytes is None:
+        return Text(f"cannot be planned: {plain(found.message)}", "red")
+    if not found.fits:
+        return Text(f"does not fit, {found.scale} of its bytes would: {found.message}", "red")
+    return Text("fits; candidate and baseline take turns" if found.lean else "fits", "green")
 
 
 def _in_short(record: ProblemRecord) -> str:

@@ -28,6 +28,9 @@ __all__ = ["CpuDevice", "CudaDevice", "Device", "open_device", "working_on"]
 
 _CPU_FLUSH_BYTES: Final = 64 * 2**20
 _CONTEXT_BYTES: Final = 600 * 2**20
+_IDLE_CONTEXTS: Final = 4
+"""Of the judge, candidate, baseline and the process that runners are forked from, where none is left of another."""
+_CUDA_SLICE: Final = 2**25
 _COPY_BYTES: Final = 512 * 2**20
 _CACHED_COPY_BYTES: Final = 2 * 2**20
 _QUICK_COPY_S: Final = 0.1
@@ -81,6 +84,23 @@ def _move_threads(processors: frozenset[int]) -> None:
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread.name), processors)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a plan has to know of a device's memory: ``used_bytes`` by others, ``context_bytes`` by each process before
+    its first tensor. ``outlives_processes`` and ``slice_elements`` are as in ``Device``."""
+
+    total_bytes: int
+    used_bytes: int
+    slice_elements: int
+    context_bytes: int
+    outlives_processes: bool
+
+    @classmethod
+    def of_cuda(cls, total_bytes: int) -> Capacity:
+        """That of a CUDA device of so many bytes, on which nothing is but the judge, a side, and who forks them."""
+        return cls(total_bytes, _IDLE_CONTEXTS * _CONTEXT_BYTES, _CUDA_SLICE, _CONTEXT_BYTES, True)
 
 
 class Device(ABC):
@@ -197,6 +217,12 @@ class Device(ABC):
         if self._waiting_bytes is None:
             self._waiting_bytes = max(0, self.foreign_bytes() - self._alone_bytes) // count
 
+    def capacity(self) -> Capacity:
+        """What there is for an evaluation; after ``note_idle``."""
+        return Capacity(
+            self.total_bytes(), self.idle.used_bytes, self.slice_elements, self.context_bytes, self.outlives_processes
+        )
+
     def note_idle(self) -> None:
         """Remember what is in use now: by the judge, by others, and by the runners, which are about to be given
         something to do."""
@@ -297,7 +323,7 @@ class CudaDevice(Device):
         self.sensors = cuda_sensors()
         self.outlives_processes = True
         self.spin_s = 0.5
-        self.slice_elements = 2**25
+        self.slice_elements = _CUDA_SLICE
         self.context_bytes = _CONTEXT_BYTES
         properties = torch.cuda.get_device_properties(self.torch_device)
         l2_bytes = int(getattr(properties, "L2_cache_size", 64 * 2**20))

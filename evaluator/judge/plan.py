@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from evaluator.errors import DoesNotFit, DoNotFitTogether
-from evaluator.judge.device import Device
+from evaluator.judge.device import Capacity
 from evaluator.judge.reference import Signature
 from evaluator.memory import BlockLayout, TensorSpec
+from evaluator.planning import fitting_share
 
-__all__ = ["MemoryPlan", "plan_memory"]
+__all__ = ["MemoryPlan", "draft_plan", "plan_memory"]
 
 _REFERENCE_FACTOR: Final = 24
 """Float64 copies of a slice that are alive at once while gradients are compared, generously counted."""
@@ -41,6 +42,11 @@ class MemoryPlan:
         runners = self.runner_bytes if self.lean else (self.candidates + 1) * self.runner_bytes
         return self.shared_bytes + self.judge_bytes + runners + self.context_bytes
 
+    @property
+    def fits(self) -> bool:
+        """Whether there is room for it."""
+        return self.peak_bytes <= self.room_bytes
+
     def has_room_for(self, byte_count: int) -> bool:
         """Whether the plan would be the same, and not a lean one, with so much less room."""
         return not self.lean and self.peak_bytes + self.runner_bytes + byte_count <= self.room_bytes
@@ -55,7 +61,7 @@ class MemoryPlan:
 
 def plan_memory(
     signature: Signature,
-    device: Device,
+    capacity: Capacity,
     *,
     sliced: bool,
     gradients: bool,
@@ -64,10 +70,42 @@ def plan_memory(
     candidates: int,
 ) -> MemoryPlan:
     """The plan for one evaluation of so many ``candidates``; ``contexts``: how many processes come to the device
-    meanwhile.
+    meanwhile. ``limit``: bytes that it may take, ``None`` for all that are free.
 
-    Raises ``DoesNotFit`` with the figures where the device is too small.
+    Raises ``DoesNotFit`` with the figures where the device is too small, ``DoNotFitTogether`` for several candidates.
     """
+    plan = draft_plan(
+        signature,
+        capacity,
+        sliced=sliced,
+        gradients=gradients,
+        limit=limit,
+        contexts=contexts,
+        candidates=candidates,
+    )
+    if plan.lean and candidates > 1:
+        at_once = replace(plan, lean=False).describe()
+        raise DoNotFitTogether(f"so many together need {at_once}, of {plan.room_bytes / _GIB:.1f} GiB")
+    if not plan.fits:
+        share = fitting_share(plan.peak_bytes, plan.room_bytes)
+        raise DoesNotFit(
+            f"this size needs {plan.describe()}, and the device has {plan.room_bytes / _GIB:.1f} GiB free of "
+            f"{capacity.total_bytes / _GIB:.1f} GiB" + (f"; about {share} of its bytes would fit" if share else "")
+        )
+    return plan
+
+
+def draft_plan(
+    signature: Signature,
+    capacity: Capacity,
+    *,
+    sliced: bool,
+    gradients: bool,
+    limit: int | None,
+    contexts: int,
+    candidates: int,
+) -> MemoryPlan:
+    """``plan_memory``, whether it fits or not."""
     weights = tuple(spec for _, spec in signature.weights)
     layouts = {
         "inputs": BlockLayout(signature.input_tensors),
@@ -77,7 +115,7 @@ def plan_memory(
         "weights": BlockLayout((*weights, *(spec for _, spec in signature.buffers))),
         "weight_gradients": BlockLayout(weights if gradients else ()),
     }
-    free = device.total_bytes() - device.idle.used_bytes
+    free = capacity.total_bytes - capacity.used_bytes
     room = free if limit is None else min(limit, free)
     weight_bytes = _size(weights)
     output_bytes, input_bytes = _size(signature.outputs), _size(signature.input_tensors)
@@ -88,13 +126,13 @@ def plan_memory(
     elements = max((_elements(spec) for spec in (*signature.input_tensors, *signature.outputs)), default=1)
     # A slice is of whole rows, and of one at the least.
     least = elements // (signature.rows or 1) if sliced else elements
-    slice_elements = max(least, min(elements, device.slice_elements))
+    slice_elements = max(least, min(elements, capacity.slice_elements))
     # ``get_inputs`` makes a second copy of the inputs, which is gone when upstream gradients are drawn; of what is
     # short on a GPU there are others, for the call before and for preludes. What all of them leave behind is used
     # again for the comparison.
     upstream_bytes = output_bytes if gradients else 0
     given = input_bytes + max(input_bytes, upstream_bytes)
-    if device.outlives_processes and input_bytes + upstream_bytes <= _SHORT_BYTES:
+    if capacity.outlives_processes and input_bytes + upstream_bytes <= _SHORT_BYTES:
         given += 2 * (input_bytes + upstream_bytes)
     judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (28 if gradients else 0))
     plan = MemoryPlan(
@@ -103,22 +141,13 @@ def plan_memory(
         judge_bytes=judge,
         runner_bytes=runner,
         # The judge and its runners have their contexts already.
-        context_bytes=contexts * device.context_bytes,
+        context_bytes=contexts * capacity.context_bytes,
         room_bytes=room,
         lean=False,
         candidates=candidates,
     )
-    if plan.peak_bytes + runner > room:
-        if candidates > 1:
-            raise DoNotFitTogether(f"so many together need {plan.describe()}, of {room / _GIB:.1f} GiB")
-        # A candidate may need more than the reference, and has what the other side gives back.
-        plan = MemoryPlan(**{**plan.__dict__, "lean": True})
-    if plan.peak_bytes > room:
-        raise DoesNotFit(
-            f"this size needs {plan.describe()}, and the device has {room / _GIB:.1f} GiB free of "
-            f"{device.total_bytes() / _GIB:.1f} GiB"
-        )
-    return plan
+    # A candidate may need more than the reference, and has what the other side gives back.
+    return replace(plan, lean=True) if plan.peak_bytes + runner > room else plan
 
 
 def _size(specs: tuple[TensorSpec, ...]) -> int:

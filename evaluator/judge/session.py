@@ -246,7 +246,7 @@ class Session:
             raise ProblemError(f"more than {MAX_GRADIENTS - 1} gradients cannot be compared")
         plan = plan_memory(
             signature,
-            device,
+            device.capacity(),
             sliced=problem.row_independent and signature.rows is not None,
             gradients=training,
             limit=config.limits.device_memory_bytes,

@@ -56,6 +56,33 @@ def found(*labels: Label) -> Vetting:
     return replace(known, labels=labels, refusals=tuple(REFUSALS[label] for label in labels if label in REFUSALS))
 
 
+def test_what_fits_on_a_gpu_of_so_much_memory_is_told_without_one(cli: Cli) -> None:
+    result = cli("problems", "check", "relu", "softmax", "--memory", "24")
+    assert result.exit_code == 1, result.output
+    rows = {line.split()[0]: line for line in result.stdout.splitlines()}
+    assert "does not fit, 1/4 of its bytes would" in rows["relu"]
+    assert "full" in rows["softmax"]
+    assert rows["softmax"].rstrip().endswith("fits")
+    assert "1 of 2 fit on 24 GiB" in result.stdout
+
+
+def test_what_fits_is_one_json_object_for_a_program(cli: Cli) -> None:
+    result = cli(
+        "problems", "check", "softmax", "--memory", "80", "--precision", "float32", "--size", "smoke", "--json"
+    )
+    assert result.exit_code == 0, result.output
+    (item,) = json.loads(result.stdout)["items"]
+    assert (item["problem"], item["size"], item["fits"], item["scale"]) == ("softmax", "smoke", True, None)
+    assert 0 < item["planned_bytes"] <= item["room_bytes"]
+
+
+def test_a_plan_asks_no_device_and_stores_nothing(cli: Cli) -> None:
+    for option in (["--write"], ["--device", "cpu"]):
+        result = cli("problems", "check", "relu", "--memory", "80", *option)
+        assert result.exit_code == 2
+        assert "leave out --write and --device" in result.output
+
+
 def test_a_refused_problem_is_status_1_with_a_table_of_what_was_tried(cli: Cli, folder: Path) -> None:
     result = cli("problems", "check", "--device", "cpu", "--write", "--problems-dir", folder)
     assert result.exit_code == 1, result.stderr

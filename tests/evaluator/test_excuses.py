@@ -296,7 +296,7 @@ def _common_of(problem: Problem) -> Common:
         reference=reference,
         blocks=blocks,
         plan=plan_memory(
-            reference.signature, device, sliced=False, gradients=True, limit=None, contexts=2, candidates=2
+            reference.signature, device.capacity(), sliced=False, gradients=True, limit=None, contexts=2, candidates=2
         ),
         source=InputSource(reference.get_inputs, device.torch_device, variants=True),
         sampled={CallMode.FORWARD: Variant.MIXED, CallMode.BACKWARD: Variant.MIXED},

@@ -140,7 +140,7 @@ def device() -> CpuDevice:
 
 
 def planned(wanted: Signature, device: CpuDevice, limit: int | None = None) -> MemoryPlan:
-    return plan_memory(wanted, device, sliced=True, gradients=False, limit=limit, contexts=2, candidates=1)
+    return plan_memory(wanted, device.capacity(), sliced=True, gradients=False, limit=limit, contexts=2, candidates=1)
 
 
 def test_the_reference_takes_what_a_slice_takes(device: CpuDevice) -> None:
