@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 from collections.abc import Callable
@@ -466,6 +467,8 @@ def check_problems(
     with turned_into_exits(_as_error(json_)):
         tasks = [_problem(problems_dir, name) for name in dict.fromkeys(problems or known_problems(problems_dir))]
         if memory is not None:
+            if not math.isfinite(memory):
+                raise BadUsage(f"--memory is a number of GiB, not {memory}")
             if write or device is not None:
                 raise BadUsage("--memory asks no device, and stores nothing: leave out --write and --device")
             plans = []
@@ -474,7 +477,7 @@ def check_problems(
                     line.show("planning", plan.problem, number / (len(tasks) * len(precision or [""])))
                     plans.append(plan)
             if json_:
-                emit({"items": [{**asdict(plan), "fits": plan.fits, "scale": plan.scale} for plan in plans]})
+                emit({"items": [{**asdict(plan), "fits": plan.fits} for plan in plans]})
             else:
                 render.write(render.plans(plans, memory))
             raise typer.Exit(ExitStatus.OK if all(plan.fits for plan in plans) else ExitStatus.NOT_PASSED)

@@ -209,7 +209,8 @@ def _fits(found: Planned) -> Text:
     if found.planned_bytes is None:
         return Text(f"cannot be planned: {plain(found.message)}", "red")
     if not found.fits:
-        return Text(f"does not fit, {found.scale} of its bytes would: {found.message}", "red")
+        would = f"{found.scale} of its bytes would" if found.scale else "nor would any part of it"
+        return Text(f"does not fit, {would}: {found.message}", "red")
     return Text("fits; candidate and baseline take turns" if found.lean else "fits", "green")
 
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
-import math
 import os
+import select
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
-from evaluator.errors import InfrastructureFault
 from evaluator.interpreter import python_command, python_environment
 from evaluator.problem import Problem
 
-__all__ = ["Planned", "fitting_share", "plan_each"]
+__all__ = ["Planned", "plan_each"]
+
+_ANSWER_S: Final = 120.0
+"""Nothing is computed: a reference whose shapes take longer to find is in a loop."""
 
 
 @dataclass(frozen=True)
 class Planned:
     """What an evaluation of a problem would take, in bytes, and what there is room for; ``None`` where the reference is
-    at fault. ``lean``: candidate and baseline would take turns. ``message``: of what it consists, or the fault."""
+    at fault. ``lean``: candidate and baseline would take turns. ``scale``: the share of the problem's bytes that fits,
+    such as ``1/4``, of one, a half and so on; ``None`` where hardly any does. ``message``: of what it consists, or the
+    fault."""
 
     problem: str
     size: str
@@ -27,6 +32,7 @@ class Planned:
     planned_bytes: int | None
     room_bytes: int | None
     lean: bool
+    scale: str | None
     message: str
 
     @property
@@ -34,44 +40,61 @@ class Planned:
         """Whether an evaluation is not refused for want of memory."""
         return self.planned_bytes is not None and self.room_bytes is not None and self.planned_bytes <= self.room_bytes
 
-    @property
-    def scale(self) -> str | None:
-        """Where it does not fit, the share of its bytes that would, such as ``1/4``: what is planned grows with
-        them."""
-        if self.fits or self.planned_bytes is None or self.room_bytes is None:
-            return None
-        return fitting_share(self.planned_bytes, self.room_bytes)
-
-
-def fitting_share(planned_bytes: int, room_bytes: int) -> str | None:
-    """The largest share of a problem's bytes that fits where all of them do not, such as ``1/4``; ``None`` where there
-    is no room at all. About: what is planned grows with the bytes, but for what each process takes."""
-    return f"1/{2 ** math.ceil(math.log2(planned_bytes / room_bytes))}" if room_bytes > 0 else None
-
 
 def plan_each(wanted: Sequence[tuple[Problem, str, str]], total_bytes: int) -> Iterator[Planned]:
-    """Plan each problem at a size and in a precision for a GPU of so many bytes, one after the other.
+    """Plan each problem at a size and in a precision for a GPU of so many bytes, one after the other. A reference that
+    ends the process is at fault for itself alone."""
+    process: subprocess.Popen[str] | None = None
+    try:
+        for problem, size, precision in wanted:
+            process = process or _start()
+            asked = {"problem": problem.to_dict(), "size": size, "precision": precision, "total_bytes": total_bytes}
+            answer = _answer(process, asked)
+            if answer is None:
+                status, process = _end(process), None
+                nothing = {"planned_bytes": None, "room_bytes": None, "lean": False, "scale": None}
+                answer = nothing | {"message": f"the reference ended the process that plans ({status}), or never ends"}
+            yield Planned(problem.id, size, precision, **answer)
+    finally:
+        if process is not None:
+            _end(process)
 
-    Raises ``InfrastructureFault`` where the process ends.
-    """
-    with subprocess.Popen(
+
+def _start() -> subprocess.Popen[str]:
+    return subprocess.Popen(
         python_command("-m", "evaluator.judge.planning"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=python_environment(os.environ),
         text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    )
+
+
+def _answer(process: subprocess.Popen[str], asked: dict[str, Any]) -> dict[str, Any] | None:
+    """What the process says; ``None`` where it has ended, or says nothing in time."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(asked) + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        return None
+    readable, _, _ = select.select([process.stdout], [], [], _ANSWER_S)
+    line = process.stdout.readline() if readable else ""
+    return json.loads(line) if line else None
+
+
+def _end(process: subprocess.Popen[str]) -> int:
+    """End the process; returns its exit status, or minus the signal's number."""
+    try:
+        status: int = process.wait(timeout=0 if process.poll() is None else None)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        status = process.wait()
+    for stream in (process.stdin, process.stdout):
+        assert stream is not None
         try:
-            for problem, size, precision in wanted:
-                asked = {"problem": problem.to_dict(), "size": size, "precision": precision, "total_bytes": total_bytes}
-                process.stdin.write(json.dumps(asked) + "\n")
-                process.stdin.flush()
-                answer = process.stdout.readline()
-                if not answer:
-                    raise InfrastructureFault(f"planning {problem.id} ended with exit status {process.wait()}")
-                yield Planned(problem.id, size, precision, **json.loads(answer))
-        finally:
-            process.stdin.close()
-            process.terminate()
+            stream.close()
+        except BrokenPipeError:  # of what was to be written still
+            continue
+    return status

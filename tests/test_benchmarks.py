@@ -23,7 +23,8 @@ _LINE = Line(
     planned_bytes=2**31,
     peak_bytes=2**30,
     baseline_ms=2.2,
-    device="an accelerator",
+    device="cuda",
+    size="full",
 )
 
 

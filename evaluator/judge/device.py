@@ -28,8 +28,7 @@ __all__ = ["CpuDevice", "CudaDevice", "Device", "open_device", "working_on"]
 
 _CPU_FLUSH_BYTES: Final = 64 * 2**20
 _CONTEXT_BYTES: Final = 600 * 2**20
-_IDLE_CONTEXTS: Final = 4
-"""Of the judge, candidate, baseline and the process that runners are forked from, where none is left of another."""
+_IDLE_CONTEXTS: Final = 3
 _CUDA_SLICE: Final = 2**25
 _COPY_BYTES: Final = 512 * 2**20
 _CACHED_COPY_BYTES: Final = 2 * 2**20
@@ -99,7 +98,7 @@ class Capacity:
 
     @classmethod
     def of_cuda(cls, total_bytes: int) -> Capacity:
-        """That of a CUDA device of so many bytes, on which nothing is but the judge, a side, and who forks them."""
+        """That of a CUDA device of so many bytes, on which nothing is but a judge, a candidate and a baseline."""
         return cls(total_bytes, _IDLE_CONTEXTS * _CONTEXT_BYTES, _CUDA_SLICE, _CONTEXT_BYTES, True)
 
 

@@ -89,11 +89,10 @@ class Outcome:
             self.speedup_training, self.speedup_training_interval = measured.speedup, measured.interval
             self.latency_training_ms = measured.latency
 
-    def drop_training_figure(self) -> None:
-        """Training has none, since the weights are fixed there; the raw samples stay."""
-        self.speedup_training = self.speedup_training_interval = self.latency_training_ms = None
+    def record_fixed_training(self, measured: Measured) -> None:
+        """Keep the samples of the training track, and no figure: the weights are fixed there."""
+        self.samples[TRAINING.name] = measured.samples
         self.speedup_training_status = SpeedupStatus.WEIGHTS_FIXED
-        self.put_back = [title for title in self.put_back if title != TRAINING.title]
 
     def drop_figures(self) -> None:
         """Of what did not pass, no figure stands."""

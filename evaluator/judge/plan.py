@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -9,13 +10,13 @@ from evaluator.errors import DoesNotFit, DoNotFitTogether
 from evaluator.judge.device import Capacity
 from evaluator.judge.reference import Signature
 from evaluator.memory import BlockLayout, TensorSpec
-from evaluator.planning import fitting_share
 
-__all__ = ["MemoryPlan", "draft_plan", "plan_memory"]
+__all__ = ["MemoryPlan", "draft_plan", "fitting_share", "plan_memory"]
 
 _REFERENCE_FACTOR: Final = 24
 """Float64 copies of a slice that are alive at once while gradients are compared, generously counted."""
 _GIB: Final = 2**30
+_MOST_HALVINGS: Final = 24
 _SHORT_BYTES: Final = 4 * _GIB
 """No device reads and writes more in a millisecond, which a short call takes at the most."""
 
@@ -87,7 +88,7 @@ def plan_memory(
         at_once = replace(plan, lean=False).describe()
         raise DoNotFitTogether(f"so many together need {at_once}, of {plan.room_bytes / _GIB:.1f} GiB")
     if not plan.fits:
-        share = fitting_share(plan.peak_bytes, plan.room_bytes)
+        share = fitting_share(signature, capacity, sliced=sliced, gradients=gradients, limit=limit, contexts=contexts)
         raise DoesNotFit(
             f"this size needs {plan.describe()}, and the device has {plan.room_bytes / _GIB:.1f} GiB free of "
             f"{capacity.total_bytes / _GIB:.1f} GiB" + (f"; about {share} of its bytes would fit" if share else "")
@@ -148,6 +149,39 @@ def draft_plan(
     )
     # A candidate may need more than the reference, and has what the other side gives back.
     return replace(plan, lean=True) if plan.peak_bytes + runner > room else plan
+
+
+def fitting_share(
+    signature: Signature, capacity: Capacity, *, sliced: bool, gradients: bool, limit: int | None, contexts: int
+) -> str | None:
+    """The largest share of a problem's bytes that fits, of one, a half, a quarter and so on, such as ``1/4``; ``None``
+    where hardly anything does. Arguments as for ``plan_memory``."""
+    for exponent in range(_MOST_HALVINGS):
+        part = _part_of(signature, 2**exponent)
+        plan = draft_plan(
+            part, capacity, sliced=sliced, gradients=gradients, limit=limit, contexts=contexts, candidates=1
+        )
+        if plan.fits:
+            return f"1/{2**exponent}"
+    return None
+
+
+def _part_of(signature: Signature, parts: int) -> Signature:
+    """The same with tensors of so much fewer rows, and elements where there are no more rows to leave out."""
+
+    def smaller(spec: TensorSpec) -> TensorSpec:
+        rows, *rest = spec.shape or (1,)
+        fewer = max(1, rows // parts)
+        left = math.prod(rest)
+        return TensorSpec((fewer, max(1, math.ceil(rows * left / parts / fewer)) if left else 0), spec.dtype)
+
+    return replace(
+        signature,
+        inputs=tuple(smaller(value) if isinstance(value, TensorSpec) else value for value in signature.inputs),
+        outputs=tuple(map(smaller, signature.outputs)),
+        weights=tuple((name, smaller(spec)) for name, spec in signature.weights),
+        buffers=tuple((name, smaller(spec)) for name, spec in signature.buffers),
+    )
 
 
 def _size(specs: tuple[TensorSpec, ...]) -> int:

@@ -7,12 +7,13 @@ from torch's meta device, so nothing is computed.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any, Final
 
 from evaluator.errors import ProblemError
 from evaluator.judge.device import Capacity, CpuDevice
-from evaluator.judge.plan import draft_plan
+from evaluator.judge.plan import draft_plan, fitting_share
 from evaluator.judge.reference import Reference
 from evaluator.problem import Problem
 
@@ -24,31 +25,34 @@ _CONTEXTS: Final = 2
 
 def main() -> None:
     """Answer until there is nothing more to read."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # a reference may print
-    for line in sys.stdin:
-        print(json.dumps(planned(json.loads(line))), file=answers, flush=True)
+    # A reference may print, and so may what it starts.
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+        device = CpuDevice()
+        for line in sys.stdin:
+            print(json.dumps(planned(json.loads(line), device)), file=answers, flush=True)
 
 
-def planned(asked: dict[str, Any]) -> dict[str, Any]:
-    """The plan, or the reason why there is none, as ``evaluator.planning.Planned`` has them."""
+def planned(asked: dict[str, Any], device: CpuDevice) -> dict[str, Any]:
+    """The plan, or the reason why there is none, as ``evaluator.planning.Planned`` has them. ``device``: the one that
+    the reference is looked at on."""
     problem = Problem.from_dict(asked["problem"])
     try:
-        signature = Reference(problem, asked["size"], asked["precision"], CpuDevice()).signature
-    except ProblemError as error:
-        return {"planned_bytes": None, "room_bytes": None, "lean": False, "message": str(error)}
+        signature = Reference(problem, asked["size"], asked["precision"], device).signature
+    except (ProblemError, SystemExit) as error:
+        return {"planned_bytes": None, "room_bytes": None, "lean": False, "scale": None, "message": str(error)}
+    capacity = Capacity.of_cuda(asked["total_bytes"])
+    sliced = problem.row_independent and signature.rows is not None
+    gradients = problem.gradient_policy != "none" and signature.differentiable
     plan = draft_plan(
-        signature,
-        Capacity.of_cuda(asked["total_bytes"]),
-        sliced=problem.row_independent and signature.rows is not None,
-        gradients=problem.gradient_policy != "none" and signature.differentiable,
-        limit=None,
-        contexts=_CONTEXTS,
-        candidates=1,
+        signature, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=_CONTEXTS, candidates=1
     )
+    scale = fitting_share(signature, capacity, sliced=sliced, gradients=gradients, limit=None, contexts=_CONTEXTS)
     return {
         "planned_bytes": plan.peak_bytes,
-        "room_bytes": plan.room_bytes,
+        "room_bytes": max(0, plan.room_bytes),
         "lean": plan.lean,
+        "scale": scale,
         "message": plan.describe(),
     }
 

@@ -659,24 +659,28 @@ class Verifier:
         if commitment.rows is None and not self.sliced:
             return None
         try:
-            tensors = iter(range(len(self._blocks["inputs"].tensors)))
-            values = [
-                value.arrange(self._all_rows(commitment, "inputs", next(tensors)))
-                if isinstance(value, TensorSpec)
-                else value["value"]
-                for value in self._reference.signature.inputs
-            ]
-            if not gradients:
-                return GradientSlice(self._reference.own_outputs(values), [], [])
-            upstream = range(len(self._blocks["upstream"].tensors))
-            return self._reference.own_gradients(
-                values, [self._all_rows(commitment, "upstream", index) for index in upstream]
-            )
+            found = self._computed_at_once(commitment, gradients=gradients)
         except (torch.OutOfMemoryError, ProblemError, RuntimeError, TypeError):
-            return None
-        finally:
-            if self._blocks["inputs"].memory.is_cuda:
-                torch.cuda.empty_cache()  # nobody has planned for what this took
+            found = None
+        # Nobody has planned for what this took. At a glance, which is a timed call, giving it back would be felt.
+        if commitment.rows is None and self._blocks["inputs"].memory.is_cuda:
+            torch.cuda.empty_cache()
+        return found
+
+    def _computed_at_once(self, commitment: Commitment, *, gradients: bool) -> GradientSlice:
+        tensors = iter(range(len(self._blocks["inputs"].tensors)))
+        values = [
+            value.arrange(self._all_rows(commitment, "inputs", next(tensors)))
+            if isinstance(value, TensorSpec)
+            else value["value"]
+            for value in self._reference.signature.inputs
+        ]
+        if not gradients:
+            return GradientSlice(self._reference.own_outputs(values), [], [])
+        upstream = range(len(self._blocks["upstream"].tensors))
+        return self._reference.own_gradients(
+            values, [self._all_rows(commitment, "upstream", index) for index in upstream]
+        )
 
     def _all_rows(self, commitment: Commitment, name: str, index: int) -> torch.Tensor:
         """A private copy of a tensor, proved to be what was there when the commitment was made."""

@@ -527,11 +527,6 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "what is wrong once with moved weights is due to them",
-        "wrong_third_backward",
-        (("judge/judgement.py", "            if call(names).verdict is None:\n", "            if False:\n"),),
-    ),
-    Mutation(
         "nothing comes between a forward and its backward",
         "wrong_mask_on_module",
         (("runner/calls.py", "        if self._between is not None:\n", "        if False:\n"),),
