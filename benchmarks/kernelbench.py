@@ -15,12 +15,10 @@ import contextlib
 import json
 import os
 import random
-import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -28,7 +26,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
-from benchmarks.throughput import usual_devices
+from benchmarks.throughput import graded_batch, usual_devices
 from client.errors import RequestRefused
 from client.http import Client
 from client.records import SubmissionRecord
@@ -38,7 +36,6 @@ from evaluator.interpreter import python_command, python_environment
 __all__ = ["KINDS", "Line", "chosen", "sources", "told"]
 
 _PUBLISHED: Final = Path(__file__).parent / "published" / "kernelbench_h100_eager.json"
-_POLL_S: Final = 0.25
 _WITHOUT_VERDICT: Final = ("failed", "cancelled")
 _NEAR: Final = 0.10
 """By so much our eager baseline may differ from the published one."""
@@ -201,17 +198,8 @@ def _graded(client: Client, asked: Sequence[tuple[str, str]], device: str, size:
     code = sources()
     header = {"batch": {"name": "kernelbench", "defaults": {"device": device, "size": size}}}
     lines = [{"problem": problem, "label": kind, "code": code[kind]} for problem, kind in asked]
-    begin = time.monotonic()
-    batch = client.submit_batch(
-        b"".join(json.dumps(line).encode() + b"\n" for line in (header, *lines)), idempotency_key=secrets.token_hex(16)
-    )
-    if batch["errors"]:
-        sys.exit(f"line {batch['errors'][0]['line']}: {batch['errors'][0]['message']}")
-    while batch["finished"] is None:
-        time.sleep(_POLL_S)
-        batch = client.batch(batch["id"])
-    seconds = (time.monotonic() - begin) / len(asked)
-    return [_line(client, result["submission"], seconds) for result in client.batch_results(batch["id"])]
+    seconds, records = graded_batch(client, header, lines)
+    return [_line(client, record, seconds / len(asked)) for record in records]
 
 
 def _line(client: Client, record: SubmissionRecord, seconds: float) -> Line:

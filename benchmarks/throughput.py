@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ from client.http import Client
 from client.records import Attempt, SubmissionRecord
 from demo.service import running_service
 
-__all__ = ["Graded", "Pass", "grade", "main", "usual_devices"]
+__all__ = ["Graded", "Pass", "grade", "graded_batch", "main", "usual_devices"]
 
 _POLL_S: Final = 0.25
 _ENDED_S: Final = 7200.0
@@ -173,6 +173,17 @@ def grade(client: Client, made: Sequence[Made], device: str, size: str, title: s
         {"problem": each.problem, "label": each.label, "code": each.source_with_name(f"made_{title}_{number}")}
         for number, each in enumerate(made)
     ]
+    seconds, records = graded_batch(client, header, lines)
+    evaluating = [worker["device"].partition(":")[0] for worker in client.workers() if worker["kind"] == "evaluate"]
+    return Pass(
+        seconds, evaluating.count(device), [Graded(record, client.attempts(str(record["id"]))) for record in records]
+    )
+
+
+def graded_batch(
+    client: Client, header: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]
+) -> tuple[float, list[SubmissionRecord]]:
+    """Hand ``lines`` in as one batch, and follow it to its end: the seconds that it took, and what came of each."""
     content = b"".join(json.dumps(line).encode() + b"\n" for line in (header, *lines))
     begin = time.monotonic()
     batch = client.submit_batch(content, idempotency_key=secrets.token_hex(16))
@@ -180,15 +191,11 @@ def grade(client: Client, made: Sequence[Made], device: str, size: str, title: s
         sys.exit(f"line {batch['errors'][0]['line']}: {batch['errors'][0]['message']}")
     while batch["finished"] is None:
         if time.monotonic() - begin > _ENDED_S:
-            sys.exit(f"{batch['finished_items']} of {len(made)} are graded after {_ENDED_S:.0f} s")
+            sys.exit(f"{batch['finished_items']} of {len(lines)} are graded after {_ENDED_S:.0f} s")
         time.sleep(_POLL_S)
         batch = client.batch(batch["id"])
     seconds = time.monotonic() - begin
-    evaluating = [worker["device"].partition(":")[0] for worker in client.workers() if worker["kind"] == "evaluate"]
-    records = [result["submission"] for result in client.batch_results(batch["id"])]
-    return Pass(
-        seconds, evaluating.count(device), [Graded(record, client.attempts(str(record["id"]))) for record in records]
-    )
+    return seconds, [result["submission"] for result in client.batch_results(batch["id"])]
 
 
 def _spans(graded: Iterable[Graded], stage: str) -> list[tuple[str, Span]]:

@@ -542,7 +542,7 @@ class Judgement:
             if moved.verdict is not None or not moved.inconclusive:
                 break
         found = moved
-        if not names or moved.verdict is not None or moved.inconclusive or not moved.tallies:
+        if moved.verdict is not None or moved.inconclusive or not moved.tallies:
             found = call()
         if found.verdict is not None:
             if call(interleaved=False).verdict is None:

@@ -45,7 +45,7 @@ _RESULTS: Final = ("outputs", "input_gradients", "weight_gradients")
 
 
 class _Calls:
-    """Calls in slices of 32 rows. What is delivered is the reference's own of all rows, in float32, times a factor for
+    """Calls in slices of 32 rows. Results are the reference's own of all rows, in float32, times a factor for
     each block."""
 
     def __init__(self, folder: Path) -> None:
