@@ -15,7 +15,7 @@ from api.pages.source import bounded, changes, line_of_error, listing
 from api.records import current_record, diagnosis_records, samples_record, submission_records
 from api.schemas import SubmissionRecord
 from api.services import ReadSession, ServicesDep
-from evaluator.evaluation import Status, Verdict
+from evaluator.evaluation import SpeedupStatus, Status, Verdict
 from storage.comparisons import leader_over, previous_to
 from storage.models import Submission
 from storage.submissions import COMPLETE, Filters, Submissions, whole_log
@@ -114,8 +114,12 @@ def _waited_s(record: SubmissionRecord) -> float | None:
 
 
 def _charts(submission: Submission, record: SubmissionRecord) -> list[Any]:
-    """The drawings that this submission's samples allow."""
-    samples = samples_record(submission) if record.latency_ms is not None else None
+    """The drawings that this submission's samples allow.
+
+    Calls are drawn without a figure, too, where noise is the reason that there is none: the picture shows the noise.
+    """
+    is_drawn = record.latency_ms is not None or record.speedup_status is SpeedupStatus.UNSETTLED
+    samples = samples_record(submission) if is_drawn else None
     series = None if samples is None else samples.tracks.get("inference")
     drawn = []
     if series is not None:

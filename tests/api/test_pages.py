@@ -10,8 +10,8 @@ from sqlalchemy import event
 
 from api.schemas import IntervalRecord
 from api.services import Services
-from api.words import FLAGS, VERDICTS, interval, machine, milliseconds, size_of, times
-from evaluator.evaluation import Verdict
+from api.words import FLAGS, UNMEASURED, VERDICTS, interval, machine, milliseconds, size_of, times
+from evaluator.evaluation import SpeedupStatus, Verdict
 from evaluator.flags import Flag, FlagKind
 from tests.api.outline import page
 from tests.api.seeds import Seeds, failed
@@ -55,6 +55,20 @@ def test_the_front_page_ranks_and_lists(http: httpx.Client, seeds: Seeds) -> Non
         assert words in html, words
     assert f'href="/submissions/{submission_id}"' in html
     assert "Nobody is ranked here yet" not in html
+
+
+@pytest.mark.parametrize(
+    ("status", "is_drawn"),
+    [(SpeedupStatus.UNSETTLED, True), (SpeedupStatus.NOT_VETTED, False)],
+)
+def test_calls_are_drawn_without_a_figure_where_noise_is_the_reason(
+    http: httpx.Client, seeds: Seeds, status: SpeedupStatus, is_drawn: bool
+) -> None:
+    unmeasured = {"speedup": None, "speedup_interval": None, "latency_ms": None, "speedup_status": status}
+    html = page(http, f"/submissions/{seeds.passed(evaluation=unmeasured)}")
+    assert UNMEASURED[status] in html
+    assert ("How long calls took" in html) is is_drawn
+    assert ("too noisy to tell a figure from these calls" in html) is is_drawn
 
 
 def test_the_front_page_has_the_leader_of_each_problem_and_device(http: httpx.Client, seeds: Seeds) -> None:
