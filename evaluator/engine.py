@@ -28,6 +28,7 @@ from evaluator.build.client import BuilderProcess
 from evaluator.build.recipes import find_prepared
 from evaluator.build.resources import KernelResources
 from evaluator.candidate import Candidate
+from evaluator.compile_cache import CompileCache
 from evaluator.conclusion import (
     build_details,
     conclude,
@@ -36,7 +37,7 @@ from evaluator.conclusion import (
     kernel_resources,
     verdict_of_build,
 )
-from evaluator.config import EvalConfig, Limits
+from evaluator.config import COMPILED_BASELINES, EvalConfig, Limits
 from evaluator.devices import (
     available_devices,
     compiler_versions,
@@ -74,6 +75,8 @@ _DESCRIPTORS: Final = 2**16
 _EXIT_S: Final = 15.0
 """What is told of a process that has ended comes once its group is empty and its files are gone."""
 _CACHE_BYTES: Final = 20 * 2**30
+_COMPILED_SHARE: Final = 8
+"""Beside so many bytes of built extensions there may be one of files that candidates' own compilers made."""
 _KEEPS_BASELINES_ON: Final = frozenset({"cuda"})
 """On a CPU, a process that has done it for a while is faster than a new one with the same model: by 4 % (a small linear
 layer) to 10 % (a softmax), mean of 14 evaluations on two cores."""
@@ -131,11 +134,12 @@ class Engine:
     """Builds and evaluates on one device. One evaluation at a time; builds may run beside it.
 
     ``device``: ``cpu``, ``cuda`` or ``cuda:N``; ``None`` for an engine that only builds. ``cache_dir`` holds built
-    extensions, about ``cache_bytes`` of them at the most, and may be shared by several engines; those of other
-    machines are had from the ``artifact_store``, where there is one. With ``prepares_next`` the processes of the next
-    build and of the next evaluation are started ahead (on a CPU the latter by ``start_ahead``), which shortens all but
-    the first, and on CUDA the baseline's is kept for the next one of the same problem under the same settings. With
-    ``require_sandbox`` it does not start where the kernel refuses a layer of the sandbox.
+    extensions, about ``cache_bytes`` of them at the most, and an eighth as much of files that Triton and
+    ``torch.compile`` made; several engines may share it. Extensions of other machines are had from the
+    ``artifact_store``, where there is one. With ``prepares_next`` the processes of the next build and of the next
+    evaluation are started ahead (on a CPU the latter by ``start_ahead``), which shortens all but the first, and on CUDA
+    the baseline's is kept for the next one of the same problem under the same settings. With ``require_sandbox`` it
+    does not start where the kernel refuses a layer of the sandbox.
     """
 
     def __init__(
@@ -154,6 +158,7 @@ class Engine:
         self._require_sandbox = require_sandbox
         self._cache_dir = cache_dir.absolute()
         self._cache_bytes = cache_bytes
+        self._compile_cache = CompileCache(self._cache_dir / "compiled", cache_bytes // _COMPILED_SHARE)
         self._artifact_store = artifact_store
         self._prepares_next = prepares_next
         self._scratch_base = scratch_dir
@@ -551,6 +556,9 @@ class Engine:
             # Without those that wait for a larger session there is more room.
             self._end_waiting()
             (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
+        elif found[0].verdict is not Verdict.PASSED and found[0].details.get("compile_cache") == "restored":
+            # It passed when it compiled these files. They are forgotten, and may have been damaged.
+            (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
         assert found is not None
         return found
 
@@ -582,13 +590,22 @@ class Engine:
             beside = config.device_kind in _FORKS_BESIDE
             judge.begin(waiting=len(runners) + 1)
 
+            compilers = [
+                _Compiler(runner, CompileCache.key(problem, config, candidate.source, self._description))
+                for runner, candidate in zip(runners, candidates, strict=True)
+            ]
+            compiles_baseline = config.baseline in COMPILED_BASELINES
+            if compiles_baseline:
+                compilers.append(_Compiler(baseline, CompileCache.key(problem, config, None, self._description)))
+
             def assign() -> None:
-                for runner, candidate in zip(runners, candidates, strict=True):
-                    _assign(runner, problem, config, candidate.source)
-                if kept is None:
-                    _assign(baseline, problem, config, None)
-                else:
+                sources = [*(candidate.source for candidate in candidates), None]
+                for compiler, source in zip(compilers, sources, strict=False):
+                    self._assign_compiled(compiler, problem, config, source)
+                if kept is not None:
                     baseline.concern()
+                elif not compiles_baseline:
+                    _assign(baseline, problem, config, None)
                 if not beside:
                     self._next = config, len(runners)
                     return
@@ -627,6 +644,12 @@ class Engine:
                 ends = len(runners) == 1 and outcomes[0]["verdict"] is None
                 statuses = [runner.forkserver.poll(runner.process, _EXIT_S if ends else 0) for runner in runners]
                 keeps_baseline = found["keeps_baseline"]
+            except (InfrastructureFault, ProblemError):
+                # Damaged files may be the cause: the next evaluation is to do without them.
+                for compiler in compilers:
+                    if compiler.restored:
+                        self._compile_cache.forget(compiler.key)
+                raise
             finally:
                 # The judge frees the shared memory once nobody maps it, however this ended.
                 ended = [*runners] if keeps_baseline else [*runners, baseline]
@@ -637,6 +660,7 @@ class Engine:
                 judge.clean_up(keeps_baseline=keeps_baseline)
                 for each in ended:
                     _require_gone(each)  # whoever is next must not be measured beside it, whatever came of this one
+            self._keep_compiled(compilers, [outcome["verdict"] == Verdict.PASSED for outcome in outcomes])
             killed_by_kernel = out_of_memory_kills() != kills_before
             for runner, status in zip(runners, statuses, strict=True):
                 if status == signal.SIGKILL and runner.process.killed_for_others:
@@ -650,12 +674,17 @@ class Engine:
                 self._kept = _KeptBaseline(baseline, problem, config, team.made_for, evaluations)
             total_s = (time.monotonic() - begin) / len(candidates)
             concluded: list[_First | None] = []
-            for candidate, runner, outcome, status in zip(candidates, runners, outcomes, statuses, strict=True):
+            for candidate, compiler, outcome, status in zip(
+                candidates, compilers[: len(candidates)], outcomes, statuses, strict=True
+            ):
+                runner = compiler.runner
                 if len(candidates) > 1 and not _stands_among_others(outcome):
                     concluded.append(None)
                     continue
                 runner.learn_builds()
                 outcome["stage_s"]["total"] = total_s
+                if compiler.restored or compiler.kept:
+                    outcome["details"]["compile_cache"] = "restored" if compiler.restored else "kept"
                 doubt = _doubt(
                     outcome.pop("put_back"),
                     clocks_disagree=outcome.pop("clocks_disagree"),
@@ -668,6 +697,30 @@ class Engine:
             return concluded
         finally:
             _close(held)
+
+    def _assign_compiled(self, compiler: _Compiler, problem: Problem, config: EvalConfig, source: str | None) -> None:
+        """As ``_assign``, with the files that were compiled in an evaluation before, where there are any."""
+        archive = self._compile_cache.open(compiler.key)
+        compiler.restored = archive is not None
+        try:
+            _assign(compiler.runner, problem, config, source, archive)
+        finally:
+            if archive is not None:
+                os.close(archive)
+
+    def _keep_compiled(self, compilers: Sequence[_Compiler], passed: Sequence[bool]) -> None:
+        """Keep the files that were compiled by those candidates that have ``passed``, and by the baseline, which is the
+        last; forget those that a candidate has not passed with."""
+        for compiler, is_right in zip(compilers, [*passed, True], strict=False):
+            archive = compiler.runner.process.archive
+            if compiler.restored and not is_right:
+                self._compile_cache.forget(compiler.key)
+            elif archive and is_right and not compiler.restored:
+                try:
+                    self._compile_cache.keep(compiler.key, Path(archive))
+                    compiler.kept = True
+                except OSError as error:
+                    _log.warning("files that were compiled at run time cannot be kept: %s", error)
 
     def _take_kept(self, problem: Problem, config: EvalConfig, count: int) -> _KeptBaseline | None:
         """The baseline that is kept, if it can be that of so many candidates' evaluation; otherwise it is ended."""
@@ -929,6 +982,7 @@ class Engine:
             "watched": watched,
             "cuda": config.device_kind == "cuda" and not discover,
             "environment": surroundings.runner_environment(with_device=not discover),
+            "keeps_compiled": not discover,
         }
         return begin_runner(forkserver, builder, spec, config.limits)
 
@@ -939,6 +993,17 @@ _MadeFor = tuple[Limits, JudgeProcess | None, ForkServer | None, BuilderProcess 
 
 _First = tuple[Evaluation, str]
 """An evaluation, and why it is to be made once more: empty where nothing is in doubt."""
+
+
+@dataclass
+class _Compiler:
+    """A runner that may compile in its first calls. ``restored``: it was given files of before; ``kept``: its own are
+    kept."""
+
+    runner: SupervisedRunner
+    key: str
+    restored: bool = False
+    kept: bool = False
 
 
 @dataclass
@@ -1062,13 +1127,16 @@ def _contact(runner: SupervisedRunner) -> Contact:
     return Contact(runner.control.fileno(), {"pid": runner.process.pid, "group": runner.process.group})
 
 
-def _assign(runner: SupervisedRunner, problem: Problem, config: EvalConfig, source: str | None) -> None:
-    """Have a runner import the candidate's ``source``, or the reference where there is none."""
+def _assign(
+    runner: SupervisedRunner, problem: Problem, config: EvalConfig, source: str | None, compiled: int | None = None
+) -> None:
+    """Have a runner import the candidate's ``source``, or the reference where there is none. ``compiled``: a descriptor
+    of the archive that its compilers left before."""
     files = {"model.py": problem.sized_source(config.size)}
     if source is None:
-        runner.assign(files, "model", "Model")
+        runner.assign(files, "model", "Model", compiled)
     else:
-        runner.assign(files | {"candidate.py": source}, "candidate", "ModelNew")
+        runner.assign(files | {"candidate.py": source}, "candidate", "ModelNew", compiled)
 
 
 def _covers(known: str, wanted: str) -> bool:

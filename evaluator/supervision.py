@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from pathlib import Path
 from typing import Any, Final
 
 from evaluator import wire
@@ -105,15 +106,17 @@ class SupervisedRunner:
         self.forkserver.concern(self.process.number)
         self.builder.concern(self.build_session)
 
-    def assign(self, files: Mapping[str, str], module: str, class_name: str) -> None:
-        """Have it import ``module``, one of ``files`` without its ``.py``, for ``class_name`` in it.
+    def assign(self, files: Mapping[str, str], module: str, class_name: str, compiled: int | None = None) -> None:
+        """Have it import ``module``, one of ``files`` without its ``.py``, for ``class_name`` in it. ``compiled``: a
+        descriptor of an archive that its compilers find their files of before in.
 
         From now on it is what the caller is about, for the logs. Raises ``InfrastructureFault``.
         """
         self.await_warm()
         self.concern()
+        task = {"files": dict(files), "module": module, "class_name": class_name}
         try:
-            wire.send(self.control, {"files": dict(files), "module": module, "class_name": class_name})
+            wire.send(self.control, task, [] if compiled is None else [compiled])
         except wire.ConnectionClosed as error:
             raise InfrastructureFault("a runner ended before it was given anything to do") from error
 
@@ -125,6 +128,8 @@ class SupervisedRunner:
         self.kill()
         _log.debug("a runner ended, pid %d, wait status %s", self.process.pid, self.process.status)
         self.control.close()
+        if self.process.archive:
+            Path(self.process.archive).unlink(missing_ok=True)
         with contextlib.suppress(InfrastructureFault):
             self.builder.close_session(self.build_session)
 

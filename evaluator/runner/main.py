@@ -20,6 +20,7 @@ from evaluator.runner.calls import CallLoop, CandidateError
 from evaluator.runner.extensions import ExtensionClient
 from evaluator.runner.imports import import_file
 from evaluator.runner.tracebacks import classify, describe
+from evaluator.sandbox.compile_archive import unpack
 
 __all__ = ["run"]
 
@@ -29,7 +30,8 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
 
     ``spec``: ``discover`` (only import, to find the extensions), ``cuda`` (whether there is a CUDA device to use). The
     task: ``files`` (written to ``directory``: ``model.py``, ``candidate.py``), ``module`` (the one of them to import,
-    without ``.py``), ``class_name`` (what to construct).
+    without ``.py``), ``class_name`` (what to construct); with it may come a descriptor of an archive of files that the
+    candidate's own compilers made in an evaluation before.
     """
     control = socket.socket(fileno=control_fd)
     extensions = ExtensionClient(socket.socket(fileno=build_fd), directory, placeholders=bool(spec["discover"]))
@@ -50,9 +52,11 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
         return
     try:
         control.sendall(Frame(FrameKind.READY, Failure.NONE, "").encode())
-        task, _ = wire.receive(control)
+        task, compiled = wire.receive(control)
     except (wire.ConnectionClosed, ConnectionError):
         return
+    for archive in compiled:
+        unpack(archive, directory)
     _serve(task, directory, control, discover=bool(spec["discover"]))
 
 

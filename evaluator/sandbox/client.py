@@ -45,6 +45,8 @@ class RunnerProcess:
     """The kernel killed it at the limit of its control group."""
     killed_for_others: bool = False
     """The kernel killed it for want of memory, and it was within its own limit: the machine had no more."""
+    archive: str = ""
+    """The file that has what its compilers have left in its working folder; empty where there is none."""
     left: bool = False
     """Something of it survived its end, or it did not end when it was to."""
     started: bool = field(default=False, repr=False)
@@ -146,5 +148,5 @@ class ForkServer(ChildProcess):
             runner.refused, runner.started = tuple(map(Layer, message["refused"])), True
         else:
             runner.out_of_memory, runner.left = message["out_of_memory"], message["left"]
-            runner.killed_for_others = message["killed_for_others"]
+            runner.killed_for_others, runner.archive = message["killed_for_others"], message["archive"]
             runner.status = message["status"]

@@ -6,8 +6,8 @@ Started as ``python -m evaluator.sandbox.forkserver FD``. Over the socket ``FD``
     {"op": "kill", "id": 7}
 
 and says ``{"event": "ready"}``, ``{"event": "spawned", "id", "pid", "group", "directory", "refused"}`` and
-``{"event": "exited", "id", "status", "out_of_memory", "killed_for_others", "left"}``. It ends, with everything it
-forked, when the socket closes.
+``{"event": "exited", "id", "status", "out_of_memory", "killed_for_others", "left", "archive"}``. It ends, with
+everything it forked, when the socket closes.
 
 Each runner has a keeper between it and this process: the keeper enters the namespaces, forks the runner
 as the first process of the new PID namespace, and takes all of it down with itself.
@@ -36,6 +36,7 @@ from evaluator.logs import report
 from evaluator.machine_memory import available_memory_bytes
 from evaluator.sandbox import namespaces
 from evaluator.sandbox.cgroups import Group, GroupParent
+from evaluator.sandbox.compile_archive import FOLDERS, pack
 from evaluator.sandbox.confinement import Confinement, put_on
 from evaluator.sandbox.filesystem import WORKING_FOLDER
 from evaluator.sandbox.layers import Layer
@@ -129,8 +130,8 @@ def _hear_keeper(connection: socket.socket, children: dict[int, _Child], number:
         wire.send(connection, {"event": "spawned", "id": number, **started})
         return
     # The second message is about the runner's end; an end without one means that the keeper was killed.
-    killed = {"status": int(signal.SIGKILL), "out_of_memory": False, "killed_for_others": False, "left": False}
-    ended = json.loads(data) if data else killed
+    killed = {"out_of_memory": False, "killed_for_others": False, "left": False, "archive": ""}
+    ended = json.loads(data) if data else {"status": int(signal.SIGKILL), **killed}
     child.connection.close()
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child.keeper, 0)
@@ -178,23 +179,37 @@ def _keep(
         # Only the runner itself can put the rest on, and know what was refused. Nothing: it died before.
         told = os.read(ready_read, _MESSAGE_BYTES)
         started = json.loads(told) if told else {"refused": [], "group": None, "directory": str(directory)}
+        working_folder = _working_folder(runner) if spec.get("keeps_compiled") else None
         connection.send(json.dumps({"pid": runner, **started}).encode())
-        namespaces.close_descriptors({connection.fileno()})
+        namespaces.close_descriptors({connection.fileno(), *([] if working_folder is None else [working_folder])})
         # Without a group to limit it, a runner must not be the end of the machine.
         watched = bool(spec.get("watched")) and Layer.CGROUP in started["refused"]
         status, out_of_memory = _await_end(runner, least_bytes if watched else None)
         namespaces.kill_descendants()
         out_of_memory = out_of_memory or (group is not None and group.ran_out_of_memory())
         for_others = not out_of_memory and group is not None and group.was_killed_for_others()
+        archive = Path(spec["scratch"]) / f"compiled-{number}.tar"
+        kept = working_folder is not None and pack(working_folder, archive)
+        if working_folder is not None:
+            os.close(working_folder)  # with it goes the memory of the files
         left = group is not None and not group.remove()
         with contextlib.suppress(RecursionError):
             shutil.rmtree(directory, ignore_errors=True)
         ended = {"status": status, "out_of_memory": out_of_memory, "killed_for_others": for_others, "left": left}
-        connection.send(json.dumps(ended).encode())
+        connection.send(json.dumps({**ended, "archive": str(archive) if kept else ""}).encode())
     except BaseException:  # noqa: BLE001 - reported, and then the process ends in any case
         report(__name__, "the keeper of a runner failed", number)
     finally:
         os._exit(0)
+
+
+def _working_folder(runner: int) -> int | None:
+    """A descriptor of the working folder of the runner, which is in a root of its own, and is gone with its last
+    process and descriptor. ``None`` where the kernel does not let its keeper look."""
+    try:
+        return os.open(f"/proc/{runner}/cwd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def _await_end(runner: int, least_bytes: int | None) -> tuple[int, bool]:
@@ -278,9 +293,7 @@ def _private_environment(folder: Path, *, own_root: bool) -> dict[str, str]:
         "USER": "candidate",
         "TMPDIR": "/tmp" if own_root else str(folder),  # noqa: S108 - in a root of its own
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
-        "TRITON_CACHE_DIR": str(folder / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        "CUDA_CACHE_PATH": str(folder / "cuda"),
+        **{variable: str(folder / name) for variable, name in FOLDERS.items()},
     }
 
 
