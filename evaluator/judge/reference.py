@@ -289,13 +289,19 @@ class Reference:
         assert found is not None
         return torch.finfo(found).eps
 
+    @property
+    def _rounding(self) -> float:
+        """The distance from one to the next number where kernels keep sums, which is in float32 at the least."""
+        return min(self.epsilon, torch.finfo(torch.float32).eps)
+
     def perturbed_outputs(
         self, inputs: Sequence[Any], relative: float, generator: torch.Generator
     ) -> Iterator[list[torch.Tensor]]:
-        """Float64 outputs at inputs moved by ± ``relative`` times their magnitude, with random signs."""
+        """Float64 outputs at inputs moved by ± ``relative`` times their magnitude, with random signs, while softmaxes
+        move by roundings of the logarithm of their sum."""
         assert self._model64 is not None
         for moved in _moved(inputs, relative, generator):
-            with torch.no_grad(), self._exactly():
+            with torch.no_grad(), self._exactly(), _SoftmaxRounded(self._rounding, generator):
                 outputs = _exact(_call(self._model64, moved))
             yield outputs
 
@@ -313,11 +319,12 @@ class Reference:
         self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], relative: float, generator: torch.Generator
     ) -> Iterator[GradientSlice]:
         """Float64 gradients half a dozen times, with each intermediate result moved by up to ``relative`` of it, at
-        random (Monte Carlo arithmetic, Parker 1997)."""
+        random (Monte Carlo arithmetic, Parker 1997), and with softmaxes moved by roundings of the logarithm of their
+        sum."""
         assert self._model64 is not None
         values, upstream64 = [*map(in_double, inputs)], [in_double(gradient) for gradient in upstream]
         for _ in range(_ROUNDED_RUNS):
-            with self._exactly(), _Rounded(relative, generator):
+            with self._exactly(), _SoftmaxRounded(self._rounding, generator), _Rounded(relative, generator):
                 found = _differentiate(self._model64, values, upstream64, exact=True)
             yield found
 
@@ -560,6 +567,35 @@ class _Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 shares = torch.rand(result.shape, generator=self._generator, device=result.device, dtype=torch.float64)
                 result.mul_(shares.mul_(2.0).sub_(1.0).mul_(self._relative).add_(1.0))
         return found
+
+
+class _SoftmaxRounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Moves the exponents of each softmax, and the results of its logarithm, by up to ``rounding`` times the largest
+    magnitude that goes in: all of one sum alike, at random.
+
+    The operator subtracts the largest number first, and is as exact as that for numbers of any size. Who keeps the
+    logarithm of the sum, as a fused attention does for its backward, rounds that number, which is as large as the
+    largest that goes in.
+    """
+
+    def __init__(self, rounding: float, generator: torch.Generator) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._rounding = rounding
+        self._generator = generator
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = func._schema.name
+        if name not in ("aten::_softmax", "aten::_log_softmax") or not _can_be_moved(found) or not found.numel():
+            return found
+        given, dim = args[0], args[1]
+        finite = torch.where(given.isfinite(), given, 0.0)
+        size = finite.abs().amax(dim, keepdim=True) if given.dim() else finite.abs()
+        shares = torch.rand(size.shape, generator=self._generator, device=size.device, dtype=torch.float64)
+        moves = size.mul_(shares.mul_(2.0).sub_(1.0)).mul_(self._rounding)
+        return found.mul_(moves.exp_()) if name == "aten::_softmax" else found.add_(moves)
 
 
 def _can_be_moved(result: Any) -> bool:

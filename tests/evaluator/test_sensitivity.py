@@ -150,3 +150,34 @@ def test_terms_that_cancel_whatever_the_inputs_are_show_when_results_within_are_
     # Results are moved by 1e-5, and four times as far is allowed.
     assert 2e-5 < float(by_results[..., 0].median()) < 1e-3
     assert float(by_results[..., 1:].median()) < 1e-9, "where nothing cancels, it is in proportion"
+
+
+@pytest.mark.parametrize("problem", ["softmax", "log_softmax", "cross_entropy"])
+def test_a_softmax_moves_by_roundings_of_the_logarithm_of_its_sum(
+    problem: str, problems: dict[str, Problem], tmp_path: Path
+) -> None:
+    """In float32 the logarithm is off by up to 2⁻¹² among numbers about 4000, and by 2⁻²⁴ among ones."""
+    reference = Reference(problems[problem], "smoke", "float32", CpuDevice(tmp_path))
+    reference.construct(7, frozenset(os.sched_getaffinity(0)))
+    size = 4000.0
+    for scale, least, most in ((size, 1e-5, 4e-3), (1.0, 0.0, 2e-6)):
+        values = list(reference.get_inputs())
+        values[0] = torch.zeros_like(values[0]) - scale
+        values[0][:, 1] = scale
+        values[0][:, 0] = scale - 8.0 * scale / size
+        if len(values) > 1:
+            values[1] = torch.ones_like(values[1])
+        exact = reference.exact_outputs(values)
+        upstream = [torch.ones(tuple(output.shape)) for output in reference.signature.outputs]
+        if problem == "softmax":
+            moved = reference.perturbed_outputs(values, 0.0, torch.Generator().manual_seed(1))
+            largest = max(float((one[0] - exact[0]).abs().max()) for one in moved)
+        else:
+            if problem == "log_softmax":
+                upstream[0][:, 1] = -1.0
+            gradient = reference.exact_gradients(values, upstream).inputs[0]
+            assert gradient is not None
+            moves = reference.rounded_gradients(values, upstream, 0.0, torch.Generator().manual_seed(1))
+            largest = max(float((one.inputs[0] - gradient).abs().max()) for one in moves)
+            largest *= len(gradient) if problem == "cross_entropy" else 1 / gradient.shape[1]
+        assert least <= largest < most, (scale, largest)
