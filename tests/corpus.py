@@ -17,7 +17,7 @@ from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
 from evaluator.problem import Problem, load_problem, load_problems
 
-__all__ = ["ATTACKS", "CANDIDATES", "FALSE_SPEEDUP", "Case", "known_problems", "load_case", "load_cases"]
+__all__ = ["ATTACKS", "CANDIDATES", "FALSE_SPEEDUP", "KINDS", "Case", "known_problems", "load_case", "load_cases"]
 
 CANDIDATES = Path(__file__).parent / "candidates"
 _REFERENCE_MODELS = Path(__file__).parent.parent / "reference_models"
@@ -42,6 +42,7 @@ FALSE_SPEEDUP = 1.5
 _SAMPLING = SamplingPlan(min_samples=10, max_samples=10, warm_samples=0)
 _BRIEFLY = SamplingPlan(min_samples=6, max_samples=6, warm_samples=0, budget_s=0.0)
 """Three pairs, and ten where these look odd: for those that are not to be held to any speedup."""
+_UNTIMED = SamplingPlan(max_samples=0)
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,17 @@ class Case:
         if self.kind != "hostile" and len(self.verdicts) != 1:
             raise ValueError(f"{self.name}: only a hostile case may end in several ways")
 
-    def config(self, device: str) -> EvalConfig:
-        """The settings that the case is judged with on ``device``."""
+    def config(self, device: str, *, timed: bool = True) -> EvalConfig:
+        """The settings that the case is judged with on ``device``. Not ``timed``: by its verdict alone, where nothing
+        that is expected of it is about figures."""
         held = self.kind == "hostile" or self.speedup_at_least is not None or self.speedup_at_most is not None
+        untimed = not (timed or held or self.speedup_status or self.speedup_training_status)
         return EvalConfig(
             device=device,
             size=self.size,
             precision=self.precision,
             limits=self.limits,
-            sampling=_SAMPLING if held else _BRIEFLY,
+            sampling=_SAMPLING if held else _UNTIMED if untimed else _BRIEFLY,
         )
 
     def candidate(self) -> Candidate | InvalidSource:

@@ -36,20 +36,29 @@ def build_ahead(cases: Iterable[Case], cache_dir: Path, problems: Mapping[str, P
 
 
 def grade(
-    case: Case, engine: Engine, device: str, problems: Mapping[str, Problem], *, build: bool = True
+    case: Case,
+    engine: Engine,
+    device: str,
+    problems: Mapping[str, Problem],
+    *,
+    build: bool = True,
+    timed: bool = True,
 ) -> Evaluation | InvalidSource:
-    """What becomes of the case on ``device``: the verdict of the build stage, unless left out, or of the evaluation."""
+    """The verdict of the case on ``device``: of the build stage, unless left out, or of the evaluation. ``timed`` as in
+    ``Case.config``."""
     candidate = case.candidate()
     if isinstance(candidate, InvalidSource):
         return candidate
-    problem, config = problems[case.problem], case.config(device)
+    problem, config = problems[case.problem], case.config(device, timed=timed)
     built = engine.build(problem, candidate, config).evaluation if build else None
     return built or engine.evaluate(problem, candidate, config)
 
 
-def complaints_about(case: Case, engine: Engine, device: str, problems: Mapping[str, Problem]) -> list[str]:
-    """What is not as the case expects it; a fault of ours is a complaint, too."""
+def complaints_about(
+    case: Case, engine: Engine, device: str, problems: Mapping[str, Problem], *, timed: bool = True
+) -> list[str]:
+    """Everything that is not as the case expects it; a fault of ours is a complaint, too."""
     try:
-        return case.complaints(grade(case, engine, device, problems))
+        return case.complaints(grade(case, engine, device, problems, timed=timed))
     except EvaluatorError as error:
         return [f"{type(error).__name__}: {error}"]
