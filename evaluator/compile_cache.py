@@ -2,7 +2,8 @@
 
 Triton and ``torch.compile`` compile in a candidate's first calls, on the device's time, into folders that end with the
 process. Where an evaluation has passed, these folders are kept as one archive, for evaluations of the very same source
-of the same problem under the same settings and versions. The archive is opaque to everything outside of the sandbox.
+of the same problem under the same settings and versions. Its SHA-256 stands before it and is compared whenever it is
+used. Nothing else outside of the sandbox reads it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from evaluator.problem import Problem
 __all__ = ["CompileCache"]
 
 _FORMAT: Final = 1
+_DIGEST_BYTES: Final = 32
 
 
 class CompileCache:
@@ -34,10 +36,9 @@ class CompileCache:
         self._limit_bytes = limit_bytes
 
     @staticmethod
-    def key(problem: Problem, config: EvalConfig, source: str | None, environment: Mapping[str, Any]) -> str:
+    def key(problem: Problem, config: EvalConfig, source: str, environment: Mapping[str, Any]) -> str:
         """The SHA-256, in hex, over everything that compiled files may depend on, and over everything that a candidate
-        may have written them from: no other source is given them. ``source`` of ``None``: the reference as a baseline.
-        """
+        may have written them from: no other source is given them."""
         content = {
             "format": _FORMAT,
             "problem": problem.id,
@@ -45,42 +46,56 @@ class CompileCache:
             "size": config.size,
             "precision": config.precision,
             "source": source,
-            "baseline": config.baseline if source is None else None,
             "environment": dict(environment),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
-    def holds(self, key: str) -> bool:
-        return self._path(key).is_file()
-
     def open(self, key: str) -> int | None:
-        """A descriptor that reads the archive of ``key``, for the caller to close; ``None`` where there is none."""
+        """A descriptor that reads the archive of ``key``, for the caller to close; ``None`` where there is none, or one
+        that is damaged."""
         path = self._path(key)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            stored = file.read(_DIGEST_BYTES)
+            is_whole = hashlib.file_digest(file, "sha256").digest() == stored
+        if not is_whole:
+            os.close(descriptor)
+            self.forget(key)
+            return None
+        os.lseek(descriptor, _DIGEST_BYTES, os.SEEK_SET)
         with contextlib.suppress(OSError):
             os.utime(path)
         return descriptor
 
-    def keep(self, key: str, archive: Path) -> None:
-        """Take a copy of ``archive`` in. Raises ``OSError``."""
+    def keep(self, key: str, archive: Path) -> bool:
+        """Take a copy of ``archive`` in, unless that is the one that is there; whether it was taken. Raises
+        ``OSError``."""
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
+        with archive.open("rb") as source:
+            digest = hashlib.file_digest(source, "sha256").digest()
+        with contextlib.suppress(OSError), path.open("rb") as known:
+            if known.read(_DIGEST_BYTES) == digest:
+                return False
         descriptor, staged = tempfile.mkstemp(prefix=".new-", dir=path.parent)
         try:
             with archive.open("rb") as source, os.fdopen(descriptor, "wb") as target:
+                target.write(digest)
                 shutil.copyfileobj(source, target)
             Path(staged).replace(path)
         except OSError:
             Path(staged).unlink(missing_ok=True)
             raise
         self._make_room()
+        return True
 
     def forget(self, key: str) -> None:
-        """Have no archive of ``key``."""
-        self._path(key).unlink(missing_ok=True)
+        """Have no archive of ``key``, as far as this folder may be written to."""
+        with contextlib.suppress(OSError):
+            self._path(key).unlink(missing_ok=True)
 
     def _make_room(self) -> None:
         found: list[tuple[float, int, Path]] = []
@@ -93,7 +108,8 @@ class CompileCache:
             if total <= self._limit_bytes:
                 return
             total -= size
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
-        return self._root / key[:2] / f"{key}.tar"
+        return self._root / key[:2] / f"{key}.archive"

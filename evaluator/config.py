@@ -8,7 +8,6 @@ from typing import Any, Final
 
 __all__ = [
     "BASELINES",
-    "COMPILED_BASELINES",
     "DEVICE_KINDS",
     "LOWER_PRECISIONS",
     "PRECISIONS",
@@ -26,8 +25,7 @@ PRECISIONS: Final = ("float32", "float16", "bfloat16")
 BASELINES: Final = ("eager", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16")
 """What a speedup divides by: the reference as it is, compiled by ``torch.compile``, or in another precision."""
 
-COMPILED_BASELINES: Final = ("compile", "compile-max-autotune")
-"""Baselines that ``torch.compile`` compiles in their first calls."""
+
 LOWER_PRECISIONS: Final = ("tf32", "float16", "bfloat16")
 """Baselines that compute less exactly than the problem asks for: only where the problem allows them."""
 

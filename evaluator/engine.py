@@ -37,7 +37,7 @@ from evaluator.conclusion import (
     kernel_resources,
     verdict_of_build,
 )
-from evaluator.config import COMPILED_BASELINES, EvalConfig, Limits
+from evaluator.config import EvalConfig, Limits
 from evaluator.devices import (
     available_devices,
     compiler_versions,
@@ -556,9 +556,6 @@ class Engine:
             # Without those that wait for a larger session there is more room.
             self._end_waiting()
             (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
-        elif found[0].verdict is not Verdict.PASSED and found[0].details.get("compile_cache") == "restored":
-            # It passed when it compiled these files. They are forgotten, and may have been damaged.
-            (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
         assert found is not None
         return found
 
@@ -594,18 +591,14 @@ class Engine:
                 _Compiler(runner, CompileCache.key(problem, config, candidate.source, self._description))
                 for runner, candidate in zip(runners, candidates, strict=True)
             ]
-            compiles_baseline = config.baseline in COMPILED_BASELINES
-            if compiles_baseline:
-                compilers.append(_Compiler(baseline, CompileCache.key(problem, config, None, self._description)))
 
             def assign() -> None:
-                sources = [*(candidate.source for candidate in candidates), None]
-                for compiler, source in zip(compilers, sources, strict=False):
-                    self._assign_compiled(compiler, problem, config, source)
-                if kept is not None:
-                    baseline.concern()
-                elif not compiles_baseline:
+                for compiler, candidate in zip(compilers, candidates, strict=True):
+                    self._assign_compiled(compiler, problem, config, candidate.source)
+                if kept is None:
                     _assign(baseline, problem, config, None)
+                else:
+                    baseline.concern()
                 if not beside:
                     self._next = config, len(runners)
                     return
@@ -644,12 +637,6 @@ class Engine:
                 ends = len(runners) == 1 and outcomes[0]["verdict"] is None
                 statuses = [runner.forkserver.poll(runner.process, _EXIT_S if ends else 0) for runner in runners]
                 keeps_baseline = found["keeps_baseline"]
-            except (InfrastructureFault, ProblemError):
-                # Damaged files may be the cause: the next evaluation is to do without them.
-                for compiler in compilers:
-                    if compiler.restored:
-                        self._compile_cache.forget(compiler.key)
-                raise
             finally:
                 # The judge frees the shared memory once nobody maps it, however this ended.
                 ended = [*runners] if keeps_baseline else [*runners, baseline]
@@ -660,7 +647,8 @@ class Engine:
                 judge.clean_up(keeps_baseline=keeps_baseline)
                 for each in ended:
                     _require_gone(each)  # whoever is next must not be measured beside it, whatever came of this one
-            self._keep_compiled(compilers, [outcome["verdict"] == Verdict.PASSED for outcome in outcomes])
+            for compiler, outcome in zip(compilers, outcomes, strict=True):
+                self._keep_compiled(compiler, outcome, alone=len(compilers) == 1)
             killed_by_kernel = out_of_memory_kills() != kills_before
             for runner, status in zip(runners, statuses, strict=True):
                 if status == signal.SIGKILL and runner.process.killed_for_others:
@@ -674,17 +662,12 @@ class Engine:
                 self._kept = _KeptBaseline(baseline, problem, config, team.made_for, evaluations)
             total_s = (time.monotonic() - begin) / len(candidates)
             concluded: list[_First | None] = []
-            for candidate, compiler, outcome, status in zip(
-                candidates, compilers[: len(candidates)], outcomes, statuses, strict=True
-            ):
-                runner = compiler.runner
+            for candidate, runner, outcome, status in zip(candidates, runners, outcomes, statuses, strict=True):
                 if len(candidates) > 1 and not _stands_among_others(outcome):
                     concluded.append(None)
                     continue
                 runner.learn_builds()
                 outcome["stage_s"]["total"] = total_s
-                if compiler.restored or compiler.kept:
-                    outcome["details"]["compile_cache"] = "restored" if compiler.restored else "kept"
                 doubt = _doubt(
                     outcome.pop("put_back"),
                     clocks_disagree=outcome.pop("clocks_disagree"),
@@ -698,7 +681,7 @@ class Engine:
         finally:
             _close(held)
 
-    def _assign_compiled(self, compiler: _Compiler, problem: Problem, config: EvalConfig, source: str | None) -> None:
+    def _assign_compiled(self, compiler: _Compiler, problem: Problem, config: EvalConfig, source: str) -> None:
         """As ``_assign``, with the files that were compiled in an evaluation before, where there are any."""
         archive = self._compile_cache.open(compiler.key)
         compiler.restored = archive is not None
@@ -708,19 +691,23 @@ class Engine:
             if archive is not None:
                 os.close(archive)
 
-    def _keep_compiled(self, compilers: Sequence[_Compiler], passed: Sequence[bool]) -> None:
-        """Keep the files that were compiled by those candidates that have ``passed``, and by the baseline, which is the
-        last; forget those that a candidate has not passed with."""
-        for compiler, is_right in zip(compilers, [*passed, True], strict=False):
-            archive = compiler.runner.process.archive
-            if compiler.restored and not is_right:
-                self._compile_cache.forget(compiler.key)
-            elif archive and is_right and not compiler.restored:
-                try:
-                    self._compile_cache.keep(compiler.key, Path(archive))
-                    compiler.kept = True
-                except OSError as error:
-                    _log.warning("files that were compiled at run time cannot be kept: %s", error)
+    def _keep_compiled(self, compiler: _Compiler, outcome: dict[str, Any], *, alone: bool) -> None:
+        """Keep the files that a candidate compiled where it passed, forget those that it did not pass with, and say so
+        in its ``outcome``. Not ``alone``: without a verdict it may have been stopped because of another one."""
+        if outcome["verdict"] == Verdict.PASSED:
+            archive, is_new = compiler.runner.process.archive, False
+            try:
+                is_new = bool(archive) and self._compile_cache.keep(compiler.key, Path(archive))
+            except OSError as error:
+                _log.warning("files that were compiled at run time cannot be kept: %s", error)
+            if compiler.restored or is_new:
+                outcome["details"]["compile_cache"] = "restored" if compiler.restored else "kept"
+        elif compiler.restored and (alone or outcome["verdict"] is not None):
+            self._compile_cache.forget(compiler.key)
+            outcome["details"]["compile_cache"] = "restored"
+            outcome["notes"].append(
+                "it had the files that it compiled in an evaluation before, which passed; the next one compiles anew"
+            )
 
     def _take_kept(self, problem: Problem, config: EvalConfig, count: int) -> _KeptBaseline | None:
         """The baseline that is kept, if it can be that of so many candidates' evaluation; otherwise it is ended."""
@@ -982,7 +969,7 @@ class Engine:
             "watched": watched,
             "cuda": config.device_kind == "cuda" and not discover,
             "environment": surroundings.runner_environment(with_device=not discover),
-            "keeps_compiled": not discover,
+            "keeps_compiled": watched and not discover,
         }
         return begin_runner(forkserver, builder, spec, config.limits)
 
@@ -997,13 +984,11 @@ _First = tuple[Evaluation, str]
 
 @dataclass
 class _Compiler:
-    """A runner that may compile in its first calls. ``restored``: it was given files of before; ``kept``: its own are
-    kept."""
+    """A candidate's runner, which may compile in its first calls. ``restored``: it was given files of before."""
 
     runner: SupervisedRunner
     key: str
     restored: bool = False
-    kept: bool = False
 
 
 @dataclass
@@ -1134,7 +1119,7 @@ def _assign(
     of the archive that its compilers left before."""
     files = {"model.py": problem.sized_source(config.size)}
     if source is None:
-        runner.assign(files, "model", "Model", compiled)
+        runner.assign(files, "model", "Model")
     else:
         runner.assign(files | {"candidate.py": source}, "candidate", "ModelNew", compiled)
 

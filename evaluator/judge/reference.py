@@ -48,6 +48,10 @@ _ROUNDED_RUNS: Final = 6
 _PERTURBATIONS: Final = 12
 """What depends on two numbers' difference does not move where both move alike, which is so in every one of six random
 moves in 1.6 % of the cases: as often an honest candidate was turned down for one element of a softmax's gradient."""
+_SOFTMAXES: Final = frozenset({"aten::_softmax", "aten::_safe_softmax", "aten::_log_softmax"})
+_MOST_SHIFT: Final = 2.0**-10
+"""An exponent of a softmax moves by no more than this: it is the rounding of numbers about 8000 in float32. Where every
+score is masked by a number such as -1e9, its rounding would excuse anything."""
 _NUDGES: Final = 3
 NUDGE: Final = 2.0**-20
 _RANDOM_SIDES: Final = 6
@@ -61,8 +65,8 @@ _ROUNDING: Final = frozenset(
     cosh cumprod cumsum dist div dot elu erf erfc exp exp2 expm1 _fft_c2c _fft_c2r _fft_r2c gelu hardsigmoid hardswish
     huber_loss lerp lgamma linalg_vector_norm log log10 log1p log2 logaddexp logcumsumexp logit _log_softmax logsumexp
     mean mish mm mse_loss mul mv native_batch_norm _native_batch_norm_legit native_group_norm native_layer_norm nll_loss
-    norm pow prod reciprocal rsqrt rsub sigmoid silu sin sinh smooth_l1_loss _softmax softplus sqrt square std std_mean
-    sub sum tan tanh tanhshrink true_divide var var_mean
+    norm pow prod reciprocal rsqrt rsub _safe_softmax sigmoid silu sin sinh smooth_l1_loss _softmax softplus sqrt square
+    std std_mean sub sum tan tanh tanhshrink true_divide var var_mean
     """.split()  # noqa: SIM905 - ninety names are read more easily in lines
 )
 """Operators of torch whose results are rounded."""
@@ -570,12 +574,12 @@ class _Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _SoftmaxRounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Moves the exponents of each softmax, and the results of its logarithm, by up to ``rounding`` times the largest
-    magnitude that goes in: all of one sum alike, at random.
+    """Moves the exponents of each softmax, and the results of its logarithm, by up to ``rounding`` times the logarithm
+    of the sum: all of one sum alike, at random.
 
-    The operator subtracts the largest number first, and is as exact as that for numbers of any size. Who keeps the
-    logarithm of the sum, as a fused attention does for its backward, rounds that number, which is as large as the
-    largest that goes in.
+    The operator subtracts the largest number first, and is as exact as that for numbers of any size. A kernel that
+    keeps the logarithm of the sum, as a fused attention does for its backward, rounds that number, which is as large as
+    the largest that goes in.
     """
 
     def __init__(self, rounding: float, generator: torch.Generator) -> None:
@@ -588,14 +592,13 @@ class _SoftmaxRounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         found = func(*args, **(kwargs or {}))
         name = func._schema.name
-        if name not in ("aten::_softmax", "aten::_log_softmax") or not _can_be_moved(found) or not found.numel():
+        if name not in _SOFTMAXES or not _can_be_moved(found) or not found.numel():
             return found
-        given, dim = args[0], args[1]
-        finite = torch.where(given.isfinite(), given, 0.0)
-        size = finite.abs().amax(dim, keepdim=True) if given.dim() else finite.abs()
-        shares = torch.rand(size.shape, generator=self._generator, device=size.device, dtype=torch.float64)
-        moves = size.mul_(shares.mul_(2.0).sub_(1.0)).mul_(self._rounding)
-        return found.mul_(moves.exp_()) if name == "aten::_softmax" else found.add_(moves)
+        total = torch.logsumexp(args[0].double(), args[1], keepdim=True)
+        shares = torch.rand(total.shape, generator=self._generator, device=total.device, dtype=torch.float64)
+        largest = torch.where(total.isfinite(), total, 0.0).abs_().mul_(self._rounding).clamp_(max=_MOST_SHIFT)
+        moves = largest.mul_(shares.mul_(2.0).sub_(1.0))
+        return found.add_(moves) if name == "aten::_log_softmax" else found.mul_(moves.exp_())
 
 
 def _can_be_moved(result: Any) -> bool:

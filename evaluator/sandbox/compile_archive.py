@@ -23,8 +23,8 @@ FOLDERS: Final = {
     "CUDA_CACHE_PATH": "cuda",
 }
 """The variable by which each compiler is told its folder, and the name of that folder in the working folder."""
-_MOST_BYTES: Final = 128 * 2**20
-_MOST_FILES: Final = 2**13
+_MOST_BYTES: Final = 64 * 2**20
+_MOST_ENTRIES: Final = 2**13
 _MOST_LEVELS: Final = 16
 
 
@@ -35,7 +35,7 @@ class _TooMuch(Exception):
 def pack(working_folder: int, archive: Path) -> bool:
     """Write the folders of ``FOLDERS`` below the open folder ``working_folder`` to ``archive``; whether there was
     anything to keep, and no more than an archive may hold. Links, pipes, and all that is no plain file, are left out.
-    Raises ``OSError``.
+    The same files make the same bytes.
     """
     begun = False
     budget = _Budget()
@@ -43,7 +43,7 @@ def pack(working_folder: int, archive: Path) -> bool:
         with contextlib.ExitStack() as stack:
             tar: tarfile.TarFile | None = None
             for name in FOLDERS.values():
-                for path, descriptor in _files(working_folder, name, _MOST_LEVELS):
+                for path, descriptor in _files(working_folder, name, _MOST_LEVELS, budget):
                     if tar is None:
                         begun = True
                         tar = stack.enter_context(tarfile.open(archive, "w"))
@@ -55,8 +55,8 @@ def pack(working_folder: int, archive: Path) -> bool:
 
 
 def unpack(descriptor: int, working_folder: Path) -> None:
-    """Write the files that ``pack`` kept into ``working_folder``; none, where the archive is damaged. Closes
-    ``descriptor``."""
+    """Write the files that ``pack`` kept into ``working_folder``; none, where that fails. Reads from where
+    ``descriptor`` is, and closes it."""
     try:
         with os.fdopen(descriptor, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
@@ -69,7 +69,7 @@ def unpack(descriptor: int, working_folder: Path) -> None:
                     shutil.copyfileobj(content, target)
                 path.chmod(member.mode)
     except (OSError, tarfile.TarError):
-        # Half of a compiled file would be worse than none.
+        # The folder may be full. Half of a compiled file would be worse than none.
         for name in FOLDERS.values():
             shutil.rmtree(working_folder / name, ignore_errors=True)
 
@@ -77,26 +77,30 @@ def unpack(descriptor: int, working_folder: Path) -> None:
 class _Budget:
     def __init__(self) -> None:
         self._bytes = 0
-        self._files = 0
+        self._entries = 0
 
-    def take(self, size_bytes: int) -> None:
-        self._bytes += size_bytes
-        self._files += 1
-        if self._bytes > _MOST_BYTES or self._files > _MOST_FILES:
+    def take_bytes(self, count: int) -> None:
+        self._bytes += count
+        if self._bytes > _MOST_BYTES:
+            raise _TooMuch
+
+    def take_entry(self) -> None:
+        self._entries += 1
+        if self._entries > _MOST_ENTRIES:
             raise _TooMuch
 
 
 def _add(tar: tarfile.TarFile, path: str, descriptor: int, budget: _Budget) -> None:
     found = os.fstat(descriptor)
-    budget.take(found.st_size)
+    budget.take_bytes(found.st_size)
     member = tarfile.TarInfo(path)
-    member.size, member.mtime = found.st_size, found.st_mtime
+    member.size = found.st_size
     member.mode = 0o755 if found.st_mode & stat.S_IXUSR else 0o644
     with os.fdopen(os.dup(descriptor), "rb") as content:
         tar.addfile(member, content)
 
 
-def _files(parent: int, name: str, levels: int) -> Iterator[tuple[str, int]]:
+def _files(parent: int, name: str, levels: int, budget: _Budget) -> Iterator[tuple[str, int]]:
     """The path and an open descriptor of each plain file below the folder ``name`` of ``parent``; no link."""
     try:
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
@@ -105,11 +109,14 @@ def _files(parent: int, name: str, levels: int) -> Iterator[tuple[str, int]]:
     try:
         if levels == 0:
             raise _TooMuch
+        found: list[tuple[str, bool]] = []
         with os.scandir(folder) as entries:
-            found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-        for entry, is_folder in found:
+            for each in entries:
+                budget.take_entry()
+                found.append((each.name, each.is_dir(follow_symlinks=False)))
+        for entry, is_folder in sorted(found):
             if is_folder:
-                for path, descriptor in _files(folder, entry, levels - 1):
+                for path, descriptor in _files(folder, entry, levels - 1, budget):
                     yield f"{name}/{path}", descriptor
             else:
                 yield from _file(folder, name, entry)

@@ -181,3 +181,21 @@ def test_a_softmax_moves_by_roundings_of_the_logarithm_of_its_sum(
             largest = max(float((one.inputs[0] - gradient).abs().max()) for one in moves)
             largest *= len(gradient) if problem == "cross_entropy" else 1 / gradient.shape[1]
         assert least <= largest < most, (scale, largest)
+
+
+@pytest.mark.parametrize(
+    ("fill", "masked", "most"),
+    [(-1e9, 5, 1e-6), (float(torch.finfo(torch.float32).min), 5, 1e-6), (-1e9, 512, 2e-3), (-1e9, 0, 1e-6)],
+)
+def test_the_number_that_scores_are_masked_by_is_not_rounded(
+    fill: float, masked: int, most: float, problems: dict[str, Problem], tmp_path: Path
+) -> None:
+    """Its rounding would excuse anything. Where every score is masked, an exponent moves by 2⁻¹⁰ at the most."""
+    reference = Reference(problems["softmax"], "smoke", "float32", CpuDevice(tmp_path))
+    reference.construct(7, frozenset(os.sched_getaffinity(0)))
+    values = [torch.zeros_like(reference.get_inputs()[0])]
+    values[0][:, :masked] = fill
+    (exact,) = reference.exact_outputs(values)
+    for (moved,) in reference.perturbed_outputs(values, 0.0, torch.Generator().manual_seed(1)):
+        assert bool(moved.isfinite().all())
+        assert float((moved - exact).abs().max() / exact.abs().max()) < most
