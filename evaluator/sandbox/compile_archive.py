@@ -37,21 +37,19 @@ def pack(working_folder: int, archive: Path) -> bool:
     anything to keep, and no more than an archive may hold. Links, pipes, and all that is no plain file, are left out.
     The same files make the same bytes.
     """
-    begun = False
+    tar: tarfile.TarFile | None = None
     budget = _Budget()
     try:
         with contextlib.ExitStack() as stack:
-            tar: tarfile.TarFile | None = None
             for name in FOLDERS.values():
                 for path, descriptor in _files(working_folder, name, _MOST_LEVELS, budget):
                     if tar is None:
-                        begun = True
                         tar = stack.enter_context(tarfile.open(archive, "w"))
                     _add(tar, path, descriptor, budget)
     except (_TooMuch, OSError, tarfile.TarError):
         archive.unlink(missing_ok=True)
         return False
-    return begun
+    return tar is not None
 
 
 def unpack(descriptor: int, working_folder: Path) -> None:

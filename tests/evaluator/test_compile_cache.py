@@ -46,7 +46,7 @@ TELLS = WRONG_WITH_FILES.replace("torch.zeros_like(x) if seen else ", "").replac
 
 @pytest.fixture
 def working_folder(tmp_path: Path) -> Iterator[tuple[Path, int]]:
-    """A folder that somebody has worked in, and a descriptor of it."""
+    """The working folder of a runner, and a descriptor of it."""
     folder = tmp_path / "worked"
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
@@ -242,7 +242,7 @@ def last_line(evaluation: Evaluation) -> str:
 def test_files_are_given_to_the_same_source_alone(own_engine: Engine, problems: dict[str, Problem]) -> None:
     found = [
         own_engine.evaluate(problems["relu"], candidate_of(source), CONFIG)
-        for source in (TELLS, TELLS, f"# of somebody else\n{TELLS}")
+        for source in (TELLS, TELLS, f"# another source\n{TELLS}")
     ]
     assert [each.verdict for each in found] == [Verdict.PASSED] * 3, [each.message for each in found]
     assert [last_line(each) for each in found] == [f"there was a file: {each}" for each in (False, True, False)]
