@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -44,14 +45,14 @@ class Run(NamedTuple):
 
 
 def planned(problems: Sequence[str], precisions: Sequence[str], repetitions: int, shard: str = "1/1") -> list[Run]:
-    """Every ``N``-th evaluation from the ``K``-th on, for a shard ``K/N``: all problems once before any comes again."""
+    """Every ``N``-th evaluation from the ``K``-th on, for a shard ``K/N``: all problems once before any comes again, in
+    an order that is random and always the same. Else a third of them would be those of one precision out of three."""
     first, _, parts = shard.partition("/")
-    everything = [
-        Run(problem, precision, repetition)
-        for repetition in range(repetitions)
-        for problem in problems
-        for precision in precisions
-    ]
+    everything: list[Run] = []
+    for repetition in range(repetitions):
+        runs = [Run(problem, precision, repetition) for problem in problems for precision in precisions]
+        random.Random(repetition).shuffle(runs)  # noqa: S311 - an order, not a secret
+        everything += runs
     return everything[int(first) - 1 :: int(parts)]
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from benchmarks.kernelbench import KINDS, Line, chosen, sources, told
+from benchmarks.reference_as_candidate import planned
 from evaluator.candidate import Candidate, parse_candidate
 
 _LINE = Line(
@@ -89,3 +90,11 @@ def test_the_tables_name_what_is_not_as_expected_and_how_far_baselines_are_apart
     assert "kernelbench_1_019_relu: 2.00 times" in text
     assert "in all: 2 in 4 s of the service's time, 30.0 a minute" in text
     assert "within 10 % of the published one: 1 of 1" in told([_LINE], {"kernelbench_1_019_relu": 2.1})
+
+
+def test_each_shard_has_every_precision_and_all_of_them_have_everything_once() -> None:
+    problems, precisions = ["a", "b", "c", "d"], ["float32", "float16", "bfloat16"]
+    shards = [planned(problems, precisions, 2, f"{number}/3") for number in (1, 2, 3)]
+    assert sorted(run for shard in shards for run in shard) == sorted(planned(problems, precisions, 2))
+    assert [{run.precision for run in shard} for shard in shards] == [set(precisions)] * 3
+    assert {run.repetition for run in planned(problems, precisions, 2)[:12]} == {0}

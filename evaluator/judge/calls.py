@@ -669,7 +669,8 @@ class Caller:
     def _make(self, drawing: _Drawing) -> CallInputs:
         inputs = self.source.make(self.specs, drawing.variant, drawing.seed, avoid_zero=drawing.backward)
         specs = self.blocks["upstream"].layout.tensors if drawing.backward else ()
-        upstream = make_upstream(specs, drawing.seed, self.device.torch_device)
+        weights = self.blocks["weight_gradients"].layout.tensors
+        upstream = make_upstream(specs, weights, drawing.seed, self.device.torch_device)
         return CallInputs(inputs, upstream)
 
     def _make_warming(self, drawing: _Drawing) -> CallInputs:

@@ -161,6 +161,7 @@ class Tally:
                 # What is excused besides is as wrong as is allowed there, so that both count the same elements.
                 limit = torch.where(weighed.right, torch.maximum(weighed.limit, weighed.error), weighed.limit)
                 actual, expected = settled.shown(actual)
+                limit.masked_fill_(weighed.right & actual.isinf(), math.inf)
                 del weighed, settled
             self.evidence.add(actual, expected, limit, self.total - actual.numel())
         except torch.OutOfMemoryError:
@@ -214,6 +215,7 @@ def compare_slice(
     settled = settle(actual, expected, reference)
     weighed = _weigh(settled, tolerance, sensitivity, terms)
     error, own_error, limit, right = weighed.error, weighed.own_error, weighed.limit, weighed.right
+    error.masked_fill_(~right & settled.actual.isinf(), math.inf)
     if settled.mismatched is not None:
         right &= ~settled.mismatched
         error.masked_fill_(settled.mismatched, math.inf)
@@ -352,7 +354,7 @@ def _weigh(
     """Hold each element to its limit, which is widened where the usual one is not enough."""
     limits = _limits(settled, tolerance, sensitivity, terms)
     own_error = _own_error(settled)
-    error = (settled.actual.double() - settled.expected).abs_()
+    error = (_in_numbers(settled.actual) - settled.expected).abs_()
     right = _are_within(error, limits.limit)
     if bool(right.all()):
         return _Weighed(error, own_error, limits.limit, right, limits.scale)
@@ -360,6 +362,14 @@ def _weigh(
     right = _are_within(error, widened.limit)
     right |= excused_outliers(error, right, settled.expected, own_error, limits, tolerance)
     return _Weighed(error, own_error, widened.limit, right, limits.scale, widened.factor, widened.capped)
+
+
+def _in_numbers(actual: torch.Tensor) -> torch.Tensor:
+    """In float64, with the smallest number that rounds to infinity in the place of infinity: where the limit reaches as
+    far as that, a right answer may have overflowed."""
+    info = torch.finfo(actual.dtype)
+    overflowing = min(info.max * (1.0 + info.eps / 4), torch.finfo(torch.float64).max)
+    return actual.double().nan_to_num_(nan=math.nan, posinf=overflowing, neginf=-overflowing)
 
 
 def _limits(

@@ -7,6 +7,7 @@ exist only in the judge.
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 import sys
@@ -43,6 +44,8 @@ _BY_CHANCE: Final = 0.02
 _PARTED: Final = 2.0**-8
 _TRIED_DRAWS: Final = 2
 _UPSTREAM_EXPONENTS: Final = (-16, 8)
+_COMFORTABLE_SUM: Final = 2.0**12
+"""A sixteenth of the largest number of float16."""
 _NEXT_TO_NOTHING: Final = 2.0**-24
 """Not zero: who looks for that would do less."""
 
@@ -257,11 +260,15 @@ def _at_some_places(tensor: torch.Tensor) -> torch.Tensor:
     return flat[:: max(1, len(flat) // _COMPARED_PLACES)].clone()
 
 
-def make_upstream(specs: Sequence[TensorSpec], seed: int, device: torch.device) -> list[torch.Tensor]:
+def make_upstream(
+    specs: Sequence[TensorSpec], weights: Sequence[TensorSpec], seed: int, device: torch.device
+) -> list[torch.Tensor]:
     """An upstream gradient for each output, decided by ``seed``: standard normal values, in half of the cases without
     their signs, all above or all below zero. What a backward leaves out in proportion to their mean shows in these
-    alone. In half of the cases they are many times smaller or larger, as losses make them, but in float16; and in one
-    of four those of all outputs but one are next to nothing. That of integers, which nothing flows back from, is zeros.
+    alone. In half of the cases they are many times smaller or larger, as losses make them; and in one of four those of
+    all outputs but one are next to nothing. That of integers, which nothing flows back from, is zeros.
+
+    In float16 their size is one that the gradients of ``weights`` are finite with (``_float16_scale``).
     """
     # Its own stream: the same seed decides the inputs.
     stream = random.Random(f"upstream {seed}")  # noqa: S311 - it only spreads a secret seed
@@ -274,7 +281,7 @@ def make_upstream(specs: Sequence[TensorSpec], seed: int, device: torch.device) 
         if spec.is_differentiable:
             generator = torch.Generator(device).manual_seed(stream.getrandbits(63))
             sign = stream.choice((0.0, 0.0, 1.0, -1.0))
-            factor = 1.0 if spec.torch_dtype is torch.float16 else scale
+            factor = _float16_scale(spec, weights) if spec.torch_dtype is torch.float16 else scale
             factor *= 1.0 if alone in (None, index) else _NEXT_TO_NOTHING
             for piece in _pieces(_real_parts(target)):
                 piece.normal_(generator=generator)
@@ -284,6 +291,15 @@ def make_upstream(specs: Sequence[TensorSpec], seed: int, device: torch.device) 
                     piece.mul_(factor)
         made.append(target)
     return made
+
+
+def _float16_scale(output: TensorSpec, weights: Sequence[TensorSpec]) -> float:
+    """A power of two, 1 at the most: the gradient of a weight is a sum over as many elements of the output as there are
+    for each of its own, and half a million of one sign are more than float16 has. Training in float16 scales its loss
+    for the same reason."""
+    fewest = min((max(1, math.prod(weight.shape)) for weight in weights), default=0)
+    terms = math.prod(output.shape) / fewest if fewest else 0.0
+    return 2.0 ** -max(0, math.ceil(math.log2(terms / _COMFORTABLE_SUM))) if terms else 1.0
 
 
 def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:

@@ -70,7 +70,8 @@ def _telling(
     if not gradients:
         return _least_share(zip(reference.exact_outputs(values), reference.own_outputs(given), strict=True))
     device = made[0].device if made else torch.device("cpu")
-    upstream = _cut(make_upstream(signature.outputs, secrets.randbits(63), device), cut)
+    weights = [spec for _, spec in signature.weights]
+    upstream = _cut(make_upstream(signature.outputs, weights, secrets.randbits(63), device), cut)
     exact, own = reference.exact_gradients(values, upstream), reference.own_gradients(given, upstream)
     pairs = [*zip(exact.outputs, own.outputs, strict=True)]
     for some, others in ((exact.inputs, own.inputs), (exact.weights, own.weights)):

@@ -130,7 +130,7 @@ def test_upstream_gradients_have_one_sign_in_half_of_the_calls() -> None:
     kinds = {"mixed": 0, "above": 0, "below": 0}
     sizes = []
     for seed in range(200):
-        (made,) = make_upstream([spec], seed, torch.device("cpu"))
+        (made,) = make_upstream([spec], [], seed, torch.device("cpu"))
         sizes.append(float(made.square().mean().sqrt()))
         positive = float((made > 0).float().mean())
         kinds["above" if positive == 1.0 else "below" if positive == 0.0 else "mixed"] += 1
@@ -144,15 +144,28 @@ def test_upstream_gradients_have_one_sign_in_half_of_the_calls() -> None:
 def test_upstream_gradients_are_of_usual_size_in_float16() -> None:
     spec = TensorSpec((400,), "float16")
     for seed in range(20):
-        (made,) = make_upstream([spec], seed, torch.device("cpu"))
+        (made,) = make_upstream([spec], [], seed, torch.device("cpu"))
         assert float(made.float().square().mean().sqrt()) == pytest.approx(1.0, rel=0.25)
+
+
+def test_upstream_gradients_in_float16_leave_the_gradient_of_a_bias_finite() -> None:
+    spec, bias = TensorSpec((128, 8, 64, 64), "float16"), TensorSpec((8,), "float16")
+    signed = 0
+    for seed in range(8):
+        (made,) = make_upstream([spec], [TensorSpec((8, 3), "float16"), bias], seed, torch.device("cpu"))
+        (usual,) = make_upstream([spec], [], seed, torch.device("cpu"))
+        gradient = made.double().sum((0, 2, 3)).abs()
+        assert float(gradient.max()) < torch.finfo(torch.float16).max / 8
+        assert float(made.float().square().mean().sqrt()) > 2**-12
+        signed += float(usual.double().sum((0, 2, 3)).abs().max()) > 2.0**15
+    assert signed > 1  # or nothing was tried
 
 
 def test_each_output_has_the_only_upstream_gradient_in_some_calls_and_none_is_zero() -> None:
     specs = [TensorSpec((400,), "float32"), TensorSpec((), "float32"), TensorSpec((4,), "int64")]
     alone = [0, 0]
     for seed in range(200):
-        first, second, whole = make_upstream(specs, seed, torch.device("cpu"))
+        first, second, whole = make_upstream(specs, [], seed, torch.device("cpu"))
         sizes = [float(made.abs().mean()) for made in (first, second)]
         assert min(sizes) > 0
         assert float(whole.abs().max()) == 0

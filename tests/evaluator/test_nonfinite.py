@@ -98,6 +98,23 @@ def test_an_infinite_limit_hides_nothing() -> None:
     assert _compare(torch.zeros(10), expected).wrong == 10
 
 
+@pytest.mark.parametrize(("exact", "is_right"), [(63500.0, True), (60000.0, False), (-63500.0, False)])
+def test_an_infinity_is_right_where_the_limit_reaches_what_rounds_to_it(exact: float, is_right: bool) -> None:
+    expected = torch.full((100,), 30000.0, dtype=torch.float64)
+    expected[7] = exact
+    actual = expected.half()
+    actual[7] = math.inf
+    found = compare_slice(actual, expected, expected.half(), Tolerance(atol=0.04, rtol=0.02))
+    assert found.wrong == (not is_right)
+    tally = Tally("the output", (100,))
+    tally.add(found)
+    tally.examine(actual, expected, expected.half(), Tolerance(atol=0.04, rtol=0.02))
+    assert tally.evidence is not None
+    assert tally.evidence.describe("the output", "mixed")["wrong"] == (not is_right)
+    if found.worst is not None:
+        assert found.worst.error == math.inf
+
+
 def test_where_nothing_is_finite_nothing_is_said() -> None:
     expected = torch.full((10,), 1e30, dtype=torch.float64)
     found = compare_slice(torch.zeros(10).half(), expected, torch.full((10,), math.inf).half(), _TOLERANCE)
