@@ -90,6 +90,11 @@ class Case:
         if self.kind != "hostile" and len(self.verdicts) != 1:
             raise ValueError(f"{self.name}: only a hostile case may end in several ways")
 
+    @property
+    def ends_in_verification(self) -> bool:
+        """Whether wrong values are all that it is turned down for, so that nothing is timed and no limit is reached."""
+        return all(verdict in (Verdict.WRONG_OUTPUT, Verdict.WRONG_GRADIENT) for verdict in self.verdicts)
+
     def config(self, device: str, *, timed: bool = True) -> EvalConfig:
         """The settings that the case is judged with on ``device``. Not ``timed``: by its verdict alone, where nothing
         that is expected of it is about figures."""

@@ -1,4 +1,5 @@
-"""The wrong cases of the corpus on a CPU. They end before anything is timed, so other tests may run beside them."""
+"""The wrong cases of the corpus on a CPU, and the hostile ones of which nothing but values is wrong. They end before
+anything is timed, so other tests may run beside them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ from tests.redteam.grading import grade
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize(
     "case",
-    [case for case in load_cases() if case.kind == "wrong" and case.runs_on("cpu")],
+    [
+        case
+        for case in load_cases()
+        if case.runs_on("cpu") and (case.kind == "wrong" or (case.kind == "hostile" and case.ends_in_verification))
+    ],
     ids=lambda case: case.name,
 )
 def test_wrong_case_gets_its_verdict(case: Case, cpu_engine: Engine, problems: dict[str, Problem]) -> None:
