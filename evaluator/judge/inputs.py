@@ -123,16 +123,18 @@ class InputSource:
 
     def plant_what_stays_finite(
         self, specs: Sequence[TensorSpec], is_finite: Callable[[list[torch.Tensor]], bool]
-    ) -> None:
+    ) -> bool:
         """From now on, plant no more than what leaves the reference finite: ``is_finite`` is asked about mixed inputs
         of these ``specs``, or about their planted rows. In half precision a square or a sum soon overflows, and a call
-        on which the reference is not finite says little."""
+        on which the reference is not finite says little. Returns whether that is all that may be planted."""
         if self._planter is None or not self._variants:
-            return
+            return True
+        everything = max(Strength)
         for strength in sorted(Strength, reverse=True):
             self._planter = replace(self._planter, strength=strength)
             if not strength or all(is_finite(self._make_planted(specs)) for _ in range(_TRIED_DRAWS)):
-                return
+                break
+        return self._planter.strength is everything
 
     def _make_planted(self, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
         """Mixed inputs, as loud as they come; of these the planted rows, where rows stand alone."""
@@ -286,9 +288,9 @@ def make_upstream(
             for piece in _pieces(_real_parts(target)):
                 piece.normal_(generator=generator)
                 if sign:
-                    piece.abs_().mul_(sign)
-                if factor != 1.0:
-                    piece.mul_(factor)
+                    piece.abs_()
+                if (sign or 1.0) * factor != 1.0:
+                    piece.mul_((sign or 1.0) * factor)
         made.append(target)
     return made
 
