@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
 import types
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from benchmarks import before_and_after, stages
+from benchmarks.candidates import cuda
 from benchmarks.kernelbench import KINDS, Line, chosen, sources, told
 from benchmarks.reference_as_candidate import planned
 from evaluator.candidate import Candidate, parse_candidate
+from evaluator.interpreter import DISTRIBUTION_ROOT, python_command, python_environment
 
 _LINE = Line(
     problem="kernelbench_1_019_relu",
@@ -98,3 +105,59 @@ def test_each_shard_has_every_precision_and_all_of_them_have_everything_once() -
     assert sorted(run for shard in shards for run in shard) == sorted(planned(problems, precisions, 2))
     assert [{run.precision for run in shard} for shard in shards] == [set(precisions)] * 3
     assert {run.repetition for run in planned(problems, precisions, 2)[:12]} == {0}
+
+
+def _taken(problem: str, number: int, seconds: float) -> stages.Taken:
+    return stages.Taken(problem, number, "passed", seconds, {"verifying": seconds / 2, "total": seconds}, {})
+
+
+def test_two_checkouts_are_compared_by_problem_and_stage() -> None:
+    then = [_taken("relu", number, seconds) for number, seconds in enumerate((9.0, 1.0, 3.0, 2.0))]
+    now = [_taken("relu", number, 2 * seconds) for number, seconds in enumerate((9.0, 1.0, 3.0, 2.0))]
+    kept = stages.medians(then, kept=True)
+    assert kept == {"relu": {"all": 2.0, "verifying": 1.0}}
+    assert stages.medians(then, kept=False) == {"relu": {"all": 9.0, "verifying": 4.5}}
+    header, relu, together = before_and_after.rows(kept, stages.medians([*now, _taken("gelu", 1, 5.0)], kept=True))
+    assert header.split() == ["preparing", "loading", "constructing", "verifying", "sampling", "all"]
+    assert relu.split() == [
+        "relu",
+        *["0.00", "0.00", "-"] * 3,
+        "1.00",
+        "2.00",
+        "2.00",
+        *["0.00", "0.00", "-"],
+        "2.00",
+        "4.00",
+        "2.00",
+    ]
+    assert together.split()[1:] == relu.split()[1:]
+
+
+def test_the_problems_are_those_of_the_throughput() -> None:
+    assert set(stages.PROBLEMS) == set(cuda.PROBLEMS)
+
+
+@pytest.mark.timeout(300)
+def test_each_checkout_is_measured_by_its_own_packages(tmp_path: Path) -> None:
+    for name in ("evaluator", "reference_models"):
+        shutil.copytree(DISTRIBUTION_ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "evaluator" / "__init__.py").write_text("import sys\n\nprint('the copy', file=sys.stderr)\n")
+    command = python_command("-m", "benchmarks.before_and_after", str(tmp_path))
+    command += ["--problems", "softmax", "--times", "2", "--rounds", "1"]
+    done = subprocess.run(
+        command, env=python_environment(os.environ), capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the copy" in done.stderr
+    tables = [line.split() for line in done.stdout.splitlines() if line.startswith("softmax")]
+    assert len(tables) == 2  # with a new baseline, and with one that is kept
+    assert all(float(cell) > 0 for table in tables for cell in table[-3:])
+
+
+def test_what_is_no_checkout_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["before_and_after", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        before_and_after.main()
+    assert "is no checkout of this project" in capsys.readouterr().err
