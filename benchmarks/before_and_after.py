@@ -1,8 +1,9 @@
 """Seconds of an evaluation in an older checkout and in this one, by turns: ``python -m benchmarks.before_and_after``.
 
-The argument is the root of the other checkout (``git worktree add ../before v0.1.0``). Each round runs
+The argument is the root of the other checkout (``git worktree add ../before COMMIT``). Each round runs
 ``benchmarks.stages`` of this checkout on the engine of the one, then of the other, on the same device. It prints
-medians by problem and by stage, and the ratio of now and then. Exit status 1 where a candidate does not pass.
+medians by problem and by stage, and the ratio of now and then. Exit status 1 where a candidate does not pass, or the
+other checkout's engine cannot be used so.
 """
 
 from __future__ import annotations
@@ -42,16 +43,18 @@ def rows(then: Medians, now: Medians) -> Iterator[str]:
         yield f"{problem or 'together':<20}" + "".join(cells)
 
 
-def _run(checkout: Path, arguments: Sequence[str]) -> list[stages.Taken]:
-    """Run ``benchmarks.stages`` of this checkout on the packages of another one."""
+def _run(checkout: Path, arguments: Sequence[str], expected: int) -> list[stages.Taken]:
+    """Run ``benchmarks.stages`` of this checkout on the packages of another one, which makes so many evaluations.
+    Raises ``SystemExit`` where it does not come as far as that."""
     environment = python_environment(os.environ)
     others = [path for path in environment["PYTHONPATH"].split(os.pathsep) if Path(path) != DISTRIBUTION_ROOT]
     environment["PYTHONPATH"] = os.pathsep.join([str(checkout), *others])
     command = python_command(stages.__file__, "--json", *arguments)
     done = subprocess.run(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"{checkout}: benchmarks.stages ended with {done.returncode}")
-    return [stages.Taken(**json.loads(line)) for line in done.stdout.splitlines()]
+    taken = [stages.Taken(**json.loads(line)) for line in done.stdout.splitlines()]
+    if len(taken) < expected:
+        raise SystemExit(f"{checkout}: {len(taken)} of {expected} evaluations, then exit status {done.returncode}")
+    return taken
 
 
 def main() -> int:
@@ -68,11 +71,12 @@ def main() -> int:
         parser.error(f"{other} is no checkout of this project")
     arguments = ["--device", options.device, "--size", options.size, "--times", str(options.times)]
     arguments += ["--problems", *options.problems]
+    expected = options.times * len(options.problems)
     then: list[stages.Taken] = []
     now: list[stages.Taken] = []
     for number in range(options.rounds):
-        then += _run(other, arguments)
-        now += _run(DISTRIBUTION_ROOT, arguments)
+        then += _run(other, arguments, expected)
+        now += _run(DISTRIBUTION_ROOT, arguments, expected)
         print(f"[{number + 1}/{options.rounds}] {sum(each.seconds for each in then + now):.0f} s", file=sys.stderr)
     for kept in (False, True):
         print("With a baseline that is kept" if kept else "With a new baseline")

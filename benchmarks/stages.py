@@ -3,7 +3,7 @@
 The reference is its own candidate and every track has ten pairs, so that noise decides nothing. The first evaluation of
 a problem has a new baseline, and those after it one that is kept, where the device keeps any. ``--json`` prints one
 line for each evaluation and nothing else; ``benchmarks.before_and_after`` reads these of two checkouts. So this file
-uses nothing but the engine's interface, which an older checkout has as well. Exit status 1 where one does not pass.
+uses little more than the engine's interface, which seldom changes. Exit status 1 where one does not pass.
 """
 
 from __future__ import annotations

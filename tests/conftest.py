@@ -26,36 +26,61 @@ from tests.services import postgresql_server, redis_server
 
 _ROOT = Path(__file__).parent.parent
 
-_ALONE = (
-    "tests/browser/",
-    "tests/redteam/test_timed_mutations.py",
-    *(
-        f"tests/evaluator/test_{name}.py"
-        for name in (
-            "baselines",
-            "calmness",
-            "compile_cache",
-            "corpus",
-            "devices",
-            "diagnosis",
-            "engine",
-            "limits_of_calls",
-            "priority",
-            "rules",
-            "sampling",
-            "sandbox",
-            "selftest",
-            "telemetry",
-            "telling",
-            "together",
-            "vetting",
-            "waiting",
-        )
-    ),
-)
+_ALONE = ("tests/browser/", "tests/evaluator/", "tests/redteam/test_timed_mutations.py")
 """Two cores are what an evaluation takes, or a browser with the service that it looks at: beside another one, figures
-and time limits are those of a busy machine. Tests whose answer is a verdict, or which read and compute, are not asked
-how long that took, and run beside others."""
+and time limits are those of a busy machine."""
+_BESIDE_OTHERS = tuple(
+    f"tests/evaluator/test_{name}.py"
+    for name in (
+        "advisory",
+        "branches",
+        "build",
+        "builders_machine",
+        "cache",
+        "candidate",
+        "commitments",
+        "compare",
+        "conclusion",
+        "constants",
+        "corpus_honest",
+        "corpus_wrong",
+        "evaluation",
+        "excuses",
+        "feedback",
+        "glances",
+        "importing",
+        "inputs",
+        "limits",
+        "logs",
+        "long_texts",
+        "mismatch",
+        "nonfinite",
+        "overflow",
+        "own",
+        "parameters",
+        "planning",
+        "planting",
+        "prepare",
+        "problem",
+        "recipes",
+        "relations",
+        "repeats",
+        "resources",
+        "seeding",
+        "sensitivity",
+        "shapes_of_problems",
+        "slices",
+        "spent",
+        "split",
+        "statistics",
+        "steps",
+        "summary",
+        "weight_words",
+        "work",
+    )
+)
+"""Of these: what compiles, reads or computes, or ends with a verdict about values, and is not asked how long that
+took."""
 _LONGEST = (
     "tests/serve/",
     "tests/worker/test_process.py",
@@ -98,7 +123,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _is_alone(nodeid: str) -> bool:
-    return nodeid.startswith(_ALONE)
+    return nodeid.startswith(_ALONE) and not nodeid.startswith(_BESIDE_OTHERS)
 
 
 def pytest_collection_finish() -> None:

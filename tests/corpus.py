@@ -92,8 +92,10 @@ class Case:
 
     @property
     def ends_in_verification(self) -> bool:
-        """Whether wrong values are all that it is turned down for, so that nothing is timed and no limit is reached."""
-        return all(verdict in (Verdict.WRONG_OUTPUT, Verdict.WRONG_GRADIENT) for verdict in self.verdicts)
+        """Whether wrong values are all that it is turned down for, and neither its own limits nor timed calls matter
+        (class A may begin to cheat in these)."""
+        wrong = all(verdict in (Verdict.WRONG_OUTPUT, Verdict.WRONG_GRADIENT) for verdict in self.verdicts)
+        return wrong and self.attack not in ("A", "bomb") and self.limits == Limits()
 
     def config(self, device: str, *, timed: bool = True) -> EvalConfig:
         """The settings that the case is judged with on ``device``. Not ``timed``: by its verdict alone, where nothing

@@ -154,6 +154,15 @@ def test_each_checkout_is_measured_by_its_own_packages(tmp_path: Path) -> None:
     assert all(float(cell) > 0 for table in tables for cell in table[-3:])
 
 
+def test_a_checkout_whose_engine_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evaluator").mkdir()
+    for name in ("__init__", "engine"):
+        (tmp_path / "evaluator" / f"{name}.py").write_text("")
+    monkeypatch.setattr(sys, "argv", ["before_and_after", str(tmp_path), "--rounds", "1"])
+    with pytest.raises(SystemExit, match="0 of 24 evaluations, then exit status 1"):
+        before_and_after.main()
+
+
 def test_what_is_no_checkout_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -266,10 +266,6 @@ class Caller:
     peak_bytes: Counter[str] = field(default_factory=Counter)
     """The most that the allocator of each side said that it gave away, by the side's name."""
     calmness: Calmness = field(default_factory=Calmness)
-    decoys: dict[InputKind, tuple[Side, CallInputs]] = field(default_factory=dict)
-    """Those of one side's latest preludes, which another one's have once more."""
-    has_room_for: Callable[[int], bool] = lambda _bytes: False
-    """Whether so many bytes more of the device's memory can be kept between calls."""
     remaps: int = _MOST_REMAPS
     """How often a call may still be made again because an allocation was opened before it."""
     alone: bool = False
@@ -468,7 +464,7 @@ class Caller:
             self._poison(name)
         # A candidate that is not timed yet need not find the device calm; nor its caches empty, where that takes long.
         timed = self.alone or side is self.baseline
-        prelude_ms = self._await_calm(mode, self._decoys(side, drawing, given.size_bytes)) if timed else 0.0
+        prelude_ms = self._await_calm(mode, self._decoys(drawing, given.size_bytes)) if timed else 0.0
         flushes = cold and (timed or self.device.outlives_processes)
 
         def show(number: int = 0) -> None:
@@ -614,24 +610,13 @@ class Caller:
         # All bits, that of the sign included: what never has one of them set can be told from inputs by that bit.
         self.blocks[name].memory.view(torch.int64).fill_(secrets.randbits(64) - 2**63)
 
-    def _decoys(self, side: Side, drawing: _Drawing, size_bytes: int) -> CallInputs | None:
+    def _decoys(self, drawing: _Drawing, size_bytes: int) -> CallInputs | None:
         """Tensors for the preludes of a call, of ``size_bytes`` and of the same kind as its own, which no call is ever
         given. Work that waits for a value which inputs have, and a pattern has not, would begin unseen with the call.
-        ``None`` where there are no preludes, and for what is too large.
-
-        The next call of another side has the same, since making them takes milliseconds. A side never has them twice:
-        who copies them on the device, which is seen, could tell from the copy when inputs come.
-        """
+        ``None`` where there are no preludes, and for what is too large."""
         if not self.device.outlives_processes or size_bytes > _DECOY_BYTES:
             return None
-        had_by, made = self.decoys.pop(drawing.kind, (side, None))
-        if made is not None and had_by is not side:
-            return made
-        made = self._make(replace(drawing, seed=secrets.randbits(63)))
-        self.decoys.clear()  # one kind at a time
-        if self.has_room_for(size_bytes):
-            self.decoys[drawing.kind] = side, made
-        return made
+        return self._make(replace(drawing, seed=secrets.randbits(63)))
 
     def _await_calm(self, mode: CallMode, decoys: CallInputs | None) -> float:
         """With every process stopped, write to all that a call is given in, as the call will, and work for a moment.

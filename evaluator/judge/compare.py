@@ -160,8 +160,8 @@ class Tally:
                 weighed = _weigh(settled, tolerance, sensitivity, terms)
                 # What is excused besides is as wrong as is allowed there, so that both count the same elements.
                 limit = torch.where(weighed.right, torch.maximum(weighed.limit, weighed.error), weighed.limit)
+                limit.masked_fill_(weighed.right & settled.actual.isinf(), math.inf)
                 actual, expected = settled.shown(actual)
-                limit.masked_fill_(weighed.right & actual.isinf(), math.inf)
                 del weighed, settled
             self.evidence.add(actual, expected, limit, self.total - actual.numel())
         except torch.OutOfMemoryError:
@@ -369,7 +369,8 @@ def _in_numbers(actual: torch.Tensor) -> torch.Tensor:
     far as that, a right answer may have overflowed."""
     info = torch.finfo(actual.dtype)
     overflowing = min(info.max * (1.0 + info.eps / 4), torch.finfo(torch.float64).max)
-    return actual.double().nan_to_num_(nan=math.nan, posinf=overflowing, neginf=-overflowing)
+    # Of float64, double() is the candidate's tensor itself.
+    return actual.double().nan_to_num(nan=math.nan, posinf=overflowing, neginf=-overflowing)
 
 
 def _limits(

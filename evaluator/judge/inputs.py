@@ -46,8 +46,11 @@ _TRIED_DRAWS: Final = 2
 _UPSTREAM_EXPONENTS: Final = (-16, 8)
 _COMFORTABLE_SUM: Final = 2.0**12
 """A sixteenth of the largest number of float16."""
-_NEXT_TO_NOTHING: Final = 2.0**-24
-"""Not zero: who looks for that would do less."""
+_LEAST_FLOAT16: Final = 2.0**-8
+"""With smaller upstream gradients, what a backward makes of them is too small for float16, and nothing wrong shows."""
+_NEXT_TO_NOTHING: Final = {torch.float16: 2.0**-18}
+_NEXT_TO_NOTHING_ELSEWHERE: Final = 2.0**-24
+"""Not zero: who looks for that would do less. In float16, 64 times the smallest number."""
 
 
 class Variant(StrEnum):
@@ -123,18 +126,16 @@ class InputSource:
 
     def plant_what_stays_finite(
         self, specs: Sequence[TensorSpec], is_finite: Callable[[list[torch.Tensor]], bool]
-    ) -> bool:
+    ) -> None:
         """From now on, plant no more than what leaves the reference finite: ``is_finite`` is asked about mixed inputs
         of these ``specs``, or about their planted rows. In half precision a square or a sum soon overflows, and a call
-        on which the reference is not finite says little. Returns whether that is all that may be planted."""
+        on which the reference is not finite says little."""
         if self._planter is None or not self._variants:
-            return True
-        everything = max(Strength)
+            return
         for strength in sorted(Strength, reverse=True):
             self._planter = replace(self._planter, strength=strength)
             if not strength or all(is_finite(self._make_planted(specs)) for _ in range(_TRIED_DRAWS)):
-                break
-        return self._planter.strength is everything
+                return
 
     def _make_planted(self, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
         """Mixed inputs, as loud as they come; of these the planted rows, where rows stand alone."""
@@ -267,10 +268,10 @@ def make_upstream(
 ) -> list[torch.Tensor]:
     """An upstream gradient for each output, decided by ``seed``: standard normal values, in half of the cases without
     their signs, all above or all below zero. What a backward leaves out in proportion to their mean shows in these
-    alone. In half of the cases they are many times smaller or larger, as losses make them; and in one of four those of
-    all outputs but one are next to nothing. That of integers, which nothing flows back from, is zeros.
+    alone. In half of the cases they are many times smaller or larger, as losses make them, but in float16; and in one
+    of four those of all outputs but one are next to nothing. That of integers, which nothing flows back from, is zeros.
 
-    In float16 their size is one that the gradients of ``weights`` are finite with (``_float16_scale``).
+    In float16 those of one sign are smaller where the sums of ``weights``' gradients would overflow, down to a 256th.
     """
     # Its own stream: the same seed decides the inputs.
     stream = random.Random(f"upstream {seed}")  # noqa: S311 - it only spreads a secret seed
@@ -283,14 +284,18 @@ def make_upstream(
         if spec.is_differentiable:
             generator = torch.Generator(device).manual_seed(stream.getrandbits(63))
             sign = stream.choice((0.0, 0.0, 1.0, -1.0))
-            factor = _float16_scale(spec, weights) if spec.torch_dtype is torch.float16 else scale
-            factor *= 1.0 if alone in (None, index) else _NEXT_TO_NOTHING
+            factor = scale
+            if spec.torch_dtype is torch.float16:
+                factor = _float16_scale(spec, weights) if sign else 1.0
+            if alone not in (None, index):
+                nothing = _NEXT_TO_NOTHING.get(spec.torch_dtype)
+                factor = factor * _NEXT_TO_NOTHING_ELSEWHERE if nothing is None else nothing
             for piece in _pieces(_real_parts(target)):
                 piece.normal_(generator=generator)
                 if sign:
-                    piece.abs_()
-                if (sign or 1.0) * factor != 1.0:
-                    piece.mul_((sign or 1.0) * factor)
+                    piece.abs_().mul_(sign)
+                if factor != 1.0:
+                    piece.mul_(factor)
         made.append(target)
     return made
 
@@ -298,10 +303,11 @@ def make_upstream(
 def _float16_scale(output: TensorSpec, weights: Sequence[TensorSpec]) -> float:
     """A power of two, 1 at the most: the gradient of a weight is a sum over as many elements of the output as there are
     for each of its own, and half a million of one sign are more than float16 has. Training in float16 scales its loss
-    for the same reason."""
-    fewest = min((max(1, math.prod(weight.shape)) for weight in weights), default=0)
+    for the same reason. Of both signs, as many elements add up to their root alone."""
+    fewest = min((count for count in (math.prod(weight.shape) for weight in weights) if count), default=0)
     terms = math.prod(output.shape) / fewest if fewest else 0.0
-    return 2.0 ** -max(0, math.ceil(math.log2(terms / _COMFORTABLE_SUM))) if terms else 1.0
+    halvings = max(0, math.ceil(math.log2(terms / _COMFORTABLE_SUM))) if terms else 0
+    return max(_LEAST_FLOAT16, 2.0**-halvings)
 
 
 def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:

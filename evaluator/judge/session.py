@@ -28,7 +28,7 @@ from evaluator.gate import GATE
 from evaluator.judge.calls import Caller, Learnt, Side
 from evaluator.judge.calmness import Calmness
 from evaluator.judge.device import Device
-from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.inputs import InputSource
 from evaluator.judge.judgement import Common, Concluded, Judgement, Standard
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
 from evaluator.judge.outcome import HARMLESS, Outcome
@@ -51,9 +51,6 @@ _CLEAN_POLL_S: Final = 0.02
 _LEFT_BYTES: Final = 2**30
 _WARM_CACHES: Final = 4
 """Warm and cold differ while the tensors of a call are at most so many times as large as the last-level cache."""
-
-_USUAL_INPUTS: Final[set[tuple[object, ...]]] = set()
-"""Problems and settings of which everything may be planted in mixed inputs, and timed calls have these."""
 
 _DELIVERED_WITHIN: Final = (
     "this machine does not let the judge read the memory of other processes: outputs are copied within the calls of "
@@ -370,8 +367,13 @@ class Session:
         varied = self._common.variation.each
         reference.hold(varied)
         self._common.look_into_inputs()
+        gradients = self._common.training and self._config.sampling.gradient_trials > 0
         with self._judging(*self._within):  # the memory may be a candidate's
-            self._choose_inputs()
+            self._common.source.plant_what_stays_finite(
+                signature.input_tensors, partial(reference.is_finite_on, gradients=gradients)
+            )
+        if self._config.sampling.max_samples:
+            self._choose_timed_inputs()
         self._common.write_weights()
         if self._kept is None:
             with self._ours("the reference does not construct"):
@@ -422,26 +424,13 @@ class Session:
             with self._judging(judgement), shown, _running(judgement.candidate):
                 judgement.candidate.link.share(shared, self._blocks_of(judgement.candidate), limits.call_s)
 
-    def _choose_inputs(self) -> None:
-        """Decide how large planted values may be, and of which kind the inputs of timed calls are; a mode of which no
-        kind of inputs says enough is not timed. Where the usual answer was right with room to spare, it is so again:
-        asking takes a tenth of a second."""
-        common, config, problem = self._common, self._config, self._problem
-        gradients = common.training and config.sampling.gradient_trials > 0
-        modes = (CallMode.FORWARD, *((CallMode.BACKWARD,) if gradients else ())) if config.sampling.max_samples else ()
-        known = problem.id, problem.version, config.size, config.precision, config.given_inputs_only, gradients, modes
-        if known in _USUAL_INPUTS:
-            common.sampled = dict.fromkeys(modes, Variant.MIXED)
-            return
-        reference = common.reference
-        plants_everything = common.source.plant_what_stays_finite(
-            reference.signature.input_tensors, partial(reference.is_finite_on, gradients=gradients)
-        )
-        found = timed_kinds(reference, common.source, self._judged[0].first_slice, modes)
-        common.sampled = found.by_mode
-        # The range of float16 is so narrow that the weights decide, which are new each time.
-        if plants_everything and found.usual and config.precision != "float16":
-            _USUAL_INPUTS.add(known)
+    def _choose_timed_inputs(self) -> None:
+        """What inputs of timed calls are like; a mode of which no kind of inputs says enough is not timed."""
+        common, sampling = self._common, self._config.sampling
+        modes = [CallMode.FORWARD]
+        if common.training and sampling.gradient_trials:
+            modes.append(CallMode.BACKWARD)
+        common.sampled = timed_kinds(common.reference, common.source, self._judged[0].first_slice, modes)
         for mode in modes:
             if mode not in common.sampled:
                 for outcome in self._outcomes:

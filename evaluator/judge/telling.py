@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 
@@ -18,7 +18,7 @@ from evaluator.judge.reference import Reference
 from evaluator.memory import TensorSpec
 from evaluator.protocol import CallMode
 
-__all__ = ["LEAST_TELLING", "TimedKinds", "timed_kinds"]
+__all__ = ["LEAST_TELLING", "timed_kinds"]
 
 LEAST_TELLING: Final = 0.6
 """Inputs of which less of a tensor can be compared are no inputs of timed calls."""
@@ -33,23 +33,15 @@ _KINDS: Final = (
 )
 
 
-class TimedKinds(NamedTuple):
-    """The kind of inputs of each mode of timed calls. ``usual``: all are mixed, and nearly all can be compared."""
-
-    by_mode: dict[CallMode, Variant]
-    usual: bool
-
-
 def timed_kinds(
     reference: Reference, source: InputSource, cut: tuple[int, int] | None, modes: Sequence[CallMode]
-) -> TimedKinds:
+) -> dict[CallMode, Variant]:
     """For each of these modes of timed calls a kind of inputs: the first of which nearly all can be compared, else the
     one of which most can be. A mode of which no kind says enough is not among them.
 
     Found by evaluating the reference in both precisions, in the rows of ``cut`` (all of them for ``None``).
     """
     found: dict[CallMode, Variant] = {}
-    usual = True
     for mode in modes:
         shares: dict[Variant, float] = {}
         for kind in filter(source.available, _KINDS):
@@ -57,10 +49,9 @@ def timed_kinds(
             if shares[kind] >= _NEARLY_ALL:
                 break
         best = max(shares, key=shares.__getitem__)
-        usual &= best is Variant.MIXED and shares[best] >= _NEARLY_ALL
         if shares[best] >= LEAST_TELLING:
             found[mode] = best
-    return TimedKinds(found, usual)
+    return found
 
 
 def _telling(

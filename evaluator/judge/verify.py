@@ -532,7 +532,7 @@ class Verifier:
             if found.wrong and floating and not tally.wrong:
                 others = among()
                 if others is not None:
-                    near = further_off(near, others[index], right, actual)
+                    near = further_off(near, others[index], right)
                     found = compare_slice(actual, right, near, tolerance, *known)
             tally.add(found)
             if found.wrong:
@@ -621,7 +621,7 @@ class Verifier:
                     found = compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms)
             others = among() if found.wrong and not tally.wrong else None
             if others is not None:
-                own = partial(further_off, own(), others, expected, actual)
+                own = partial(further_off, own(), others, expected)
                 found = compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms)
                 seen, its_own, _ = _deviations(actual, expected, own(), tolerance)
                 whole = is_whole(seen, its_own)

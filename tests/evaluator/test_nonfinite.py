@@ -115,6 +115,17 @@ def test_an_infinity_is_right_where_the_limit_reaches_what_rounds_to_it(exact: f
         assert found.worst.error == math.inf
 
 
+def test_an_infinity_of_float64_stays_what_the_candidate_said() -> None:
+    expected = torch.full((10,), 2.0, dtype=torch.float64)
+    actual = expected.clone()
+    actual[3] = math.inf
+    found = compare_slice(actual, expected, expected, _TOLERANCE)
+    assert found.wrong == 1
+    assert found.worst is not None
+    assert (found.worst.actual, found.worst.error) == (math.inf, math.inf)
+    assert float(actual[3]) == math.inf
+
+
 def test_where_nothing_is_finite_nothing_is_said() -> None:
     expected = torch.full((10,), 1e30, dtype=torch.float64)
     found = compare_slice(torch.zeros(10).half(), expected, torch.full((10,), math.inf).half(), _TOLERANCE)

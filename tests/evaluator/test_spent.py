@@ -103,7 +103,7 @@ class Played:
 
 
 def _play(
-    problem: Problem, device: CpuDevice, learnt: Learnt | None = None, *, room: bool = False, alone: bool = False
+    problem: Problem, device: CpuDevice, learnt: Learnt | None = None
 ) -> tuple[Callable[..., None], Played, Played]:
     """What makes a call of one side, and both sides."""
     reference = constructed_reference(problem, "smoke")
@@ -125,8 +125,6 @@ def _play(
         {},
         {},
         learnt or Learnt(),
-        has_room_for=lambda _bytes: room,
-        alone=alone,
     )
 
     def call(side: Any, mode: CallMode, *, compared: bool) -> None:
@@ -203,28 +201,6 @@ def test_a_prelude_writes_what_could_as_well_be_what_the_call_is_given(
             assert bool(tensor.isfinite().all())
             assert len(torch.unique(tensor)) > tensor.numel() / 2
     assert not any(torch.equal(some[-1], others[-1]) for some, others in pairwise(shown[::2]))
-
-
-@pytest.mark.parametrize("room", [False, True])
-def test_preludes_of_two_sides_have_the_same_decoys_once_where_there_is_room(
-    room: bool, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device = Outliving()
-    call, candidate, baseline = _play(problems["relu"], device, room=room, alone=True)
-    shown: list[torch.Tensor] = []
-    monkeypatch.setattr(device, "probe", lambda: shown.append(baseline._blocks["inputs"].tensors[0].clone()))
-
-    def decoy(side: Any) -> torch.Tensor:
-        shown.clear()
-        call(side, CallMode.FORWARD, compared=True)
-        return shown[0]
-
-    first, second, third, fourth = (decoy(side) for side in (baseline, baseline, candidate, baseline))
-    assert not torch.equal(first, second)
-    assert torch.equal(second, third) == room
-    assert not torch.equal(third, fourth)
-    given = [each for side in (baseline, candidate) for each, _ in side.given]
-    assert not any(torch.equal(each[0], other) for each in given for other in (first, second, third, fourth))
 
 
 def test_what_is_written_over_has_every_bit_in_some_call(problems: dict[str, Problem]) -> None:

@@ -29,7 +29,7 @@ def _kinds(
     reference = Reference(problem, "smoke", precision, device)
     reference.construct(1, frozenset(os.sched_getaffinity(0)))
     source = InputSource(reference.get_inputs, device.torch_device, variants=problem.input_domain == "real")
-    return timed_kinds(reference, source, None, modes).by_mode
+    return timed_kinds(reference, source, None, modes)
 
 
 def test_usual_problems_have_mixed_inputs(problems: dict[str, Problem], tmp_path: Path) -> None:
