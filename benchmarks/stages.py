@@ -24,7 +24,7 @@ import evaluator
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
-from evaluator.problem import load_problems
+from evaluator.problem import Problem, load_problems
 
 __all__ = ["PROBLEMS", "Taken", "medians"]
 
@@ -70,9 +70,7 @@ def medians(taken: Sequence[Taken], *, kept: bool) -> dict[str, dict[str, float]
     return {problem: {stage: median(values) for stage, values in row.items()} for problem, row in rows.items()}
 
 
-def _measure(engine: Engine, folder: Path, name: str, number: int, config: EvalConfig) -> Taken:
-    candidate = parse_candidate(code=_SAME)
-    assert isinstance(candidate, Candidate)
+def _measure(engine: Engine, problem: Problem, candidate: Candidate, config: EvalConfig, number: int) -> Taken:
     reports: list[tuple[float, str]] = []
 
     def note(step: Any) -> None:
@@ -80,14 +78,13 @@ def _measure(engine: Engine, folder: Path, name: str, number: int, config: EvalC
         message = step.message.partition(":")[0] if step.stage == "sampling" else step.message
         reports.append((time.monotonic(), f"{step.stage} {message}".strip()))
 
-    problem = load_problems(folder)[name]
     begin = time.monotonic()
     evaluation = engine.evaluate(problem, candidate, config, progress=note)
     end = time.monotonic()
     steps: dict[str, float] = defaultdict(float)
     for (at, step), (until, _) in zip(reports, [*reports[1:], (end, "")], strict=True):
         steps[step] += until - at
-    return Taken(name, number, str(evaluation.verdict), end - begin, dict(evaluation.stage_s), dict(steps))
+    return Taken(problem.id, number, str(evaluation.verdict), end - begin, dict(evaluation.stage_s), dict(steps))
 
 
 def main() -> int:
@@ -98,7 +95,9 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=3, help="evaluations of each problem, one after the other")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each evaluation, and nothing else")
     options = parser.parse_args()
-    folder = Path(next(iter(evaluator.__path__))).parent / "reference_models"
+    problems = load_problems(Path(next(iter(evaluator.__path__))).parent / "reference_models")
+    candidate = parse_candidate(code=_SAME)
+    assert isinstance(candidate, Candidate)
     plan = SamplingPlan(min_samples=_PAIRS, max_samples=_PAIRS)
     config = EvalConfig(device=options.device, size=options.size, sampling=plan)
     taken: list[Taken] = []
@@ -107,11 +106,11 @@ def main() -> int:
         Engine(device=options.device, cache_dir=Path(cache)) as engine,
     ):
         # The first evaluation of an engine also loads the judge's libraries.
-        _measure(engine, folder, options.problems[0], 0, config)
+        _measure(engine, problems[options.problems[0]], candidate, config, 0)
         for name in options.problems:
             for number in range(options.times):
                 engine.start_ahead()
-                taken.append(_measure(engine, folder, name, number, config))
+                taken.append(_measure(engine, problems[name], candidate, config, number))
                 if options.json:
                     print(json.dumps(asdict(taken[-1])), flush=True)
     if not options.json:

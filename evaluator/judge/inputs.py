@@ -48,9 +48,10 @@ _COMFORTABLE_SUM: Final = 2.0**12
 """A sixteenth of the largest number of float16."""
 _LEAST_FLOAT16: Final = 2.0**-8
 """With smaller upstream gradients, what a backward makes of them is too small for float16, and nothing wrong shows."""
-_NEXT_TO_NOTHING: Final = {torch.float16: 2.0**-18}
-_NEXT_TO_NOTHING_ELSEWHERE: Final = 2.0**-24
-"""Not zero: who looks for that would do less. In float16, 64 times the smallest number."""
+_NEXT_TO_NOTHING: Final = 2.0**-24
+"""Not zero: who looks for that would do less."""
+_NEXT_TO_NOTHING_FLOAT16: Final = 2.0**-18
+"""Of which the smallest number is a 64th."""
 
 
 class Variant(StrEnum):
@@ -284,12 +285,13 @@ def make_upstream(
         if spec.is_differentiable:
             generator = torch.Generator(device).manual_seed(stream.getrandbits(63))
             sign = stream.choice((0.0, 0.0, 1.0, -1.0))
-            factor = scale
-            if spec.torch_dtype is torch.float16:
+            is_quiet = alone not in (None, index)
+            if spec.torch_dtype is not torch.float16:
+                factor = scale * _NEXT_TO_NOTHING if is_quiet else scale
+            elif is_quiet:
+                factor = _NEXT_TO_NOTHING_FLOAT16
+            else:
                 factor = _float16_scale(spec, weights) if sign else 1.0
-            if alone not in (None, index):
-                nothing = _NEXT_TO_NOTHING.get(spec.torch_dtype)
-                factor = factor * _NEXT_TO_NOTHING_ELSEWHERE if nothing is None else nothing
             for piece in _pieces(_real_parts(target)):
                 piece.normal_(generator=generator)
                 if sign:
