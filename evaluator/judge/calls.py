@@ -50,7 +50,7 @@ _MOST_LEARNED: Final = 3
 _MOST_REMAPS: Final = 8
 """Who gives memory back to the device in each call has new allocations, whose handles could be those of old ones."""
 _KEPT_BYTES: Final = 2**30
-_MOST_DECOYS: Final = 2
+_MOST_PRELUDES: Final = 2
 _MAPPINGS_OF: Final = 4
 """In one call of so many, it is looked at how the memory is mapped that results lie in."""
 _RAN_S: Final = 0.1
@@ -147,19 +147,24 @@ class Calm:
     baseline_ms: float
     prelude_ms: float | None
 
-    def resembles(self, other: Calm) -> bool:
-        """Whether this could be of the process that the ``other`` is of, on a device that is as calm."""
+    def as_seen(self, now: Calm) -> Calm | None:
+        """What still holds of this after calls that were as ``now``: ``None`` where they took longer than could be of
+        the same process, on a device that is as calm.
 
-        def near(now: float, then: float, most_ms: float) -> bool:
-            # Who is believed to take longer than it does now could have as much done to it unnoticed.
+        Who is believed to take longer than it does could have as much done to it unnoticed: so nothing is believed to
+        take much longer than it does now.
+        """
+
+        def held(then: float, seen: float, most_ms: float) -> float | None:
             allowed = most_ms + _AS_LEARNT_SHARE * then
-            return -_AS_LEARNT_LESS * allowed <= now - then <= allowed
+            return None if seen - then > allowed else min(then, seen + _AS_LEARNT_LESS * allowed)
 
-        return (
-            near(self.overhead_ms, other.overhead_ms, _AS_LEARNT_OVERHEAD_MS)
-            and near(self.baseline_ms, other.baseline_ms, _AS_LEARNT_MS)
-            and near(self.prelude_ms or 0.0, other.prelude_ms or 0.0, _AS_LEARNT_PRELUDE_MS)
-        )
+        overhead_ms = held(self.overhead_ms, now.overhead_ms, _AS_LEARNT_OVERHEAD_MS)
+        baseline_ms = held(self.baseline_ms, now.baseline_ms, _AS_LEARNT_MS)
+        prelude_ms = held(self.prelude_ms or 0.0, now.prelude_ms or 0.0, _AS_LEARNT_PRELUDE_MS)
+        if overhead_ms is None or baseline_ms is None or prelude_ms is None:
+            return None
+        return Calm(overhead_ms, baseline_ms, self.prelude_ms and prelude_ms)
 
 
 @dataclass(frozen=True)
@@ -177,12 +182,12 @@ class Learnt:
     process as its baseline, once that is seen to be so.
 
     ``releases`` are decided once for all calls: what is learnt of calm ones is not true of calls that are released
-    otherwise. ``look``: what the device was like.
+    otherwise. ``looks``: what the device was like behind what is written for a call.
     """
 
     calm: dict[CallMode, Calm] = field(default_factory=dict)
     releases: dict[CallMode, Release] = field(default_factory=dict)
-    look: Look | None = None
+    looks: dict[CallMode, Look] = field(default_factory=dict)
 
 
 @dataclass
@@ -279,8 +284,9 @@ class Caller:
             return
         # A baseline that compiles itself does so in its first call, and may record graphs in the second.
         first = [self._calm_call(mode, self.limits.build_s) for _ in range(_FIRST_CALLS)]
-        if self.device.outlives_processes and learnt.look is None:
-            learnt.look = Look.typical([self._look() for _ in range(_CALM_CALLS)])
+        if self.device.outlives_processes and mode not in learnt.looks:
+            decoys = self._decoys(mode, Variant.AS_WRITTEN)
+            learnt.looks[mode] = Look.typical([self._look(mode, decoys) for _ in range(_CALM_CALLS)])
         learnt.calm[mode] = self._calm_of(first[-1:])
         learnt.releases.pop(mode, None)
         if not self.device.outlives_processes:
@@ -299,10 +305,20 @@ class Caller:
         learnt = self.learnt
         if mode not in learnt.calm or not self.device.outlives_processes:
             return False
-        if mode is CallMode.FORWARD and learnt.look is not None and not self._look().resembles(learnt.look):
-            learnt.look = None
+        # One look tells what the device is like for a backward's calls as well.
+        if mode is CallMode.FORWARD and not self._looks_as_learnt(mode):
+            learnt.looks.clear()
+        if mode not in learnt.looks:
             return False
-        return any(self._calm_of([self._calm_call(mode)]).resembles(learnt.calm[mode]) for _ in range(_PROOF_CALLS))
+        for _ in range(_PROOF_CALLS):
+            held = learnt.calm[mode].as_seen(self._calm_of([self._calm_call(mode)]))
+            if held is not None:
+                learnt.calm[mode] = held
+                return True
+        return False
+
+    def _looks_as_learnt(self, mode: CallMode) -> bool:
+        return self._look(mode, self._decoys(mode, Variant.AS_WRITTEN)).resembles(self.learnt.looks[mode])
 
     def decide_releases(self) -> None:
         """Where nothing was learnt of it: how calls are released, by how long the baseline has taken so far."""
@@ -311,10 +327,11 @@ class Caller:
             self.learnt.releases.setdefault(mode, self._release_of(mode, min(latencies_ms)))
 
     def _release_of(self, mode: CallMode, baseline_ms: float) -> Release:
-        shown = GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]
-        shown_bytes = sum(self.blocks[name].layout.size_bytes for name in shown)
-        soon = shown_bytes <= _SOON_BYTES
-        return Release(soon, short=baseline_ms < _SHORT_MS)
+        return Release(soon=self._shown_bytes(mode) <= _SOON_BYTES, short=baseline_ms < _SHORT_MS)
+
+    def _shown_bytes(self, mode: CallMode) -> int:
+        """What is written for a call of ``mode``."""
+        return sum(self.blocks[name].layout.size_bytes for name in _shown(mode))
 
     def _calm_call(self, mode: CallMode, more_s: float = 0.0) -> TimedCall:
         timeout_s = self.limits.call_s + more_s
@@ -452,7 +469,7 @@ class Caller:
         if mode is CallMode.BACKWARD:
             delivered += ["input_gradients", "weight_gradients"]
         drawing = _Drawing(variant, secrets.randbits(63), backward=mode is CallMode.BACKWARD)
-        shown = GIVEN if drawing.backward else GIVEN[:1]
+        shown = _shown(mode)
         planted = self.source.planted_rows(variant, drawing.seed)
         commitment = self.verifier.prepare([*shown, *delivered], glance=glance, planted=planted)
         self.verifier.prepare_done(commitment, delivered)
@@ -464,7 +481,7 @@ class Caller:
             self._poison(name)
         # A candidate that is not timed yet need not find the device calm; nor its caches empty, where that takes long.
         timed = self.alone or side is self.baseline
-        prelude_ms = self._await_calm(mode, self._decoys(drawing, given.size_bytes)) if timed else 0.0
+        prelude_ms = self._await_calm(mode, variant) if timed else 0.0
         flushes = cold and (timed or self.device.outlives_processes)
 
         def show(number: int = 0) -> None:
@@ -610,49 +627,56 @@ class Caller:
         # All bits, that of the sign included: what never has one of them set can be told from inputs by that bit.
         self.blocks[name].memory.view(torch.int64).fill_(secrets.randbits(64) - 2**63)
 
-    def _decoys(self, drawing: _Drawing, size_bytes: int) -> CallInputs | None:
-        """Tensors for the preludes of a call, of ``size_bytes`` and of the same kind as its own, which no call is ever
-        given. Work that waits for a value which inputs have, and a pattern has not, would begin unseen with the call.
-        ``None`` where there are no preludes, and for what is too large."""
-        if not self.device.outlives_processes or size_bytes > _DECOY_BYTES:
+    def _decoys(self, mode: CallMode, variant: Variant) -> CallInputs | None:
+        """Tensors for the preludes of a call on inputs of this kind, of the same kind, which are given to no call. Work
+        that waits for a value which inputs have, and a pattern has not, would begin unseen with the call. ``None`` for
+        what is too large."""
+        if self._shown_bytes(mode) > _DECOY_BYTES:
             return None
-        return self._make(replace(drawing, seed=secrets.randbits(63)))
+        return self._make(_Drawing(variant, secrets.randbits(63), backward=mode is CallMode.BACKWARD))
 
-    def _await_calm(self, mode: CallMode, decoys: CallInputs | None) -> float:
+    def _overwrite(self, mode: CallMode, decoys: CallInputs | None = None) -> None:
+        """Write a pattern to all that calls of ``mode`` are given in, and then ``decoys``: what begins again only when
+        a value of theirs has gone meanwhile begins each time."""
+        for name in _shown(mode):
+            self._poison(name)
+        if decoys is not None:
+            self._show(decoys)
+
+    def _await_calm(self, mode: CallMode, variant: Variant) -> float:
         """With every process stopped, write to all that a call is given in, as the call will, and work for a moment.
 
         Returns how long that took, in milliseconds. It is the same in each call, so work that the candidate
-        has left on the device, or set up to begin when something is written, shows as a delay. Without ``decoys`` a
-        pattern is written.
+        has left on the device, or set up to begin when something is written, shows as a delay.
         """
         if not self.device.outlives_processes:
             return 0.0
+        decoys = self._decoys(mode, variant)
         calm_ms = self.learnt.calm[mode].prelude_ms if mode in self.learnt.calm else None
-        while True:
-            for _ in range(1 + secrets.randbelow(_MOST_DECOYS)):
+        is_calm = False
+        while not is_calm:
+            for _ in range(1 + secrets.randbelow(_MOST_PRELUDES)):
                 self.device.synchronize()
                 begin = time.perf_counter()
-                if decoys is not None:
-                    self._show(decoys)
-                else:
-                    for name in GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]:
-                        self._poison(name)
+                self._overwrite(mode, decoys)
                 self.device.flush_cache()
                 self.device.probe()
                 prelude_ms = 1000 * (time.perf_counter() - begin)
                 is_calm = (
                     not self.alone
                     or calm_ms is None
-                    or self.learnt.look is None
                     or self.calmness.in_time(prelude_ms, calm_ms)
-                    or self.calmness.undisturbed(self._look(), self.learnt.look)
+                    or self.calmness.undisturbed(self._look(mode, decoys), self.learnt.looks[mode])
                 )
-            if is_calm:
-                return prelude_ms
+        if decoys is not None:
+            # Who could read them would know of a value that they lack, and could wait for it in this call.
+            self._overwrite(mode)
+            self.device.synchronize()
+        return prelude_ms
 
-    def _look(self) -> Look:
-        """How the device is: the write is the prelude's."""
-        return Look(self.device.look_ms(lambda: self._poison("inputs")), self.device.look_ms(lambda: None))
+    def _look(self, mode: CallMode, decoys: CallInputs | None) -> Look:
+        """How the device is, behind what a prelude writes and without it."""
+        return Look(self.device.look_ms(partial(self._overwrite, mode, decoys)), self.device.look_ms(lambda: None))
 
     def _restore(self, commitment: Commitment, drawing: _Drawing) -> None:
         """Write the tensors that the runner was given once more, for the comparison."""
@@ -707,3 +731,8 @@ class Caller:
                 f"{side.name}'s processes used {side.enclosure.ran_while_stopped_s:.2f} s of processor time while "
                 "they were stopped: they wake each other",
             )
+
+
+def _shown(mode: CallMode) -> tuple[str, ...]:
+    """The blocks that a call of ``mode`` is given its tensors in."""
+    return GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]
