@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Final
 
@@ -9,10 +10,11 @@ import pytest
 import torch
 
 from evaluator.evaluation import Gradients, Verdict
+from evaluator.judge.compare import compare_slice
 from evaluator.judge.inputs import Variant
 from evaluator.judge.own import further_off
 from evaluator.judge.verify import GIVEN, Commitment
-from evaluator.problem import load_problem
+from evaluator.problem import Tolerance, load_problem
 from evaluator.protocol import CallReport
 from tests.evaluator.verifying import constructed_reference, verifier_of
 
@@ -42,6 +44,17 @@ def get_init_inputs():
 MANIFEST: Final = 'title = "T"\ndescription = "D"\n[sizes.full]\n[reference]\nrow_independent = true\n'
 _FEW_ROWS: Final = 32 * 8
 _RESULTS: Final = ("outputs", "input_gradients", "weight_gradients")
+
+
+def test_a_sum_that_overflows_over_all_rows_alone_may_be_infinite() -> None:
+    """In float16 a sum of 61,920 is infinite or not by the order of its terms, which the number of rows decides."""
+    exact = torch.tensor([61_920.0, -61_920.0, 61_920.0, 100.0, 5.0], dtype=torch.float64)
+    of_slice = torch.tensor([61_888.0, -61_888.0, 61_888.0, 100.0, 5.0], dtype=torch.float16)
+    of_all = torch.tensor([math.inf, -math.inf, -math.inf, math.inf, math.nan], dtype=torch.float16)
+    near = further_off(of_slice, of_all, exact)
+    assert near.tolist() == [65_504.0, -65_504.0, 61_888.0, 100.0, 5.0]
+    found = compare_slice(of_all, exact, near, Tolerance(1e-2, 1e-2))
+    assert (found.right, found.total, found.told) == (2, 5, 5), "and those count as told"
 
 
 class _Calls:
