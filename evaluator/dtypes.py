@@ -5,6 +5,7 @@ Used by judge and runners alike, so that both have the same inputs in mind when 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -17,6 +18,7 @@ __all__ = [
     "in_double",
     "is_differentiable",
     "rows_of",
+    "tensor_on",
     "unjudged",
 ]
 
@@ -63,6 +65,12 @@ def as_signed(tensor: torch.Tensor) -> torch.Tensor:
 def rows_of(tensor: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """A copy of some rows."""
     return as_signed(tensor).index_select(0, rows).view(tensor.dtype)
+
+
+def tensor_on(device: torch.device, values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
+    """A few numbers on ``device``, of shape [len(values)]. To make them there at once would wait for all that is under
+    way; the driver keeps a copy of its own of so few until it has come to them."""
+    return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
 
 
 def coarsest(dtypes: list[torch.dtype]) -> torch.dtype | None:

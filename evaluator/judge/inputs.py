@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import torch
 
-from evaluator.dtypes import as_signed, is_differentiable
+from evaluator.dtypes import as_signed, is_differentiable, rows_of, tensor_on
 from evaluator.errors import ProblemError
 from evaluator.judge.planting import Planter, Strength, fill_wide, swap_edge_rows
 from evaluator.judge.repeats import FEW, MANY, PROOF_BYTES, PROOF_DRAWS, Repeats, are_equal, flip_some, repeats_of
@@ -127,16 +127,18 @@ class InputSource:
 
     def plant_what_stays_finite(
         self, specs: Sequence[TensorSpec], is_finite: Callable[[list[torch.Tensor]], bool]
-    ) -> None:
+    ) -> bool:
         """From now on, plant no more than what leaves the reference finite: ``is_finite`` is asked about mixed inputs
         of these ``specs``, or about their planted rows. In half precision a square or a sum soon overflows, and a call
-        on which the reference is not finite says little."""
+        on which the reference is not finite says little. Returns whether that is as much as before."""
         if self._planter is None or not self._variants:
-            return
+            return True
+        before = self._planter.strength
         for strength in sorted(Strength, reverse=True):
             self._planter = replace(self._planter, strength=strength)
             if not strength or all(is_finite(self._make_planted(specs)) for _ in range(_TRIED_DRAWS)):
-                return
+                break
+        return self._planter.strength is before
 
     def _make_planted(self, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
         """Mixed inputs, as loud as they come; of these the planted rows, where rows stand alone."""
@@ -144,7 +146,7 @@ class InputSource:
         while self._planter and self._planter.is_still(seed):
             seed = secrets.randbits(63)
         made, rows = self.make(specs, Variant.MIXED, seed, avoid_zero=False), self.planted_rows(Variant.MIXED, seed)
-        return [tensor[torch.tensor(rows, device=tensor.device)] for tensor in made] if rows else made
+        return [rows_of(tensor, tensor_on(tensor.device, rows, torch.int64)) for tensor in made] if rows else made
 
     def draw(self, seed: int) -> list[Any]:
         """What ``get_inputs`` returns, made on the device; tensors made elsewhere are moved.
@@ -321,7 +323,7 @@ def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:
     if target.is_cuda and count <= _PIECE:
         # A handful of kernels, where a pair for each stretch would take longer to launch than to run.
         flat = target.view(-1)
-        ends = torch.tensor(bounds, device=target.device)
+        ends = tensor_on(target.device, bounds, torch.int64)
         stretch = torch.bucketize(torch.arange(count, device=target.device), ends, right=True)
         drawn = torch.empty_like(flat).normal_(0.0, scale, generator=generator)
         torch.where(stretch % 2 == first, drawn, flat, out=flat)
@@ -374,11 +376,8 @@ def _plant(piece: torch.Tensor, scale: float, generator: torch.Generator) -> Non
     """Put special values at one random place in every 64."""
     info = torch.finfo(piece.dtype)
     large = min(1e4 * scale, info.max / 1e4) if piece.dtype is not torch.float16 else 10 * scale
-    values = torch.tensor(
-        [0.0, -0.0, 1.0, -1.0, info.tiny, -info.tiny, large, -large, info.eps, -info.eps],
-        dtype=piece.dtype,
-        device=piece.device,
-    )
+    special = [0.0, -0.0, 1.0, -1.0, info.tiny, -info.tiny, large, -large, info.eps, -info.eps]
+    values = tensor_on(piece.device, special, piece.dtype)
     places = _some_places(piece, generator)
     which = torch.randint(len(values), places.shape, generator=generator, device=piece.device)
     piece[places] = values[which]

@@ -6,14 +6,14 @@ import contextlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 
 from evaluator.config import EvalConfig
-from evaluator.dtypes import rows_of
+from evaluator.dtypes import rows_of, tensor_on
 from evaluator.errors import ProblemError
 from evaluator.evaluation import ErrorFigures, Gradients, Latency, Verdict
 from evaluator.judge.calls import Caller, CallInputs, InputKind, Learnt, Side
@@ -27,7 +27,7 @@ from evaluator.judge.plan import MemoryPlan
 from evaluator.judge.reference import Reference
 from evaluator.judge.repeats import MANY, Repeats, flip_some
 from evaluator.judge.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
-from evaluator.judge.telling import LEAST_TELLING
+from evaluator.judge.telling import LEAST_TELLING, USUAL_PROBLEMS
 from evaluator.judge.verify import CallFindings, Excused, Verifier, Violation, same_bits
 from evaluator.judge.work import count_work, known_work
 from evaluator.memory import Block, TensorSpec
@@ -145,6 +145,13 @@ class Common:
         signature = self.reference.signature
         return [name for name, _ in (*signature.weights, *signature.buffers)]
 
+    @property
+    def known(self) -> tuple[Hashable, ...]:
+        """All that decides what inputs can be like, but chance."""
+        config, training = self.config, self.training and self.config.sampling.gradient_trials > 0
+        settings = config.size, config.precision, config.given_inputs_only, training
+        return self.problem.id, self.problem.version, *settings
+
     def vary(self) -> None:
         """Draw other values for what the reference has constructed the same as ever, or in the same relation, such that
         its outputs are as finite as they were."""
@@ -215,7 +222,7 @@ class Common:
         tensors = self.source.make(signature.input_tensors, variant, seed, avoid_zero=False)
         if self.problem.row_independent and signature.rows is not None:
             rows = sorted({*range(min(_FEW_ROWS, signature.rows)), *self.source.planted_rows(variant, seed)})
-            tensors = [rows_of(tensor, torch.tensor(rows, device=tensor.device)) for tensor in tensors]
+            tensors = [rows_of(tensor, tensor_on(tensor.device, rows, torch.int64)) for tensor in tensors]
         given = iter(tensors)
         return [
             value.arrange(next(given)) if isinstance(value, TensorSpec) else value["value"]
@@ -692,6 +699,8 @@ class Judgement:
         else:
             counterparts = self.candidate.link.weight_report().counterparts
             findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant, own_too=own_too)
+        if findings.inconclusive and variant is self._common.kind_of(mode):
+            USUAL_PROBLEMS.note(self._common.known, usual=False)
         if noted:
             if not glance or self._common.plan.lean:
                 self.measure_memory()

@@ -22,7 +22,7 @@ from typing import Final
 
 import torch
 
-from evaluator.dtypes import as_signed
+from evaluator.dtypes import as_signed, tensor_on
 
 __all__ = ["Planter", "Strength", "fill_wide", "swap_edge_rows"]
 
@@ -111,8 +111,8 @@ class Planter:
             self._add_terms(values, tensor, scale, rows, stream)
             self._add_special(values, tensor, scale, stream)
         places = stream.sample(sorted(values), min(len(values), tensor.numel() // _SHARE))
-        at = torch.tensor(places, device=tensor.device)
-        tensor.view(-1)[at] = torch.tensor([values[place] for place in places], device=tensor.device).to(tensor.dtype)
+        planted = tensor_on(tensor.device, [values[place] for place in places], tensor.dtype)
+        tensor.view(-1)[tensor_on(tensor.device, places, torch.int64)] = planted
 
     def _rows_by_kind(self, seed: int) -> list[int]:
         """For each kind of planting a row; the same ones in all inputs. Zeros where rows do not stand alone."""

@@ -112,6 +112,12 @@ class Signature:
         return (*self.input_tensors, *self.outputs)
 
     @property
+    def overflows_soon(self) -> bool:
+        """Whether any of it is float16."""
+        specs = [*self.tensors, *(spec for _, spec in (*self.weights, *self.buffers))]
+        return any(spec.torch_dtype is torch.float16 for spec in specs)
+
+    @property
     def float_inputs(self) -> tuple[TensorSpec, ...]:
         """Those that something flows back to, real or complex; their gradients are contiguous."""
         return tuple(spec.contiguous for spec in self.input_tensors if spec.is_differentiable)

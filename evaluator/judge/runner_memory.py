@@ -22,7 +22,7 @@ from typing import Final
 
 import torch
 
-from evaluator.dtypes import as_signed
+from evaluator.dtypes import as_signed, tensor_on
 from evaluator.judge.link import RunnerGone
 from evaluator.memory import IpcHandle, TensorSpec, driver, open_handle, shares_elements, wrap
 from evaluator.protocol import Location
@@ -69,9 +69,8 @@ class ElementPlaces:
             raise Unreadable("its elements share memory, and were to be written out")
         # For rows as for columns: a shorter way for the usual strides would be 0.08 ms that the clocks of a candidate
         # with other strides are apart, and those of its baseline are not (seen on an H100).
-        return (self.indices * torch.tensor(strides, dtype=torch.int64, device=self.indices.device).unsqueeze(1)).sum(
-            0
-        ), span
+        steps = tensor_on(self.indices.device, strides, torch.int64)
+        return (self.indices * steps.unsqueeze(1)).sum(0), span
 
 
 def _span(spec: TensorSpec, strides: tuple[int, ...]) -> int:

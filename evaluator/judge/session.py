@@ -36,7 +36,7 @@ from evaluator.judge.plan import MemoryPlan, plan_memory
 from evaluator.judge.planting import Planter
 from evaluator.judge.reference import Reference, Signature
 from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Pair, Sampling, Track
-from evaluator.judge.telling import timed_kinds
+from evaluator.judge.telling import USUAL_PROBLEMS, timed_kinds, usual_kinds
 from evaluator.judge.verify import ClocksDisagree, DeviceBusy, Violation
 from evaluator.memory import Block, create_block
 from evaluator.problem import Problem
@@ -367,13 +367,7 @@ class Session:
         varied = self._common.variation.each
         reference.hold(varied)
         self._common.look_into_inputs()
-        gradients = self._common.training and self._config.sampling.gradient_trials > 0
-        with self._judging(*self._within):  # the memory may be a candidate's
-            self._common.source.plant_what_stays_finite(
-                signature.input_tensors, partial(reference.is_finite_on, gradients=gradients)
-            )
-        if self._config.sampling.max_samples:
-            self._choose_timed_inputs()
+        self._choose_inputs()
         self._common.write_weights()
         if self._kept is None:
             with self._ours("the reference does not construct"):
@@ -424,13 +418,25 @@ class Session:
             with self._judging(judgement), shown, _running(judgement.candidate):
                 judgement.candidate.link.share(shared, self._blocks_of(judgement.candidate), limits.call_s)
 
-    def _choose_timed_inputs(self) -> None:
-        """What inputs of timed calls are like; a mode of which no kind of inputs says enough is not timed."""
+    def _choose_inputs(self) -> None:
+        """What is planted in mixed inputs, and what inputs of timed calls are like; a mode of which no kind of inputs
+        says enough is not timed."""
         common, sampling = self._common, self._config.sampling
         modes = [CallMode.FORWARD]
         if common.training and sampling.gradient_trials:
             modes.append(CallMode.BACKWARD)
-        common.sampled = timed_kinds(common.reference, common.source, self._judged[0].first_slice, modes)
+        if common.known in USUAL_PROBLEMS:
+            common.sampled = usual_kinds(common.source, modes)
+            return
+        is_finite = partial(common.reference.is_finite_on, gradients=CallMode.BACKWARD in modes)
+        with self._judging(*self._within):  # the memory may be a candidate's
+            usual = common.source.plant_what_stays_finite(common.reference.signature.input_tensors, is_finite)
+        if not sampling.max_samples:
+            return
+        kinds = timed_kinds(common.reference, common.source, self._judged[0].first_slice, modes)
+        # In float16 a little more is infinite: whether it is so is asked each time.
+        USUAL_PROBLEMS.note(common.known, usual=usual and kinds.usual and not common.reference.signature.overflows_soon)
+        common.sampled = kinds.found
         for mode in modes:
             if mode not in common.sampled:
                 for outcome in self._outcomes:

@@ -2,13 +2,17 @@
 
 On mixed inputs half of a logarithm is NaN, and in half precision much may overflow. A timed call has to be verified as
 well as a trial is, so it gets inputs of a kind on which nearly everything can be compared.
+
+To ask for it takes several calls of the reference, and most problems give the same answer each time. One is a draw of
+inputs, so an answer is believed once several evaluations have had it, and until a timed call says too little after all.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import torch
 
@@ -18,7 +22,7 @@ from evaluator.judge.reference import Reference
 from evaluator.memory import TensorSpec
 from evaluator.protocol import CallMode
 
-__all__ = ["LEAST_TELLING", "timed_kinds"]
+__all__ = ["LEAST_TELLING", "USUAL_PROBLEMS", "Kinds", "UsualProblems", "timed_kinds", "usual_kinds"]
 
 LEAST_TELLING: Final = 0.6
 """Inputs of which less of a tensor can be compared are no inputs of timed calls."""
@@ -33,15 +37,55 @@ _KINDS: Final = (
 )
 
 
+_AGREEING: Final = 3
+
+
+class Kinds(NamedTuple):
+    """The kind of inputs of each mode of timed calls that has one; and whether that is ``usual``: for each mode the
+    first one that there is, since nearly all can be compared on it."""
+
+    found: dict[CallMode, Variant]
+    usual: bool
+
+
+class UsualProblems:
+    """Problems, each known by something hashable, of which several evaluations found what is usual, and none anything
+    else."""
+
+    def __init__(self) -> None:
+        self._evaluations: Counter[Hashable] = Counter()
+        self._unusual: set[Hashable] = set()
+
+    def __contains__(self, problem: Hashable) -> bool:
+        return problem not in self._unusual and self._evaluations[problem] >= _AGREEING
+
+    def note(self, problem: Hashable, *, usual: bool) -> None:
+        """What an evaluation found of it. Once it was not usual, it is asked about for ever."""
+        if usual:
+            self._evaluations[problem] += 1
+        else:
+            self._unusual.add(problem)
+
+
+USUAL_PROBLEMS: Final = UsualProblems()
+"""Of all sessions of this process."""
+
+
+def usual_kinds(source: InputSource, modes: Sequence[CallMode]) -> dict[CallMode, Variant]:
+    """What ``timed_kinds`` finds where it is usual."""
+    return dict.fromkeys(modes, next(filter(source.available, _KINDS)))
+
+
 def timed_kinds(
     reference: Reference, source: InputSource, cut: tuple[int, int] | None, modes: Sequence[CallMode]
-) -> dict[CallMode, Variant]:
+) -> Kinds:
     """For each of these modes of timed calls a kind of inputs: the first of which nearly all can be compared, else the
-    one of which most can be. A mode of which no kind says enough is not among them.
+    one of which most can be. A mode of which no kind says enough has none.
 
     Found by evaluating the reference in both precisions, in the rows of ``cut`` (all of them for ``None``).
     """
     found: dict[CallMode, Variant] = {}
+    usual = True
     for mode in modes:
         shares: dict[Variant, float] = {}
         for kind in filter(source.available, _KINDS):
@@ -49,9 +93,10 @@ def timed_kinds(
             if shares[kind] >= _NEARLY_ALL:
                 break
         best = max(shares, key=shares.__getitem__)
+        usual = usual and shares[best] >= _NEARLY_ALL and len(shares) == 1
         if shares[best] >= LEAST_TELLING:
             found[mode] = best
-    return found
+    return Kinds(found, usual)
 
 
 def _telling(

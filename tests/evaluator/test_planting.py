@@ -137,13 +137,19 @@ def test_no_more_is_planted_than_the_reference_takes() -> None:
         return float(tensors[0].abs().amax()) < 60.0
 
     source = InputSource(lambda: [_drawn()], torch.device("cpu"), variants=True, planter=planter)
-    source.plant_what_stays_finite(specs, takes_little)
+    assert not source.plant_what_stays_finite(specs, takes_little), "less than otherwise"
     assert all(len(tensor) <= 7 for tensor in asked)  # rows stand alone, and only the planted ones are of interest
     for seed in range(10):
         (made,) = source.make(specs, Variant.MIXED, seed, avoid_zero=False)
         assert float(made.abs().amax()) < 60.0
     assert any(source.planted_rows(Variant.MIXED, seed) for seed in range(3))
     assert source.planted_rows(Variant.WIDE, 1) == []
+
+
+def test_as_much_is_planted_as_before_where_the_reference_takes_all() -> None:
+    planter = Planter(rows=_ROWS, outputs=_ROWS, tolerance=2e-4)
+    source = InputSource(lambda: [_drawn()], torch.device("cpu"), variants=True, planter=planter)
+    assert source.plant_what_stays_finite([TensorSpec((_ROWS, _WIDTH), "float32")], lambda _tensors: True)
 
 
 def test_zeros_that_were_planted_are_avoided_where_a_derivative_jumps() -> None:

@@ -14,7 +14,7 @@ from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.device import CpuDevice
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.reference import Reference
-from evaluator.judge.telling import timed_kinds
+from evaluator.judge.telling import UsualProblems, timed_kinds, usual_kinds
 from evaluator.problem import Problem
 from evaluator.protocol import CallMode
 from tests.corpus import known_problems
@@ -29,7 +29,7 @@ def _kinds(
     reference = Reference(problem, "smoke", precision, device)
     reference.construct(1, frozenset(os.sched_getaffinity(0)))
     source = InputSource(reference.get_inputs, device.torch_device, variants=problem.input_domain == "real")
-    return timed_kinds(reference, source, None, modes)
+    return timed_kinds(reference, source, None, modes).found
 
 
 def test_usual_problems_have_mixed_inputs(problems: dict[str, Problem], tmp_path: Path) -> None:
@@ -47,6 +47,38 @@ def test_gradients_that_overflow_in_half_precision_have_other_inputs_than_output
     found = _kinds(problems["rms_norm"], tmp_path, "float16")
     assert found[CallMode.FORWARD] is Variant.MIXED
     assert found[CallMode.BACKWARD] is Variant.SIGNED
+
+
+def _usual(problem: Problem, tmp_path: Path, precision: str = "float32") -> bool:
+    device = CpuDevice(tmp_path)
+    reference = Reference(problem, "smoke", precision, device)
+    reference.construct(1, frozenset(os.sched_getaffinity(0)))
+    source = InputSource(reference.get_inputs, device.torch_device, variants=problem.input_domain == "real")
+    found = timed_kinds(reference, source, None, _BOTH)
+    assert not found.usual or found.found == usual_kinds(source, _BOTH)
+    return found.usual
+
+
+def test_whether_kinds_are_usual(problems: dict[str, Problem], tmp_path: Path) -> None:
+    assert _usual(problems["relu"], tmp_path)
+    assert not _usual(known_problems()["honest_log_by_two"], tmp_path)
+    assert not _usual(problems["rms_norm"], tmp_path, "float16")
+    assert problems["token_embedding"].input_domain != "real"
+    assert _usual(problems["token_embedding"], tmp_path), "as written, and there are no others"
+
+
+def test_an_answer_is_believed_once_several_evaluations_had_it_and_none_another() -> None:
+    usual = UsualProblems()
+    for _ in range(2):
+        usual.note("relu", usual=True)
+    assert "relu" not in usual
+    usual.note("relu", usual=True)
+    assert "relu" in usual
+    assert "gelu" not in usual
+    usual.note("relu", usual=False)
+    for _ in range(10):
+        usual.note("relu", usual=True)
+    assert "relu" not in usual
 
 
 def test_where_no_kind_says_enough_nothing_is_timed(problems: dict[str, Problem], tmp_path: Path) -> None:
