@@ -235,6 +235,32 @@ def test_a_second_evaluation_compiles_nothing(own_engine: Engine, problems: dict
     assert "misses 0 hits" in last_line(second)
 
 
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("cuda_engine")
+def test_a_second_evaluation_compiles_no_kernel_of_triton(problems: dict[str, Problem], tmp_path: Path) -> None:
+    case = load_case("honest_cuda_triton")
+    source = case.source + (
+        "\nfrom triton.runtime.cache import FileCacheManager\n"
+        "_put, _forward, compiled = FileCacheManager.put, ModelNew.forward, []\n"
+        "def put(self, data, filename, *arguments, **options):\n"
+        "    compiled.append(filename)\n"
+        "    return _put(self, data, filename, *arguments, **options)\n"
+        "def forward(self, *inputs):\n"
+        "    found = _forward(self, *inputs)\n"
+        "    print('compiled', sum(name.endswith('.cubin') for name in compiled), flush=True)\n"
+        "    return found\n"
+        "FileCacheManager.put, ModelNew.forward = put, forward\n"
+    )
+    config = replace(case.config("cuda:0"), sampling=CONFIG.sampling)
+    with Engine(device="cuda:0", cache_dir=tmp_path / "cache") as engine:
+        first, second = (engine.evaluate(problems[case.problem], candidate_of(source), config) for _ in range(2))
+    assert (first.verdict, second.verdict) == (Verdict.PASSED, Verdict.PASSED), (first.message, second.message)
+    assert (first.details["compile_cache"], second.details["compile_cache"]) == ("kept", "restored")
+    assert int(last_line(first).removeprefix("compiled ")) >= 2
+    assert last_line(second) == "compiled 0"
+
+
 def last_line(evaluation: Evaluation) -> str:
     return evaluation.log.strip().splitlines()[-1]
 
