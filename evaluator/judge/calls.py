@@ -247,8 +247,8 @@ class Caller:
 
     ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which what a side
     does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept; ``spent``: where
-    those of the latest call are that were new. ``learnt``: nothing yet, or what was learnt of this baseline in an
-    evaluation before.
+    those of the latest call are that were new; ``decoys``: where what preludes write is. ``learnt``: nothing yet, or
+    what was learnt of this baseline in an evaluation before.
     """
 
     device: Device
@@ -263,6 +263,7 @@ class Caller:
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     warming: dict[InputKind, CallInputs]
     spent: dict[InputKind, CallInputs]
+    decoys: dict[InputKind, CallInputs]
     learnt: Learnt
     latest_ms: dict[CallMode, float] = field(default_factory=dict)
     """What the latest call of the candidate said that it took."""
@@ -285,8 +286,7 @@ class Caller:
         # A baseline that compiles itself does so in its first call, and may record graphs in the second.
         first = [self._calm_call(mode, self.limits.build_s) for _ in range(_FIRST_CALLS)]
         if self.device.outlives_processes and mode not in learnt.looks:
-            decoys = self._decoys(mode, Variant.AS_WRITTEN)
-            learnt.looks[mode] = Look.typical([self._look(mode, decoys) for _ in range(_CALM_CALLS)])
+            learnt.looks[mode] = Look.typical([self._look(mode, self._latest(mode)) for _ in range(_CALM_CALLS)])
         learnt.calm[mode] = self._calm_of(first[-1:])
         learnt.releases.pop(mode, None)
         if not self.device.outlives_processes:
@@ -305,20 +305,20 @@ class Caller:
         learnt = self.learnt
         if mode not in learnt.calm or not self.device.outlives_processes:
             return False
-        # One look tells what the device is like for a backward's calls as well.
-        if mode is CallMode.FORWARD and not self._looks_as_learnt(mode):
-            learnt.looks.clear()
-        if mode not in learnt.looks:
-            return False
+        held = None
         for _ in range(_PROOF_CALLS):
-            held = learnt.calm[mode].as_seen(self._calm_of([self._calm_call(mode)]))
-            if held is not None:
-                learnt.calm[mode] = held
-                return True
-        return False
+            held = held or learnt.calm[mode].as_seen(self._calm_of([self._calm_call(mode)]))
+        # One look tells what the device is like for a backward's calls as well.
+        if mode is CallMode.FORWARD and not self._look(mode, self._latest(mode)).resembles(learnt.looks[mode]):
+            learnt.looks.clear()
+        if held is None or mode not in learnt.looks:
+            return False
+        learnt.calm[mode] = held
+        return True
 
-    def _looks_as_learnt(self, mode: CallMode) -> bool:
-        return self._look(mode, self._decoys(mode, Variant.AS_WRITTEN)).resembles(self.learnt.looks[mode])
+    def _latest(self, mode: CallMode) -> CallInputs | None:
+        """What the baseline's latest calm call was given."""
+        return self.decoys.get((Variant.AS_WRITTEN, mode is CallMode.BACKWARD))
 
     def decide_releases(self) -> None:
         """Where nothing was learnt of it: how calls are released, by how long the baseline has taken so far."""
@@ -327,11 +327,9 @@ class Caller:
             self.learnt.releases.setdefault(mode, self._release_of(mode, min(latencies_ms)))
 
     def _release_of(self, mode: CallMode, baseline_ms: float) -> Release:
-        return Release(soon=self._shown_bytes(mode) <= _SOON_BYTES, short=baseline_ms < _SHORT_MS)
-
-    def _shown_bytes(self, mode: CallMode) -> int:
-        """What is written for a call of ``mode``."""
-        return sum(self.blocks[name].layout.size_bytes for name in _shown(mode))
+        shown = GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]
+        shown_bytes = sum(self.blocks[name].layout.size_bytes for name in shown)
+        return Release(soon=shown_bytes <= _SOON_BYTES, short=baseline_ms < _SHORT_MS)
 
     def _calm_call(self, mode: CallMode, more_s: float = 0.0) -> TimedCall:
         timeout_s = self.limits.call_s + more_s
@@ -469,19 +467,24 @@ class Caller:
         if mode is CallMode.BACKWARD:
             delivered += ["input_gradients", "weight_gradients"]
         drawing = _Drawing(variant, secrets.randbits(63), backward=mode is CallMode.BACKWARD)
-        shown = _shown(mode)
+        shown = GIVEN if drawing.backward else GIVEN[:1]
         planted = self.source.planted_rows(variant, drawing.seed)
         commitment = self.verifier.prepare([*shown, *delivered], glance=glance, planted=planted)
         self.verifier.prepare_done(commitment, delivered)
         results = sum(len(self.blocks[name].tensors) for name in delivered)
-        warming = self._make_warming(drawing) if self.is_short(mode) or not cold else None
+        warms = self.is_short(mode) or not cold
+        same_again = side is self.baseline and self.device.outlives_processes
+        warming = self._make_warming(drawing) if warms and not same_again else None
         given = self._give(drawing, commitment, glance=glance) if compared else self._give_spent(drawing)
+        if warms and same_again:
+            # Work could wait for what is shown in between, and go on from there.
+            warming = replace(given)
         for name in delivered:
             # A pattern that nobody can guess: what a candidate does not write is never right by chance.
             self._poison(name)
         # A candidate that is not timed yet need not find the device calm; nor its caches empty, where that takes long.
         timed = self.alone or side is self.baseline
-        prelude_ms = self._await_calm(mode, variant) if timed else 0.0
+        prelude_ms = self._await_calm(mode, self._decoys(side, drawing, given)) if timed else 0.0
         flushes = cold and (timed or self.device.outlives_processes)
 
         def show(number: int = 0) -> None:
@@ -627,38 +630,45 @@ class Caller:
         # All bits, that of the sign included: what never has one of them set can be told from inputs by that bit.
         self.blocks[name].memory.view(torch.int64).fill_(secrets.randbits(64) - 2**63)
 
-    def _decoys(self, mode: CallMode, variant: Variant) -> CallInputs | None:
-        """Tensors for the preludes of a call on inputs of this kind, of the same kind, which are given to no call. Work
-        that waits for a value which inputs have, and a pattern has not, would begin unseen with the call. ``None`` for
-        what is too large."""
-        if self._shown_bytes(mode) > _DECOY_BYTES:
-            return None
-        return self._make(_Drawing(variant, secrets.randbits(63), backward=mode is CallMode.BACKWARD))
+    def _decoys(self, side: Side, drawing: _Drawing, given: CallInputs) -> CallInputs | None:
+        """What the preludes of a call write: tensors of its own kind, since work that waits for a value which these
+        have, and a pattern has not, would begin unseen with the call. ``None`` for what is too large, and where there
+        are no preludes.
 
-    def _overwrite(self, mode: CallMode, decoys: CallInputs | None = None) -> None:
-        """Write a pattern to all that calls of ``mode`` are given in, and then ``decoys``: what begins again only when
-        a value of theirs has gone meanwhile begins each time."""
-        for name in _shown(mode):
-            self._poison(name)
+        The baseline's are what the call is ``given``: nothing changes when it is written once more, so nothing that
+        waits for a change begins then. A candidate's are those that the baseline was given last; of its own, work that
+        it has left behind could make use.
+        """
+        if not self.device.outlives_processes or given.size_bytes > _DECOY_BYTES:
+            return None
+        if side is self.baseline or drawing.kind not in self.decoys:
+            self.decoys.clear()  # one kind at a time
+            self.decoys[drawing.kind] = replace(given) if side is self.baseline else self._other(drawing)
+        return self.decoys[drawing.kind]
+
+    def _write(self, mode: CallMode, decoys: CallInputs | None) -> None:
+        """Write to all that a call of ``mode`` is given in."""
         if decoys is not None:
             self._show(decoys)
+            return
+        for name in GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]:
+            self._poison(name)
 
-    def _await_calm(self, mode: CallMode, variant: Variant) -> float:
+    def _await_calm(self, mode: CallMode, decoys: CallInputs | None) -> float:
         """With every process stopped, write to all that a call is given in, as the call will, and work for a moment.
 
         Returns how long that took, in milliseconds. It is the same in each call, so work that the candidate
-        has left on the device, or set up to begin when something is written, shows as a delay.
+        has left on the device, or set up to begin when something is written, shows as a delay. Without ``decoys`` a
+        pattern is written.
         """
         if not self.device.outlives_processes:
             return 0.0
-        decoys = self._decoys(mode, variant)
         calm_ms = self.learnt.calm[mode].prelude_ms if mode in self.learnt.calm else None
-        is_calm = False
-        while not is_calm:
+        while True:
             for _ in range(1 + secrets.randbelow(_MOST_PRELUDES)):
                 self.device.synchronize()
                 begin = time.perf_counter()
-                self._overwrite(mode, decoys)
+                self._write(mode, decoys)
                 self.device.flush_cache()
                 self.device.probe()
                 prelude_ms = 1000 * (time.perf_counter() - begin)
@@ -668,15 +678,12 @@ class Caller:
                     or self.calmness.in_time(prelude_ms, calm_ms)
                     or self.calmness.undisturbed(self._look(mode, decoys), self.learnt.looks[mode])
                 )
-        if decoys is not None:
-            # Who could read them would know of a value that they lack, and could wait for it in this call.
-            self._overwrite(mode)
-            self.device.synchronize()
-        return prelude_ms
+            if is_calm:
+                return prelude_ms
 
     def _look(self, mode: CallMode, decoys: CallInputs | None) -> Look:
         """How the device is, behind what a prelude writes and without it."""
-        return Look(self.device.look_ms(partial(self._overwrite, mode, decoys)), self.device.look_ms(lambda: None))
+        return Look(self.device.look_ms(partial(self._write, mode, decoys)), self.device.look_ms(lambda: None))
 
     def _restore(self, commitment: Commitment, drawing: _Drawing) -> None:
         """Write the tensors that the runner was given once more, for the comparison."""
@@ -697,11 +704,15 @@ class Caller:
         upstream = make_upstream(specs, weights, drawing.seed, self.device.torch_device)
         return CallInputs(inputs, upstream)
 
+    def _other(self, drawing: _Drawing) -> CallInputs:
+        """Tensors of the same kind for something else."""
+        return self._make(replace(drawing, seed=secrets.randbits(63)))
+
     def _make_warming(self, drawing: _Drawing) -> CallInputs:
         """Tensors of the same kind for a call whose results nobody looks at: small ones are the same each time."""
         if drawing.kind in self.warming:
             return self.warming[drawing.kind]
-        made = self._make(replace(drawing, seed=secrets.randbits(63)))
+        made = self._other(drawing)
         if made.size_bytes <= _WARMING_KEPT_BYTES:
             self.warming.clear()  # one kind at a time
             self.warming[drawing.kind] = made
@@ -731,8 +742,3 @@ class Caller:
                 f"{side.name}'s processes used {side.enclosure.ran_while_stopped_s:.2f} s of processor time while "
                 "they were stopped: they wake each other",
             )
-
-
-def _shown(mode: CallMode) -> tuple[str, ...]:
-    """The blocks that a call of ``mode`` is given its tensors in."""
-    return GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]

@@ -100,8 +100,8 @@ class Common:
     ``deadline``: when it has to be over; ``calmness``: of the device, whoever is called; ``used_before``: what was in
     use of its memory, and ``spare_bytes`` what runners hold that wait for a larger session. ``blamed``: a context in
     which what a side does wrong is put down to it. ``candidates``: how many there are; ``warming``: inputs of calls
-    that nobody looks at; ``spent``: those of the latest call that had new ones; ``baseline_ms``: what each call of the
-    baseline said that it took.
+    that nobody looks at; ``spent``: those of the latest call that had new ones; ``decoys``: what preludes write;
+    ``baseline_ms``: what each call of the baseline said that it took.
     """
 
     problem: Problem
@@ -123,6 +123,7 @@ class Common:
     calmness: Calmness
     warming: dict[InputKind, CallInputs] = field(default_factory=dict)
     spent: dict[InputKind, CallInputs] = field(default_factory=dict)
+    decoys: dict[InputKind, CallInputs] = field(default_factory=dict)
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
     variation: Variation = field(default_factory=Variation)
     """Of what the reference has constructed the same as ever, once it is constructed."""
@@ -272,6 +273,7 @@ class Common:
             self.blamed,
             self.warming,
             self.spent,
+            self.decoys,
             self.learnt,
             baseline_ms=self.baseline_ms,
             calmness=self.calmness,

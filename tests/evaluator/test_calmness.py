@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 
 from evaluator.config import Limits
-from evaluator.judge.calls import Caller, CallInputs, Calm, Learnt
+from evaluator.judge.calls import Caller, CallInputs, Calm, Learnt, _Drawing
 from evaluator.judge.calmness import Calmness, Look
 from evaluator.judge.inputs import Variant
 from evaluator.judge.link import TimedCall
@@ -105,14 +106,11 @@ class Learner(Caller):
             lambda _side: nullcontext(),
             {},
             {},
+            {},
             learnt or Learnt(),
         )
-        self.decoys = CallInputs([], [])
         self.latencies_ms = latencies_ms
         self.released: list[tuple[bool, bool]] = []
-
-    def _decoys(self, _mode: CallMode, _variant: Variant) -> CallInputs:
-        return self.decoys
 
     def call(self, *_arguments: Any, **_options: Any) -> Any:
         mode = CallMode.FORWARD
@@ -207,7 +205,7 @@ def test_nothing_is_believed_to_take_much_longer_than_it_does_now(
 
 @pytest.mark.parametrize("look_ms", [3.6, 2.8])
 def test_a_device_that_has_changed_is_looked_at_anew(look_ms: float) -> None:
-    learner = _later([0.05] * 5)
+    learner = _later([0.05] * 6)
     learner.learnt.looks[CallMode.BACKWARD] = Look(3.4, 3.2)
     learner.device = cast(Any, SimpleNamespace(outlives_processes=True, look_ms=lambda _begin: look_ms))
     learner.calibrate(CallMode.FORWARD)
@@ -248,22 +246,19 @@ def test_the_device_has_to_be_calm_before_calls_that_are_timed_for_the_figures(
     learner.device = busy
     monkeypatch.setattr(learner, "_poison", lambda _name: None)
     monkeypatch.setattr(learner, "_look", lambda _mode, _decoys: _behind_write(5.0))
-    assert [learner._await_calm(CallMode.FORWARD, Variant.MIXED) >= 1.0 for _ in range(20)] == [True] * 20
+    assert [learner._await_calm(CallMode.FORWARD, None) >= 1.0 for _ in range(20)] == [True] * 20
     assert learner.calmness.preludes == 0
     learner.alone = True
     with pytest.raises(Violation, match="busy while every process was stopped"):
-        learner._await_calm(CallMode.FORWARD, Variant.MIXED)
+        learner._await_calm(CallMode.FORWARD, None)
 
 
-def test_every_write_of_a_prelude_begins_with_a_pattern_and_decoys_are_gone_at_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of a look as well: what begins again once a value has gone in between would otherwise not begin in it. And a
-    candidate that is woken must not find decoys."""
+def test_a_look_writes_what_the_prelude_before_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that waits for a value which inputs have and a pattern has not would otherwise not begin in it."""
     learner = Learner([0.05] * 5)
     learner.calibrate(CallMode.FORWARD)
     learner.alone = True
-    written: list[str] = []
+    written: list[Any] = []
 
     def look_ms(write: Callable[[], None]) -> float:
         written.append("look")
@@ -278,11 +273,32 @@ def test_every_write_of_a_prelude_begins_with_a_pattern_and_decoys_are_gone_at_i
         look_ms=look_ms,
     )
     learner.device = slow
-    monkeypatch.setattr(learner, "_poison", lambda _name: written.append("pattern"))
-    monkeypatch.setattr(learner, "_show", lambda _given: written.append("decoys"))
-    learner._await_calm(CallMode.FORWARD, Variant.MIXED)
-    once = ["pattern", "decoys", "look", "pattern", "decoys", "look"]
-    assert written in ([*once, "pattern"], [*once, *once, "pattern"])
+    monkeypatch.setattr(learner, "_show", written.append)
+    decoys = CallInputs([], [])
+    learner._await_calm(CallMode.FORWARD, decoys)
+    once = [decoys, "look", decoys, "look"]
+    assert written in (once, [*once, *once])
+
+
+def test_preludes_of_the_baseline_write_what_it_is_given_and_those_of_a_candidate_what_it_was_given_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So nothing changes between a prelude of the baseline's and its call; and of its own inputs nothing is shown to
+    what a candidate may have left behind."""
+    learner = Learner([])
+    candidate, learner.baseline = cast(Any, object()), cast(Any, object())
+    new, one, other = (CallInputs([torch.tensor([value])], []) for value in (0.0, 1.0, 2.0))
+    monkeypatch.setattr(learner, "_make", lambda _drawing: new)
+    mixed, as_written = (_Drawing(kind, 1, backward=False) for kind in (Variant.MIXED, Variant.AS_WRITTEN))
+    assert learner._decoys(candidate, mixed, other) is new
+    found = learner._decoys(learner.baseline, mixed, one)
+    assert found is not None
+    one.drop()  # the call is over
+    assert found.inputs[0].tolist() == [1.0]
+    assert learner._decoys(candidate, mixed, other) is found
+    assert learner._decoys(candidate, as_written, other) is new
+    large = CallInputs([torch.empty(2**30 + 1, dtype=torch.uint8, device="meta")], [])
+    assert learner._decoys(learner.baseline, mixed, large) is None
 
 
 def test_a_slow_first_call_does_not_decide_how_calls_are_released() -> None:
