@@ -129,13 +129,14 @@ def draft_plan(
     least = elements // (signature.rows or 1) if sliced else elements
     slice_elements = max(least, min(elements, capacity.slice_elements))
     # ``get_inputs`` makes a second copy of the inputs, which is gone when upstream gradients are drawn; of what is
-    # short on a GPU there are others, for the call before and for preludes. What all of them leave behind is used
-    # again for the comparison.
+    # short on a GPU there are others for the call before. What all of them leave behind is used again for the
+    # comparison, but for those that are kept for preludes.
     upstream_bytes = output_bytes if gradients else 0
-    given = input_bytes + max(input_bytes, upstream_bytes)
-    if capacity.outlives_processes and input_bytes + upstream_bytes <= _SHORT_BYTES:
-        given += 2 * (input_bytes + upstream_bytes)
-    judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + weight_bytes * (3 + (28 if gradients else 0))
+    is_short = capacity.outlives_processes and input_bytes + upstream_bytes <= _SHORT_BYTES
+    others = input_bytes + upstream_bytes if is_short else 0
+    given = input_bytes + max(input_bytes, upstream_bytes) + others
+    judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + others
+    judge += weight_bytes * (3 + (28 if gradients else 0))
     plan = MemoryPlan(
         layouts=layouts,
         shared_bytes=sum(layout.size_bytes for layout in layouts.values()),
