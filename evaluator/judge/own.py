@@ -6,7 +6,6 @@ everything is right without it and nobody wants to know, computing it is as much
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
@@ -60,13 +59,11 @@ class OwnGradients:
         return found
 
 
-def further_off(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+def further_off(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:
     """Of two results of the reference in its precision, element by element, the one that is further from ``exact``
-    (float64); all have one shape. Where the
-    second is infinite and ``exact`` more than half of the largest number that there is, with the same sign, that number
-    counts. Where any is not finite otherwise, the first."""
-    most = torch.finfo(other.dtype).max
-    overflows = (other * exact.sign() == math.inf) & (exact.abs() > most / 2)
-    other = torch.where(overflows, other.nan_to_num(), other)
+    (float64); all have one shape. Where neither the second is finite nor the candidate's, ``actual``, it is the second:
+    a candidate cannot be held to what the reference has lost by the same way of adding up. Where any is not finite
+    otherwise, the first."""
     further = torch.sub(other, exact).abs_() > torch.sub(one, exact).abs_()
-    return torch.where(further & other.isfinite(), other, one)
+    finite = other.isfinite()
+    return torch.where((further & finite) | ~(finite | actual.isfinite()), other, one)

@@ -530,8 +530,9 @@ class Verifier:
             if found.wrong and floating and not tally.wrong:
                 others = among()
                 if others is not None:
-                    near = further_off(near, others[index], right)
-                    found = compare_slice(actual, right, near, tolerance, *known)
+                    near = further_off(near, others[index], right, actual)
+                    # Who is wrong has this run made: what is lost in it alone makes no call say less.
+                    found = replace(compare_slice(actual, right, near, tolerance, *known), told=found.told)
             tally.add(found)
             if found.wrong:
                 tally.examine(actual, right, near, tolerance, *known)
@@ -619,8 +620,9 @@ class Verifier:
                     found = compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms)
             others = among() if found.wrong and not tally.wrong else None
             if others is not None:
-                own = partial(further_off, own(), others, expected)
-                found = compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms)
+                own = partial(further_off, own(), others, expected, actual)
+                told = found.told
+                found = replace(compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms), told=told)
                 seen, its_own, _ = _deviations(actual, expected, own(), tolerance)
                 whole = is_whole(seen, its_own)
             if not found.wrong and not whole:

@@ -51,10 +51,17 @@ def test_a_sum_that_overflows_over_all_rows_alone_may_be_infinite() -> None:
     exact = torch.tensor([61_920.0, -61_920.0, 61_920.0, 100.0, 5.0], dtype=torch.float64)
     of_slice = torch.tensor([61_888.0, -61_888.0, 61_888.0, 100.0, 5.0], dtype=torch.float16)
     of_all = torch.tensor([math.inf, -math.inf, -math.inf, math.inf, math.nan], dtype=torch.float16)
-    near = further_off(of_slice, of_all, exact)
-    assert near.tolist() == [65_504.0, -65_504.0, 61_888.0, 100.0, 5.0]
+    near = further_off(of_slice, of_all, exact, of_all)
+    assert near[:4].tolist() == of_all[:4].tolist()
+    assert near[4].isnan()
     found = compare_slice(of_all, exact, near, Tolerance(1e-2, 1e-2))
-    assert (found.right, found.total, found.told) == (2, 5, 5), "and those count as told"
+    assert (found.wrong, found.undetermined) == (0, 5)
+    # What is finite is compared all the same, and what the reference has is.
+    finite = torch.tensor([61_888.0, -61_888.0, 0.0, 100.0, 5.0], dtype=torch.float16)
+    assert compare_slice(finite, exact, further_off(of_slice, of_all, exact, finite), Tolerance(1e-2, 1e-2)).wrong == 1
+    assert (
+        compare_slice(of_all, exact, further_off(of_slice, of_slice, exact, of_all), Tolerance(1e-2, 1e-2)).wrong == 5
+    )
 
 
 class _Calls:
@@ -123,6 +130,6 @@ def test_gradients_may_be_as_far_off_as_the_references_of_all_rows(calls: _Calls
 def test_of_two_results_the_one_that_is_further_off_counts() -> None:
     exact = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0], dtype=torch.float64)
     one, other = torch.tensor([1.0, 1.5, torch.nan, 1.25, 1.25]), torch.tensor([2.0, 1.0, 3.0, torch.nan, torch.inf])
-    found = further_off(one, other, exact)
+    found = further_off(one, other, exact, torch.ones(5))
     assert found[[0, 1, 3, 4]].tolist() == [2.0, 1.5, 1.25, 1.25]
     assert found[2].isnan()
