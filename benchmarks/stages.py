@@ -46,7 +46,8 @@ _PAIRS: Final = 10
 @dataclass(frozen=True)
 class Taken:
     """One evaluation: ``number`` 0 has a new baseline. ``stages`` and ``steps`` are seconds by name; a step is what was
-    reported until the next report came."""
+    reported until the next report came. ``calls`` are milliseconds by track, side and step of a timed call, where the
+    engine says so."""
 
     problem: str
     number: int
@@ -54,6 +55,7 @@ class Taken:
     seconds: float
     stages: dict[str, float]
     steps: dict[str, float]
+    calls: dict[str, dict[str, dict[str, float]]]
 
 
 def medians(taken: Sequence[Taken], *, kept: bool) -> dict[str, dict[str, float]]:
@@ -84,7 +86,9 @@ def _measure(engine: Engine, problem: Problem, candidate: Candidate, config: Eva
     steps: dict[str, float] = defaultdict(float)
     for (at, step), (until, _) in zip(reports, [*reports[1:], (end, "")], strict=True):
         steps[step] += until - at
-    return Taken(problem.id, number, str(evaluation.verdict), end - begin, dict(evaluation.stage_s), dict(steps))
+    tracks = evaluation.details.get("tracks", {})
+    calls = {name: track["steps_ms"] for name, track in tracks.items() if "steps_ms" in track}
+    return Taken(problem.id, number, str(evaluation.verdict), end - begin, dict(evaluation.stage_s), dict(steps), calls)
 
 
 def main() -> int:
@@ -120,6 +124,10 @@ def main() -> int:
                 print(f"{problem:<20} {'baseline kept' if kept else 'new baseline':<14} {words}")
         for each in taken[options.times - 1 :: options.times]:
             print(each.problem, " | ".join(f"{step} {1000 * seconds:.0f} ms" for step, seconds in each.steps.items()))
+            for track, sides in each.calls.items():
+                for side, steps in sides.items():
+                    words = " | ".join(f"{step} {milliseconds:.2f}" for step, milliseconds in steps.items())
+                    print(f"  a call of the {side}, {track}, in ms: {words}")
     return 0 if all(each.verdict == "passed" for each in taken) else 1
 
 

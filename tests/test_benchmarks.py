@@ -108,7 +108,7 @@ def test_each_shard_has_every_precision_and_all_of_them_have_everything_once() -
 
 
 def _taken(problem: str, number: int, seconds: float) -> stages.Taken:
-    return stages.Taken(problem, number, "passed", seconds, {"verifying": seconds / 2, "total": seconds}, {})
+    return stages.Taken(problem, number, "passed", seconds, {"verifying": seconds / 2, "total": seconds}, {}, {})
 
 
 def test_two_checkouts_are_compared_by_problem_and_stage() -> None:

@@ -25,6 +25,7 @@ from evaluator.judge.device import Device
 from evaluator.judge.inputs import InputSource, Variant, make_upstream
 from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout, TimedCall
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
+from evaluator.judge.timeline import Timeline
 from evaluator.judge.verify import GIVEN, Commitment, Verifier, Violation
 from evaluator.memory import Block, TensorSpec
 from evaluator.protocol import MEMORY_PROBE, CallMode, CallReport
@@ -463,6 +464,7 @@ class Caller:
         same that is done within the judge's clock. The side's processes run from shortly before the release until what
         they deliver is there; otherwise they are stopped.
         """
+        timeline = Timeline()
         delivered = ["outputs"]
         if mode is CallMode.BACKWARD:
             delivered += ["input_gradients", "weight_gradients"]
@@ -484,8 +486,12 @@ class Caller:
             self._poison(name)
         # A candidate that is not timed yet need not find the device calm; nor its caches empty, where that takes long.
         timed = self.alone or side is self.baseline
+        if timed and self.device.outlives_processes:
+            self.device.synchronize()
+        timeline.note("drawing")
         prelude_ms = self._await_calm(mode, self._decoys(side, drawing, given)) if timed else 0.0
         flushes = cold and (timed or self.device.outlives_processes)
+        timeline.note("preludes")
 
         def show(number: int = 0) -> None:
             self._show(given)
@@ -537,12 +543,14 @@ class Caller:
                 if not self.device.outlives_processes:
                     side.stop()
                 del warming
+                timeline.note("the call before")
             peak_bytes = 0
             if self.device.outlives_processes:
                 # Waking takes a millisecond, so it comes first; the inputs come within the clock. On a device that
                 # works for one process at a time, nothing can be gained by beginning while they are written.
                 self._wake(side)
                 peak_bytes = side.link.call(CallMode.AWAKE, self.limits.call_s).report.peak_bytes
+                timeline.note("waking")
                 # On the warm track it shows, as in a loop of one's own, what asking for the kernels takes.
                 before = show_soon if cold and self._is_soon(mode) else show
                 call = side.link.call(mode, timeout_s, before=before, settle=take_back)
@@ -558,14 +566,17 @@ class Caller:
                     if repeated:
                         raise self._blame(side, f"{repeated} lies in memory that is mapped there several times")
                 self._wake(side)
+            timeline.note("the call")
             if drawing.kept is None:
                 given.drop()
             delivery = side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
+        timeline.note("delivery")
         self._require_done(side, commitment, delivery.report, delivered)
         if compared:
             self._commit_to(delivered, commitment, drawing, glance=glance)
+        timeline.note("commitment")
         report = replace(call.report, peak_bytes=peak_bytes, present=delivery.report.present)
-        return replace(call, report=report, prelude_ms=prelude_ms), commitment
+        return replace(call, report=report, prelude_ms=prelude_ms, steps_ms=timeline.ms), commitment
 
     def _require_done(self, side: Side, commitment: Commitment, report: CallReport, delivered: Sequence[str]) -> None:
         """Hold the delivered values against those at "done". Raises ``_Remapped`` where these were read in memory that

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -28,6 +28,7 @@ from evaluator.judge.reference import Reference
 from evaluator.judge.repeats import MANY, Repeats, flip_some
 from evaluator.judge.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
 from evaluator.judge.telling import LEAST_TELLING, USUAL_PROBLEMS
+from evaluator.judge.timeline import Timeline
 from evaluator.judge.verify import CallFindings, Excused, Verifier, Violation, same_bits
 from evaluator.judge.work import count_work, known_work
 from evaluator.memory import Block, TensorSpec
@@ -306,12 +307,14 @@ class Standard:
         call, commitment = caller.call(
             side, track.mode, kind, limits.call_s, glance=True, cold=track.cold, compared=compared
         )
+        timeline = Timeline()
         if common.candidates > 1 and track.mode is CallMode.BACKWARD:
             counterparts = side.link.weight_report().counterparts
             self._verifier.verify_gradients(commitment, call.report, counterparts, kind, own_too=False)
         elif compared:
             self._verifier.verify_outputs(commitment, kind, own_too=False)
-        return call
+        timeline.note("comparison")
+        return replace(call, steps_ms={**call.steps_ms, **timeline.ms})
 
 
 class Judgement:
@@ -693,6 +696,7 @@ class Judgement:
             raise RunnerTimeout(f"the evaluation took longer than {self._config.limits.total_s:.0f} s in all")
         timeout_s = self._call_limit_s(mode)
         call, commitment = self.caller.call(self.candidate, mode, variant, timeout_s, glance=glance, cold=cold)
+        timeline = Timeline()
         self._common.reference.hold(self._values)
         if call.report.device_ms <= 0:
             raise Violation("the runner reported a call that took no time")
@@ -701,6 +705,8 @@ class Judgement:
         else:
             counterparts = self.candidate.link.weight_report().counterparts
             findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant, own_too=own_too)
+        timeline.note("comparison")
+        call = replace(call, steps_ms={**call.steps_ms, **timeline.ms})
         if findings.inconclusive and variant is self._common.kind_of(mode):
             USUAL_PROBLEMS.note(self._common.known, usual=False)
         if noted:

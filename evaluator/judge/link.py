@@ -8,7 +8,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from evaluator import wire
@@ -68,6 +68,8 @@ class TimedCall:
     """How long the judge's last steps on the device took, with every process stopped."""
     waited_ms: float = 0.0
     """On a CPU: how long the runner's threads waited for a processor, all together, waking included."""
+    steps_ms: Mapping[str, float] = field(default_factory=dict)
+    """What each step of judging it took."""
 
 
 class RunnerLink:

@@ -19,6 +19,7 @@ from evaluator.evaluation import Interval, Latency, SampleSeries
 from evaluator.judge.calls import Caller
 from evaluator.judge.link import TimedCall
 from evaluator.judge.telemetry import Telemetry
+from evaluator.judge.timeline import medians_ms
 from evaluator.judge.verify import ClocksDisagree, Violation
 from evaluator.judge.waiting import held_up_ms
 from evaluator.protocol import CallMode
@@ -292,6 +293,10 @@ class Sampler:
         credited, at_most = self._credited(series, most_overhead_ms)
         value = speedup(series.baseline_device_ms, credited)
         held_up = held_up_ms(candidate, baseline)
+        details["steps_ms"] = {
+            "candidate": medians_ms([call.steps_ms for call in candidate]),
+            "baseline": medians_ms([call.steps_ms for call in baseline]),
+        }
         details["held_up_ms"] = {"candidate": median_ms(held_up[0]), "baseline": median_ms(held_up[1])}
         sampled = _from_to(series, at_most, *held_up)
         interval = widened(sampled, value, self._spread(track, series.baseline_device_ms, credited))
