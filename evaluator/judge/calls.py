@@ -21,12 +21,13 @@ from evaluator.config import Limits
 from evaluator.errors import InfrastructureFault
 from evaluator.gate import open_gate
 from evaluator.judge.calmness import Calmness, Look
+from evaluator.judge.commitment import GIVEN, Commitment, Commitments
 from evaluator.judge.device import Device
+from evaluator.judge.errors import Violation
 from evaluator.judge.inputs import InputSource, Variant, make_upstream
 from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout, TimedCall
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
 from evaluator.judge.timeline import Timeline
-from evaluator.judge.verify import GIVEN, Commitment, Verifier, Violation
 from evaluator.memory import Block, TensorSpec
 from evaluator.protocol import MEMORY_PROBE, CallMode, CallReport
 from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure, total_wait_ms
@@ -259,7 +260,7 @@ class Caller:
     blocks: Mapping[str, Block]
     specs: tuple[TensorSpec, ...]
     source: InputSource
-    verifier: Verifier
+    commitments: Commitments
     lean: bool
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     warming: dict[InputKind, CallInputs]
@@ -373,7 +374,7 @@ class Caller:
         """
         # Where memory is lean the driver clears what a side gives back, in the background and as fast as the device
         # can: whatever follows soon is up to 15 % slower, and a glance leaves no time for it to end.
-        glance = glance and not self.lean and self.verifier.may_glance(gradients=mode is CallMode.BACKWARD)
+        glance = glance and not self.lean and self.commitments.may_glance(gradients=mode is CallMode.BACKWARD)
         # Where work is left on a device, what the judge asked of it last decides how the next call finds it: then it
         # is all done, needed or not.
         compared = compared or self.device.outlives_processes
@@ -471,8 +472,8 @@ class Caller:
         drawing = _Drawing(variant, secrets.randbits(63), backward=mode is CallMode.BACKWARD)
         shown = GIVEN if drawing.backward else GIVEN[:1]
         planted = self.source.planted_rows(variant, drawing.seed)
-        commitment = self.verifier.prepare([*shown, *delivered], glance=glance, planted=planted)
-        self.verifier.prepare_done(commitment, delivered)
+        commitment = self.commitments.prepare([*shown, *delivered], glance=glance, planted=planted)
+        self.commitments.prepare_done(commitment, delivered)
         results = sum(len(self.blocks[name].tensors) for name in delivered)
         warms = self.is_short(mode) or not cold
         same_again = side is self.baseline and self.device.outlives_processes
@@ -519,19 +520,19 @@ class Caller:
                 # Or a thread would go on for as long as the following takes, which grows with the inputs.
                 side.halt()
             # What is not computed by now never can be: the inputs are gone.
-            self.verifier.pick(commitment, shown)
+            self.commitments.pick(commitment, shown)
             for name in shown:
                 self._poison(name)
             # Delivery is nobody's time, so what is delivered is looked at before the clock, where it is already.
             try:
-                self.verifier.read_done(commitment, delivered, side.link.locations(results), side.memory)
+                self.commitments.read_done(commitment, delivered, side.link.locations(results), side.memory)
             except Unreadable as error:
                 raise self._blame(side, str(error)) from None
             self.device.synchronize()
 
         def settle() -> None:
-            self.verifier.pick(commitment, delivered)
-            self.verifier.pick_delivered(commitment)
+            self.commitments.pick(commitment, delivered)
+            self.commitments.pick_delivered(commitment)
             self.device.synchronize()
 
         with side.stopped_afterwards():
@@ -562,7 +563,7 @@ class Caller:
                 call = replace(call, waited_ms=total_wait_ms(waits, side.enclosure.waits()))
                 # It takes half a millisecond, and who gains by it has to do it in most calls.
                 if secrets.randbelow(_MAPPINGS_OF) == 0:
-                    repeated = self.verifier.repeated(commitment, side.memory)
+                    repeated = self.commitments.repeated(commitment, side.memory)
                     if repeated:
                         raise self._blame(side, f"{repeated} lies in memory that is mapped there several times")
                 self._wake(side)
@@ -583,7 +584,7 @@ class Caller:
         may have been another tensor's before, and else as ``_blame`` does."""
         was_open = side.memory.was_open
         side.memory.end_call()
-        late = self.verifier.late(commitment, report, delivered)
+        late = self.commitments.late(commitment, report, delivered)
         if not late:
             return
         if was_open and self.remaps:
@@ -603,7 +604,7 @@ class Caller:
         if kept and not glance:
             drawing.kept = given
         for name, tensors in given.blocks:
-            self.verifier.commit(commitment, name, tensors)
+            self.commitments.commit(commitment, name, tensors)
         return given
 
     def _give_spent(self, drawing: _Drawing) -> CallInputs:
@@ -627,7 +628,7 @@ class Caller:
         if not glance and not commitment.has_copies(GIVEN):
             self._restore(commitment, drawing)
         for name in delivered:
-            self.verifier.commit(commitment, name, self.blocks[name].tensors)
+            self.commitments.commit(commitment, name, self.blocks[name].tensors)
         self.device.synchronize()
 
     def _show(self, given: CallInputs) -> None:
@@ -704,7 +705,7 @@ class Caller:
         again = self._make(drawing)
         self._show(again)
         made = Commitment()
-        self.verifier.commit(made, "inputs", again.inputs)
+        self.commitments.commit(made, "inputs", again.inputs)
         if not commitment.has_content(made):
             raise _NotRepeatable
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from evaluator.judge.verify import DeviceBusy
+from evaluator.judge.errors import DeviceBusy
 from evaluator.statistics import median_ms
 
 __all__ = ["Calmness", "Look"]

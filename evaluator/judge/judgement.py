@@ -18,7 +18,9 @@ from evaluator.errors import ProblemError
 from evaluator.evaluation import ErrorFigures, Gradients, Latency, Verdict
 from evaluator.judge.calls import Caller, CallInputs, InputKind, Learnt, Side
 from evaluator.judge.calmness import Calmness
+from evaluator.judge.commitment import same_bits
 from evaluator.judge.device import Device
+from evaluator.judge.errors import Violation
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.link import RunnerFailed, RunnerTimeout, TimedCall
 from evaluator.judge.outcome import Outcome
@@ -29,7 +31,7 @@ from evaluator.judge.repeats import MANY, Repeats, flip_some
 from evaluator.judge.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
 from evaluator.judge.telling import LEAST_TELLING, USUAL_PROBLEMS
 from evaluator.judge.timeline import Timeline
-from evaluator.judge.verify import CallFindings, Excused, Verifier, Violation, same_bits
+from evaluator.judge.verify import CallFindings, Excused, Verifier
 from evaluator.judge.work import count_work, known_work
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Problem
@@ -269,7 +271,7 @@ class Common:
             self.blocks,
             self.reference.signature.input_tensors,
             self.source,
-            verifier,
+            verifier.commitments,
             self.plan.lean,
             self.blamed,
             self.warming,
@@ -372,7 +374,7 @@ class Judgement:
     @property
     def first_slice(self) -> tuple[int, int] | None:
         """The rows that are compared first of large tensors; ``None`` for all of them."""
-        return self._verifier.first_slice
+        return self._verifier.commitments.first_slice
 
     def verify(self) -> None:
         """Forward trials, then gradient trials; sets the gradient result. Raises ``Concluded`` where something is
@@ -461,7 +463,7 @@ class Judgement:
         while position < len(variants):
             variant = variants[position]
             self._report("verifying", f"forward, inputs {variant.value}", position / (len(variants) + gradient_trials))
-            glance = conclusive >= _WHOLE_TRIALS and self._verifier.sliced
+            glance = conclusive >= _WHOLE_TRIALS and self._verifier.commitments.sliced
             _, findings = self._call(CallMode.FORWARD, variant, glance=glance)
             differing = self.candidate.link.weight_report().differing.bit_count()
             if findings.verdict is Verdict.WRONG_OUTPUT and differing and not self._loaded:
@@ -499,7 +501,7 @@ class Judgement:
         for number, variant in enumerate(variants):
             share = (trials + number) / (trials + len(variants))
             self._report("verifying", f"gradients, inputs {variant.value}", share)
-            glance = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.sliced
+            glance = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.commitments.sliced
             findings = (
                 self._call_between_others(variant, glance=glance)
                 if number == _BETWEEN_OTHERS and variant is not Variant.ZEROS

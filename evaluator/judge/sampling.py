@@ -17,10 +17,10 @@ from evaluator.config import SamplingPlan
 from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Interval, Latency, SampleSeries
 from evaluator.judge.calls import Caller
+from evaluator.judge.errors import ClocksDisagree, Violation
 from evaluator.judge.link import TimedCall
 from evaluator.judge.telemetry import Telemetry
 from evaluator.judge.timeline import medians_ms
-from evaluator.judge.verify import ClocksDisagree, Violation
 from evaluator.judge.waiting import held_up_ms
 from evaluator.protocol import CallMode
 from evaluator.statistics import (

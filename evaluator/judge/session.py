@@ -28,6 +28,7 @@ from evaluator.gate import GATE
 from evaluator.judge.calls import Caller, Learnt, Side
 from evaluator.judge.calmness import Calmness
 from evaluator.judge.device import Device
+from evaluator.judge.errors import ClocksDisagree, DeviceBusy, Violation
 from evaluator.judge.inputs import InputSource
 from evaluator.judge.judgement import Common, Concluded, Judgement, Standard
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
@@ -37,7 +38,6 @@ from evaluator.judge.planting import Planter
 from evaluator.judge.reference import Reference, Signature
 from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Pair, Sampling, Track
 from evaluator.judge.telling import USUAL_PROBLEMS, timed_kinds, usual_kinds
-from evaluator.judge.verify import ClocksDisagree, DeviceBusy, Violation
 from evaluator.memory import Block, create_block
 from evaluator.problem import Problem
 from evaluator.protocol import MAX_GRADIENTS, CallMode, Failure

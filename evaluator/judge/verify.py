@@ -1,9 +1,8 @@
-"""Verifying one call: commit to what the runner delivered, then compare it with the reference."""
+"""Verifying one call: what was committed to, compared with the reference."""
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -11,57 +10,26 @@ from typing import Any, Final
 
 import torch
 
-from evaluator.dtypes import as_reals, as_signed, coarsest, rows_of, tensor_on
+from evaluator.dtypes import coarsest
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
+from evaluator.judge.commitment import Commitment, Commitments
 from evaluator.judge.compare import Tally, compare_slice, compare_usually
-from evaluator.judge.fingerprint import Fingerprinter
 from evaluator.judge.inputs import Variant
 from evaluator.judge.kinks import FEW, Deviation, deviations, is_expected, is_whole
 from evaluator.judge.limits import is_rounding, root_mean_square, tolerance_of
 from evaluator.judge.nonfinite import settle
 from evaluator.judge.overflow import undetermined_where_lost
 from evaluator.judge.own import Own, OwnGradients, further_off
-from evaluator.judge.reference import NUDGE, GradientSlice, Reference, Signature
-from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
+from evaluator.judge.reference import NUDGE, GradientSlice, Reference
 from evaluator.judge.sensitivity import BesideZero, Rounding, Sensitivity, Terms, accumulate, take_largest
 from evaluator.judge.steps import Steps
 from evaluator.memory import Block, TensorSpec
 from evaluator.problem import Tolerance
-from evaluator.protocol import CallReport, Location, Whereabouts
+from evaluator.protocol import CallReport
 
-__all__ = [
-    "GIVEN",
-    "CallFindings",
-    "ClocksDisagree",
-    "Commitment",
-    "DeviceBusy",
-    "Excused",
-    "Verifier",
-    "Violation",
-    "same_bits",
-]
+__all__ = ["CallFindings", "Excused", "Verifier"]
 
-_PICKS: Final = 1024
-"""Elements of each delivered tensor that are read before the judge's clock is. Work of which a share s is still
-to be done by then is found with a chance of 1 - (1 - s)**1024 in each call."""
-
-_READ_AT_DONE: Final = {"cpu": 128, "cuda": 1024}
-"""So many elements of each output and gradient are read in the runner's memory before the judge's clock is. On a CPU
-the kernel looks up the page of each, which takes about as long as a small call for 1024."""
-_COPIED_BYTES: Final = {"cpu": 2**23, "cuda": 0}
-"""So small a tensor is copied and not fingerprinted: on a CPU a fingerprint takes ten times as long as a copy. On a GPU
-it takes no longer than reading, and copies would be memory that nobody has planned for."""
-_WORD: Final = 8
-_GLANCED_ROWS: Final = 256
-"""So many rows are looked at: who leaves out 1 % of all is found in nine calls of ten."""
-_GLANCED_ELEMENTS: Final = 2**16
-"""Where rows are short, so many that there are as many elements: a few special values among them, and 1 % of them
-is enough to tell what is ill-conditioned from what is wrong."""
-_LEAST_ROWS: Final = 32
-"""With fewer rows looked at, too much could be left out of the others in each call."""
-_GLANCED_FROM: Final = 0.25
-"""Of what is treated at a time: with less than that, looking at all of it takes no longer."""
 _ROUNDINGS: Final = 4.0
 _OF_RTOL: Final = 0.1
 """To see which outputs are ill-conditioned, inputs are moved by so many times the distance of neighbouring numbers, and
@@ -71,75 +39,6 @@ _FEW_WRONG: Final = 4
 """At most this share of an output, or as many elements, may be: where more is wrong, it is not asked how it moves."""
 _TELLING: Final = 0.5
 """A call says something where this share of each tensor that was compared does."""
-
-_CHANGED: Final = {
-    "inputs": "input {index} was changed by the candidate: a model must not write to its inputs",
-    "upstream": "the gradient given to backward was changed by the candidate: it must not be written to",
-    "outputs": "output {index} was written after the candidate had said that it was done",
-    "input_gradients": "the gradient of input {index} was written after the candidate had said that it was done",
-    "weight_gradients": "the gradient of weight {index} was written after the candidate had said that it was done",
-}
-
-
-_NAMES: Final = {
-    "outputs": "output {index}",
-    "input_gradients": "the gradient of input {index}",
-    "weight_gradients": "the gradient of weight {index}",
-}
-GIVEN: Final = ("inputs", "upstream")
-"""The blocks of the tensors that a call is given: there from within the judge's clock until "done"."""
-
-
-class Violation(Exception):
-    """A rule of measurement was broken: the evaluation is ``rejected`` with this message."""
-
-
-class DeviceBusy(Violation):
-    """Something was at work on the device while every process was stopped: the candidate's, or a stranger's."""
-
-
-class ClocksDisagree(Violation):
-    """More lies between the runner's clock and the judge's than for the baseline."""
-
-
-@dataclass
-class Commitment:
-    """What the judge keeps of one call, so that nothing can change unnoticed afterwards.
-
-    ``fingerprints``, or ``copies`` of what is small, by block, tensor and slice (of inputs, which are the judge's
-    own, they themselves); ``picks`` by block and tensor: secret places (sorted) of the flat tensor, and the values that
-    were there at "done".
-
-    With ``rows``, a *glance*: the call is compared in these secret rows alone. ``kept`` are those of what was given,
-    ``picks`` of what is delivered are those that were there at "done", by block and tensor; ``given`` is what was at
-    the secret places of the inputs.
-
-    ``done_places``: secret elements of what is to be delivered; ``done``: their values before the judge's clock was
-    read, where the runner said that its results were, in ``locations`` of its own; ``delivered``: their values in the
-    shared memory later. By block and tensor, each [count].
-    """
-
-    fingerprints: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    copies: dict[tuple[str, int, int], torch.Tensor] = field(default_factory=dict)
-    places: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
-    picks: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
-    rows: torch.Tensor | None = None
-    kept: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
-    given: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
-    done_places: dict[tuple[str, int], ElementPlaces] = field(default_factory=dict)
-    done: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
-    delivered: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
-    locations: dict[tuple[str, int], Location] = field(default_factory=dict)
-
-    def has_copies(self, names: Sequence[str]) -> bool:
-        """Whether all that is kept of these blocks, which were committed to, are copies."""
-        return all(block not in names for block, _, _ in self.fingerprints)
-
-    def has_content(self, other: Commitment) -> bool:
-        """Whether all that ``other`` is about was the same here."""
-        return all(self.fingerprints[place] == value for place, value in other.fingerprints.items()) and all(
-            same_bits(self.copies[place], copy) for place, copy in other.copies.items()
-        )
 
 
 @dataclass
@@ -178,157 +77,20 @@ class Verifier:
         usual: Excused | None = None,
     ) -> None:
         self._reference = reference
-        self._blocks = blocks
         self._tolerance = tolerance
         self.look_alike: frozenset[str] = frozenset()
         """Weights whose counterparts were found by their values alone, which others have as well: another may be
         theirs."""
         self._tolerances = _tolerances(reference, tolerance)
         self._generator = new_generator
-        self._fingerprints = Fingerprinter(new_generator())
-        self._slices = list(_slices(reference.signature, slice_elements))
-        self._glanced_rows = _glanced_rows(reference.signature, self._slices, slice_elements)
+        self.commitments = Commitments(reference.signature, blocks, new_generator, slice_elements)
         self._rows_alone = slice_elements is not None and reference.signature.rows is not None
-        self._order = random.SystemRandom()
-        self._secret = new_generator()
         self.excused: Excused = {}
         self._looked_into: set[str] = set()
         """Gradients of which all that looked wrong was found to be next to kinks."""
         self._usual = {} if usual is None else usual
         self.influence: dict[int, float] = {}
         """Share of the elements of each floating-point input that the outputs were seen to depend on."""
-
-    @property
-    def sliced(self) -> bool:
-        """Whether tensors are so large that they are treated in slices."""
-        return len(self._slices) > 1
-
-    @property
-    def first_slice(self) -> tuple[int, int] | None:
-        """The rows of the first slice; ``None`` for everything."""
-        return self._slices[0]
-
-    def may_glance(self, *, gradients: bool) -> bool:
-        """Whether secret rows say enough of one call among many: rows are independent of each other, enough of them can
-        be looked at, and nothing is a sum over all rows, as the gradients of weights are."""
-        return self._glanced_rows >= _LEAST_ROWS and not (gradients and self._reference.signature.weights)
-
-    def prepare(self, names: Sequence[str], *, glance: bool = False, planted: Sequence[int] = ()) -> Commitment:
-        """Choose the places of the blocks ``names`` that ``pick`` will read; before the call is released. ``planted``:
-        rows that are among those looked at in any case, in ascending order; a quarter of these at the most."""
-        chosen = Commitment()
-        if glance:
-            rows = self._reference.signature.outputs[0].shape[0]
-            device = self._blocks["outputs"].memory.device
-            lots = torch.rand(rows, generator=self._secret, device=device, dtype=torch.float64)
-            lots[tensor_on(device, planted[: self._glanced_rows // 4], torch.int64)] = -1.0  # drawn in any case
-            chosen.rows = lots.topk(self._glanced_rows, largest=False).indices.sort().values
-            # Of the inputs single places all the same: reading rows takes long enough for late work.
-            names = [name for name in names if name in GIVEN]
-        for name in names:
-            for index, tensor in enumerate(self._blocks[name].tensors):
-                if tensor.numel():
-                    places = torch.randint(tensor.numel(), (_PICKS,), generator=self._secret, device=tensor.device)
-                    chosen.places[name, index] = places.sort().values
-        return chosen
-
-    def prepare_done(self, commitment: Commitment, names: Sequence[str]) -> None:
-        """Choose the elements of the blocks ``names`` that are to be there at "done"; before the call is released."""
-        for name in names:
-            for index, tensor in enumerate(self._blocks[name].tensors):
-                if tensor.numel():
-                    count = _READ_AT_DONE[tensor.device.type]
-                    flat = torch.randint(tensor.numel(), (count,), generator=self._secret, device=tensor.device)
-                    commitment.done_places[name, index] = ElementPlaces.of(flat, tuple(tensor.shape))
-
-    def read_done(
-        self, commitment: Commitment, names: Sequence[str], locations: Sequence[Location], memory: RunnerMemory
-    ) -> None:
-        """Read these elements where the runner says that they are; ``locations``: of each tensor of the blocks
-        ``names``. Before the judge's clock is read. Raises ``Unreadable`` where there is nothing to be read, and
-        ``RunnerGone``."""
-        places = [(name, index) for name in names for index in range(len(self._blocks[name].tensors))]
-        for (name, index), location in zip(places, locations, strict=True):
-            chosen = commitment.done_places.get((name, index))
-            if chosen is None or location.whereabouts is Whereabouts.ABSENT:
-                continue
-            block = self._blocks[name]
-            if location.whereabouts is Whereabouts.SHARED:
-                commitment.done[name, index] = _elements_of(block.tensors[index], chosen.flat)
-                continue
-            commitment.locations[name, index] = location
-            try:
-                commitment.done[name, index] = memory.read(location, block.layout.tensors[index], chosen)
-            except Unreadable as error:
-                raise Unreadable(f"{_NAMES[name].format(index=index)} cannot be read where it is: {error}") from None
-
-    def repeated(self, commitment: Commitment, memory: RunnerMemory) -> str:
-        """The tensor, in words, that lies in memory of which a part is in several places of it; empty where none does.
-        After ``read_done``, before anything is delivered."""
-        names = list(commitment.locations)
-        found = memory.first_repeated(
-            [(commitment.locations[name, index], self._blocks[name].layout.tensors[index]) for name, index in names]
-        )
-        if found is None:
-            return ""
-        name, index = names[found]
-        return _NAMES[name].format(index=index)
-
-    def pick_delivered(self, commitment: Commitment) -> None:
-        """Read the same elements once more, in the shared memory, when a call has been delivered."""
-        for (name, index), chosen in commitment.done_places.items():
-            commitment.delivered[name, index] = _elements_of(self._blocks[name].tensors[index], chosen.flat)
-
-    def late(self, commitment: Commitment, report: CallReport, names: Sequence[str]) -> str:
-        """The tensor of the blocks ``names`` whose delivered elements were not there at "done", in words; empty where
-        there is none."""
-        inputs = len(self._reference.signature.float_inputs)
-        first = {"outputs": None, "input_gradients": 1, "weight_gradients": 1 + inputs}
-        for (name, index), delivered in commitment.delivered.items():
-            bit = first[name]
-            if name not in names or (bit is not None and not report.present >> (bit + index) & 1):
-                continue  # of a gradient that there is not, nothing is delivered
-            done = commitment.done.get((name, index))
-            if done is None or not same_bits(done, delivered):
-                return _NAMES[name].format(index=index)
-        return ""
-
-    def pick(self, commitment: Commitment, names: Sequence[str]) -> None:
-        """Read the chosen places of the blocks ``names``. At "done", and before the judge's clock: what is not
-        there yet is late."""
-        if commitment.rows is not None:
-            for name in names:
-                for index, tensor in enumerate(self._blocks[name].tensors if name not in GIVEN else ()):
-                    commitment.picks[name, index] = rows_of(tensor, commitment.rows)
-        for (name, index), places in commitment.places.items():
-            if name in names:
-                commitment.picks[name, index] = _elements_of(self._blocks[name].tensors[index], places)
-
-    def commit(self, commitment: Commitment, name: str, tensors: Sequence[torch.Tensor]) -> None:
-        """Add fingerprints or copies of ``tensors``, which are or will be the content of the block ``name``.
-
-        Slice by slice in random order. Taken of what is given (inputs, upstream gradients) before it is
-        shown, and of what is delivered when it is done; whatever is used later agrees with it. Small inputs are
-        kept as they are: nobody may write to them any more. At a glance, what is given is kept in its place, and of
-        what is delivered there are private copies already.
-        """
-        if commitment.rows is not None:
-            if name in GIVEN:
-                for index, tensor in enumerate(tensors):
-                    commitment.kept[name, index] = rows_of(tensor, commitment.rows)
-                    if (name, index) in commitment.places:
-                        commitment.given[name, index] = _elements_of(tensor, commitment.places[name, index])
-            return
-        places = [(index, number) for index in range(len(tensors)) for number in range(len(self._cuts(name)))]
-        self._order.shuffle(places)
-        parts = {(name, index, number): self._slice(name, tensors[index], number) for index, number in places}
-        small = {place for place in parts if tensors[place[1]].nbytes <= _COPIED_BYTES[parts[place].device.type]}
-        for place, part in parts.items():
-            if place in small:
-                commitment.copies[place] = part if name in GIVEN else part.clone()
-        large = [place for place in parts if place not in small]
-        fingerprints = self._fingerprints.of_each([parts[place] for place in large])
-        commitment.fingerprints |= dict(zip(large, fingerprints, strict=True))
 
     def verify_outputs(self, commitment: Commitment, variant: Variant, *, own_too: bool) -> CallFindings:
         """Compare the outputs of a forward call. ``own_too``: the reference's own error is wanted, needed or not.
@@ -337,15 +99,16 @@ class Verifier:
         of_all = cache(partial(self._own_of_all_rows, commitment, gradients=False))
 
         def add(number: int) -> None:
-            values = self._input_slice(commitment, number)
+            given = partial(self.commitments.input_slice, commitment, number)
+            values = given()
             self._reference.look_at_casts(values)
             exact = self._reference.exact_outputs(values)
             own = cache(partial(self._reference.own_outputs, values))
-            saturated = cache(lambda: self._reference.saturated_outputs(self._input_slice(commitment, number)))
+            saturated = cache(lambda: self._reference.saturated_outputs(given()))
             among = partial(_outputs_of, partial(self._of_these_rows, of_all, commitment, number))
             self._add_outputs(tallies, commitment, number, values, exact, own, among, saturated, own_too=own_too)
 
-        for number in self._compared(commitment):
+        for number in self.commitments.compared(commitment):
             add(number)  # by itself, so that nothing is left of a slice when the next one needs memory
         return self._judge(tallies, [], variant)
 
@@ -364,10 +127,10 @@ class Verifier:
         exact_weights: list[torch.Tensor | None] = [None] * len(weights)
         expected: set[str] = set()
         influence: dict[int, float] = {}
-        numbers = self._compared(commitment)
+        numbers = self.commitments.compared(commitment)
 
         def slice_of(number: int) -> tuple[list[Any], list[torch.Tensor]]:
-            return self._input_slice(commitment, number), self._upstream_slice(commitment, number)
+            return self.commitments.input_slice(commitment, number), self.commitments.upstream_slice(commitment, number)
 
         sensitivity = Sensitivity(
             self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=self._rows_alone
@@ -404,7 +167,7 @@ class Verifier:
                 right = exact.inputs[index]
                 if right is None:
                     if report.present >> (1 + index) & 1:  # where nothing flows back, nothing but zeros may
-                        actual = self._private(commitment, "input_gradients", index, number)
+                        actual = self.commitments.private(commitment, "input_gradients", index, number)
                         nothing = torch.zeros_like(actual, dtype=torch.float64)
                         tally.add(compare_slice(actual, nothing, torch.zeros_like(actual), self._tolerance))
                     continue
@@ -416,7 +179,7 @@ class Verifier:
                 if share:
                     expected.add(tally.name)
                 if report.present >> (1 + index) & 1:
-                    actual = self._private(commitment, "input_gradients", index, number)
+                    actual = self.commitments.private(commitment, "input_gradients", index, number)
                     near = partial(_own_input, own, index, right)
                     errors, jumps, move, terms = (
                         partial(_move_of_input, kind, number, index, exact, actual, near)
@@ -452,7 +215,7 @@ class Verifier:
             if bool((right != 0).any()) and (is_there or not is_rounding(right, (near() - right).abs_())):
                 expected.add(tally.name)
             if is_there:
-                actual = self._private(commitment, "weight_gradients", index, 0)
+                actual = self.commitments.private(commitment, "weight_gradients", index, 0)
                 by_rows = partial(sensitivity.near_weight, index)
                 by_all = partial(sensitivity.of_weight, index, exact_weights)
                 terms = partial(all_terms.of_weight, index, exact_weights)
@@ -502,7 +265,7 @@ class Verifier:
         exact = list(exact)
         steps = Steps(self._reference, values, own, self._tolerance.rtol, self._generator)
         for index, tally in enumerate(tallies):
-            actual, right = self._private(commitment, "outputs", index, number), exact[index]
+            actual, right = self.commitments.private(commitment, "outputs", index, number), exact[index]
             floating = right.is_floating_point()
             if not floating:
                 right = exact[index] = steps.nearest(index, actual, right)
@@ -656,39 +419,22 @@ class Verifier:
         bfloat16 may be right where that of many has long stopped growing. Of rows that are looked at alone, so many
         copies stand for the others. A run that only excuses a candidate ends no evaluation.
         """
-        if commitment.rows is None and not self.sliced:
+        if commitment.rows is None and not self.commitments.sliced:
             return None
         try:
             found = self._computed_at_once(commitment, gradients=gradients)
         except (torch.OutOfMemoryError, ProblemError, RuntimeError, TypeError):
             found = None
         # Nobody has planned for what this took. At a glance, which is a timed call, giving it back would be felt.
-        if commitment.rows is None and self._blocks["inputs"].memory.is_cuda:
+        if commitment.rows is None and self._generator().device.type == "cuda":
             torch.cuda.empty_cache()
         return found
 
     def _computed_at_once(self, commitment: Commitment, *, gradients: bool) -> GradientSlice:
-        tensors = iter(range(len(self._blocks["inputs"].tensors)))
-        values = [
-            value.arrange(self._all_rows(commitment, "inputs", next(tensors)))
-            if isinstance(value, TensorSpec)
-            else value["value"]
-            for value in self._reference.signature.inputs
-        ]
+        values = self.commitments.inputs(commitment)
         if not gradients:
             return GradientSlice(self._reference.own_outputs(values), [], [])
-        upstream = range(len(self._blocks["upstream"].tensors))
-        return self._reference.own_gradients(
-            values, [self._all_rows(commitment, "upstream", index) for index in upstream]
-        )
-
-    def _all_rows(self, commitment: Commitment, name: str, index: int) -> torch.Tensor:
-        """A private copy of a tensor, proved to be what was there when the commitment was made."""
-        parts = [self._private(commitment, name, index, number) for number in self._compared(commitment)]
-        if commitment.rows is None:
-            return torch.cat([as_signed(part) for part in parts]).view(parts[0].dtype)
-        count = len(self._blocks[name].tensors[index])
-        return rows_of(parts[0], torch.arange(count, device=parts[0].device) % len(parts[0]))
+        return self._reference.own_gradients(values, self.commitments.upstream(commitment))
 
     def _of_these_rows(
         self, found: Callable[[], GradientSlice | None], commitment: Commitment, number: int
@@ -697,7 +443,7 @@ class Verifier:
         held = found()
         if held is None:
             return None
-        cut = (0, len(commitment.rows)) if commitment.rows is not None else self._slices[number]
+        cut = self.commitments.rows_compared(commitment, number)
         assert cut is not None
         outputs = [output[cut[0] : cut[1]] for output in held.outputs]
         inputs = [None if gradient is None else gradient[cut[0] : cut[1]] for gradient in held.inputs]
@@ -770,58 +516,6 @@ class Verifier:
         """An empty tally for each output, named as messages name it."""
         specs = self._reference.signature.outputs
         return [_tally(_output(index, specs), spec, rows) for index, spec in enumerate(specs)]
-
-    def _cuts(self, name: str) -> list[tuple[int, int] | None]:
-        return [None] if name == "weight_gradients" else self._slices
-
-    def _slice(self, name: str, tensor: torch.Tensor, number: int) -> torch.Tensor:
-        cut = self._cuts(name)[number]
-        return tensor if cut is None else tensor[cut[0] : cut[1]]
-
-    def _compared(self, commitment: Commitment) -> range:
-        """The slices that a call is compared in."""
-        return range(len(self._slices) if commitment.rows is None else 1)
-
-    def _private(self, commitment: Commitment, name: str, index: int, number: int) -> torch.Tensor:
-        """A private copy of a slice, proved to be what was there when the commitment was made; of what is delivered,
-        as ``as_reals`` has it."""
-        if commitment.rows is not None:
-            if name not in GIVEN:
-                return as_reals(commitment.picks[name, index])
-            given = commitment.given.get((name, index))
-            if given is not None and not same_bits(given, commitment.picks[name, index]):
-                raise Violation(_CHANGED[name].format(index=index))
-            return commitment.kept[name, index]
-        tensor = self._blocks[name].tensors[index]
-        part, place = self._slice(name, tensor, number), (name, index, number)
-        if place in commitment.copies:
-            copy = commitment.copies[place]
-            # They were taken back at "done", when the candidate's were looked at (see ``pick``).
-            unchanged = name in GIVEN or same_bits(copy, part)
-            if name in GIVEN:
-                # Another copy all the same: a reference may write to its inputs, and they are asked for again.
-                copy = copy.clone()
-        else:
-            copy = part.clone(memory_format=torch.contiguous_format)
-            unchanged = self._fingerprints.of(copy) == commitment.fingerprints[place]
-        if not unchanged or not _agrees(copy, commitment, (name, index), self._cuts(name)[number]):
-            raise Violation(_CHANGED[name].format(index=index))
-        return copy if name in GIVEN else as_reals(copy)
-
-    def _input_slice(self, commitment: Commitment, number: int) -> list[Any]:
-        tensors = iter(range(len(self._blocks["inputs"].tensors)))
-        return [
-            value.arrange(self._private(commitment, "inputs", next(tensors), number))
-            if isinstance(value, TensorSpec)
-            else value["value"]
-            for value in self._reference.signature.inputs
-        ]
-
-    def _upstream_slice(self, commitment: Commitment, number: int) -> list[torch.Tensor]:
-        return [
-            self._private(commitment, "upstream", index, number)
-            for index in range(len(self._blocks["upstream"].tensors))
-        ]
 
 
 def _output(index: int, specs: Sequence[TensorSpec]) -> str:
@@ -927,72 +621,9 @@ def _explain(findings: CallFindings, message: str, tally: Tally, variant: Varian
         findings.mismatch = tally.evidence.describe(tally.name, variant.value)
 
 
-def _agrees(copy: torch.Tensor, commitment: Commitment, place: tuple[str, int], cut: tuple[int, int] | None) -> bool:
-    """Whether a slice has the very bits that were picked at "done"."""
-    if place not in commitment.picks:
-        return True
-    places, then, now = commitment.places[place], commitment.picks[place], as_signed(copy).view(-1)
-    if cut is not None:
-        # Those of other slices are held against themselves: to leave them out would be to wait for the device.
-        start = cut[0] * (copy.numel() // (cut[1] - cut[0]))
-        within = (places >= start) & (places < start + copy.numel())
-        places = (places - start).clamp_(0, copy.numel() - 1)
-        then = torch.where(within, then, now[places])
-    return same_bits(then, now[places])
-
-
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two contiguous tensors of one shape are the same, NaN included."""
-    octets = [tensor.view(-1).view(torch.uint8) for tensor in (one, other)]
-    if any(flat.numel() % _WORD or flat.storage_offset() % _WORD for flat in octets):
-        return torch.equal(*octets)
-    return torch.equal(*(flat.view(torch.int64) for flat in octets))
-
-
 def _tally(name: str, spec: TensorSpec, rows: torch.Tensor | None) -> Tally:
     """An empty tally of a tensor as ``as_reals`` has it, or of so many rows of it."""
     shape = (*spec.shape, 2) if spec.torch_dtype.is_complex else spec.shape
     if rows is None:
         return Tally(name, shape)
     return Tally(name, (len(rows), *shape[1:]), rows.tolist())
-
-
-def _elements_of(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Elements by their numbers in the order of indices, without a copy of the others."""
-    tensor = as_signed(tensor)
-    if tensor.is_contiguous():
-        return tensor.view(-1).index_select(0, places)
-    at = torch.zeros_like(places)
-    for extent, stride in reversed(list(zip(tensor.shape, tensor.stride(), strict=True))):
-        at += places % extent * stride
-        places = places // extent
-    return tensor.as_strided((tensor.numel(),), (1,)).index_select(0, at)
-
-
-def _glanced_rows(signature: Signature, slices: Sequence[tuple[int, int] | None], slice_elements: int | None) -> int:
-    """How many secret rows are looked at where that is enough: no more than a slice has. 0 where rows depend on each
-    other, or where looking at all of them takes no longer."""
-    rows = signature.rows
-    if slice_elements is None or not rows or _elements(signature) < _GLANCED_FROM * slice_elements:
-        return 0
-    shortest = max(1, min(math.prod(spec.shape[1:]) for spec in signature.tensors))
-    enough = max(_GLANCED_ROWS, math.ceil(_GLANCED_ELEMENTS / shortest))
-    found = min(enough, rows if slices[0] is None else slices[0][1] - slices[0][0])
-    return found if 2 * found <= rows else 0
-
-
-def _elements(signature: Signature) -> int:
-    """Of the largest tensor that goes in or comes out."""
-    return max((spec.size_bytes // spec.torch_dtype.itemsize for spec in signature.tensors), default=0)
-
-
-def _slices(signature: Signature, slice_elements: int | None) -> Iterator[tuple[int, int] | None]:
-    """Ranges of rows to treat at a time; one ``None`` (everything) where slicing is not allowed, not possible or not
-    needed."""
-    rows, elements = signature.rows, _elements(signature)
-    if slice_elements is None or elements <= slice_elements or rows is None or rows < 2:
-        yield None
-        return
-    step = max(1, slice_elements * rows // elements)
-    for start in range(0, rows, step):
-        yield start, min(rows, start + step)

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from evaluator.evaluation import Gradients, Verdict
+from evaluator.judge.commitment import Commitment
 from evaluator.judge.inputs import Variant
 from evaluator.judge.own import OwnGradients
 from evaluator.judge.reference import GradientSlice
-from evaluator.judge.verify import CallFindings, Commitment
+from evaluator.judge.verify import CallFindings
 from evaluator.problem import load_problem
 from evaluator.protocol import CallReport
 from tests.evaluator.verifying import constructed_reference, verifier_of
@@ -69,14 +70,14 @@ class Calls:
         problem = load_problem(folder)
         self.reference = constructed_reference(problem, "full")
         self.verifier, self.blocks = verifier_of(self.reference, problem, 16 * 8, weights=True)
-        assert self.verifier.sliced
+        assert self.verifier.commitments.sliced
 
     def call(self, x: torch.Tensor, wrong: str | None = None) -> CallFindings:
         commitment = Commitment()
         self.blocks["inputs"].tensors[0].copy_(x)
         self.blocks["upstream"].tensors[0].copy_(torch.randn(64, 6))
         for name in ("inputs", "upstream"):
-            self.verifier.commit(commitment, name, self.blocks[name].tensors)
+            self.verifier.commitments.commit(commitment, name, self.blocks[name].tensors)
         upstream = self.blocks["upstream"].tensors[0]
         leaf = x.clone().requires_grad_()
         model, _ = self.reference.constructed([x])
@@ -92,7 +93,7 @@ class Calls:
                 factor = 5.0 if index and WEIGHTS[index - 1] == wrong else 1.0
                 self.blocks[block].tensors[at].copy_(factor * gradient)
         for name in ("outputs", "input_gradients", "weight_gradients"):
-            self.verifier.commit(commitment, name, self.blocks[name].tensors)
+            self.verifier.commitments.commit(commitment, name, self.blocks[name].tensors)
         report = CallReport(device_ms=1.0, peak_bytes=0, present=present, forward_ms=0.5)
         return self.verifier.verify_gradients(
             commitment, report, (1 << len(WEIGHTS)) - 1, Variant.SIGNED, own_too=self._own_too

@@ -16,9 +16,10 @@ import torch
 from evaluator.config import Limits
 from evaluator.judge.calls import Caller, CallInputs, Calm, Learnt, _Drawing
 from evaluator.judge.calmness import Calmness, Look
+from evaluator.judge.commitment import GIVEN
+from evaluator.judge.errors import Violation
 from evaluator.judge.inputs import Variant
 from evaluator.judge.link import TimedCall
-from evaluator.judge.verify import GIVEN, Violation
 from evaluator.protocol import CallMode, CallReport
 
 _CALM_MS = 0.14

@@ -13,8 +13,10 @@ from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
+from evaluator.judge.commitment import GIVEN, Commitment
+from evaluator.judge.errors import Violation
 from evaluator.judge.inputs import Variant
-from evaluator.judge.verify import GIVEN, CallFindings, Commitment, Violation
+from evaluator.judge.verify import CallFindings
 from evaluator.problem import Problem, load_problem
 from evaluator.protocol import CallReport
 from tests.evaluator.verifying import verifier_over_blocks
@@ -131,21 +133,21 @@ class Glance:
 
     def begin(self) -> Commitment:
         """Up to "done": inputs are given, and outputs there."""
-        commitment = self.verifier.prepare([*GIVEN, "outputs", "input_gradients"], glance=True)
+        commitment = self.verifier.commitments.prepare([*GIVEN, "outputs", "input_gradients"], glance=True)
         given, upstream = torch.randn_like(self.x), torch.randn_like(self.upstream)
         for name, value, target in (("inputs", given, self.x), ("upstream", upstream, self.upstream)):
             target.copy_(value)
-            self.verifier.commit(commitment, name, [value])
+            self.verifier.commitments.commit(commitment, name, [value])
         self.y.copy_(self.x.relu())
         self.gradient.copy_(self.upstream * (self.x > 0))
         return commitment
 
     def end(self, commitment: Commitment) -> CallFindings:
         """The judge's reading of what is there, and its comparison."""
-        self.verifier.pick(commitment, GIVEN)
+        self.verifier.commitments.pick(commitment, GIVEN)
         for tensor in (self.x, self.upstream):
             tensor.fill_(torch.nan)
-        self.verifier.pick(commitment, ["outputs", "input_gradients"])
+        self.verifier.commitments.pick(commitment, ["outputs", "input_gradients"])
         for tensor in (self.y, self.gradient):
             tensor.fill_(torch.nan)  # whatever is written afterwards, or was elsewhere, does not count
         report = CallReport(device_ms=1.0, peak_bytes=0, present=3, forward_ms=0.5)
@@ -165,7 +167,7 @@ def test_what_is_right_is_found_right(problem: Problem) -> None:
 def test_planted_rows_are_looked_at_in_any_case(problem: Problem) -> None:
     glance = Glance(problem)
     for planted in ([], [3], [0, 17, 511]):
-        rows = glance.verifier.prepare([*GIVEN, "outputs"], glance=True, planted=planted).rows
+        rows = glance.verifier.commitments.prepare([*GIVEN, "outputs"], glance=True, planted=planted).rows
         assert rows is not None
         assert set(planted) <= set(rows.tolist())
         assert len(set(rows.tolist())) == 256
@@ -204,8 +206,8 @@ def test_what_is_given_must_be_as_it_was(problem: Problem, what: str, said: str)
 
 
 def test_it_is_not_enough_for_the_gradients_of_weights_or_few_rows(problem: Problem) -> None:
-    assert Glance(problem).verifier.may_glance(gradients=True)
-    weighted, few = Glance(problem, "weighted").verifier, Glance(problem, "few").verifier
+    assert Glance(problem).verifier.commitments.may_glance(gradients=True)
+    weighted, few = (Glance(problem, size).verifier.commitments for size in ("weighted", "few"))
     assert weighted.may_glance(gradients=False)
     assert not weighted.may_glance(gradients=True)
     assert not few.may_glance(gradients=False)
@@ -214,8 +216,8 @@ def test_it_is_not_enough_for_the_gradients_of_weights_or_few_rows(problem: Prob
 @pytest.mark.parametrize(("size", "rows"), [("unsliced", 256), ("short", 4096)])
 def test_256_rows_are_looked_at_or_more_of_short_ones(size: str, rows: int, problem: Problem) -> None:
     glance = Glance(problem, size, 2**21)
-    assert not glance.verifier.sliced
-    assert glance.verifier.may_glance(gradients=True)
+    assert not glance.verifier.commitments.sliced
+    assert glance.verifier.commitments.may_glance(gradients=True)
     commitment = glance.begin()
     assert commitment.rows is not None
     assert len(commitment.rows) == rows
@@ -223,8 +225,8 @@ def test_256_rows_are_looked_at_or_more_of_short_ones(size: str, rows: int, prob
 
 
 def test_small_tensors_are_looked_at_as_a_whole(problem: Problem) -> None:
-    assert not Glance(problem, "small", 2**21).verifier.may_glance(gradients=True)
-    assert Glance(problem).verifier.sliced
+    assert not Glance(problem, "small", 2**21).verifier.commitments.may_glance(gradients=True)
+    assert Glance(problem).verifier.commitments.sliced
 
 
 def test_what_is_not_sliced_is_compared_as_a_whole_in_every_trial(cpu_engine: Engine, problem: Problem) -> None:

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from evaluator.evaluation import Gradients, Verdict
+from evaluator.judge.commitment import GIVEN, Commitment
 from evaluator.judge.compare import compare_slice
 from evaluator.judge.inputs import Variant
 from evaluator.judge.own import further_off
-from evaluator.judge.verify import GIVEN, Commitment
 from evaluator.problem import Tolerance, load_problem
 from evaluator.protocol import CallReport
 from tests.evaluator.verifying import constructed_reference, verifier_of
@@ -74,14 +74,14 @@ class _Calls:
         problem = load_problem(folder)
         self._reference = constructed_reference(problem, "full")
         self.verifier, self._blocks = verifier_of(self._reference, problem, _FEW_ROWS, weights=True)
-        assert self.verifier.sliced
+        assert self.verifier.commitments.sliced
 
     def given(self, commitment: Commitment) -> None:
         """Draw inputs and upstream gradients, and commit to them."""
         for name in GIVEN:
             given = torch.randn(64, 8)
             self._blocks[name].tensors[0].copy_(given)
-            self.verifier.commit(commitment, name, [given])
+            self.verifier.commitments.commit(commitment, name, [given])
 
     def delivered(self, commitment: Commitment, *names: str, **factors: float) -> None:
         """Deliver results to the blocks ``names``, and commit to them."""
@@ -92,8 +92,8 @@ class _Calls:
         values = dict(zip(_RESULTS, (output.detach(), *found), strict=True))
         for name in names:
             self._blocks[name].tensors[0].copy_(values[name] * factors.get(name, 1.0))
-            self.verifier.commit(commitment, name, self._blocks[name].tensors)
-        self.verifier.pick(commitment, [*GIVEN, *names])
+            self.verifier.commitments.commit(commitment, name, self._blocks[name].tensors)
+        self.verifier.commitments.pick(commitment, [*GIVEN, *names])
         for name in GIVEN:
             self._blocks[name].tensors[0].fill_(torch.nan)  # as nobody restores what there are copies of
 
@@ -105,9 +105,9 @@ def calls(tmp_path: Path) -> _Calls:
 
 @pytest.mark.parametrize("glance", [False, True])
 def test_outputs_may_be_as_far_off_as_the_references_of_all_rows(calls: _Calls, glance: bool) -> None:
-    assert calls.verifier.may_glance(gradients=False)
+    assert calls.verifier.commitments.may_glance(gradients=False)
     for factor, verdict in ((1.0, None), (2.0, Verdict.WRONG_OUTPUT)):
-        commitment = calls.verifier.prepare([*GIVEN, "outputs"], glance=glance)
+        commitment = calls.verifier.commitments.prepare([*GIVEN, "outputs"], glance=glance)
         calls.given(commitment)
         calls.delivered(commitment, "outputs", outputs=factor)
         findings = calls.verifier.verify_outputs(commitment, Variant.SIGNED, own_too=False)

@@ -14,11 +14,11 @@ from evaluator.config import SamplingPlan
 from evaluator.errors import InfrastructureFault
 from evaluator.judge.calls import Caller, Calm, Learnt
 from evaluator.judge.calmness import Calmness
+from evaluator.judge.errors import ClocksDisagree, Violation
 from evaluator.judge.link import TimedCall
 from evaluator.judge.outcome import Outcome
 from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Measured, Pair, Sampler, Track
 from evaluator.judge.telemetry import NoSensors
-from evaluator.judge.verify import ClocksDisagree, Violation
 from evaluator.protocol import CallMode, CallReport
 
 _OVERHEAD_MS = 0.8

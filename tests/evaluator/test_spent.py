@@ -12,10 +12,10 @@ import torch
 
 from evaluator.config import Limits
 from evaluator.judge.calls import Caller, Learnt, Release
+from evaluator.judge.commitment import GIVEN
 from evaluator.judge.device import CpuDevice
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.link import TimedCall
-from evaluator.judge.verify import GIVEN
 from evaluator.memory import Block
 from evaluator.problem import Problem
 from evaluator.protocol import CallMode, CallReport, Location, Whereabouts
@@ -119,7 +119,7 @@ def _play(
         blocks,
         specs,
         source,
-        verifier,
+        verifier.commitments,
         False,
         lambda _side: nullcontext(),
         {},

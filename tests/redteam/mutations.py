@@ -48,7 +48,7 @@ MUTATIONS = (
             # Else what a short call follows is another call's, and an answer kept from that is wrong.
             (
                 "judge/calls.py",
-                "made = self._make(replace(drawing, seed=secrets.randbits(63)))",
+                "made = self._other(drawing)",
                 "made = self._make(drawing)",
             ),
         ),
@@ -309,14 +309,14 @@ MUTATIONS = (
     Mutation(
         "outputs are looked at when they are delivered, and not at done",
         "attack_a_rows_on_delivery",
-        (("judge/verify.py", "if done is None or not same_bits(done, delivered):", "if False:"),),
+        (("judge/commitment.py", "if done is None or not same_bits(done, delivered):", "if False:"),),
     ),
     Mutation(
         "an output that is not there at done may be delivered all the same",
         "attack_a_absent_until_delivery",
         (
             (
-                "judge/verify.py",
+                "judge/commitment.py",
                 "if done is None or not same_bits(done, delivered):",
                 "if done is not None and not same_bits(done, delivered):",
             ),
@@ -327,11 +327,11 @@ MUTATIONS = (
         "attack_a_wild_location",
         (
             (
-                "judge/verify.py",
+                "judge/commitment.py",
                 "            except Unreadable as error:\n",
                 "            except Unreadable as error:\n                continue\n",
             ),
-            ("judge/verify.py", "if done is None or not same_bits(done, delivered):", "if False:"),
+            ("judge/commitment.py", "if done is None or not same_bits(done, delivered):", "if False:"),
         ),
     ),
     Mutation(
