@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -26,6 +26,7 @@ from evaluator.judge.device import Device
 from evaluator.judge.errors import Violation
 from evaluator.judge.inputs import InputSource, Variant, make_upstream
 from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout, TimedCall
+from evaluator.judge.plan import PRELUDE_BYTES
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
 from evaluator.judge.timeline import Timeline
 from evaluator.memory import Block, TensorSpec
@@ -63,9 +64,6 @@ _SHORT_MS: Final = 1.0
 """Below this, it shows in a call whether the processor has just been at something else."""
 _SOON_BYTES: Final = 2**30
 """Inputs of so much are written within a fraction of the time slice after which a device turns to another process."""
-_DECOY_BYTES: Final = 2**30
-"""What is larger has no decoys: they would be memory that nobody has planned for, and writing takes long enough to see
-who reads meanwhile."""
 
 
 @dataclass
@@ -196,8 +194,8 @@ class Learnt:
 class CallInputs:
     """The tensors that one call is given, in the judge's own memory: inputs, and the upstream gradients of a backward.
 
-    They are in shared memory from within the judge's clock until "done" alone. What is there earlier can be worked on
-    earlier: the gradient of a linear layer's input needs nothing but the weights and the upstream gradient.
+    A candidate's are in shared memory from within the judge's clock until "done" alone. What is there earlier can be
+    worked on earlier: the gradient of a linear layer's input needs nothing but the weights and the upstream gradient.
     """
 
     inputs: list[torch.Tensor]
@@ -249,7 +247,8 @@ class Caller:
 
     ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which what a side
     does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept; ``spent``: where
-    those of the latest call are that were new; ``decoys``: where what preludes write is. ``learnt``: nothing yet, or
+    those of the latest call are that were new; ``prelude_inputs``: where
+    what preludes write is. ``learnt``: nothing yet, or
     what was learnt of this baseline in an evaluation before.
     """
 
@@ -265,7 +264,7 @@ class Caller:
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     warming: dict[InputKind, CallInputs]
     spent: dict[InputKind, CallInputs]
-    decoys: dict[InputKind, CallInputs]
+    prelude_inputs: dict[InputKind, CallInputs]
     learnt: Learnt
     latest_ms: dict[CallMode, float] = field(default_factory=dict)
     """What the latest call of the candidate said that it took."""
@@ -307,20 +306,34 @@ class Caller:
         learnt = self.learnt
         if mode not in learnt.calm or not self.device.outlives_processes:
             return False
-        held = None
-        for _ in range(_PROOF_CALLS):
-            held = held or learnt.calm[mode].as_seen(self._calm_of([self._calm_call(mode)]))
+        held = self._held(mode)
         # One look tells what the device is like for a backward's calls as well.
         if mode is CallMode.FORWARD and not self._look(mode, self._latest(mode)).resembles(learnt.looks[mode]):
             learnt.looks.clear()
         if held is None or mode not in learnt.looks:
             return False
+        if self._release_of(mode, held.baseline_ms) != learnt.releases[mode]:
+            return False
         learnt.calm[mode] = held
         return True
 
+    def _held(self, mode: CallMode) -> Calm | None:
+        """What holds now of what was learnt of calm calls before; ``None`` where they take longer now. The first call
+        after a rest may do so, and one that takes less may be luck: then another one is made, and of two that take less
+        the longer counts."""
+        learnt = self.learnt.calm[mode]
+        seen: list[Calm] = []
+        for _ in range(_PROOF_CALLS):
+            held = learnt.as_seen(self._calm_of([self._calm_call(mode)]))
+            if held == learnt:
+                return learnt
+            if held is not None:
+                seen.append(held)
+        return Calm(*map(max, zip(*map(astuple, seen), strict=True))) if seen else None
+
     def _latest(self, mode: CallMode) -> CallInputs | None:
         """What the baseline's latest calm call was given."""
-        return self.decoys.get((Variant.AS_WRITTEN, mode is CallMode.BACKWARD))
+        return self.prelude_inputs.get((Variant.AS_WRITTEN, mode is CallMode.BACKWARD))
 
     def decide_releases(self) -> None:
         """Where nothing was learnt of it: how calls are released, by how long the baseline has taken so far."""
@@ -366,9 +379,10 @@ class Caller:
         """One call of either side, and what the judge keeps of it: of large tensors secret rows, where a ``glance`` is
         enough. Not ``compared``: one of the baseline's that nobody looks at.
 
-        A short call has another one, on other inputs, right before it, so that a process that has just been woken has
-        its code in the processor's caches. Not ``cold``: that is so for every call; the device's caches are not
-        flushed, so that weights and inputs may be in them, and the device waits for what the call asks of it.
+        A short call has another one right before it, a candidate's on other inputs, so that a process that has just
+        been woken has its code in the processor's caches. Not ``cold``: that is so for every call, on other inputs for
+        both sides; the device's caches are not flushed, so that weights and inputs may be in them, and the device waits
+        for what the call asks of it.
 
         Raises ``Violation``, ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``.
         """
@@ -460,9 +474,10 @@ class Caller:
     ) -> tuple[TimedCall, Commitment]:
         """One call of either side, and what proves later what it was given and what it delivered.
 
-        Everything here is the same for both sides when the candidate is timed, needed or not, where work is left on a
-        device: leaving the fingerprints out for the baseline alone made it 8 % slower on an H200. Elsewhere all is the
-        same that is done within the judge's clock. The side's processes run from shortly before the release until what
+        What is done here is the same for both sides when the candidate is timed, needed or not, where work is left on a
+        device: leaving the fingerprints out for the baseline alone made it 8 % slower on an H200. But what preludes
+        write differs, and whether the call before a short one has the same inputs. Elsewhere all is the same that is
+        done within the judge's clock. The side's processes run from shortly before the release until what
         they deliver is there; otherwise they are stopped.
         """
         timeline = Timeline()
@@ -476,7 +491,8 @@ class Caller:
         self.commitments.prepare_done(commitment, delivered)
         results = sum(len(self.blocks[name].tensors) for name in delivered)
         warms = self.is_short(mode) or not cold
-        same_again = side is self.baseline and self.device.outlives_processes
+        # With warm caches, who has had the same inputs before would find more of its weights there.
+        same_again = side is self.baseline and self.device.outlives_processes and cold
         warming = self._make_warming(drawing) if warms and not same_again else None
         given = self._give(drawing, commitment, glance=glance) if compared else self._give_spent(drawing)
         if warms and same_again:
@@ -490,7 +506,7 @@ class Caller:
         if timed and self.device.outlives_processes:
             self.device.synchronize()
         timeline.note("drawing")
-        prelude_ms = self._await_calm(mode, self._decoys(side, drawing, given)) if timed else 0.0
+        prelude_ms = self._await_calm(mode, self._prelude_inputs(side, drawing, given)) if timed else 0.0
         flushes = cold and (timed or self.device.outlives_processes)
         timeline.note("preludes")
 
@@ -642,7 +658,7 @@ class Caller:
         # All bits, that of the sign included: what never has one of them set can be told from inputs by that bit.
         self.blocks[name].memory.view(torch.int64).fill_(secrets.randbits(64) - 2**63)
 
-    def _decoys(self, side: Side, drawing: _Drawing, given: CallInputs) -> CallInputs | None:
+    def _prelude_inputs(self, side: Side, drawing: _Drawing, given: CallInputs) -> CallInputs | None:
         """What the preludes of a call write: tensors of its own kind, since work that waits for a value which these
         have, and a pattern has not, would begin unseen with the call. ``None`` for what is too large, and where there
         are no preludes.
@@ -651,26 +667,26 @@ class Caller:
         waits for a change begins then. A candidate's are those that the baseline was given last; of its own, work that
         it has left behind could make use.
         """
-        if not self.device.outlives_processes or given.size_bytes > _DECOY_BYTES:
+        if not self.device.outlives_processes or given.size_bytes > PRELUDE_BYTES:
             return None
-        if side is self.baseline or drawing.kind not in self.decoys:
-            self.decoys.clear()  # one kind at a time
-            self.decoys[drawing.kind] = replace(given) if side is self.baseline else self._other(drawing)
-        return self.decoys[drawing.kind]
+        if side is self.baseline or drawing.kind not in self.prelude_inputs:
+            self.prelude_inputs.clear()  # one kind at a time
+            self.prelude_inputs[drawing.kind] = replace(given) if side is self.baseline else self._other(drawing)
+        return self.prelude_inputs[drawing.kind]
 
-    def _write(self, mode: CallMode, decoys: CallInputs | None) -> None:
+    def _write(self, mode: CallMode, written: CallInputs | None) -> None:
         """Write to all that a call of ``mode`` is given in."""
-        if decoys is not None:
-            self._show(decoys)
+        if written is not None:
+            self._show(written)
             return
         for name in GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]:
             self._poison(name)
 
-    def _await_calm(self, mode: CallMode, decoys: CallInputs | None) -> float:
+    def _await_calm(self, mode: CallMode, written: CallInputs | None) -> float:
         """With every process stopped, write to all that a call is given in, as the call will, and work for a moment.
 
         Returns how long that took, in milliseconds. It is the same in each call, so work that the candidate
-        has left on the device, or set up to begin when something is written, shows as a delay. Without ``decoys`` a
+        has left on the device, or set up to begin when something is written, shows as a delay. Without ``written`` a
         pattern is written.
         """
         if not self.device.outlives_processes:
@@ -680,7 +696,7 @@ class Caller:
             for _ in range(1 + secrets.randbelow(_MOST_PRELUDES)):
                 self.device.synchronize()
                 begin = time.perf_counter()
-                self._write(mode, decoys)
+                self._write(mode, written)
                 self.device.flush_cache()
                 self.device.probe()
                 prelude_ms = 1000 * (time.perf_counter() - begin)
@@ -688,14 +704,14 @@ class Caller:
                     not self.alone
                     or calm_ms is None
                     or self.calmness.in_time(prelude_ms, calm_ms)
-                    or self.calmness.undisturbed(self._look(mode, decoys), self.learnt.looks[mode])
+                    or self.calmness.undisturbed(self._look(mode, written), self.learnt.looks[mode])
                 )
             if is_calm:
                 return prelude_ms
 
-    def _look(self, mode: CallMode, decoys: CallInputs | None) -> Look:
+    def _look(self, mode: CallMode, written: CallInputs | None) -> Look:
         """How the device is, behind what a prelude writes and without it."""
-        return Look(self.device.look_ms(partial(self._write, mode, decoys)), self.device.look_ms(lambda: None))
+        return Look(self.device.look_ms(partial(self._write, mode, written)), self.device.look_ms(lambda: None))
 
     def _restore(self, commitment: Commitment, drawing: _Drawing) -> None:
         """Write the tensors that the runner was given once more, for the comparison."""

@@ -103,7 +103,8 @@ class Common:
     ``deadline``: when it has to be over; ``calmness``: of the device, whoever is called; ``used_before``: what was in
     use of its memory, and ``spare_bytes`` what runners hold that wait for a larger session. ``blamed``: a context in
     which what a side does wrong is put down to it. ``candidates``: how many there are; ``warming``: inputs of calls
-    that nobody looks at; ``spent``: those of the latest call that had new ones; ``decoys``: what preludes write;
+    that nobody looks at; ``spent``: those of the latest call that had new ones; ``prelude_inputs``: what preludes
+    write;
     ``baseline_ms``: what each call of the baseline said that it took.
     """
 
@@ -126,7 +127,7 @@ class Common:
     calmness: Calmness
     warming: dict[InputKind, CallInputs] = field(default_factory=dict)
     spent: dict[InputKind, CallInputs] = field(default_factory=dict)
-    decoys: dict[InputKind, CallInputs] = field(default_factory=dict)
+    prelude_inputs: dict[InputKind, CallInputs] = field(default_factory=dict)
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
     variation: Variation = field(default_factory=Variation)
     """Of what the reference has constructed the same as ever, once it is constructed."""
@@ -276,7 +277,7 @@ class Common:
             self.blamed,
             self.warming,
             self.spent,
-            self.decoys,
+            self.prelude_inputs,
             self.learnt,
             baseline_ms=self.baseline_ms,
             calmness=self.calmness,
@@ -709,7 +710,7 @@ class Judgement:
             findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant, own_too=own_too)
         timeline.note("comparison")
         call = replace(call, steps_ms={**call.steps_ms, **timeline.ms})
-        if findings.inconclusive and variant is self._common.kind_of(mode):
+        if findings.verdict is None and findings.inconclusive and variant is self._common.kind_of(mode):
             USUAL_PROBLEMS.note(self._common.known, usual=False)
         if noted:
             if not glance or self._common.plan.lean:

@@ -61,9 +61,10 @@ class OwnGradients:
 
 def further_off(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:
     """Of two results of the reference in its precision, element by element, the one that is further from ``exact``
-    (float64); all have one shape. Where neither the second is finite nor the candidate's, ``actual``, it is the second:
-    a candidate cannot be held to what the reference has lost by the same way of adding up. Where any is not finite
-    otherwise, the first."""
+    (float64); all have one shape. Where the second is not finite and the candidate's, ``actual``, is of the same class,
+    it is the second: a candidate cannot be held to what the reference has lost by the same way of adding up. Where any
+    is not finite otherwise, the first."""
     further = torch.sub(other, exact).abs_() > torch.sub(one, exact).abs_()
     finite = other.isfinite()
-    return torch.where((further & finite) | ~(finite | actual.isfinite()), other, one)
+    same_class = (actual == other) | (actual.isnan() & other.isnan())
+    return torch.where((further & finite) | (~finite & same_class), other, one)

@@ -11,12 +11,14 @@ from evaluator.judge.device import Capacity
 from evaluator.judge.reference import Signature
 from evaluator.memory import BlockLayout, TensorSpec
 
-__all__ = ["MemoryPlan", "draft_plan", "fitting_share", "plan_memory"]
+__all__ = ["PRELUDE_BYTES", "MemoryPlan", "draft_plan", "fitting_share", "plan_memory"]
 
 _REFERENCE_FACTOR: Final = 24
 """Float64 copies of a slice that are alive at once while gradients are compared, generously counted."""
 _GIB: Final = 2**30
 _MOST_HALVINGS: Final = 24
+PRELUDE_BYTES: Final = _GIB
+"""Inputs of more than that are not kept to be written in preludes, which write a pattern then."""
 _SHORT_BYTES: Final = 4 * _GIB
 """No device reads and writes more in a millisecond, which a short call takes at the most."""
 
@@ -132,10 +134,11 @@ def draft_plan(
     # short on a GPU there are others for the call before. What all of them leave behind is used again for the
     # comparison, but for those that are kept for preludes.
     upstream_bytes = output_bytes if gradients else 0
-    is_short = capacity.outlives_processes and input_bytes + upstream_bytes <= _SHORT_BYTES
-    others = input_bytes + upstream_bytes if is_short else 0
-    given = input_bytes + max(input_bytes, upstream_bytes) + others
-    judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + others
+    others = input_bytes + upstream_bytes if capacity.outlives_processes else 0
+    before = others if others <= _SHORT_BYTES else 0
+    kept = others if others <= PRELUDE_BYTES else 0
+    given = input_bytes + max(input_bytes, upstream_bytes) + before
+    judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + kept
     judge += weight_bytes * (3 + (28 if gradients else 0))
     plan = MemoryPlan(
         layouts=layouts,

@@ -426,7 +426,7 @@ class Session:
         if common.training and sampling.gradient_trials:
             modes.append(CallMode.BACKWARD)
         if common.known in USUAL_PROBLEMS:
-            common.sampled = usual_kinds(common.source, modes)
+            common.sampled = usual_kinds(common.source, modes) if sampling.max_samples else {}
             return
         is_finite = partial(common.reference.is_finite_on, gradients=CallMode.BACKWARD in modes)
         with self._judging(*self._within):  # the memory may be a candidate's

@@ -14,7 +14,7 @@ from evaluator.dtypes import coarsest
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.commitment import Commitment, Commitments
-from evaluator.judge.compare import Tally, compare_slice, compare_usually
+from evaluator.judge.compare import SliceComparison, Tally, compare_slice, compare_usually
 from evaluator.judge.inputs import Variant
 from evaluator.judge.kinks import FEW, Deviation, deviations, is_expected, is_whole
 from evaluator.judge.limits import is_rounding, root_mean_square, tolerance_of
@@ -37,6 +37,8 @@ at most by this share of the relative tolerance."""
 _ILL_CONDITIONED: Final = 0.01
 _FEW_WRONG: Final = 4
 """At most this share of an output, or as many elements, may be: where more is wrong, it is not asked how it moves."""
+_MOST_LOST: Final = 0.1
+"""So much of a tensor may be undetermined in the run over all rows alone, and is told all the same."""
 _TELLING: Final = 0.5
 """A call says something where this share of each tensor that was compared does."""
 
@@ -294,8 +296,7 @@ class Verifier:
                 others = among()
                 if others is not None:
                     near = further_off(near, others[index], right, actual)
-                    # Who is wrong has this run made: what is lost in it alone makes no call say less.
-                    found = replace(compare_slice(actual, right, near, tolerance, *known), told=found.told)
+                    found = _with_loss(found, compare_slice(actual, right, near, tolerance, *known))
             tally.add(found)
             if found.wrong:
                 tally.examine(actual, right, near, tolerance, *known)
@@ -384,8 +385,7 @@ class Verifier:
             others = among() if found.wrong and not tally.wrong else None
             if others is not None:
                 own = partial(further_off, own(), others, expected, actual)
-                told = found.told
-                found = replace(compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms), told=told)
+                found = _with_loss(found, compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms))
                 seen, its_own, _ = _deviations(actual, expected, own(), tolerance)
                 whole = is_whole(seen, its_own)
             if not found.wrong and not whole:
@@ -595,6 +595,14 @@ def _deviations(
 def _is_of_another_class(actual: torch.Tensor, expected: torch.Tensor, own: torch.Tensor) -> bool:
     """Whether an element is finite, infinite or NaN where the reference is something else."""
     return settle(actual, expected, own).mismatched is not None
+
+
+def _with_loss(before: SliceComparison, found: SliceComparison) -> SliceComparison:
+    """What was ``found`` where elements count as undetermined that the reference loses with all rows at once. A few of
+    them are told all the same: that run is made of calls that have something wrong, whose number a candidate decides,
+    and a call that says less is made anew. With more than a few, nothing would be held to the tensor."""
+    lost = found.undetermined - before.undetermined
+    return replace(found, told=before.told) if lost <= _MOST_LOST * found.total else found
 
 
 def _may_be_terms(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor, tolerance: Tolerance) -> bool:

@@ -198,10 +198,28 @@ def test_nothing_is_believed_to_take_much_longer_than_it_does_now(
     latency_ms: float, changes: dict[str, float], held: Calm
 ) -> None:
     """Who is believed to take longer could have as much done to it unnoticed."""
-    learner = _later([latency_ms], **changes)
+    learner = _later([latency_ms] * 2, **changes)
     learner.calibrate(CallMode.FORWARD)
     found = learner.learnt.calm[CallMode.FORWARD]
     assert astuple(found) == pytest.approx(astuple(held))
+
+
+def test_one_call_that_takes_less_may_be_luck() -> None:
+    """Of two that take less the longer counts: what nobody reaches would make a fault of every evaluation."""
+    learner = _later([0.03, 0.045], baseline_ms=0.08)
+    learner.calibrate(CallMode.FORWARD)
+    assert not learner.latencies_ms
+    assert learner.learnt.calm[CallMode.FORWARD].baseline_ms == pytest.approx(0.045 + 0.5 * (0.02 + 0.05 * 0.08))
+
+
+def test_a_baseline_that_has_become_short_is_learnt_anew() -> None:
+    learner = Learner([1.5] * 5)
+    learner.calibrate(CallMode.FORWARD)
+    assert not learner.is_short(CallMode.FORWARD)
+    later = Learner([0.6] * 10, learner.learnt)
+    later.calibrate(CallMode.FORWARD)
+    assert later.is_short(CallMode.FORWARD)
+    assert later.learnt.calm[CallMode.FORWARD].baseline_ms == 0.6
 
 
 @pytest.mark.parametrize("look_ms", [3.6, 2.8])
@@ -291,15 +309,15 @@ def test_preludes_of_the_baseline_write_what_it_is_given_and_those_of_a_candidat
     new, one, other = (CallInputs([torch.tensor([value])], []) for value in (0.0, 1.0, 2.0))
     monkeypatch.setattr(learner, "_make", lambda _drawing: new)
     mixed, as_written = (_Drawing(kind, 1, backward=False) for kind in (Variant.MIXED, Variant.AS_WRITTEN))
-    assert learner._decoys(candidate, mixed, other) is new
-    found = learner._decoys(learner.baseline, mixed, one)
+    assert learner._prelude_inputs(candidate, mixed, other) is new
+    found = learner._prelude_inputs(learner.baseline, mixed, one)
     assert found is not None
     one.drop()  # the call is over
     assert found.inputs[0].tolist() == [1.0]
-    assert learner._decoys(candidate, mixed, other) is found
-    assert learner._decoys(candidate, as_written, other) is new
+    assert learner._prelude_inputs(candidate, mixed, other) is found
+    assert learner._prelude_inputs(candidate, as_written, other) is new
     large = CallInputs([torch.empty(2**30 + 1, dtype=torch.uint8, device="meta")], [])
-    assert learner._decoys(learner.baseline, mixed, large) is None
+    assert learner._prelude_inputs(learner.baseline, mixed, large) is None
 
 
 def test_a_slow_first_call_does_not_decide_how_calls_are_released() -> None:

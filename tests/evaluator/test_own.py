@@ -56,7 +56,9 @@ def test_a_sum_that_overflows_over_all_rows_alone_may_be_infinite() -> None:
     assert near[4].isnan()
     found = compare_slice(of_all, exact, near, Tolerance(1e-2, 1e-2))
     assert (found.wrong, found.undetermined) == (0, 5)
-    # What is finite is compared all the same, and what the reference has is.
+    # Of another class it is wrong; and what is finite is compared all the same, and what the reference has is.
+    negative = further_off(of_slice, of_all, exact, -of_all)
+    assert compare_slice(-of_all, exact, negative, Tolerance(1e-2, 1e-2)).wrong == 4
     finite = torch.tensor([61_888.0, -61_888.0, 0.0, 100.0, 5.0], dtype=torch.float16)
     assert compare_slice(finite, exact, further_off(of_slice, of_all, exact, finite), Tolerance(1e-2, 1e-2)).wrong == 1
     assert (

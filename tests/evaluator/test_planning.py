@@ -88,6 +88,17 @@ def test_tensors_and_what_is_kept_beside_them_are_counted(problems: dict[str, Pr
     assert small.scale in ("1/8", "1/16")
 
 
+def test_inputs_that_preludes_write_are_counted_where_they_are_kept(problems: dict[str, Problem]) -> None:
+    """Of a softmax on 1 GiB they are; with upstream gradients beside them it is 2 GiB, and too much."""
+    signature = Reference(problems["softmax"], "full", "float32", CpuDevice()).signature
+    capacity = Capacity.of_cuda(80 * _GIB)
+    forward, training = (
+        draft_plan(signature, capacity, sliced=True, gradients=gradients, limit=None, contexts=2, candidates=1)
+        for gradients in (False, True)
+    )
+    assert forward.judge_bytes - training.judge_bytes == _GIB
+
+
 def test_a_reference_that_fails_has_no_plan_and_the_next_one_has(tmp_path: Path, problems: dict[str, Problem]) -> None:
     folder = _folder(tmp_path, "print('to nobody')")
     wanted = [(load_problem(folder), "full", "float32"), (problems["relu"], "smoke", "float32")]
