@@ -7,6 +7,7 @@ alone, and is read by nothing but another runner of the same candidate. Torch-fr
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import stat
@@ -23,6 +24,7 @@ FOLDERS: Final = {
     "CUDA_CACHE_PATH": "cuda",
 }
 """The variable by which each compiler is told its folder, and the name of that folder in the working folder."""
+_TRITON_GROUP: Final = "triton/*/__grp__*.json"
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_ENTRIES: Final = 2**13
 _MOST_LEVELS: Final = 16
@@ -66,10 +68,24 @@ def unpack(descriptor: int, working_folder: Path) -> None:
                 with content, path.open("wb") as target:
                     shutil.copyfileobj(content, target)
                 path.chmod(member.mode)
+                if path.match(_TRITON_GROUP):
+                    _relocate(path)
     except (OSError, tarfile.TarError):
         # The folder may be full. Half of a compiled file would be worse than none.
         for name in FOLDERS.values():
             shutil.rmtree(working_folder / name, ignore_errors=True)
+
+
+def _relocate(group: Path) -> None:
+    """Have a group of Triton's name the files beside it. It names them by whole paths, and has none of them where the
+    working folder is another one, as without a root of its own: then Triton would compile them once more. What is no
+    such group stays as it is."""
+    try:
+        named = json.loads(group.read_bytes())["child_paths"]
+        moved = {name: str(group.parent / Path(path).name) for name, path in named.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return
+    group.write_text(json.dumps({"child_paths": moved}))
 
 
 class _Budget:

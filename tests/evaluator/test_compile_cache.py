@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +106,32 @@ def test_nothing_but_plain_files_is_packed(working_folder: tuple[Path, int], tmp
     archive = tmp_path / "archive.tar"
     assert pack(descriptor, archive)
     assert unpacked(archive, tmp_path / "next") == {f"triton/{os.fsdecode(bytes([255]))}\n": b"strange"}
+
+
+def test_a_group_of_tritons_names_the_files_beside_it(working_folder: tuple[Path, int], tmp_path: Path) -> None:
+    """By whole paths, which are others where each runner has a folder of its own."""
+    folder, descriptor = working_folder
+    kernels = folder / "triton/KEY"
+    kernels.mkdir(parents=True)
+    (kernels / "add.cubin").write_bytes(b"\x7fELF")
+    group = {"child_paths": {"add.cubin": str(kernels / "add.cubin"), "add.json": str(kernels / "add.json")}}
+    (kernels / "__grp__add.json").write_text(json.dumps(group))
+    others = {
+        "list": "[]",
+        "deep": "[" * 100_000,
+        "number": '{"child_paths": {"add": 1}}',
+        "none": "{}",
+        "text": "\x00",
+    }
+    for name, text in others.items():
+        (kernels / f"__grp__{name}.json").write_text(text)
+    assert pack(descriptor, tmp_path / "archive.tar")
+    shutil.rmtree(folder)
+    found = unpacked(tmp_path / "archive.tar", tmp_path / "next")
+    named = json.loads(found["triton/KEY/__grp__add.json"])["child_paths"]
+    assert named == {name: str(tmp_path / "next/triton/KEY" / name) for name in ("add.cubin", "add.json")}
+    assert Path(named["add.cubin"]).read_bytes() == b"\x7fELF"
+    assert {name: found[f"triton/KEY/__grp__{name}.json"].decode() for name in others} == others
 
 
 def test_an_empty_folder_leaves_no_archive(working_folder: tuple[Path, int], tmp_path: Path) -> None:
@@ -257,8 +285,8 @@ def test_a_second_evaluation_compiles_no_kernel_of_triton(problems: dict[str, Pr
         first, second = (engine.evaluate(problems[case.problem], candidate_of(source), config) for _ in range(2))
     assert (first.verdict, second.verdict) == (Verdict.PASSED, Verdict.PASSED), (first.message, second.message)
     assert (first.details["compile_cache"], second.details["compile_cache"]) == ("kept", "restored")
-    assert int(last_line(first).removeprefix("compiled ")) >= 2
-    assert last_line(second) == "compiled 0"
+    assert int(last_line(first).removeprefix("compiled ")) >= 2, first.log
+    assert last_line(second) == "compiled 0", second.log
 
 
 def last_line(evaluation: Evaluation) -> str:
