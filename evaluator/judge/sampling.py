@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from evaluator.config import SamplingPlan
-from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Interval, Latency, SampleSeries
 from evaluator.judge.calls import Caller
+from evaluator.judge.clocks import Clocks, check_baseline, differences_ms, most_overhead_ms
 from evaluator.judge.errors import ClocksDisagree, Violation
 from evaluator.judge.link import TimedCall
 from evaluator.judge.telemetry import Telemetry
@@ -25,7 +25,6 @@ from evaluator.judge.waiting import held_up_ms
 from evaluator.protocol import CallMode
 from evaluator.statistics import (
     half_width,
-    median_error,
     median_ms,
     separation,
     speedup,
@@ -46,20 +45,6 @@ lies between the clocks varies by a fifth of a millisecond, and calls may take l
 0.2 ms, forty pairs still leave one in twelve in doubt, in a simulation with 0.1 ms of noise."""
 _CLOSER_LOOK_S: Final = 1.0
 """Each closer look may take as long as this, however little time the plan has."""
-_SLOWER_BASELINE: Final = 1.25
-_SLACK_MS: Final = 1.0
-_SLACK_SHARE: Final = 0.1
-_CALM_SLACK_MS: Final = 0.1
-_CALM_SLACK_SHARE: Final = 0.02
-_NOISE_FACTOR: Final = 4.0
-_FLOOR_MS: Final = {"cpu": 0.05, "cuda": 0.02}
-_PROCESSES_DIFFER: Final = {"cpu": (0.0, 0.0), "cuda": (0.03, 0.01)}
-"""What lies between the clocks differs by so much between two processes of the same model, however
-often they are called: milliseconds, and a share of it. On an H200: 9 µs, root mean square of 15 evaluations, 24 µs at
-the most; with tensors of 6 GiB, which the judge is at for 5 ms, 75 µs, root mean square of 8."""
-_PUT_BACK: Final = {"cpu": math.inf, "cuda": 3.0}
-"""What is beyond that and the noise counts so many times over, up to all of it: a little may still be chance, and who
-has left out half as much again as would go unnoticed has gained nothing."""
 _SAME_MODEL: Final = {"cpu": (0.01, 0.01, 0.01), "cuda": (0.0015, 0.0003, 0.001)}
 """By how much device times differ between two processes of the same model, as one standard deviation: a share, and
 milliseconds of a forward alone and with a backward. More calls do not make it less: where a process has its memory is
@@ -71,11 +56,6 @@ _SAME_LAUNCHES: Final = {"cpu": 0.0, "cuda": 0.01}
 _ENOUGH: Final = 0.5
 """Sampling ends as well once the sampled interval is within ± this part of that standard deviation: more calls would
 not make the reported one narrower."""
-_MOST_LEFT_OUT: Final = {"cpu": 0.25, "cuda": 1.0}
-"""Of what a runner says that a call takes; on a CPU, where others make the doubt large, it matters more often."""
-_MOST_DOUBT: Final = {"cpu": 1.0, "cuda": math.inf}
-"""Likewise: with more than that, what a runner says could be anything. What takes microseconds on a GPU is always in
-such doubt, and there only ``_MOST_LEFT_OUT`` of it can be left out."""
 _WARM_UP_PAIRS: Final = {"cpu": 3, "cuda": 8}
 """On a CPU, calls as short as those of small tensors are seldom as near to each other as would be settled."""
 _LEAST_COUNTED: Final = 5
@@ -285,12 +265,17 @@ class Sampler:
             baseline_forward_ms=tuple(call.report.forward_ms for call in baseline) if split else (),
         )
         details: dict[str, Any] = {}
-        most_overhead_ms = self._most_overhead_ms(track, series)
-        waited_ms = [call.waited_ms for call in candidate]
-        self._check_clocks(series, most_overhead_ms, waited_ms, details)
+        device, calm = self.caller.device, self.caller.learnt.calm[track.mode]
+        # Nothing works on a CPU while its process is stopped.
+        most_ms = most_overhead_ms(series, calm.overhead_ms) if device.outlives_processes else math.inf
+        clocks = Clocks(series, device.torch_device.type, most_ms)
+        details["clock_overhead_ms"] = clocks.check([call.waited_ms for call in candidate])
         self._check_floor(track, series, details)
-        self._check_baseline(track, series, candidate, baseline, details)
-        credited, at_most = self._credited(series, most_overhead_ms)
+        details["calm"] = self._calm(track, (*candidate, *baseline))
+        # Calls were released otherwise than on the warm track when all was calm.
+        if device.outlives_processes and track.cold:
+            check_baseline(series, calm.baseline_ms)
+        credited, at_most = clocks.credited()
         value = speedup(series.baseline_device_ms, credited)
         held_up = held_up_ms(candidate, baseline)
         details["steps_ms"] = {
@@ -361,139 +346,17 @@ class Sampler:
         """Half of the width, as a share of the speedup, that a sampled interval need not be narrower than."""
         return max(self.plan.half_width, _ENOUGH * self._spread(track, *sides))
 
-    @property
-    def _least_ms(self) -> float:
-        """Below this, clocks and events themselves are what is measured."""
-        return _FLOOR_MS[self.caller.device.torch_device.type]
-
-    def _check_baseline(
-        self,
-        track: Track,
-        series: SampleSeries,
-        candidate: list[TimedCall],
-        baseline: list[TimedCall],
-        details: dict[str, Any],
-    ) -> None:
-        """The baseline must take about as long as it did before the candidate had the shared memory.
-
-        Raises ``InfrastructureFault``: the cause may as well be the machine.
-        """
-        calm = self.caller.learnt.calm[track.mode]
-        now_ms = median_ms(series.baseline_device_ms)
-        details["calm"] = {
-            "prelude_ms": median_ms([call.prelude_ms for call in (*candidate, *baseline)]),
+    def _calm(self, track: Track, calls: Sequence[TimedCall]) -> dict[str, Any]:
+        """What was seen of the device before calls, and before the candidate had the shared memory."""
+        calm, seen = self.caller.learnt.calm[track.mode], self.caller.calmness
+        return {
+            "prelude_ms": median_ms([call.prelude_ms for call in calls]),
             "prelude_before_ms": calm.prelude_ms,
             "baseline_before_ms": calm.baseline_ms,
-            "disturbed": self.caller.calmness.disturbed,
-            "preludes": self.caller.calmness.preludes,
-            "late": self.caller.calmness.late,
+            "disturbed": seen.disturbed,
+            "preludes": seen.preludes,
+            "late": seen.late,
         }
-        if not (self.caller.device.outlives_processes and track.cold):
-            return  # calls were released otherwise than on the warm track when all was calm
-        doubt_ms = _NOISE_FACTOR * median_error(series.baseline_device_ms) + _calm_slack_ms(series)
-        if now_ms > _SLOWER_BASELINE * calm.baseline_ms + doubt_ms:
-            raise InfrastructureFault(
-                f"the baseline takes {now_ms:.3f} ms, and took {calm.baseline_ms:.3f} ms before the candidate had "
-                "the shared memory"
-            )
-
-    def _most_overhead_ms(self, track: Track, series: SampleSeries) -> float:
-        """What may lie between the two clocks for the baseline, at the most.
-
-        Not more than before the candidate had the shared memory, give or take the slack: a candidate that
-        could prolong what happens around the baseline's calls could hide as much of its own.
-        """
-        if not self.caller.device.outlives_processes:
-            return math.inf  # nothing works on a CPU while its process is stopped
-        return self.caller.learnt.calm[track.mode].overhead_ms + _calm_slack_ms(series)
-
-    def _check_clocks(
-        self, series: SampleSeries, most_overhead_ms: float, waited_ms: Sequence[float], details: dict[str, Any]
-    ) -> None:
-        """The runner's clock against the judge's: what lies between them must be what it is for the baseline.
-
-        The comparison allows for a stated slack, for the noise of both medians, and for the time that the candidate's
-        threads waited for a processor in each call (``waited_ms``), so that a busy machine fails nobody; what a runner
-        hides below that it gains nothing from (see ``_credited``). Raises ``ClocksDisagree``, or
-        ``InfrastructureFault`` where it is the same for the baseline, but was not at first.
-        """
-        ours = _differences(series.candidate_outer_ms, series.candidate_device_ms)
-        theirs = _differences(series.baseline_outer_ms, series.baseline_device_ms)
-        longest = max(median_ms(series.baseline_outer_ms), median_ms(series.candidate_device_ms))
-        slack = _SLACK_MS + _SLACK_SHARE * longest
-        noise = _NOISE_FACTOR * (median_error(ours) + median_error(theirs))
-        overhead_ms = median_ms(theirs)
-        details["clock_overhead_ms"] = {
-            "candidate": median_ms(ours),
-            "baseline": overhead_ms,
-            "baseline_at_most": most_overhead_ms if math.isfinite(most_overhead_ms) else None,
-            "slack": slack,
-            "noise": noise,
-        }
-        unexplained = [max(0.0, between - waited) for between, waited in zip(ours, waited_ms, strict=True)]
-        excess = median_ms(unexplained) - slack - noise
-        if excess > overhead_ms:
-            raise ClocksDisagree(
-                f"inner and outer clock disagree: {median_ms(ours):.3f} ms of each call lie outside of what the runner "
-                f"measured, {overhead_ms:.3f} ms for the baseline, and {slack + noise:.3f} ms more are allowed"
-            )
-        if excess > most_overhead_ms:
-            raise InfrastructureFault(
-                f"{median_ms(ours):.3f} ms of each of the candidate's calls and {overhead_ms:.3f} ms of the baseline's "
-                f"lie outside of what the runners measured, at most {most_overhead_ms:.3f} ms for the baseline before"
-            )
-
-    def _credited(self, series: SampleSeries, most_overhead_ms: float) -> tuple[list[float], list[float]]:
-        """The candidate's device times, moved up where the judge's clock says that something is left out of them: by
-        what is left out, and by that and the doubt about it.
-
-        What lies between both clocks should be what it is for the baseline, or ``most_overhead_ms`` if that is less.
-        Where its median, of those calls that the candidate's figure rests on, is above that by more than two
-        processes differ and four standard errors, or than the share of the device time that may be left out, the
-        difference is put back. Those standard errors are doubt, and make the interval wider, whose lower end is what
-        ranks. They are both sides' errors; the candidate's count no more than twice the baseline's, since it could
-        make its own as large as it likes. On a GPU, less is put back of what is little more. An honest series is left
-        as it is, so it stays as steady as the device's clock, unless a busy machine leaves nothing but doubt.
-        """
-        kind = self.caller.device.torch_device.type
-        claimed_ms = median_ms(series.candidate_device_ms)
-        overheads = _differences(series.baseline_outer_ms, series.baseline_device_ms)
-        ours = _differences(series.candidate_outer_ms, series.candidate_device_ms)
-        # Of both: who is disturbed outside of the one clock is not within it.
-        theirs = _of_fast_calls(overheads, series.baseline_device_ms)
-        fast = _of_fast_calls(ours, series.candidate_device_ms)
-        missing = median_ms(fast) - min(most_overhead_ms, median_ms(theirs))
-        # How noisy the baseline's are is told by all: of three, what deviates least says next to nothing. Those of the
-        # candidate's calls that its figure does not rest on could be noisy on purpose.
-        error = median_error(overheads, len(theirs))
-        doubt = _NOISE_FACTOR * math.hypot(error, min(median_error(fast), 2 * error))
-        unnoticed = min(
-            doubt + self._differ_ms(median_ms(theirs)), max(_MOST_LEFT_OUT[kind] * claimed_ms, self._least_ms)
-        )
-        if missing <= unnoticed and doubt <= max(_MOST_DOUBT[kind] * claimed_ms, self._least_ms):
-            return list(series.candidate_device_ms), list(series.candidate_device_ms)
-        # Call by call where one has left out more than the others.
-        left_out = [max(0.0, missing, overhead - median_ms(overheads)) for overhead in ours]
-        without, beyond = (
-            [
-                sample + self._put_back_ms(more, unnoticed, doubt_ms)
-                for sample, more in zip(series.candidate_device_ms, left_out, strict=True)
-            ]
-            for doubt_ms in (0.0, doubt)
-        )
-        return without, beyond
-
-    def _differ_ms(self, length_ms: float) -> float:
-        """By how much something of this length may differ between two processes of one model."""
-        least_ms, share = _PROCESSES_DIFFER[self.caller.device.torch_device.type]
-        return least_ms + share * length_ms
-
-    def _put_back_ms(self, missing_ms: float, unnoticed_ms: float, doubt_ms: float = 0.0) -> float:
-        """What is added to a call of which so much was left out; so much would not have been noticed."""
-        times = _PUT_BACK[self.caller.device.torch_device.type]
-        if math.isinf(times):
-            return max(0.0, missing_ms) + doubt_ms
-        return min(max(0.0, missing_ms) + doubt_ms, times * max(0.0, missing_ms - unnoticed_ms))
 
     def _check_floor(self, track: Track, series: SampleSeries, details: dict[str, Any]) -> None:
         """No sample may be below what moving the bytes takes."""
@@ -524,8 +387,8 @@ def _from_to(
 ) -> Interval:
     """From the lower end with all that may have been left out put back, and the baseline without what held it up, to
     the upper one with nothing put back, and the candidate without what held it up."""
-    low = speedup_interval(_differences(series.baseline_device_ms, baseline_held_up_ms), at_most_ms)
-    high = speedup_interval(series.baseline_device_ms, _differences(series.candidate_device_ms, candidate_held_up_ms))
+    low = speedup_interval(differences_ms(series.baseline_device_ms, baseline_held_up_ms), at_most_ms)
+    high = speedup_interval(series.baseline_device_ms, differences_ms(series.candidate_device_ms, candidate_held_up_ms))
     return Interval(low.low, high.high, low.level)
 
 
@@ -553,10 +416,6 @@ def _raw_half_width(series: SampleSeries) -> float:
     return half_width(speedup_interval(*sides), speedup(*sides))
 
 
-def _calm_slack_ms(series: SampleSeries) -> float:
-    return _CALM_SLACK_MS + _CALM_SLACK_SHARE * median_ms(series.baseline_outer_ms)
-
-
 def _distributions(series: SampleSeries, credited: Sequence[float]) -> dict[str, Any]:
     """Quartiles and extremes of both sides' device times, and of what they consist of on the training track."""
     parts: dict[str, Sequence[float]] = {"candidate_ms": credited, "baseline_ms": series.baseline_device_ms}
@@ -566,7 +425,7 @@ def _distributions(series: SampleSeries, credited: Sequence[float]) -> dict[str,
     ):
         if forward:
             parts[f"{side}_forward_ms"] = forward
-            parts[f"{side}_backward_ms"] = _differences(total, forward)
+            parts[f"{side}_backward_ms"] = differences_ms(total, forward)
     ratios = [theirs / ours for theirs, ours in zip(series.baseline_device_ms, credited, strict=True)]
     return {
         "pairs": len(credited),
@@ -576,19 +435,9 @@ def _distributions(series: SampleSeries, credited: Sequence[float]) -> dict[str,
     }
 
 
-def _of_fast_calls(values: Sequence[float], claimed_ms: Sequence[float]) -> list[float]:
-    """Of the calls whose device time is no more than the median, which is what decides it."""
-    middle = median_ms(claimed_ms)
-    return [value for value, claimed in zip(values, claimed_ms, strict=True) if claimed <= middle]
-
-
 def _device(calls: Sequence[TimedCall]) -> list[float]:
     return [call.report.device_ms for call in calls]
 
 
 def _outer(calls: Sequence[TimedCall]) -> list[float]:
     return [call.outer_ms for call in calls]
-
-
-def _differences(outer: Sequence[float], inner: Sequence[float]) -> list[float]:
-    return [a - b for a, b in zip(outer, inner, strict=True)]

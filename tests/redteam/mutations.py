@@ -287,9 +287,9 @@ MUTATIONS = (
         "the runner's clock is believed",
         "attack_a_tenth_of_the_time",
         (
-            ("judge/sampling.py", "if excess > overhead_ms:", "if False:"),
-            ("judge/sampling.py", "if excess > most_overhead_ms:", "if False:"),
-            ("judge/sampling.py", "if missing <= unnoticed and doubt <=", "if True or doubt <="),
+            ("judge/clocks.py", "if excess > overhead_ms:", "if False:"),
+            ("judge/clocks.py", "if excess > self.most_overhead_ms:", "if False:"),
+            ("judge/clocks.py", "if missing <= unnoticed and doubt <=", "if True or doubt <="),
         ),
         timed=True,
     ),
