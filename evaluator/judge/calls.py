@@ -247,7 +247,7 @@ class Caller:
 
     ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which what a side
     does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept; ``spent``: where
-    those of the latest call are that were new; ``prelude_inputs``: where
+    those of the latest two calls are that were new; ``prelude_inputs``: where
     what preludes write is. ``learnt``: nothing yet, or
     what was learnt of this baseline in an evaluation before.
     """
@@ -263,7 +263,7 @@ class Caller:
     lean: bool
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     warming: dict[InputKind, CallInputs]
-    spent: dict[InputKind, CallInputs]
+    spent: dict[InputKind, list[CallInputs]]
     prelude_inputs: dict[InputKind, CallInputs]
     learnt: Learnt
     latest_ms: dict[CallMode, float] = field(default_factory=dict)
@@ -624,18 +624,20 @@ class Caller:
         return given
 
     def _give_spent(self, drawing: _Drawing) -> CallInputs:
-        """The tensors of the latest call of this kind, for the baseline, which nothing is to be kept from; once, since
-        a candidate does not meet the same again either. Calls before a candidate's are given new ones by turns."""
-        again = self.spent.pop(drawing.kind, None)
-        return self._draw(drawing) if again is None else again
+        """Tensors of an earlier call of this kind, for the baseline, which nothing is to be kept from; once, since a
+        candidate does not meet the same again either. Calls before a candidate's are given new ones by turns."""
+        again = self.spent.get(drawing.kind)
+        return again.pop() if again else self._draw(drawing)
 
     def _draw(self, drawing: _Drawing) -> CallInputs:
         """Tensors that no call was given before."""
         given = self._make(drawing)
         # Nobody can write to them: they serve once more, where they are small.
         if not self.device.outlives_processes and given.size_bytes <= _WARMING_KEPT_BYTES:
+            # One kind at a time, and two calls of it: of pairs A B B A, both of B's find one of A's.
+            latest = self.spent.get(drawing.kind, [])[-1:]
             self.spent.clear()
-            self.spent[drawing.kind] = replace(given)
+            self.spent[drawing.kind] = [*latest, replace(given)]
         return given
 
     def _commit_to(self, delivered: Sequence[str], commitment: Commitment, drawing: _Drawing, *, glance: bool) -> None:

@@ -103,7 +103,7 @@ class Common:
     ``deadline``: when it has to be over; ``calmness``: of the device, whoever is called; ``used_before``: what was in
     use of its memory, and ``spare_bytes`` what runners hold that wait for a larger session. ``blamed``: a context in
     which what a side does wrong is put down to it. ``candidates``: how many there are; ``warming``: inputs of calls
-    that nobody looks at; ``spent``: those of the latest call that had new ones; ``prelude_inputs``: what preludes
+    that nobody looks at; ``spent``: those of the latest two calls that had new ones; ``prelude_inputs``: what preludes
     write;
     ``baseline_ms``: what each call of the baseline said that it took.
     """
@@ -126,7 +126,7 @@ class Common:
     blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
     calmness: Calmness
     warming: dict[InputKind, CallInputs] = field(default_factory=dict)
-    spent: dict[InputKind, CallInputs] = field(default_factory=dict)
+    spent: dict[InputKind, list[CallInputs]] = field(default_factory=dict)
     prelude_inputs: dict[InputKind, CallInputs] = field(default_factory=dict)
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
     variation: Variation = field(default_factory=Variation)

@@ -155,6 +155,26 @@ def test_the_baseline_is_given_what_was_given_before_as_it_was(mode: CallMode, p
     assert not any(torch.equal(a, b) for a, b in zip(chain(*first), chain(*second), strict=True))
 
 
+def test_of_pairs_whose_order_changes_the_baseline_is_given_nothing_new(
+    problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawing is what a call takes longest for on a CPU."""
+    call, candidate, baseline = _play(problems["relu"], CpuDevice())
+    drawn: list[int] = []
+    make = InputSource.make
+    monkeypatch.setattr(
+        InputSource, "make", lambda *arguments, **options: drawn.append(1) or make(*arguments, **options)
+    )
+    call(candidate, CallMode.FORWARD, compared=True)
+    for _ in range(3):
+        for side in (baseline, candidate, candidate, baseline):
+            call(side, CallMode.FORWARD, compared=side is candidate)
+    assert len(drawn) == 7, "for the candidate's calls alone"
+    given = [each[0][0] for each in baseline.given]
+    assert all(any(torch.equal(each, other[0][0]) for other in candidate.given) for each in given)
+    assert not any(torch.equal(one, other) for index, one in enumerate(given) for other in given[:index]), "once each"
+
+
 def test_before_there_is_a_candidate_every_other_call_is_given_something_new(problems: dict[str, Problem]) -> None:
     call, _, baseline = _play(problems["relu"], CpuDevice())
     for _ in range(4):
