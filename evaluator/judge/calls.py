@@ -312,8 +312,8 @@ class Caller:
             learnt.looks.clear()
         if held is None or mode not in learnt.looks:
             return False
-        if self._release_of(mode, held.baseline_ms) != learnt.releases[mode]:
-            return False
+        if held != learnt.calm[mode] and self._release_of(mode, held.baseline_ms) != learnt.releases[mode]:
+            return False  # what is as it was may be on either side of a bound
         learnt.calm[mode] = held
         return True
 
