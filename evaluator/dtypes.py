@@ -6,9 +6,13 @@ Used by judge and runners alike, so that both have the same inputs in mind when 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = [
     "as_reals",
@@ -67,9 +71,11 @@ def rows_of(tensor: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return as_signed(tensor).index_select(0, rows).view(tensor.dtype)
 
 
-def tensor_on(device: torch.device, values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
-    """A few numbers on ``device``, of shape [len(values)]. To make them there at once would wait for all that is under
-    way; the driver keeps a copy of its own of so few until it has come to them."""
+def tensor_on(
+    device: torch.device, values: Sequence[float] | npt.NDArray[np.int64], dtype: torch.dtype
+) -> torch.Tensor:
+    """A few numbers on ``device``, in the shape that they have. To make them there at once would wait for all that is
+    under way; the driver keeps a copy of its own of so few until it has come to them."""
     return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
 
 

@@ -15,6 +15,7 @@ from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal
 
+import numpy as np
 import torch
 
 from evaluator.config import Limits
@@ -83,7 +84,7 @@ class Side:
     def can_be_read(self, device: torch.device) -> bool:
         """Whether the judge can read the runner's memory, by the tensor that it has shown when it was given the shared
         memory."""
-        place = ElementPlaces.of(torch.zeros(1, dtype=torch.int64, device=device), (1,))
+        place = ElementPlaces.of(np.zeros(1, np.int64), (1,), device)
         try:
             found = self.memory.read(self.link.locations(1)[0], TensorSpec((1,), "int64"), place)
         except Unreadable:

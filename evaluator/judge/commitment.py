@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import random
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from evaluator.dtypes import as_reals, as_signed, rows_of, tensor_on
@@ -120,6 +122,8 @@ class Commitments:
         self._slices = list(_slices(signature, slice_elements))
         self._glanced_rows = _glanced_rows(signature, self._slices, slice_elements)
         self._order = random.SystemRandom()
+        # What a device draws, it has to be asked for: for a thousand places, a processor is quicker.
+        self._places = np.random.default_rng(secrets.randbits(128))
         self._secret = new_generator()
 
     @property
@@ -152,8 +156,8 @@ class Commitments:
         for name in names:
             for index, tensor in enumerate(self._blocks[name].tensors):
                 if tensor.numel():
-                    places = torch.randint(tensor.numel(), (_PICKS,), generator=self._secret, device=tensor.device)
-                    chosen.places[name, index] = places.sort().values
+                    places = np.sort(self._places.integers(tensor.numel(), size=_PICKS))
+                    chosen.places[name, index] = tensor_on(tensor.device, places, torch.int64)
         return chosen
 
     def prepare_done(self, commitment: Commitment, names: Sequence[str]) -> None:
@@ -162,8 +166,8 @@ class Commitments:
             for index, tensor in enumerate(self._blocks[name].tensors):
                 if tensor.numel():
                     count = _READ_AT_DONE[tensor.device.type]
-                    flat = torch.randint(tensor.numel(), (count,), generator=self._secret, device=tensor.device)
-                    commitment.done_places[name, index] = ElementPlaces.of(flat, tuple(tensor.shape))
+                    flat = self._places.integers(tensor.numel(), size=count)
+                    commitment.done_places[name, index] = ElementPlaces.of(flat, tuple(tensor.shape), tensor.device)
 
     def read_done(
         self, commitment: Commitment, names: Sequence[str], locations: Sequence[Location], memory: RunnerMemory

@@ -20,6 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from evaluator.dtypes import as_signed, tensor_on
@@ -50,10 +52,10 @@ class ElementPlaces:
     indices: torch.Tensor
 
     @classmethod
-    def of(cls, flat: torch.Tensor, shape: tuple[int, ...]) -> ElementPlaces:
-        if not shape:
-            return cls(flat, flat.new_empty((0, len(flat))))
-        return cls(flat, torch.stack(torch.unravel_index(flat, shape)))
+    def of(cls, flat: npt.NDArray[np.int64], shape: tuple[int, ...], device: torch.device) -> ElementPlaces:
+        """Those that ``flat`` counts in a tensor of this shape, on ``device``."""
+        indices = np.array(np.unravel_index(flat, shape)) if shape else np.empty((0, len(flat)), np.int64)
+        return cls(tensor_on(device, flat, torch.int64), tensor_on(device, indices, torch.int64))
 
     def offsets(self, spec: TensorSpec, strides: tuple[int, ...]) -> tuple[torch.Tensor, int]:
         """Where they lie behind the first element, in elements, under ``strides``; and how many elements the whole

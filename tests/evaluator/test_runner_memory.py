@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -24,7 +25,7 @@ def _places(shape: tuple[int, ...], device: str = "cpu") -> ElementPlaces:
     count = 1
     for size in shape:
         count *= size
-    return ElementPlaces.of(torch.randint(count, (64,), device=device), shape)
+    return ElementPlaces.of(np.random.default_rng().integers(count, size=64), shape, torch.device(device))
 
 
 def _own(tensor: torch.Tensor) -> Location:
@@ -70,7 +71,7 @@ def test_another_process_is_read_and_not_its_own() -> None:
         assert other.stdin is not None
         address = int(other.stdout.readline())
         memory = ProcessMemory(other.pid)
-        spec, places = TensorSpec((6,), "uint8"), ElementPlaces.of(torch.arange(6), (6,))
+        spec, places = TensorSpec((6,), "uint8"), ElementPlaces.of(np.arange(6), (6,), torch.device("cpu"))
         location = Location(Whereabouts.OWN, address, (1,))
         assert bytes(memory.read(location, spec, places).tolist()) == b"theirs"
         other.stdin.write("\n")
