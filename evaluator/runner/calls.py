@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import math
 import os
 import socket
@@ -39,6 +38,8 @@ _CAPTURE_RELAXED: Final = 2
 
 
 _GRADIENTS: Final = ("input_gradients", "weight_gradients")
+_GRADIENT: Final[Any] = torch.Tensor.grad
+"""Torch's getter and setter, as it is before there is a candidate, whose own could do anything."""
 
 
 class CandidateError(Exception):
@@ -375,7 +376,8 @@ class CallLoop:
         self._copy(self._computed)
         self._spoil()
         self._put_off()
-        torch.nn.Module.zero_grad(self._model, set_to_none=True)
+        for tensor in _state_of(self._model):
+            _GRADIENT.__set__(tensor, None)
         self._synchronize()
 
     def _copy(self, pairs: Sequence[tuple[torch.Tensor, Any]]) -> None:
@@ -384,13 +386,18 @@ class CallLoop:
                 target.copy_(value)
 
     def _spoil(self) -> None:
-        """Write to what the last call has returned, but for the model's parameters and buffers."""
-        state = itertools.chain(torch.nn.Module.parameters(self._model), torch.nn.Module.buffers(self._model))
-        kept = {tensor.untyped_storage().data_ptr() for tensor in state if tensor.layout is torch.strided}
+        """Write to what the last call has returned, but for outputs that are the model's parameters or buffers. A
+        gradient is nobody's state: who keeps one in a buffer would otherwise find it as they left it."""
+        state = {
+            tensor.untyped_storage().data_ptr()
+            for tensor in _state_of(self._model)
+            if tensor.layout is torch.strided and not tensor.is_meta
+        }
+        outputs = {id(target) for target in self._blocks["outputs"].tensors}
         # What was made in inference mode can be written to in nothing else.
         with torch.inference_mode():
-            for _, value in self._computed:
-                if value.untyped_storage().data_ptr() not in kept:
+            for target, value in self._computed:
+                if id(target) not in outputs or value.untyped_storage().data_ptr() not in state:
                     value.fill_(math.nan if is_differentiable(value) else 1)
 
     def _synchronize(self) -> None:
@@ -402,6 +409,24 @@ class CallLoop:
 
     def _fail(self, failure: Failure, text: str) -> None:
         self._control.sendall(Frame(FrameKind.FAILED, failure, text).encode())
+
+
+def _state_of(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """The parameters and buffers of a model and its parts, each part once, without a call of anything of theirs: what a
+    candidate does in a method of its own between two calls is nobody's time."""
+    waiting, seen = [model], set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, torch.jit.ScriptModule):  # what it has is TorchScript's
+            yield from (*part.parameters(), *part.buffers())
+            continue
+        own = object.__getattribute__(part, "__dict__")
+        for name in ("_parameters", "_buffers"):
+            yield from (tensor for tensor in dict.values(own[name]) if isinstance(tensor, torch.Tensor))
+        waiting.extend(each for each in dict.values(own["_modules"]) if isinstance(each, torch.nn.Module))
 
 
 def _leaves(inputs: Sequence[Any]) -> list[Any]:

@@ -9,6 +9,7 @@ while constructing has none: its gradient cannot be compared, and it takes no ot
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,8 +61,12 @@ class WeightMatch:
 
 def match_weights(model: torch.nn.Module, state: State) -> WeightMatch:
     """Match the model's parameters and buffers with the reference's."""
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    named: dict[str, torch.Tensor] = {**parameters, **dict(model.named_buffers(remove_duplicate=False))}
+    # Of another layout (oneDNN's, a sparse one), or without values (on the device "meta"), none can be compared.
+    parameters = {
+        name: weight for name, weight in model.named_parameters(remove_duplicate=False) if _has_values(weight)
+    }
+    buffers = {name: value for name, value in model.named_buffers(remove_duplicate=False) if _has_values(value)}
+    named: dict[str, torch.Tensor] = {**parameters, **buffers}
     found = WeightMatch([None] * state.weights, [False] * state.weights, told=_loads_in_its_own_way(model))
     taken: set[int] = set()
 
@@ -131,12 +136,16 @@ def write_weights(match: WeightMatch, state: State, indexes: Collection[int]) ->
 
 
 def _tell(model: torch.nn.Module, state: State) -> None:
-    """Hand the reference's state to a model that loads state dictionaries in its own way."""
-    if _loads_in_its_own_way(model):
-        values = {name: value.clone() for name, value in zip(state.names, state.values, strict=True)}
-        # Torch says so only at its end where other shapes are among them, which are no concern of ours.
-        with contextlib.nullcontext() if _loads_alone(model) else contextlib.suppress(RuntimeError):
-            model.load_state_dict(values, strict=False)
+    """Hand the reference's state to a model that loads state dictionaries in its own way. One that refuses it has what
+    was written to its tensors: Torch's own way says only at its end that other shapes are among them, and another one
+    may want the names of its own model alone."""
+    if not _loads_in_its_own_way(model):
+        return
+    values = {name: value.clone() for name, value in zip(state.names, state.values, strict=True)}
+    accepted = inspect.signature(model.load_state_dict).parameters
+    takes_strict = "strict" in accepted or any(each.kind is each.VAR_KEYWORD for each in accepted.values())
+    with contextlib.suppress(Exception):
+        model.load_state_dict(values, **({"strict": False} if takes_strict else {}))
 
 
 def _loads_in_its_own_way(model: torch.nn.Module) -> bool:
@@ -167,6 +176,10 @@ def _one_each(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 def _is_matched(found: WeightMatch, index: int) -> bool:
     return index in found.taking or (index < len(found.parameters) and found.parameters[index] is not None)
+
+
+def _has_values(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_meta
 
 
 def _can_be_written(tensor: torch.Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 from evaluator.judge.parameters import Values, constants_of, drawn, drawn_alike, look_alike, mixed, stepped, varied
 from evaluator.protocol import Doorbell, WeightReport
+from evaluator.runner.calls import _state_of
 from evaluator.runner.weights import State, WeightMatch, load_weights, match_weights, take_weights
 
 _SEEDS = (1, 2)
@@ -173,6 +175,85 @@ def test_what_has_another_value_is_named_and_loaded_buffers_too() -> None:
     assert differing == {"linear.weight", "linear.bias", "partly", "padded", "drawn"}
     assert not load_weights(model, state).differing
     assert torch.equal(model.get_buffer("drawn"), state.values[state.names.index("drawn")])
+
+
+class _Refusing(nn.Module):
+    """A loader that wants the checkpoints of its own model alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(3))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        if set(state_dict) != {"gamma"}:
+            raise KeyError(f"no checkpoint of this model: {sorted(state_dict)}")
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+
+class _Old(nn.Module):
+    """A loader with the signature that there was before there was ``strict``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.loaded = 0
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:  # type: ignore[override]
+        self.loaded += 1
+        return super().load_state_dict(state_dict)
+
+
+def test_a_model_that_refuses_the_references_state_has_what_was_written_to_its_tensors() -> None:
+    model, state = _Refusing(), State(["weight"], [torch.ones(3)], 1)
+    match = match_weights(model, state)
+    take_weights(model, match, State(["weight"], [torch.full((3,), 2.0)], 1), [0])
+    assert model.gamma.tolist() == [2.0] * 3
+
+
+def test_a_loader_without_the_word_strict_is_called_without_it() -> None:
+    model, state = _Old(), State(["weight"], [torch.ones(3)], 1)
+    take_weights(model, match_weights(model, state), State(["weight"], [torch.full((3,), 2.0)], 1), [0])
+    assert model.loaded == 1
+    assert model.weight.tolist() == [2.0] * 3
+
+
+def test_what_has_no_values_to_compare_is_no_counterpart() -> None:
+    state = State(["weight"], [torch.ones(2, 3)], 1)
+    for weight in (torch.ones(2, 3).to_mkldnn(), torch.ones(2, 3, device="meta"), torch.ones(2, 3).to_sparse()):
+        model = nn.Module()
+        model.register_buffer("weight", weight)
+        found = match_weights(model, state)
+        assert found.report(1).taking == 0
+        assert not found.differing
+
+
+class _Between(nn.Module):
+    """Does something of its own whenever it is asked what it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.register_buffer("sums", torch.zeros(2))
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("parameters", "named_parameters", "buffers", "_parameters", "_modules", "_named_members"):
+            _ASKED.append(name)
+        return super().__getattribute__(name)
+
+
+_ASKED: list[str] = []
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_parameters_and_buffers_are_found_without_a_call_of_the_models() -> None:
+    model = _Between()
+    outer = nn.Sequential(model, nn.Linear(2, 3), model)
+    _ASKED.clear()
+    found = [*_state_of(outer)]
+    assert not _ASKED
+    assert sorted(tuple(tensor.shape) for tensor in found) == [(1,), (2,), (3,), (3, 2)]
+    scripted = torch.jit.script(nn.Linear(2, 3))
+    assert sorted(tuple(tensor.shape) for tensor in _state_of(scripted)) == [(3,), (3, 2)]
 
 
 class _Kept(nn.Module):
