@@ -41,8 +41,6 @@ _COMMAND_S: Final = 60.0
 _LET_GO_S: Final = 10.0
 _FIRST_CALLS: Final = 2
 _CALM_CALLS: Final = 3
-_PROOF_CALLS: Final = 2
-"""One of these has to be as was learnt before; the first after a rest may take longer."""
 _AS_LEARNT_SHARE: Final = 0.05
 _AS_LEARNT_MS: Final = 0.02
 _AS_LEARNT_LESS: Final = 0.5
@@ -323,14 +321,13 @@ class Caller:
         after a rest may do so, and one that takes less may be luck: then another one is made, and of two that take less
         the longer counts."""
         learnt = self.learnt.calm[mode]
-        seen: list[Calm] = []
-        for _ in range(_PROOF_CALLS):
-            held = learnt.as_seen(self._calm_of([self._calm_call(mode)]))
-            if held == learnt:
-                return learnt
-            if held is not None:
-                seen.append(held)
-        return Calm(*map(max, zip(*map(astuple, seen), strict=True))) if seen else None
+        first = learnt.as_seen(self._calm_of([self._calm_call(mode)]))
+        if first == learnt:
+            return learnt
+        second = learnt.as_seen(self._calm_of([self._calm_call(mode)]))
+        if first is None or second is None:
+            return second
+        return Calm(*map(max, zip(astuple(first), astuple(second), strict=True)))
 
     def _latest(self, mode: CallMode) -> CallInputs | None:
         """What the baseline's latest calm call was given."""
@@ -670,7 +667,10 @@ class Caller:
         waits for a change begins then. A candidate's are those that the baseline was given last; of its own, work that
         it has left behind could make use.
         """
-        if not self.device.outlives_processes or given.size_bytes > PRELUDE_BYTES:
+        if not self.device.outlives_processes:
+            return None
+        if given.size_bytes > PRELUDE_BYTES:
+            self.prelude_inputs.clear()  # those of a forward, which are less
             return None
         if side is self.baseline or drawing.kind not in self.prelude_inputs:
             self.prelude_inputs.clear()  # one kind at a time

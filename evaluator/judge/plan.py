@@ -136,7 +136,8 @@ def draft_plan(
     upstream_bytes = output_bytes if gradients else 0
     others = input_bytes + upstream_bytes if capacity.outlives_processes else 0
     before = others if others <= _SHORT_BYTES else 0
-    kept = others if others <= PRELUDE_BYTES else 0
+    each = (input_bytes, others) if capacity.outlives_processes else ()
+    kept = max((size for size in each if size <= PRELUDE_BYTES), default=0)
     given = input_bytes + max(input_bytes, upstream_bytes) + before
     judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + kept
     judge += weight_bytes * (3 + (28 if gradients else 0))

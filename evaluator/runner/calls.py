@@ -38,8 +38,9 @@ _CAPTURE_RELAXED: Final = 2
 
 
 _GRADIENTS: Final = ("input_gradients", "weight_gradients")
-_GRADIENT: Final[Any] = torch.Tensor.grad
-"""Torch's getter and setter, as it is before there is a candidate, whose own could do anything."""
+_GRADIENT_OF: Final[Any] = torch.Tensor.grad
+_ATTRIBUTES: Final[Any] = torch.nn.Module.__dict__["__dict__"]
+"""Torch's and Python's own way to these, as it is before there is a candidate, whose own could do anything."""
 
 
 class CandidateError(Exception):
@@ -246,7 +247,7 @@ class CallLoop:
             *(weight for weight in self._weights.parameters if weight is not None and weight.requires_grad),
         ]
         upstream = self._blocks["upstream"].tensors
-        torch.nn.Module.zero_grad(self._model, set_to_none=True)  # and not a candidate's own, which is not timed
+        _forget_gradients(self._model)  # what a candidate's own zero_grad does would not be timed
         clock.start()
         self._spent.clear()
         outputs = self._as_list(self._model(*leaves))
@@ -376,8 +377,7 @@ class CallLoop:
         self._copy(self._computed)
         self._spoil()
         self._put_off()
-        for tensor in _state_of(self._model):
-            _GRADIENT.__set__(tensor, None)
+        _forget_gradients(self._model)
         self._synchronize()
 
     def _copy(self, pairs: Sequence[tuple[torch.Tensor, Any]]) -> None:
@@ -388,11 +388,7 @@ class CallLoop:
     def _spoil(self) -> None:
         """Write to what the last call has returned, but for outputs that are the model's parameters or buffers. A
         gradient is nobody's state: who keeps one in a buffer would otherwise find it as they left it."""
-        state = {
-            tensor.untyped_storage().data_ptr()
-            for tensor in _state_of(self._model)
-            if tensor.layout is torch.strided and not tensor.is_meta
-        }
+        state = _memory_of(self._model)
         outputs = {id(target) for target in self._blocks["outputs"].tensors}
         # What was made in inference mode can be written to in nothing else.
         with torch.inference_mode():
@@ -411,22 +407,49 @@ class CallLoop:
         self._control.sendall(Frame(FrameKind.FAILED, failure, text).encode())
 
 
-def _state_of(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+def _state_of(model: torch.nn.Module) -> list[torch.Tensor]:
     """The parameters and buffers of a model and its parts, each part once, without a call of anything of theirs: what a
     candidate does in a method of its own between two calls is nobody's time."""
-    waiting, seen = [model], set()
+    found: list[torch.Tensor] = []
+    waiting: list[Any] = [model]
+    seen: set[int] = set()
     while waiting:
         part = waiting.pop()
         if id(part) in seen:
             continue
         seen.add(id(part))
-        if isinstance(part, torch.jit.ScriptModule):  # what it has is TorchScript's
-            yield from (*part.parameters(), *part.buffers())
+        if type(part) is torch._C.ScriptModule:
+            kinds: tuple[Any, ...] = torch._C.ParameterDict, torch._C.BufferDict
+            found += [tensor for kind in kinds for _, tensor in kind(part).items()]
+            waiting += [each for _, each in torch._C.ModuleDict(part).items()]
             continue
-        own = object.__getattribute__(part, "__dict__")
-        for name in ("_parameters", "_buffers"):
-            yield from (tensor for tensor in dict.values(own[name]) if isinstance(tensor, torch.Tensor))
-        waiting.extend(each for each in dict.values(own["_modules"]) if isinstance(each, torch.nn.Module))
+        own = _ATTRIBUTES.__get__(part)
+        parameters, buffers, parts = (own.get(name) for name in ("_parameters", "_buffers", "_modules"))
+        for tensors in (parameters, buffers):
+            if issubclass(type(tensors), dict):
+                found += [tensor for tensor in dict.values(tensors) if issubclass(type(tensor), torch.Tensor)]
+        if issubclass(type(parts), dict):
+            waiting += [each for each in dict.values(parts) if issubclass(type(each), torch.nn.Module)]
+        if type(own.get("_c")) is torch._C.ScriptModule:  # what a scripted module has is TorchScript's
+            waiting.append(own["_c"])
+    return found
+
+
+def _forget_gradients(model: torch.nn.Module) -> None:
+    """As ``zero_grad`` of torch's does it, without a call of anything of the model's."""
+    with torch._C.DisableTorchFunctionSubclass():
+        for tensor in _state_of(model):
+            _GRADIENT_OF.__set__(tensor, None)
+
+
+def _memory_of(model: torch.nn.Module) -> set[int]:
+    """Where the parameters and buffers of a model begin, of those that have memory of torch's."""
+    begins = set()
+    with torch._C.DisableTorchFunctionSubclass():
+        for tensor in _state_of(model):
+            with contextlib.suppress(NotImplementedError, RuntimeError):
+                begins.add(torch.Tensor.untyped_storage(tensor).data_ptr())
+    return begins
 
 
 def _leaves(inputs: Sequence[Any]) -> list[Any]:

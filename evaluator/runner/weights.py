@@ -113,7 +113,7 @@ def load_weights(model: torch.nn.Module, state: State) -> WeightMatch:
     }
     for name, value in zip(state.names, state.values, strict=True):
         tensor = _called(named, name)
-        if tensor is not None and tensor.shape == value.shape and is_differentiable(tensor):
+        if tensor is not None and _has_values(tensor) and tensor.shape == value.shape and is_differentiable(tensor):
             _write(tensor, value)
     _tell(model, state)
     return match_weights(model, state)
@@ -142,9 +142,9 @@ def _tell(model: torch.nn.Module, state: State) -> None:
     if not _loads_in_its_own_way(model):
         return
     values = {name: value.clone() for name, value in zip(state.names, state.values, strict=True)}
-    accepted = inspect.signature(model.load_state_dict).parameters
-    takes_strict = "strict" in accepted or any(each.kind is each.VAR_KEYWORD for each in accepted.values())
     with contextlib.suppress(Exception):
+        accepted = inspect.signature(model.load_state_dict, follow_wrapped=False).parameters
+        takes_strict = "strict" in accepted or any(each.kind is each.VAR_KEYWORD for each in accepted.values())
         model.load_state_dict(values, **({"strict": False} if takes_strict else {}))
 
 

@@ -25,6 +25,7 @@ FOLDERS: Final = {
 }
 """The variable by which each compiler is told its folder, and the name of that folder in the working folder."""
 _TRITON_GROUP: Final = "triton/*/__grp__*.json"
+_MOST_GROUP_BYTES: Final = 2**16
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_ENTRIES: Final = 2**13
 _MOST_LEVELS: Final = 16
@@ -68,7 +69,7 @@ def unpack(descriptor: int, working_folder: Path) -> None:
                 with content, path.open("wb") as target:
                     shutil.copyfileobj(content, target)
                 path.chmod(member.mode)
-                if path.match(_TRITON_GROUP):
+                if path.match(_TRITON_GROUP) and member.size <= _MOST_GROUP_BYTES:
                     _relocate(path)
     except (OSError, tarfile.TarError):
         # The folder may be full. Half of a compiled file would be worse than none.

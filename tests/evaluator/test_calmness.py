@@ -264,7 +264,7 @@ def test_the_device_has_to_be_calm_before_calls_that_are_timed_for_the_figures(
     )
     learner.device = busy
     monkeypatch.setattr(learner, "_poison", lambda _name: None)
-    monkeypatch.setattr(learner, "_look", lambda _mode, _decoys: _behind_write(5.0))
+    monkeypatch.setattr(learner, "_look", lambda _mode, _written: _behind_write(5.0))
     assert [learner._await_calm(CallMode.FORWARD, None) >= 1.0 for _ in range(20)] == [True] * 20
     assert learner.calmness.preludes == 0
     learner.alone = True
@@ -293,9 +293,9 @@ def test_a_look_writes_what_the_prelude_before_it_wrote(monkeypatch: pytest.Monk
     )
     learner.device = slow
     monkeypatch.setattr(learner, "_show", written.append)
-    decoys = CallInputs([], [])
-    learner._await_calm(CallMode.FORWARD, decoys)
-    once = [decoys, "look", decoys, "look"]
+    inputs = CallInputs([], [])
+    learner._await_calm(CallMode.FORWARD, inputs)
+    once = [inputs, "look", inputs, "look"]
     assert written in (once, [*once, *once])
 
 

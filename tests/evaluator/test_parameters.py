@@ -11,7 +11,7 @@ from torch import nn
 
 from evaluator.judge.parameters import Values, constants_of, drawn, drawn_alike, look_alike, mixed, stepped, varied
 from evaluator.protocol import Doorbell, WeightReport
-from evaluator.runner.calls import _state_of
+from evaluator.runner.calls import _forget_gradients, _memory_of, _state_of
 from evaluator.runner.weights import State, WeightMatch, load_weights, match_weights, take_weights
 
 _SEEDS = (1, 2)
@@ -222,38 +222,70 @@ def test_what_has_no_values_to_compare_is_no_counterpart() -> None:
     for weight in (torch.ones(2, 3).to_mkldnn(), torch.ones(2, 3, device="meta"), torch.ones(2, 3).to_sparse()):
         model = nn.Module()
         model.register_buffer("weight", weight)
-        found = match_weights(model, state)
+        found = load_weights(model, state)
         assert found.report(1).taking == 0
         assert not found.differing
 
 
 class _Between(nn.Module):
-    """Does something of its own whenever it is asked what it has."""
+    """Does something of its own whenever it is asked anything."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
+        self.weight = _Asking(torch.ones(1))
         self.register_buffer("sums", torch.zeros(2))
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("parameters", "named_parameters", "buffers", "_parameters", "_modules", "_named_members"):
-            _ASKED.append(name)
+        _ASKED.append(name)
         return super().__getattribute__(name)
+
+
+class _Asking(nn.Parameter):
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        _ASKED.append(str(func))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class _Proxy(nn.Module):
+    """A module that has never become one, and stands for another."""
+
+    def __init__(self, inner: nn.Module) -> None:  # pylint: disable=super-init-not-called
+        object.__setattr__(self, "inner", inner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "inner"), name)
 
 
 _ASKED: list[str] = []
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_parameters_and_buffers_are_found_without_a_call_of_the_models() -> None:
     model = _Between()
-    outer = nn.Sequential(model, nn.Linear(2, 3), model)
+    outer = nn.Sequential(model, nn.Linear(2, 3), model, _Proxy(nn.Linear(4, 4)))
+    model.weight.grad = torch.ones(1)
     _ASKED.clear()
-    found = [*_state_of(outer)]
+    found = _state_of(outer)
+    _forget_gradients(outer)
+    memory = _memory_of(outer)
     assert not _ASKED
     assert sorted(tuple(tensor.shape) for tensor in found) == [(1,), (2,), (3,), (3, 2)]
-    scripted = torch.jit.script(nn.Linear(2, 3))
-    assert sorted(tuple(tensor.shape) for tensor in _state_of(scripted)) == [(3,), (3, 2)]
+    assert model.weight.grad is None
+    assert model.sums.untyped_storage().data_ptr() in memory
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_torchscript_has_is_found_too() -> None:
+    class Own(torch.jit.ScriptModule):
+        def parameters(self, *_arguments: Any, **_options: Any) -> Any:
+            raise AssertionError("asked")
+
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+    shapes = sorted(tuple(tensor.shape) for tensor in _state_of(nn.Sequential(scripted, Own())))
+    assert shapes == [(), (3,), (3,), (3,), (3,), (3,), (3, 2)]
+    scripted(torch.ones(4, 2)).sum().backward()
+    _forget_gradients(scripted)
+    assert all(weight.grad is None for weight in scripted.parameters())
 
 
 class _Kept(nn.Module):
