@@ -247,7 +247,8 @@ class CallLoop:
             *(weight for weight in self._weights.parameters if weight is not None and weight.requires_grad),
         ]
         upstream = self._blocks["upstream"].tensors
-        _forget_gradients(self._model)  # what a candidate's own zero_grad does would not be timed
+        # What a candidate's own zero_grad does would not be timed.
+        _forget_gradients(self._model, self._weights.parameters)
         clock.start()
         self._spent.clear()
         outputs = self._as_list(self._model(*leaves))
@@ -377,7 +378,7 @@ class CallLoop:
         self._copy(self._computed)
         self._spoil()
         self._put_off()
-        _forget_gradients(self._model)
+        _forget_gradients(self._model, self._weights.parameters)
         self._synchronize()
 
     def _copy(self, pairs: Sequence[tuple[torch.Tensor, Any]]) -> None:
@@ -430,16 +431,21 @@ def _state_of(model: torch.nn.Module) -> list[torch.Tensor]:
                 found += [tensor for tensor in dict.values(tensors) if issubclass(type(tensor), torch.Tensor)]
         if issubclass(type(parts), dict):
             waiting += [each for each in dict.values(parts) if issubclass(type(each), torch.nn.Module)]
-        if type(own.get("_c")) is torch._C.ScriptModule:  # what a scripted module has is TorchScript's
+        # What a scripted module has is TorchScript's, and a traced one stands for such a one.
+        if type(own.get("_c")) is torch._C.ScriptModule:
             waiting.append(own["_c"])
+        if issubclass(type(own.get("_actual_script_module")), torch.nn.Module):
+            waiting.append(own["_actual_script_module"])
     return found
 
 
-def _forget_gradients(model: torch.nn.Module) -> None:
-    """As ``zero_grad`` of torch's does it, without a call of anything of the model's."""
+def _forget_gradients(model: torch.nn.Module, matched: Sequence[torch.Tensor | None] = ()) -> None:
+    """As ``zero_grad`` of torch's does it, without a call of anything of the model's; and of the tensors that are
+    ``matched`` with the reference's weights, wherever a model has them."""
     with torch._C.DisableTorchFunctionSubclass():
-        for tensor in _state_of(model):
-            _GRADIENT_OF.__set__(tensor, None)
+        for tensor in (*_state_of(model), *matched):
+            if tensor is not None:
+                _GRADIENT_OF.__set__(tensor, None)
 
 
 def _memory_of(model: torch.nn.Module) -> set[int]:

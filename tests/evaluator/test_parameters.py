@@ -283,9 +283,12 @@ def test_what_torchscript_has_is_found_too() -> None:
     scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
     shapes = sorted(tuple(tensor.shape) for tensor in _state_of(nn.Sequential(scripted, Own())))
     assert shapes == [(), (3,), (3,), (3,), (3,), (3,), (3, 2)]
-    scripted(torch.ones(4, 2)).sum().backward()
-    _forget_gradients(scripted)
-    assert all(weight.grad is None for weight in scripted.parameters())
+    traced = torch.jit.trace(nn.Linear(2, 3), torch.ones(4, 2))
+    for model in (scripted, traced):
+        model(torch.ones(4, 2)).sum().backward()
+        _forget_gradients(nn.Sequential(model))
+        assert [*model.parameters()]
+        assert all(weight.grad is None for weight in model.parameters())
 
 
 class _Kept(nn.Module):
