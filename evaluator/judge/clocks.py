@@ -32,8 +32,8 @@ _PROCESSES_DIFFER: Final = {"cpu": (0.0, 0.0), "cuda": (0.03, 0.01)}
 often they are called: milliseconds, and a share of it. On an H200: 9 µs, root mean square of 15 evaluations, 24 µs at
 the most; with tensors of 6 GiB, which the judge is at for 5 ms, 75 µs, root mean square of 8."""
 _PUT_BACK: Final = {"cpu": math.inf, "cuda": 3.0}
-"""What is beyond that and the noise counts so many times over, up to all of it: a little may still be chance, and who
-has left out half as much again as would go unnoticed has gained nothing."""
+"""The excess over that and the noise counts so many times, up to all of the missing time: a little excess may be
+chance. Hiding half as much again as the limit of detection gains nothing."""
 _MOST_LEFT_OUT: Final = {"cpu": 0.25, "cuda": 1.0}
 """Of what a runner says that a call takes; on a CPU, where others make the doubt large, it matters more often."""
 _MOST_DOUBT: Final = {"cpu": 1.0, "cuda": math.inf}

@@ -1,7 +1,7 @@
 """What the judge keeps of one call, so that nothing can change unnoticed afterwards.
 
-Secret places and rows are chosen before a call is released, and fingerprints have secret weights. What is compared
-later is a private copy that agrees with them.
+Secret places and rows are chosen before a call is released, and fingerprints have secret weights. Later comparisons
+are of private copies that agree with them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _READ_AT_DONE: Final = {"cpu": 128, "cuda": 1024}
 the kernel looks up the page of each, which takes about as long as a small call for 1024."""
 _COPIED_BYTES: Final = {"cpu": 2**23, "cuda": 0}
 """So small a tensor is copied and not fingerprinted: on a CPU a fingerprint takes ten times as long as a copy. On a GPU
-it takes no longer than reading, and copies would be memory that nobody has planned for."""
+it takes no longer than reading, and copies would be unplanned memory."""
 _WORD: Final = 8
 _GLANCED_ROWS: Final = 256
 """So many rows are looked at: who leaves out 1 % of all is found in nine calls of ten."""
