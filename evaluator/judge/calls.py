@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from evaluator.config import Limits
+from evaluator.dtypes import tensor_on
 from evaluator.errors import InfrastructureFault
 from evaluator.gate import open_gate
 from evaluator.judge.calmness import Calmness, Look
@@ -82,7 +83,8 @@ class Side:
     def can_be_read(self, device: torch.device) -> bool:
         """Whether the judge can read the runner's memory, by the tensor that it has shown when it was given the shared
         memory."""
-        place = ElementPlaces.of(np.zeros(1, np.int64), (1,), device)
+        first = np.zeros(1, np.int64)
+        place = ElementPlaces.of(first, (1,), tensor_on(device, first, torch.int64))
         try:
             found = self.memory.read(self.link.locations(1)[0], TensorSpec((1,), "int64"), place)
         except Unreadable:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import random
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from evaluator.dtypes import as_reals, as_signed, rows_of, tensor_on
@@ -125,6 +126,7 @@ class Commitments:
         # What a device draws, it has to be asked for: for a thousand places, a processor is quicker.
         self._places = np.random.default_rng(secrets.randbits(128))
         self._secret = new_generator()
+        self._device = self._secret.device
 
     @property
     def sliced(self) -> bool:
@@ -153,21 +155,32 @@ class Commitments:
             chosen.rows = lots.topk(self._glanced_rows, largest=False).indices.sort().values
             # Of the inputs single places all the same: reading rows takes long enough for late work.
             names = [name for name in names if name in GIVEN]
-        for name in names:
-            for index, tensor in enumerate(self._blocks[name].tensors):
-                if tensor.numel():
-                    places = np.sort(self._places.integers(tensor.numel(), size=_PICKS))
-                    chosen.places[name, index] = tensor_on(tensor.device, places, torch.int64)
+        tensors = self._tensors_of(names)
+        places = self._choose(tensors.values(), _PICKS)
+        places.sort(axis=1)
+        chosen.places |= dict(zip(tensors, self._on_device(places), strict=True))
         return chosen
 
     def prepare_done(self, commitment: Commitment, names: Sequence[str]) -> None:
         """Choose the elements of the blocks ``names`` that are to be there at "done"; before the call is released."""
-        for name in names:
-            for index, tensor in enumerate(self._blocks[name].tensors):
-                if tensor.numel():
-                    count = _READ_AT_DONE[tensor.device.type]
-                    flat = self._places.integers(tensor.numel(), size=count)
-                    commitment.done_places[name, index] = ElementPlaces.of(flat, tuple(tensor.shape), tensor.device)
+        tensors = self._tensors_of(names)
+        places = self._choose(tensors.values(), _READ_AT_DONE[self._device.type])
+        for (place, tensor), flat, there in zip(tensors.items(), places, self._on_device(places), strict=True):
+            commitment.done_places[place] = ElementPlaces.of(flat, tuple(tensor.shape), there)
+
+    def _tensors_of(self, names: Sequence[str]) -> dict[tuple[str, int], torch.Tensor]:
+        """The tensors of these blocks that have any elements, by block and number."""
+        blocks = ((name, index, tensor) for name in names for index, tensor in enumerate(self._blocks[name].tensors))
+        return {(name, index): tensor for name, index, tensor in blocks if tensor.numel()}
+
+    def _choose(self, tensors: Collection[torch.Tensor], count: int) -> npt.NDArray[np.int64]:
+        """So many elements of each of ``tensors``, [tensors, count]."""
+        extents = np.array([tensor.numel() for tensor in tensors], np.int64)
+        return self._places.integers(extents[:, None], size=(len(tensors), count))
+
+    def _on_device(self, places: npt.NDArray[np.int64]) -> Sequence[torch.Tensor]:
+        """The rows of ``places``, brought there at once."""
+        return tensor_on(self._device, places, torch.int64).unbind()
 
     def read_done(
         self, commitment: Commitment, names: Sequence[str], locations: Sequence[Location], memory: RunnerMemory
@@ -211,12 +224,20 @@ class Commitments:
         """The tensor of the blocks ``names`` whose delivered elements were not there at "done", in words; empty where
         there is none."""
         inputs = len(self._signature.float_inputs)
-        first = {"outputs": None, "input_gradients": 1, "weight_gradients": 1 + inputs}
-        for (name, index), delivered in commitment.delivered.items():
-            bit = first[name]
-            if name not in names or (bit is not None and not report.present >> (bit + index) & 1):
-                continue  # of a gradient that there is not, nothing is delivered
-            done = commitment.done.get((name, index))
+        first = {"input_gradients": 1, "weight_gradients": 1 + inputs}
+        # Of a gradient that there is not, nothing is delivered.
+        due = [
+            (name, index)
+            for name, index in commitment.delivered
+            if name in names and (name not in first or report.present >> (first[name] + index) & 1)
+        ]
+        if due and all(place in commitment.done for place in due):
+            # Nearly always all is there, and to ask about each would be to wait for the device as often.
+            found = commitment.done, commitment.delivered
+            if same_bits(*(torch.cat([side[place].view(torch.uint8) for place in due]) for side in found)):
+                return ""
+        for name, index in due:
+            done, delivered = commitment.done.get((name, index)), commitment.delivered[name, index]
             if done is None or not same_bits(done, delivered):
                 return _NAMES[name].format(index=index)
         return ""

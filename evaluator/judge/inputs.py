@@ -283,23 +283,23 @@ def make_upstream(
     alone = stream.choice(differentiable) if len(differentiable) > 1 and stream.random() < 0.25 else None
     made = []
     for index, spec in enumerate(specs):
-        target = torch.zeros(spec.shape, dtype=spec.torch_dtype, device=device)
+        target = torch.empty(spec.shape, dtype=spec.torch_dtype, device=device)
         if spec.is_differentiable:
             generator = torch.Generator(device).manual_seed(stream.getrandbits(63))
-            sign = stream.choice((0.0, 0.0, 1.0, -1.0))
+            sign = stream.choice((None, None, 1.0, -1.0))
             is_quiet = alone not in (None, index)
             if spec.torch_dtype is not torch.float16:
                 factor = scale * _NEXT_TO_NOTHING if is_quiet else scale
             elif is_quiet:
                 factor = _NEXT_TO_NOTHING_FLOAT16
             else:
-                factor = _float16_scale(spec, weights) if sign else 1.0
+                factor = 1.0 if sign is None else _float16_scale(spec, weights)
             for piece in _pieces(_real_parts(target)):
-                piece.normal_(generator=generator)
-                if sign:
-                    piece.abs_().mul_(sign)
-                if factor != 1.0:
-                    piece.mul_(factor)
+                piece.normal_(0.0, factor, generator=generator)
+                if sign is not None:
+                    piece.copysign_(sign)
+        else:
+            target.zero_()
         made.append(target)
     return made
 
@@ -319,17 +319,16 @@ def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:
     generator = torch.Generator(target.device).manual_seed(stream.getrandbits(63))
     count = target.numel()
     bounds = sorted(stream.randrange(count + 1) for _ in range(_STRETCHES))
-    first = stream.randrange(2)
-    if target.is_cuda and count <= _PIECE:
-        # A handful of kernels, where a pair for each stretch would take longer to launch than to run.
-        flat = target.view(-1)
-        ends = tensor_on(target.device, bounds, torch.int64)
-        stretch = torch.bucketize(torch.arange(count, device=target.device), ends, right=True)
-        drawn = torch.empty_like(flat).normal_(0.0, scale, generator=generator)
-        torch.where(stretch % 2 == first, drawn, flat, out=flat)
+    lengths = [end - start for start, end in pairwise([0, *bounds, count])]
+    stretches = [each for each in target.view(-1).split(lengths)[stream.randrange(2) :: 2] if len(each)]  # type: ignore[no-untyped-call]
+    if stretches and target.is_cuda and count <= _PIECE:
+        # Two kernels, where one for each stretch would take longer to launch than to run.
+        lengths = [len(each) for each in stretches]
+        drawn = target.new_empty(sum(lengths)).normal_(0.0, scale, generator=generator)
+        torch._foreach_copy_(stretches, list(drawn.split(lengths)))  # type: ignore[no-untyped-call]
         return
-    for start, end in list(pairwise([0, *bounds, count]))[first::2]:
-        for piece in target.view(-1)[start:end].split(_PIECE):  # type: ignore[no-untyped-call]
+    for stretch in stretches:
+        for piece in stretch.split(_PIECE):
             piece.normal_(0.0, scale, generator=generator)
 
 

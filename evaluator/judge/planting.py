@@ -9,15 +9,21 @@ A function that is bounded makes a large value an ordinary one, and a sum of wha
 any of them. So one more row has two *levels* that change in secret places: a share of it that is left out is not like
 the rest. Where rows depend on each other, all is *still* in some calls: nothing but a background of which such a
 function makes nothing, and a few ordinary values.
+
+To make such rows takes dozens of short kernels, and a call should not wait for a device to be asked for these. So a
+*stock* of short ones is made once in an evaluation, and each call copies some of it to its secret places.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import secrets
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
+from itertools import pairwise
 from typing import Final
 
 import torch
@@ -57,6 +63,11 @@ _QUIET_HALF: Final = 2.0**-6
 _MOST_HALF: Final = 2.0**12
 _SQUARED_HALF: Final = 200.0
 """What of float16 has a square that is finite."""
+_STOCKED: Final = 16
+"""There are so many of each kind in a stock."""
+_STOCKED_BYTES: Final = 2**22
+"""A stock takes no more than this for an input, and longer runs are made in their place: nobody has planned for its
+memory, and of what is long, asking for it is the least."""
 
 
 class Strength(IntEnum):
@@ -81,6 +92,9 @@ class Planter:
     outputs: int
     tolerance: float
     strength: Strength = Strength.LINEAR
+    stocks: dict[Hashable, torch.Tensor] = field(default_factory=dict, compare=False, repr=False)
+    """What was made ahead, by all that decides it: runs of each kind, [kinds, so many, length], or rows with levels,
+    [so many, size]."""
 
     def rows_of(self, seed: int) -> list[int]:
         """The rows that are planted in the inputs that ``seed`` makes, one of each kind, in ascending order."""
@@ -106,8 +120,8 @@ class Planter:
         else:
             # Where rows depend on each other, what is loud in one is heard in all: half of the calls go without.
             if self.rows or stream.random() < 0.5:
-                self._plant_runs(tensor, scale, rows, stream)
-            self._plant_levels(tensor, scale, rows[-1], stream)
+                self._plant_runs(tensor, scale, index, rows, stream)
+            self._plant_levels(tensor, scale, index, rows[-1], stream)
             self._add_terms(values, tensor, scale, rows, stream)
             self._add_special(values, tensor, scale, stream)
         places = stream.sample(sorted(values), min(len(values), tensor.numel() // _SHARE))
@@ -123,16 +137,51 @@ class Planter:
             return stream.sample(range(self.rows), _KINDS)
         return stream.choices(range(self.rows), k=_KINDS)
 
-    def _plant_runs(self, tensor: torch.Tensor, scale: float, rows: Sequence[int], stream: random.Random) -> None:
+    def _plant_runs(
+        self, tensor: torch.Tensor, scale: float, index: int, rows: Sequence[int], stream: random.Random
+    ) -> None:
         flat, size = tensor.view(-1), self._row_size(tensor)
         length = max(1, min(tensor.shape[-1], size, tensor.numel() // _SHARE))
         factor = _MILD if self.strength is Strength.MILD else _LOUD_AMONG_FEW if self._few else _LOUD
         # What is wide-ranged is mostly small beside its largest elements.
-        for row, run in zip(rows, _RUNS[: -1 if self._few else None], strict=False):
-            # A whole row of the last dimension, where it is not too much.
-            step = length if size % length == 0 else 1
-            start = row * size + step * stream.randrange((size - length) // step + 1)
-            run(flat[start : start + length], factor, scale, stream.getrandbits(63))
+        kinds = _RUNS[: -1 if self._few else None]
+        # A whole row of the last dimension, where it is not too much.
+        step = length if size % length == 0 else 1
+        starts = [row * size + step * stream.randrange((size - length) // step + 1) for row in rows[: len(kinds)]]
+        runs = [flat[start : start + length] for start in starts]
+        seeds = [stream.getrandbits(63) for _ in kinds]
+        make = partial(_run_each, kinds, factor, scale)
+        stock = self._stock((index, "runs", factor), tensor, scale, (len(kinds), _STOCKED, length), make)
+        if stock is None:
+            for kind, run, seed in zip(kinds, runs, seeds, strict=True):
+                kind(run, factor, scale, seed)
+            return
+        chosen = [stock[number, seed % _STOCKED] for number, seed in enumerate(seeds)]
+        if all(after - before >= length for before, after in pairwise(sorted(starts))):
+            torch._foreach_copy_(runs, chosen)
+            return
+        for run, each in zip(runs, chosen, strict=True):  # the last one wins, each time that the seed is used
+            run.copy_(each)
+
+    def _stock(
+        self,
+        kind: tuple[Hashable, ...],
+        like: torch.Tensor,
+        scale: float,
+        shape: tuple[int, ...],
+        make: Callable[[torch.Tensor], None],
+    ) -> torch.Tensor | None:
+        """Normal numbers of this ``shape`` that ``make`` has worked on: the same in each call with a tensor ``like``
+        this one. ``None`` where they would take too much memory."""
+        if math.prod(shape) * like.element_size() > _STOCKED_BYTES:
+            return None
+        key = (kind, shape, scale, like.dtype)
+        if key not in self.stocks:
+            generator = torch.Generator(like.device).manual_seed(secrets.randbits(63))
+            made = torch.empty(shape, dtype=like.dtype, device=like.device).normal_(0.0, scale, generator=generator)
+            make(made)
+            self.stocks[key] = made
+        return self.stocks[key]
 
     def _add_terms(
         self, values: dict[int, float], tensor: torch.Tensor, scale: float, rows: Sequence[int], stream: random.Random
@@ -153,20 +202,19 @@ class Planter:
                 share = stream.uniform(_LEAST_TERM, 1.0) * stream.choice((-1.0, 1.0))
                 values[place] = _bounded(amount * scale, tensor.dtype) * share
 
-    def _plant_levels(self, tensor: torch.Tensor, scale: float, row: int, stream: random.Random) -> None:
+    def _plant_levels(self, tensor: torch.Tensor, scale: float, index: int, row: int, stream: random.Random) -> None:
         """Two levels in one row, which take turns after a secret number of elements: one, or up to all of the row."""
         size = self._row_size(tensor)
         if not self.rows or size < _LEAST_FAN_IN:
             return
         if self.rows < _KINDS and stream.random() >= _STILL_CALLS:
             return  # the other kinds are in the same rows
-        low, high = stream.sample((0.0, -_ORDINARY * scale, _ORDINARY * scale), 2)
-        length = 2 ** stream.randrange(size.bit_length())
-        start = stream.randrange(2 * length)
-        for piece in tensor.view(-1)[row * size : (row + 1) * size].split(_PIECE):  # type: ignore[no-untyped-call]
-            places = torch.arange(start, start + len(piece), device=tensor.device)
-            piece.mul_(_QUIET_HALF).add_(torch.where(places // length % 2 == 0, low, high).to(tensor.dtype))
-            start += len(piece)
+        chosen, target = stream.getrandbits(63), tensor.view(-1)[row * size : (row + 1) * size]
+        stock = self._stock((index, "levels"), tensor, scale, (_STOCKED, size), partial(_level_each, scale))
+        if stock is None:
+            _level(target, scale, chosen)
+        else:
+            target.copy_(stock[chosen % _STOCKED])
 
     def _plant_still(self, values: dict[int, float], tensor: torch.Tensor, scale: float, stream: random.Random) -> None:
         """Nothing but a background, and a few ordinary values in it: without one of them, what a bounded function makes
@@ -207,11 +255,35 @@ def _bounded(value: float, dtype: torch.dtype) -> float:
     return max(-most, min(most, value))
 
 
+def _level(row: torch.Tensor, scale: float, seed: int) -> None:
+    """Give a row, [size], two levels that take turns."""
+    stream = random.Random(seed)  # noqa: S311 - it only spreads a secret seed
+    low, high = stream.sample((0.0, -_ORDINARY * scale, _ORDINARY * scale), 2)
+    length = 2 ** stream.randrange(len(row).bit_length())
+    start = stream.randrange(2 * length)
+    for piece in row.split(_PIECE):  # type: ignore[no-untyped-call]
+        places = torch.arange(start, start + len(piece), device=row.device)
+        piece.mul_(_QUIET_HALF).add_(torch.where(places // length % 2 == 0, low, high).to(row.dtype))
+        start += len(piece)
+
+
+def _level_each(scale: float, rows: torch.Tensor) -> None:
+    """Give each of these rows, [rows, size], levels of its own."""
+    for row in rows:
+        _level(row, scale, secrets.randbits(63))
+
+
+def _run_each(kinds: Sequence[_Run], factor: float, scale: float, runs: torch.Tensor) -> None:
+    """Make runs of each kind, [kinds, runs, length]."""
+    for kind, several in zip(kinds, runs, strict=True):
+        kind(several, factor, scale, secrets.randbits(63))
+
+
 def _raise(run: torch.Tensor, factor: float, _scale: float, _seed: int) -> None:
     """Loud and positive: above what an exponential takes."""
     run.mul_(factor)
     if _is_precise(run):
-        run.add_(run.abs().amax())
+        run.add_(_largest(run))
     _confine(run)
 
 
@@ -219,13 +291,18 @@ def _lower(run: torch.Tensor, factor: float, _scale: float, _seed: int) -> None:
     """Loud and far below zero: exponentials of all of it are zero."""
     run.mul_(factor)
     if _is_precise(run):
-        run.sub_(run.abs().amax(), alpha=2.0)
+        run.sub_(_largest(run), alpha=2.0)
     _confine(run)
 
 
 def _confine(run: torch.Tensor) -> None:
     if run.dtype is torch.float16:
-        run.mul_((_SQUARED_HALF / run.abs().amax()).clamp(max=1.0))
+        run.mul_((_SQUARED_HALF / _largest(run)).clamp(max=1.0))
+
+
+def _largest(run: torch.Tensor) -> torch.Tensor:
+    """The largest magnitude of a run, or of each of several: along the last dimension, which it keeps."""
+    return run.abs().amax(dim=-1, keepdim=True)
 
 
 def _is_precise(run: torch.Tensor) -> bool:
@@ -246,6 +323,7 @@ def _widen(run: torch.Tensor, factor: float, scale: float, seed: int) -> None:
 
 
 _Run = Callable[[torch.Tensor, float, float, int], None]
+"""Works on one run or on several, along the last dimension."""
 _RUNS: Final[tuple[_Run, ...]] = (_raise, _lower, _hush, _widen)
 _KINDS: Final = len(_RUNS) + 3
 """Of planting a row: each kind of run, terms as large as a sum and as one of squares, and levels."""
@@ -264,10 +342,11 @@ def swap_edge_rows(tensors: Sequence[torch.Tensor], rows: int, seed: int) -> Non
     """Swap the first and the last row with secret others, the same in all tensors: a row that the problem makes
     special is at another place in each call."""
     stream = random.Random(f"edges {seed}")  # noqa: S311 - it only spreads a secret seed
+    source: dict[int, int] = {}
     for edge in (0, rows - 1):
         other = stream.randrange(rows)
-        if other != edge:
-            for tensor in map(as_signed, tensors):
-                kept = tensor[edge].clone()
-                tensor[edge].copy_(tensor[other])
-                tensor[other].copy_(kept)
+        source[edge], source[other] = source.get(other, other), source.get(edge, edge)
+    moved = [(row, origin) for row, origin in source.items() if row != origin]
+    for tensor in map(as_signed, tensors if moved else ()):
+        before = torch.stack([tensor[origin] for _, origin in moved])
+        torch._foreach_copy_([tensor[row] for row, _ in moved], list(before))

@@ -52,10 +52,10 @@ class ElementPlaces:
     indices: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, flat: npt.NDArray[np.int64], shape: tuple[int, ...], device: torch.device) -> ElementPlaces:
-        """Those that ``flat`` counts in a tensor of this shape, on ``device``."""
+    def of(cls, flat: npt.NDArray[np.int64], shape: tuple[int, ...], there: torch.Tensor) -> ElementPlaces:
+        """Those that ``flat`` counts in a tensor of this shape; ``there``: the same on the judge's device."""
         indices = np.array(np.unravel_index(flat, shape)) if shape else np.empty((0, len(flat)), np.int64)
-        return cls(tensor_on(device, flat, torch.int64), indices)
+        return cls(there, indices)
 
     def offsets(self, spec: TensorSpec, strides: tuple[int, ...]) -> tuple[torch.Tensor, int]:
         """Where they lie behind the first element, in elements, under ``strides``; and how many elements the whole

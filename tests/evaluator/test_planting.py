@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from evaluator.judge import planting
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.planting import Planter, Strength, swap_edge_rows
 from evaluator.memory import TensorSpec
@@ -38,11 +39,45 @@ def test_only_a_few_places_are_planted_and_rows_that_are_told_of_are_among_them(
         assert whole <= set(_ROW_WISE.rows_of(seed))
 
 
+@pytest.fixture(params=["from stock", "in place"], autouse=True)
+def _made(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short runs and rows are copied from a stock, and long ones made where they are: all of this holds for both."""
+    if request.param == "in place":
+        monkeypatch.setattr(planting, "_STOCKED_BYTES", 0)
+    _ROW_WISE.stocks.clear()
+
+
 def test_the_same_seed_plants_the_same_and_another_one_elsewhere() -> None:
     assert torch.equal(_planted(_ROW_WISE)[1], _planted(_ROW_WISE)[1])
     assert _ROW_WISE.rows_of(5) == _ROW_WISE.rows_of(5)
     places = {row for seed in range(300) for row in _ROW_WISE.rows_of(seed)}
     assert len(places) > 0.95 * _ROWS
+
+
+@pytest.mark.parametrize("rows", [None, 1, 3, _ROWS])
+def test_runs_in_one_place_are_the_same_each_time_that_a_seed_is_used(rows: int | None) -> None:
+    planter = Planter(rows=rows, outputs=_ROWS * _WIDTH, tolerance=2e-4)
+    for seed in range(20):
+        one, other = (_drawn() for _ in range(2))
+        for tensor in (one, other):
+            planter.plant(tensor, 1.0, 0, seed, gradients=True)
+        assert torch.equal(one, other)
+
+
+def test_a_stock_is_made_once_for_an_input_and_is_another_one_in_the_next_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planting, "_STOCKED_BYTES", 2**22)
+    evaluations = [Planter(rows=_ROWS, outputs=_ROWS * _WIDTH, tolerance=2e-4) for _ in range(2)]
+    for planter in evaluations:
+        _planted(planter, seed=5)
+        made = list(planter.stocks.values())
+        _planted(planter, seed=6)
+        assert [id(each) for each in planter.stocks.values()] == [id(each) for each in made]
+        assert [tuple(each.shape) for each in made] == [(4, 16, _WIDTH), (16, _WIDTH)]
+        assert all(len(torch.unique(each.view(-1, _WIDTH), dim=0)) == each.numel() // _WIDTH for each in made)
+    one, other = (torch.cat([each.flatten() for each in planter.stocks.values()]) for planter in evaluations)
+    assert not torch.equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])

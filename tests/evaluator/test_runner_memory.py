@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -25,7 +26,11 @@ def _places(shape: tuple[int, ...], device: str = "cpu") -> ElementPlaces:
     count = 1
     for size in shape:
         count *= size
-    return ElementPlaces.of(np.random.default_rng().integers(count, size=64), shape, torch.device(device))
+    return _at(np.random.default_rng().integers(count, size=64), shape, device)
+
+
+def _at(flat: npt.NDArray[np.int64], shape: tuple[int, ...], device: str = "cpu") -> ElementPlaces:
+    return ElementPlaces.of(flat, shape, torch.from_numpy(flat).to(device))
 
 
 def _own(tensor: torch.Tensor) -> Location:
@@ -71,7 +76,7 @@ def test_another_process_is_read_and_not_its_own() -> None:
         assert other.stdin is not None
         address = int(other.stdout.readline())
         memory = ProcessMemory(other.pid)
-        spec, places = TensorSpec((6,), "uint8"), ElementPlaces.of(np.arange(6), (6,), torch.device("cpu"))
+        spec, places = TensorSpec((6,), "uint8"), _at(np.arange(6), (6,))
         location = Location(Whereabouts.OWN, address, (1,))
         assert bytes(memory.read(location, spec, places).tolist()) == b"theirs"
         other.stdin.write("\n")
