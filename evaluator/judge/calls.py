@@ -619,8 +619,7 @@ class Caller:
         kept = not self.source.repeatable or given.size_bytes <= _KEPT_BYTES
         if kept and not glance:
             drawing.kept = given
-        for name, tensors in given.blocks:
-            self.commitments.commit(commitment, name, tensors)
+        self.commitments.commit(commitment, dict(given.blocks))
         return given
 
     def _give_spent(self, drawing: _Drawing) -> CallInputs:
@@ -645,8 +644,7 @@ class Caller:
         # At a glance there are private copies of all that is compared.
         if not glance and not commitment.has_copies(GIVEN):
             self._restore(commitment, drawing)
-        for name in delivered:
-            self.commitments.commit(commitment, name, self.blocks[name].tensors)
+        self.commitments.commit(commitment, {name: self.blocks[name].tensors for name in delivered})
         self.device.synchronize()
 
     def _show(self, given: CallInputs) -> None:
@@ -726,7 +724,7 @@ class Caller:
         again = self._make(drawing)
         self._show(again)
         made = Commitment()
-        self.commitments.commit(made, "inputs", again.inputs)
+        self.commitments.commit(made, {"inputs": again.inputs})
         if not commitment.has_content(made):
             raise _NotRepeatable
 

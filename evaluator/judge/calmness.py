@@ -26,6 +26,8 @@ _BEGUN_MS: Final = 0.1
 """Less than that, and more than two looks differ by."""
 _SHARED: Final = 1.25
 """By so much longer work takes on a device that does something else in every other time slice, and less."""
+_MOST_OF_A_LOOK: Final = 3.0
+"""So many calm looks one counts for at the most: a processor may be at something else while it asks for one."""
 _MOST_DISTURBED: Final = 10
 _MOST_DISTURBED_SHARE: Final = 0.3
 
@@ -41,6 +43,11 @@ class Look:
     def write_ms(self) -> float:
         """What the write took, with all that it began."""
         return self.behind_write_ms - self.alone_ms
+
+    @property
+    def whole_ms(self) -> float:
+        """What both took."""
+        return self.behind_write_ms + self.alone_ms
 
     def resembles(self, other: Look) -> bool:
         """Whether a device that looks so is as it was then."""
@@ -58,12 +65,14 @@ class Look:
 @dataclass
 class Calmness:
     """What came of the preludes of one session of so many ``candidates``. ``late``: how many took longer than at first;
-    ``disturbed``: how many of these because of the device."""
+    ``disturbed``: how many of these because of the device; ``disturbance``: for how long, in looks at a calm one. The
+    slower a device is, the fewer looks there are while it is."""
 
     candidates: int = 1
     preludes: int = 0
     late: int = 0
     disturbed: int = 0
+    disturbance: float = 0.0
 
     def in_time(self, prelude_ms: float, calm_ms: float) -> bool:
         """Whether a prelude took no longer than ``calm_ms``, what it took at first; else the device is to be looked
@@ -82,7 +91,8 @@ class Calmness:
         if not begun and look.alone_ms <= _SHARED * calm.alone_ms:
             return True
         self.disturbed += 1
-        if self.disturbed > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes / self.candidates:
+        self.disturbance += min(_MOST_OF_A_LOOK, max(1.0, look.whole_ms / calm.whole_ms))
+        if self.disturbance > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes / self.candidates:
             raise DeviceBusy(
                 f"the device was busy while every process was stopped: {self.disturbed} of {self.preludes} times it "
                 f"took longer for the judge's own work than before the candidate had the shared memory, at last "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -253,28 +253,37 @@ class Commitments:
             if name in names:
                 commitment.picks[name, index] = _elements_of(self._blocks[name].tensors[index], places)
 
-    def commit(self, commitment: Commitment, name: str, tensors: Sequence[torch.Tensor]) -> None:
-        """Add fingerprints or copies of ``tensors``, which are or will be the content of the block ``name``.
+    def commit(self, commitment: Commitment, blocks: Mapping[str, Sequence[torch.Tensor]]) -> None:
+        """Add fingerprints or copies of the tensors that are or will be the content of these blocks.
 
-        Slice by slice in random order. Taken of what is given (inputs, upstream gradients) before it is
-        shown, and of what is delivered when it is done; whatever is used later agrees with it. Small inputs are
-        kept as they are: nobody may write to them any more. At a glance, what is given is kept in its place, and of
-        what is delivered there are private copies already.
+        Slice by slice in random order, and waiting for the device once. Taken of what is given (inputs, upstream
+        gradients) before it is shown, and of what is delivered when it is done; whatever is used later agrees with it.
+        Small inputs are kept as they are: nobody may write to them any more. At a glance, what is given is kept in its
+        place, and of what is delivered there are private copies already.
         """
         if commitment.rows is not None:
-            if name in GIVEN:
-                for index, tensor in enumerate(tensors):
+            for name in [name for name in blocks if name in GIVEN]:
+                for index, tensor in enumerate(blocks[name]):
                     commitment.kept[name, index] = rows_of(tensor, commitment.rows)
                     if (name, index) in commitment.places:
                         commitment.given[name, index] = _elements_of(tensor, commitment.places[name, index])
             return
-        places = [(index, number) for index in range(len(tensors)) for number in range(len(self._cuts(name)))]
+        places = [
+            (name, index, number)
+            for name, tensors in blocks.items()
+            for index in range(len(tensors))
+            for number in range(len(self._cuts(name)))
+        ]
         self._order.shuffle(places)
-        parts = {(name, index, number): self._slice(name, tensors[index], number) for index, number in places}
-        small = {place for place in parts if tensors[place[1]].nbytes <= _COPIED_BYTES[parts[place].device.type]}
+        parts = {place: self._slice(place[0], blocks[place[0]][place[1]], place[2]) for place in places}
+        small = {
+            (name, index, number)
+            for name, index, number in places
+            if blocks[name][index].nbytes <= _COPIED_BYTES[self._device.type]
+        }
         for place, part in parts.items():
             if place in small:
-                commitment.copies[place] = part if name in GIVEN else part.clone()
+                commitment.copies[place] = part if place[0] in GIVEN else part.clone()
         large = [place for place in parts if place not in small]
         fingerprints = self._fingerprints.of_each([parts[place] for place in large])
         commitment.fingerprints |= dict(zip(large, fingerprints, strict=True))

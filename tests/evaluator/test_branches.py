@@ -77,7 +77,7 @@ class Calls:
         self.blocks["inputs"].tensors[0].copy_(x)
         self.blocks["upstream"].tensors[0].copy_(torch.randn(64, 6))
         for name in ("inputs", "upstream"):
-            self.verifier.commitments.commit(commitment, name, self.blocks[name].tensors)
+            self.verifier.commitments.commit(commitment, {name: self.blocks[name].tensors})
         upstream = self.blocks["upstream"].tensors[0]
         leaf = x.clone().requires_grad_()
         model, _ = self.reference.constructed([x])
@@ -93,7 +93,7 @@ class Calls:
                 factor = 5.0 if index and WEIGHTS[index - 1] == wrong else 1.0
                 self.blocks[block].tensors[at].copy_(factor * gradient)
         for name in ("outputs", "input_gradients", "weight_gradients"):
-            self.verifier.commitments.commit(commitment, name, self.blocks[name].tensors)
+            self.verifier.commitments.commit(commitment, {name: self.blocks[name].tensors})
         report = CallReport(device_ms=1.0, peak_bytes=0, present=present, forward_ms=0.5)
         return self.verifier.verify_gradients(
             commitment, report, (1 << len(WEIGHTS)) - 1, Variant.SIGNED, own_too=self._own_too

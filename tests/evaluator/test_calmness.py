@@ -64,6 +64,34 @@ def test_a_disturbed_prelude_is_repeated() -> None:
     assert (calmness.late, calmness.disturbed) == (2, 1)
 
 
+@pytest.mark.parametrize("times_as_slow", [1.3, 2.0, 6.0, 20.0])
+def test_a_device_counts_for_as_long_as_it_is_busy(times_as_slow: float) -> None:
+    """As with a stream that waits for the judge's pattern and then sleeps for 100 ms, before every other call: the
+    slower the device is, the fewer looks it takes until it is calm."""
+    calmness, looked_ms = Calmness(), 0.0
+    busy = Look(times_as_slow * _CALM.behind_write_ms, times_as_slow * _CALM.alone_ms)
+
+    def before_each_call() -> None:
+        nonlocal looked_ms
+        for number in range(44):
+            busy_ms = 100.0 if number % 2 else 0.0
+            while busy_ms > 0:
+                assert not _settles(calmness, _LATE_MS, busy)
+                busy_ms -= busy.whole_ms
+                looked_ms += busy.whole_ms
+            assert _settles(calmness, _CALM_MS, _CALM)
+
+    with pytest.raises(Violation, match="was busy while every process was stopped"):
+        before_each_call()
+    assert looked_ms < 1000
+
+
+def test_one_look_that_took_long_is_no_violation() -> None:
+    calmness = Calmness()
+    assert not any(_settles(calmness, _LATE_MS, Look(300.0, 3.2)) for _ in range(3))
+    assert calmness.disturbance == 9.0
+
+
 @pytest.mark.parametrize("share", [0.4, 1.0])
 @pytest.mark.parametrize("busy", [_behind_write(_ANOTHERS_WORK_MS), Look(5.3, 5.2)], ids=["begun", "resident"])
 def test_work_of_somebody_elses_is_a_violation_if_it_is_always_there(share: float, busy: Look) -> None:
@@ -72,7 +100,7 @@ def test_work_of_somebody_elses_is_a_violation_if_it_is_always_there(share: floa
     looks = [busy if generator.random() < share else _CALM for _ in range(1000)]
     with pytest.raises(Violation, match=r"the device was busy.*instead of 3\.220 ms behind a write"):
         [_settles(calmness, _LATE_MS, look) for look in looks]
-    assert calmness.disturbed > 10
+    assert calmness.disturbance > 10
 
 
 def test_a_disturbance_now_and_then_is_not() -> None:

@@ -30,12 +30,12 @@ class Call:
         given, upstream = torch.randn_like(self["inputs"]), torch.randn_like(self["upstream"])
         for name, value in (("inputs", given), ("upstream", upstream)):
             self[name].copy_(value)
-            self.verifier.commitments.commit(commitment, name, [value])
+            self.verifier.commitments.commit(commitment, {name: [value]})
         self["outputs"].copy_(given.relu())
         self["input_gradients"].copy_(upstream * (given > 0))
         self.verifier.commitments.pick(commitment, [*GIVEN, "outputs", "input_gradients"])
         for name in ("outputs", "input_gradients"):
-            self.verifier.commitments.commit(commitment, name, self.blocks[name].tensors)
+            self.verifier.commitments.commit(commitment, {name: self.blocks[name].tensors})
         return commitment
 
     def verify(self, commitment: Commitment) -> str:
@@ -118,11 +118,11 @@ def test_of_a_slice_the_places_in_it_are_looked_at(dtype: torch.dtype) -> None:
 
 def test_content_is_the_same_or_not(call: Call) -> None:
     commitment, made = call.commit(), Commitment()
-    call.verifier.commitments.commit(made, "inputs", [call["inputs"].clone()])
+    call.verifier.commitments.commit(made, {"inputs": [call["inputs"].clone()]})
     assert commitment.has_content(made)
     other = call["inputs"].clone()
     other[0, 0] += 1
-    call.verifier.commitments.commit(made, "inputs", [other])
+    call.verifier.commitments.commit(made, {"inputs": [other]})
     assert not commitment.has_content(made)
 
 

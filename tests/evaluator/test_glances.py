@@ -137,7 +137,7 @@ class Glance:
         given, upstream = torch.randn_like(self.x), torch.randn_like(self.upstream)
         for name, value, target in (("inputs", given, self.x), ("upstream", upstream, self.upstream)):
             target.copy_(value)
-            self.verifier.commitments.commit(commitment, name, [value])
+            self.verifier.commitments.commit(commitment, {name: [value]})
         self.y.copy_(self.x.relu())
         self.gradient.copy_(self.upstream * (self.x > 0))
         return commitment

@@ -83,7 +83,7 @@ class _Calls:
         for name in GIVEN:
             given = torch.randn(64, 8)
             self._blocks[name].tensors[0].copy_(given)
-            self.verifier.commitments.commit(commitment, name, [given])
+            self.verifier.commitments.commit(commitment, {name: [given]})
 
     def delivered(self, commitment: Commitment, *names: str, **factors: float) -> None:
         """Deliver results to the blocks ``names``, and commit to them."""
@@ -94,7 +94,7 @@ class _Calls:
         values = dict(zip(_RESULTS, (output.detach(), *found), strict=True))
         for name in names:
             self._blocks[name].tensors[0].copy_(values[name] * factors.get(name, 1.0))
-            self.verifier.commitments.commit(commitment, name, self._blocks[name].tensors)
+            self.verifier.commitments.commit(commitment, {name: self._blocks[name].tensors})
         self.verifier.commitments.pick(commitment, [*GIVEN, *names])
         for name in GIVEN:
             self._blocks[name].tensors[0].fill_(torch.nan)  # as nobody restores what there are copies of

@@ -178,7 +178,7 @@ MUTATIONS = (
     Mutation(
         "upstream gradients have a mean of zero",
         "attack_d_long_layer_norm_without_mean",
-        (("judge/inputs.py", "                if sign:\n", "                if False:\n"),),
+        (("judge/inputs.py", "                if sign is not None:\n", "                if False:\n"),),
     ),
     Mutation(
         "what is small beside the largest counts as cancelled",
