@@ -5,8 +5,9 @@ has left on the device delays them, and so does a processor that has become slow
 asks for each step and waits for it. On a machine where four GPUs were at work, preludes of 0.14 ms took up to 0.43 ms,
 for whole evaluations. So a prelude that took longer is followed by a *look*: some milliseconds of work, asked for
 ahead, by the device's own clock, once behind a write to what the runners share and once without. That knows nothing of
-the processor. Whatever begins with a write makes the first longer than the second; who is at it all the time takes
-every other time slice of both; a device whose clocks are held down takes longer for both alike.
+the processor, unless it stops for a millisecond while it asks. Whatever begins with a write makes the first longer than
+the second; who is at it all the time takes every other time slice of both; a device whose clocks are held down takes
+longer for both alike.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _BEGUN_MS: Final = 0.1
 _SHARED: Final = 1.25
 """By so much longer work takes on a device that does something else in every other time slice, and less."""
 _MOST_OF_A_LOOK: Final = 3.0
-"""So many calm looks one counts for at the most: a processor may be at something else while it asks for one."""
+"""A look counts for no more calm looks than this, since a processor may be at something else while it asks."""
+_FEWEST_BURSTS: Final = 5
+"""The time that a device was busy decides only where it was so before so many calls: some other program's work may be
+one burst."""
 _MOST_DISTURBED: Final = 10
 _MOST_DISTURBED_SHARE: Final = 0.3
 
@@ -65,14 +69,16 @@ class Look:
 @dataclass
 class Calmness:
     """What came of the preludes of one session of so many ``candidates``. ``late``: how many took longer than at first;
-    ``disturbed``: how many of these because of the device; ``disturbance``: for how long, in looks at a calm one. The
-    slower a device is, the fewer looks there are while it is."""
+    ``disturbed``: how many of these because of the device, in so many ``bursts``; ``disturbance``: for how long, in
+    looks at a calm device. The slower a device is, the fewer looks are made while it is busy."""
 
     candidates: int = 1
     preludes: int = 0
     late: int = 0
     disturbed: int = 0
+    bursts: int = 0
     disturbance: float = 0.0
+    _was_calm: bool = True
 
     def in_time(self, prelude_ms: float, calm_ms: float) -> bool:
         """Whether a prelude took no longer than ``calm_ms``, what it took at first; else the device is to be looked
@@ -80,6 +86,7 @@ class Calmness:
         self.preludes += 1
         late = prelude_ms > (1 + _LONGER_SHARE) * calm_ms + _LATE_MS
         self.late += late
+        self._was_calm = self._was_calm or not late
         return not late
 
     def undisturbed(self, look: Look, calm: Look) -> bool:
@@ -89,13 +96,18 @@ class Calmness:
         """
         begun = look.write_ms > (1 + _LONGER_SHARE) * calm.write_ms + _BEGUN_MS
         if not begun and look.alone_ms <= _SHARED * calm.alone_ms:
+            self._was_calm = True
             return True
         self.disturbed += 1
+        self.bursts += self._was_calm
+        self._was_calm = False
         self.disturbance += min(_MOST_OF_A_LOOK, max(1.0, look.whole_ms / calm.whole_ms))
-        if self.disturbance > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes / self.candidates:
+        counted = self.disturbance if self.bursts >= _FEWEST_BURSTS else self.disturbed
+        if counted > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes / self.candidates:
             raise DeviceBusy(
-                f"the device was busy while every process was stopped: {self.disturbed} of {self.preludes} times it "
-                f"took longer for the judge's own work than before the candidate had the shared memory, at last "
+                f"the device was busy while every process was stopped: {self.disturbed} of {self.preludes} times, and "
+                f"as long as {self.disturbance:.0f} of the judge's looks at it take, its own work took it longer than "
+                f"before the candidate had the shared memory, at last "
                 f"{look.behind_write_ms:.3f} instead of {calm.behind_write_ms:.3f} ms behind a write and "
                 f"{look.alone_ms:.3f} instead of {calm.alone_ms:.3f} ms without"
             )

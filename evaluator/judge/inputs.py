@@ -135,7 +135,7 @@ class InputSource:
             return True
         before = self._planter.strength
         for strength in sorted(Strength, reverse=True):
-            self._planter = replace(self._planter, strength=strength)
+            self._planter = replace(self._planter, strength=strength, stocks={})
             if not strength or all(is_finite(self._make_planted(specs)) for _ in range(_TRIED_DRAWS)):
                 break
         return self._planter.strength is before
@@ -186,7 +186,7 @@ class InputSource:
     def make(self, specs: Sequence[TensorSpec], variant: Variant, seed: int, *, avoid_zero: bool) -> list[torch.Tensor]:
         """Values for the tensor inputs, in order: contiguous, and in memory that nobody else sees.
 
-        ``seed`` (secret, 63 bits) decides them: with it, they can be made once more.
+        ``seed`` (secret, 63 bits) decides them, with what the planter has in stock: they can be made once more.
         ``avoid_zero`` puts the smallest normal number in the place of exact zeros, but for ``ZEROS``: where a
         derivative jumps at zero (ReLU), both one-sided derivatives are right, and no candidate should fail for its
         choice.

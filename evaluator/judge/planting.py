@@ -63,11 +63,12 @@ _QUIET_HALF: Final = 2.0**-6
 _MOST_HALF: Final = 2.0**12
 _SQUARED_HALF: Final = 200.0
 """What of float16 has a square that is finite."""
-_STOCKED: Final = 16
-"""There are so many of each kind in a stock."""
-_STOCKED_BYTES: Final = 2**22
-"""A stock takes no more than this for an input, and longer runs are made in their place: nobody has planned for its
-memory, and of what is long, asking for it is the least."""
+_STOCKED: Final = 64
+"""There are so many of each kind in a stock: about as many as calls in an evaluation, so that a share of a row that
+shows in one of ten shows all the same."""
+_STOCKED_BYTES: Final = 2**23
+"""No stock takes more than this, and longer runs are made in their place: nobody has planned for its memory, and of
+what is long, asking for it is the least."""
 
 
 class Strength(IntEnum):
@@ -93,8 +94,8 @@ class Planter:
     tolerance: float
     strength: Strength = Strength.LINEAR
     stocks: dict[Hashable, torch.Tensor] = field(default_factory=dict, compare=False, repr=False)
-    """What was made ahead, by all that decides it: runs of each kind, [kinds, so many, length], or rows with levels,
-    [so many, size]."""
+    """What was made ahead, by input, kind, shape, scale and dtype: runs of each kind, [kinds, so many, length], or rows
+    with levels, [so many, size]."""
 
     def rows_of(self, seed: int) -> list[int]:
         """The rows that are planted in the inputs that ``seed`` makes, one of each kind, in ascending order."""
@@ -257,10 +258,7 @@ def _bounded(value: float, dtype: torch.dtype) -> float:
 
 def _level(row: torch.Tensor, scale: float, seed: int) -> None:
     """Give a row, [size], two levels that take turns."""
-    stream = random.Random(seed)  # noqa: S311 - it only spreads a secret seed
-    low, high = stream.sample((0.0, -_ORDINARY * scale, _ORDINARY * scale), 2)
-    length = 2 ** stream.randrange(len(row).bit_length())
-    start = stream.randrange(2 * length)
+    low, high, length, start = _levels(len(row), scale, seed)
     for piece in row.split(_PIECE):  # type: ignore[no-untyped-call]
         places = torch.arange(start, start + len(piece), device=row.device)
         piece.mul_(_QUIET_HALF).add_(torch.where(places // length % 2 == 0, low, high).to(row.dtype))
@@ -269,8 +267,19 @@ def _level(row: torch.Tensor, scale: float, seed: int) -> None:
 
 def _level_each(scale: float, rows: torch.Tensor) -> None:
     """Give each of these rows, [rows, size], levels of its own."""
-    for row in rows:
-        _level(row, scale, secrets.randbits(63))
+    drawn = zip(*(_levels(rows.shape[1], scale, secrets.randbits(63)) for _ in rows), strict=True)
+    low, high, length, start = (tensor_on(rows.device, each, torch.float64).view(-1, 1) for each in drawn)
+    places = torch.arange(rows.shape[1], device=rows.device) + start
+    rows.mul_(_QUIET_HALF).add_(torch.where(places // length % 2 == 0, low, high).to(rows.dtype))
+
+
+def _levels(size: int, scale: float, seed: int) -> tuple[float, float, int, int]:
+    """Two levels of a row of so many elements, after how many they change, and how many of the first two runs of them
+    are before the row."""
+    stream = random.Random(seed)  # noqa: S311 - it only spreads a secret seed
+    low, high = stream.sample((0.0, -_ORDINARY * scale, _ORDINARY * scale), 2)
+    length = 2 ** stream.randrange(size.bit_length())
+    return low, high, length, stream.randrange(2 * length)
 
 
 def _run_each(kinds: Sequence[_Run], factor: float, scale: float, runs: torch.Tensor) -> None:
@@ -348,5 +357,8 @@ def swap_edge_rows(tensors: Sequence[torch.Tensor], rows: int, seed: int) -> Non
         source[edge], source[other] = source.get(other, other), source.get(edge, edge)
     moved = [(row, origin) for row, origin in source.items() if row != origin]
     for tensor in map(as_signed, tensors if moved else ()):
-        before = torch.stack([tensor[origin] for _, origin in moved])
-        torch._foreach_copy_([tensor[row] for row, _ in moved], list(before))
+        # In pieces: a tensor may have no more rows than these.
+        rows_moved = [(tensor[row].view(-1), tensor[origin].view(-1)) for row, origin in moved]
+        for start in range(0, max(1, rows_moved[0][0].numel()), _PIECE):
+            targets, origins = ([row[start : start + _PIECE] for row in side] for side in zip(*rows_moved, strict=True))
+            torch._foreach_copy_(targets, [each.clone() for each in origins])

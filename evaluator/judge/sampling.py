@@ -354,6 +354,7 @@ class Sampler:
             "prelude_before_ms": calm.prelude_ms,
             "baseline_before_ms": calm.baseline_ms,
             "disturbed": seen.disturbed,
+            "disturbance": seen.disturbance,
             "preludes": seen.preludes,
             "late": seen.late,
         }

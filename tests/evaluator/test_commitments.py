@@ -43,6 +43,26 @@ class Call:
         return str(self.verifier.verify_gradients(commitment, report, 0, Variant.SIGNED, own_too=False).gradients)
 
 
+def test_what_was_not_there_at_done_is_named_whichever_tensor_it_is_of(call: Call) -> None:
+    names = ["outputs", "input_gradients"]
+    delivered = {("outputs", 0): torch.arange(4.0), ("input_gradients", 0): torch.arange(4.0).to(torch.float16)}
+
+    def late(done: dict[tuple[str, int], torch.Tensor], present: int = 3) -> str:
+        report = CallReport(device_ms=1.0, peak_bytes=0, present=present, forward_ms=0.5)
+        return call.verifier.commitments.late(Commitment(done=done, delivered=delivered), report, names)
+
+    def copies() -> dict[tuple[str, int], torch.Tensor]:
+        return {place: value.clone() for place, value in delivered.items()}
+
+    assert late(copies()) == ""
+    for place, name in ((("outputs", 0), "output 0"), (("input_gradients", 0), "the gradient of input 0")):
+        other, missing = copies(), copies()
+        other[place].view(torch.uint8)[-1] ^= 1
+        del missing[place]
+        assert late(other) == late(missing) == name
+    assert late(missing, present=1) == "", "of a gradient that there is not, nothing is delivered"
+
+
 @pytest.fixture
 def call(problems: dict[str, Problem]) -> Call:
     return Call(problems["relu"])
