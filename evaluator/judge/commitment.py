@@ -28,12 +28,13 @@ from evaluator.protocol import CallReport, Location, Whereabouts
 __all__ = ["GIVEN", "Commitment", "Commitments", "same_bits"]
 
 _PICKS: Final = 1024
-"""Elements of each delivered tensor that are read before the judge's clock is. Work of which a share s is still
-to be done by then is found with a chance of 1 - (1 - s)**1024 in each call."""
+"""So many elements of each tensor are read in the shared memory: of what is given at "done", before the judge's clock
+is; of what is delivered, as soon as it is there."""
 
 _READ_AT_DONE: Final = {"cpu": 128, "cuda": 1024}
-"""So many elements of each output and gradient are read in the runner's memory before the judge's clock is. On a CPU
-the kernel looks up the page of each, which takes about as long as a small call for 1024."""
+"""So many elements of each output and gradient are read in the runner's memory before the judge's clock is. Work of
+which a share s is still to be done by then is found with a chance of 1 - (1 - s)**1024 in each call. On a CPU the
+kernel looks up the page of each, which takes about as long as a small call for 1024."""
 _COPIED_BYTES: Final = {"cpu": 2**23, "cuda": 0}
 """So small a tensor is copied and not fingerprinted: on a CPU a fingerprint takes ten times as long as a copy. On a GPU
 it takes no longer than reading, and copies would be unplanned memory."""
@@ -246,8 +247,8 @@ class Commitments:
         return ""
 
     def pick(self, commitment: Commitment, names: Sequence[str]) -> None:
-        """Read the chosen places of the blocks ``names``. At "done", and before the judge's clock: what is not
-        there yet is late."""
+        """Read the chosen places of the blocks ``names``: of what is given at "done", before the judge's clock; of what
+        is delivered, as soon as it is there."""
         if commitment.rows is not None:
             for name in names:
                 for index, tensor in enumerate(self._blocks[name].tensors if name not in GIVEN else ()):
