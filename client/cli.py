@@ -513,7 +513,7 @@ def import_problems(
     ] = None,
     vet: Annotated[
         bool,
-        typer.Option(help="Vet what was not vetted yet, at smoke, a minute and more for each; else first use does it."),
+        typer.Option(help="Vet what was not vetted yet, at smoke, ten seconds and more each; else first use does it."),
     ] = True,
     json_: AsJson = False,
     require_sandbox: RequireSandbox = None,
