@@ -354,9 +354,9 @@ class SubmissionRecord(BaseModel):
     speedup_interval: IntervalRecord | None
     speedup_status: SpeedupStatus | None = Field(
         description="`measured` exactly where there is a speedup. `unsettled`: the machine was too noisy to tell, in "
-        "every measurement. `not_vetted`: the problem is not vetted yet. Both say nothing about the "
-        "candidate: a missing speedup is not one of 0. `weights_fixed`: parameters that are the same under every seed "
-        "are folded in or left out, and it cannot be told which. Null: there is nothing to measure."
+        "every measurement. `not_vetted`: the problem is not vetted yet, or vetting refuses it. Both say nothing about "
+        "the candidate: a missing speedup is not one of 0. `weights_fixed`: parameters that are the same under every "
+        "seed are folded in or left out, and it cannot be told which. Null: there is nothing to measure."
     )
     speedup_warm: float | None = Field(description="Of a forward on warm caches, where that makes a difference.")
     speedup_warm_interval: IntervalRecord | None

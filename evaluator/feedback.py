@@ -149,7 +149,8 @@ def _element(element: Mapping[str, Any], *, public: bool) -> str:
 _UNMEASURED: Final = {
     SpeedupStatus.UNSETTLED: "there is none yet, for the machine was too noisy to tell. That says nothing about the "
     "candidate: it has to be measured again.",
-    SpeedupStatus.NOT_VETTED: "there is none before the problem is vetted. That says nothing about the candidate.",
+    SpeedupStatus.NOT_VETTED: "there is none before the problem is vetted, nor where vetting refuses it. "
+    "That says nothing about the candidate.",
 }
 
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -343,9 +343,7 @@ def _defined_names(module: ast.Module) -> set[str]:
 
 
 def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -> Problem:
-    unknown = sorted(set(manifest) - _FIELDS)
-    if unknown:
-        raise ProblemError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(_FIELDS))}")
+    _refuse_unknown(manifest, _FIELDS)
     return Problem(
         id=problem_id,
         title=_text(manifest, "title"),
@@ -354,9 +352,11 @@ def _parse_manifest(problem_id: str, source: str, manifest: Mapping[str, Any]) -
         sizes=_sizes(manifest.get("sizes")),
         dtype=_choice(manifest, "dtype", PRECISIONS, default="float32"),
         tolerances=_tolerances(_table(manifest, "tolerance")),
-        gradient_policy=_choice(_table(manifest, "gradients"), "policy", GRADIENT_POLICIES, default="check"),
-        input_domain=_choice(_table(manifest, "inputs"), "domain", INPUT_DOMAINS, default="real"),
-        row_independent=_flag(_table(manifest, "reference"), "row_independent"),
+        gradient_policy=_choice(
+            _table(manifest, "gradients", ["policy"]), "policy", GRADIENT_POLICIES, default="check"
+        ),
+        input_domain=_choice(_table(manifest, "inputs", ["domain"]), "domain", INPUT_DOMAINS, default="real"),
+        row_independent=_flag(_table(manifest, "reference", ["row_independent"]), "row_independent"),
         tags=_tags(manifest.get("tags", [])),
         kernelbench=_kernelbench(manifest.get("kernelbench")),
         baselines=_lower_precisions(_table(manifest, "baselines")),
@@ -378,11 +378,21 @@ def _text(table: Mapping[str, Any], name: str) -> str:
     return value.strip()
 
 
-def _table(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _table(manifest: Mapping[str, Any], name: str, known: Collection[str] | None = None) -> Mapping[str, Any]:
+    """The table ``name``; with ``known``, it may have these fields alone."""
     value = manifest.get(name, {})
     if not isinstance(value, dict):
         raise ProblemError(f"[{name}] must be a table")
+    if known is not None:
+        _refuse_unknown(value, known, f"[{name}]: ")
     return value
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: Collection[str], where: str = "") -> None:
+    """Raises ``ProblemError`` for a field that is not ``known``: a slip of the pen would leave the default."""
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        raise ProblemError(f"{where}unknown field {unknown[0]!r}; known are {', '.join(sorted(known))}")
 
 
 def _choice(table: Mapping[str, Any], name: str, choices: tuple[str, ...], *, default: str) -> str:
@@ -418,6 +428,7 @@ def _tolerances(table: Mapping[str, Any]) -> dict[str, Tolerance]:
             raise ProblemError(f"tolerance.{precision}: precision must be one of {', '.join(PRECISIONS)}")
         try:
             tolerance = Tolerance(atol=float(entry["atol"]), rtol=float(entry["rtol"]))
+            _refuse_unknown(entry, ["atol", "rtol"], f"tolerance.{precision}: ")
         except (KeyError, TypeError, ValueError) as error:
             raise ProblemError(f"tolerance.{precision} must give the numbers atol and rtol") from error
         if not (0 < tolerance.atol < 1 and 0 <= tolerance.rtol < 1):

@@ -211,6 +211,13 @@ def test_a_version_changes_with_whatever_can_change_a_verdict(
         (f"{MANIFEST}\n[tolerance]\nfloat8 = {{ atol = 1, rtol = 1 }}", "tolerance.float8: precision must be one of"),
         (f"{MANIFEST}\n[tolerance]\nfloat32 = {{ atol = 1e-4 }}", "tolerance.float32 must give the numbers"),
         (f"{MANIFEST}\n[tolerance]\nfloat32 = {{ atol = 0, rtol = 1e-4 }}", "must lie between 0 and 1"),
+        (
+            f"{MANIFEST}\n[tolerance]\nfloat32 = {{ atol = 1e-4, rtol = 1e-4, ulp = 4 }}",
+            "tolerance.float32: unknown field 'ulp'; known are atol, rtol",
+        ),
+        (f'{MANIFEST}\n[gradients]\npolcy = "none"', r"\[gradients\]: unknown field 'polcy'; known are policy"),
+        (f'{MANIFEST}\n[inputs]\nrange = "real"', r"\[inputs\]: unknown field 'range'; known are domain"),
+        (f"{MANIFEST}\n[reference]\nrows = true", r"\[reference\]: unknown field 'rows'; known are row_independent"),
         (f"{MANIFEST}\n[tolerance]\nfloat32 = {{ atol = nan, rtol = 1e-4 }}", "must lie between 0 and 1"),
         (f"{MANIFEST}\n[kernelbench]\nlevel = 1", r"\[kernelbench\] must give level, problem_id and name"),
         ("title = ", "Invalid value"),
