@@ -256,20 +256,27 @@ def _bounded(value: float, dtype: torch.dtype) -> float:
     return max(-most, min(most, value))
 
 
+_Each = float | torch.Tensor
+"""One number for all rows, or a tensor [rows, 1] with one for each."""
+
+
 def _level(row: torch.Tensor, scale: float, seed: int) -> None:
     """Give a row, [size], two levels that take turns."""
     low, high, length, start = _levels(len(row), scale, seed)
     for piece in row.split(_PIECE):  # type: ignore[no-untyped-call]
-        places = torch.arange(start, start + len(piece), device=row.device)
-        piece.mul_(_QUIET_HALF).add_(torch.where(places // length % 2 == 0, low, high).to(row.dtype))
+        _add_levels(piece, low, high, length, start)
         start += len(piece)
 
 
 def _level_each(scale: float, rows: torch.Tensor) -> None:
     """Give each of these rows, [rows, size], levels of its own."""
     drawn = zip(*(_levels(rows.shape[1], scale, secrets.randbits(63)) for _ in rows), strict=True)
-    low, high, length, start = (tensor_on(rows.device, each, torch.float64).view(-1, 1) for each in drawn)
-    places = torch.arange(rows.shape[1], device=rows.device) + start
+    _add_levels(rows, *(tensor_on(rows.device, each, torch.float64).view(-1, 1) for each in drawn))
+
+
+def _add_levels(rows: torch.Tensor, low: _Each, high: _Each, length: _Each, start: _Each) -> None:
+    """Hush a row or several, and add levels to each, as ``_levels`` says."""
+    places = torch.arange(rows.shape[-1], device=rows.device) + start
     rows.mul_(_QUIET_HALF).add_(torch.where(places // length % 2 == 0, low, high).to(rows.dtype))
 
 

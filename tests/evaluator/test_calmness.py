@@ -107,6 +107,7 @@ def test_work_of_somebody_elses_is_a_violation_if_it_is_always_there(share: floa
     looks = [busy if generator.random() < share else _CALM for _ in range(1000)]
     with pytest.raises(Violation, match=r"the device was busy.*instead of 3\.220 ms behind a write"):
         [_settles(calmness, _LATE_MS, look) for look in looks]
+    assert calmness.disturbed >= 5
     assert calmness.preludes < 60
 
 
