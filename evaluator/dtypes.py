@@ -5,6 +5,7 @@ Used by judge and runners alike, so that both have the same inputs in mind when 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ __all__ = [
     "in_double",
     "is_differentiable",
     "rows_of",
+    "spoilt",
     "tensor_on",
     "unjudged",
 ]
@@ -40,6 +42,11 @@ def is_differentiable(value: Any) -> bool:
 def has_gradients(dtype: torch.dtype) -> bool:
     """Whether something flows back to tensors of ``dtype``."""
     return dtype.is_complex or (dtype.is_floating_point and dtype.itemsize > 1)
+
+
+def spoilt(dtype: torch.dtype) -> float:
+    """The number that is written to what a call has returned, once it is known."""
+    return math.nan if has_gradients(dtype) else 1
 
 
 def in_double(value: Any) -> Any:

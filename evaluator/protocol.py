@@ -13,7 +13,7 @@ is there for whoever has heard it. The page (little endian; 64 KiB)::
     64  u64  done    sequence number of the call that the runner has finished
     72  u64  device_ns   the runner's own figure for the call, nanoseconds
     80  u64  peak_bytes  peak of the runner's device allocator since it was asked last; at AWAKE
-    88  32B  present     bit 0: the outputs carry a graph; bit 1 + i: gradient i exists; at the delivery
+    88  32B  present     bit 0: the outputs carry a graph; bit 1 + i: gradient i exists
     120 u64  forward_ns  what of device_ns the forward took, where there is a backward
     128 32B  counterparts  bit i: the candidate has a counterpart of the reference's weight i
     160 32B  transposed    bit i: it is its transpose
@@ -21,7 +21,8 @@ is there for whoever has heard it. The page (little endian; 64 KiB)::
                          another value
     320 128B taking      bit i: something takes other values of the reference's tensor i
     448 128B named       bit i: it was found by its name
-    576 144B each  locations  where outputs, gradients of inputs and gradients of weights lie at "done" (Location)
+    576 64B  kept        bit i: output i lies in a parameter or buffer of the model; at the delivery
+    640 144B each  locations  where outputs, gradients of inputs and gradients of weights lie at "done" (Location)
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ _DONE_AT: Final = 64
 _REPORT_AT: Final = 72
 _REPORT: Final = struct.Struct("<QQ32sQ")
 _WEIGHTS_AT: Final = 128
-_LOCATIONS_AT: Final = 576
+_KEPT_AT: Final = 576
+_KEPT_BYTES: Final = 64
+_LOCATIONS_AT: Final = 640
 _LOCATION: Final = struct.Struct("<QQ8q64s")
 MAX_DIMENSIONS: Final = 8
 """Of a tensor whose location can be told."""
@@ -85,9 +88,10 @@ _MAGIC: Final = b"kjf1"
 class CallMode(IntEnum):
     """What the released call is. ``MESSAGE``: no call; read a message from the control socket.
 
-    ``DELIVER``: copy what the call before has computed into the shared memory. It is a call of its own
-    because the inputs are taken away before it: nothing can be computed any more by then. ``AWAKE``: the
-    answer once the runner is running, with its clock at hand and the memory that it took up to then.
+    ``DELIVER``: copy what the call before has computed into the shared memory, for a judge that does not take it by
+    itself. It is a call of its own because the inputs are taken away before it: nothing can be computed any more by
+    then. ``AWAKE``: the answer once the runner is running, with its clock at hand and the memory that it took up to
+    then.
     """
 
     MESSAGE = 0
@@ -252,8 +256,11 @@ class Doorbell:
         self._wait(0, sequence, None, None)
         return CallMode(int.from_bytes(self._page[8:16], "little"))
 
-    def finish(self, sequence: int, device_ns: int, peak_bytes: int, present: int, forward_ns: int = 0) -> None:
+    def finish(
+        self, sequence: int, device_ns: int, peak_bytes: int, present: int, forward_ns: int = 0, kept: int = 0
+    ) -> None:
         """Runner: say that call ``sequence`` is finished."""
+        self._page[_KEPT_AT : _KEPT_AT + _KEPT_BYTES] = kept.to_bytes(_KEPT_BYTES, "little")
         _REPORT.pack_into(self._page, _REPORT_AT, device_ns, peak_bytes, present.to_bytes(32, "little"), forward_ns)
         self._page[_DONE_AT : _DONE_AT + 8] = sequence.to_bytes(8, "little")
         self._ring()
@@ -272,6 +279,10 @@ class Doorbell:
             bytes(self._page[_REPORT_AT : _REPORT_AT + _REPORT.size])
         )
         return CallReport(device_ns / 1e6, peak_bytes, int.from_bytes(present, "little"), forward_ns / 1e6)
+
+    def kept_outputs(self) -> int:
+        """Judge: the runner's claim, at a delivery, which outputs are the model's own state."""
+        return int.from_bytes(self._page[_KEPT_AT : _KEPT_AT + _KEPT_BYTES], "little")
 
     def tell_locations(self, locations: Sequence[bytes]) -> None:
         """Runner: where the tensors of a call lie (``Location.encode``), ``MAX_LOCATIONS`` at the most; before

@@ -32,7 +32,7 @@ from evaluator.judge.plan import PRELUDE_BYTES
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
 from evaluator.judge.timeline import Timeline
 from evaluator.memory import Block, TensorSpec
-from evaluator.protocol import MEMORY_PROBE, CallMode, CallReport
+from evaluator.protocol import MEMORY_PROBE, CallMode, CallReport, Location
 from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure, total_wait_ms
 from evaluator.statistics import median_ms
 
@@ -71,7 +71,8 @@ class Side:
     """Candidate or baseline: its link, and the processes that are frozen while the other is called.
 
     ``gate``: what its calls wait for on a device that outlives processes, once there is shared memory. ``memory``: its
-    runner's, to be read.
+    runner's, to be read. ``kept``: the outputs that are the model's own state (bit i, output i), once a delivery has
+    told.
     """
 
     name: Literal["candidate", "baseline"]
@@ -79,6 +80,7 @@ class Side:
     enclosure: Enclosure
     memory: RunnerMemory
     gate: Block | None = None
+    kept: int | None = None
 
     def can_be_read(self, device: torch.device) -> bool:
         """Whether the judge can read the runner's memory, by the tensor that it has shown when it was given the shared
@@ -411,6 +413,24 @@ class Caller:
             self.latest_ms[mode] = call.report.device_ms
         return call, commitment
 
+    def has(self, side: Side, report: CallReport, commitment: Commitment) -> bool:
+        """Whether ``side`` has indeed what was taken of its latest call and found to be wrong. Where it was read in an
+        allocation that may have been given back before, the runner delivers it, and the two are compared."""
+        if not commitment.doubtful or not self.remaps:
+            return True
+        names = list(dict.fromkeys(name for name, _ in commitment.done_places))
+        with self.blamed(side):
+            for name in names:
+                self._poison(name)
+            self.device.synchronize()
+            with self._awake(side):
+                self._have_delivered(side, commitment, names)
+        if not self.commitments.late(commitment, report, names):
+            return True
+        self.remaps -= 1
+        side.memory.close()
+        return False
+
     def release_memory(self, side: Side) -> None:
         """Have a side's allocator give back what it does not use."""
         side.memory.close()  # what is open here stays in use
@@ -490,6 +510,7 @@ class Caller:
         commitment = self.commitments.prepare([*shown, *delivered], glance=glance, planted=planted)
         self.commitments.prepare_done(commitment, delivered)
         results = sum(len(self.blocks[name].tensors) for name in delivered)
+        locations: list[Location] = []
         warms = self.is_short(mode) or not cold
         # With warm caches, who has had the same inputs before would find more of its weights there.
         same_again = side is self.baseline and self.device.outlives_processes and cold
@@ -539,16 +560,10 @@ class Caller:
             self.commitments.pick(commitment, shown)
             for name in shown:
                 self._poison(name)
-            # Delivery is nobody's time, so what is delivered is looked at before the clock, where it is already.
-            try:
-                self.commitments.read_done(commitment, delivered, side.link.locations(results), side.memory)
-            except Unreadable as error:
-                raise self._blame(side, str(error)) from None
-            self.device.synchronize()
-
-        def settle() -> None:
-            self.commitments.pick(commitment, delivered)
-            self.commitments.pick_delivered(commitment)
+            # What follows is nobody's time, so all that is computed is looked at before the clock, where it is already.
+            locations.extend(side.link.locations(results))
+            with self._blamed_for_memory(side):
+                self.commitments.read_done(commitment, delivered, locations, side.memory)
             self.device.synchronize()
 
         with side.stopped_afterwards():
@@ -559,6 +574,7 @@ class Caller:
                 side.link.call(mode, timeout_s, before=side.open_gate)
                 if not self.device.outlives_processes:
                     side.stop()
+                    self._spoil(side, delivered)
                 del warming
                 timeline.note("the call before")
             peak_bytes = 0
@@ -582,18 +598,60 @@ class Caller:
                     repeated = self.commitments.repeated(commitment, side.memory)
                     if repeated:
                         raise self._blame(side, f"{repeated} lies in memory that is mapped there several times")
-                self._wake(side)
             timeline.note("the call")
             if drawing.kept is None:
                 given.drop()
-            delivery = side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
-        timeline.note("delivery")
-        self._require_done(side, commitment, delivery.report, delivered)
+            present = call.report.present
+            # A candidate's are delivered as long as it is not timed: a delivery says what is wrong with their kind.
+            takes = timed and side.kept is not None
+            takes = takes and self.commitments.can_be_taken(delivered, locations, present, side.memory)
+            if not takes:
+                self._have_delivered(side, commitment, delivered)
+        if takes:
+            assert side.kept is not None
+            with self._blamed_for_memory(side):
+                if compared:
+                    self.commitments.take(commitment, delivered, side.memory)
+                    if not glance:
+                        self.commitments.pick(commitment, delivered)
+                self.commitments.spoil(delivered, locations, side.memory, side.kept)
+            self.device.synchronize()
+            commitment.doubtful = side.memory.was_open
+        timeline.note("results")
+        self._require_done(side, commitment, call.report, delivered)
         if compared:
             self._commit_to(delivered, commitment, drawing, glance=glance)
         timeline.note("commitment")
-        report = replace(call.report, peak_bytes=peak_bytes, present=delivery.report.present)
+        report = replace(call.report, peak_bytes=peak_bytes)
         return replace(call, report=report, prelude_ms=prelude_ms, steps_ms=timeline.ms), commitment
+
+    def _have_delivered(self, side: Side, commitment: Commitment, names: Sequence[str]) -> None:
+        """Have the runner copy what it has computed into the shared memory."""
+
+        def settle() -> None:
+            self.commitments.pick(commitment, names)
+            self.commitments.pick_delivered(commitment)
+            self.device.synchronize()
+
+        if not self.device.outlives_processes:
+            self._wake(side)  # it was stopped within the clock
+        side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
+        side.kept = side.link.kept_outputs()
+
+    def _spoil(self, side: Side, names: Sequence[str]) -> None:
+        """Have what a call has computed that nobody looks at spoiled as that of others is."""
+        if side.kept is not None:
+            locations = side.link.locations(sum(len(self.blocks[name].tensors) for name in names))
+            with self._blamed_for_memory(side):
+                self.commitments.spoil(names, locations, side.memory, side.kept)
+
+    @contextlib.contextmanager
+    def _blamed_for_memory(self, side: Side) -> Iterator[None]:
+        """Put down to a side that its memory cannot be used as it has told."""
+        try:
+            yield
+        except Unreadable as error:
+            raise self._blame(side, str(error)) from None
 
     def _require_done(self, side: Side, commitment: Commitment, report: CallReport, delivered: Sequence[str]) -> None:
         """Hold the delivered values against those at "done". Raises ``_Remapped`` where these were read in memory that

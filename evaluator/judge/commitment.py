@@ -6,6 +6,7 @@ are of private copies that agree with them.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import secrets
@@ -82,8 +83,9 @@ class Commitment:
     the secret places of the inputs.
 
     ``done_places``: secret elements of what is to be delivered; ``done``: their values before the judge's clock was
-    read, where the runner said that its results were, in ``locations`` of its own; ``delivered``: their values in the
-    shared memory later. By block and tensor, each [count].
+    read, where the runner said that its results were, in ``locations`` of its own; ``delivered``: their values later,
+    in the shared memory, or where they were taken from. By block and tensor, each [count]. ``doubtful``: whether they
+    were taken from an allocation that was opened in an earlier call, and may have been given back since.
     """
 
     fingerprints: dict[tuple[str, int, int], int] = field(default_factory=dict)
@@ -97,6 +99,7 @@ class Commitment:
     done: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
     delivered: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
     locations: dict[tuple[str, int], Location] = field(default_factory=dict)
+    doubtful: bool = False
 
     def has_copies(self, names: Sequence[str]) -> bool:
         """Whether all that is kept of these blocks, which were committed to, are copies."""
@@ -192,8 +195,7 @@ class Commitments:
         """Read these elements where the runner says that they are; ``locations``: of each tensor of the blocks
         ``names``. Before the judge's clock is read. Raises ``Unreadable`` where there is nothing to be read, and
         ``RunnerGone``."""
-        places = [(name, index) for name in names for index in range(len(self._blocks[name].tensors))]
-        for (name, index), location in zip(places, locations, strict=True):
+        for (name, index), location in zip(self._places_of(names), locations, strict=True):
             chosen = commitment.done_places.get((name, index))
             if chosen is None or location.whereabouts is Whereabouts.ABSENT:
                 continue
@@ -202,10 +204,8 @@ class Commitments:
                 commitment.done[name, index] = _elements_of(block.tensors[index], chosen.flat)
                 continue
             commitment.locations[name, index] = location
-            try:
+            with _named(name, index, "read"):
                 commitment.done[name, index] = memory.read(location, block.layout.tensors[index], chosen)
-            except Unreadable as error:
-                raise Unreadable(f"{_NAMES[name].format(index=index)} cannot be read where it is: {error}") from None
 
     def repeated(self, commitment: Commitment, memory: RunnerMemory) -> str:
         """The tensor, in words, that lies in memory of which a part is in several places of it; empty where none does.
@@ -219,6 +219,47 @@ class Commitments:
         name, index = names[found]
         return _NAMES[name].format(index=index)
 
+    def can_be_taken(
+        self, names: Sequence[str], locations: Sequence[Location], present: int, memory: RunnerMemory
+    ) -> bool:
+        """Whether all that a call has computed lies in the runner's own memory: every output, and every gradient that
+        there is, of the blocks ``names``."""
+        for (name, index), location in zip(self._places_of(names), locations, strict=True):
+            spec = self._blocks[name].layout.tensors[index]
+            absent = location.whereabouts is Whereabouts.ABSENT and not self._is_due(name, index, present)
+            if not absent and not memory.can_take(location, spec):
+                return False
+        return True
+
+    def take(self, commitment: Commitment, names: Sequence[str], memory: RunnerMemory) -> None:
+        """Copy what a call has computed from where it lies, at a glance the secret rows alone. After ``read_done``,
+        while the runner's processes are stopped. Raises as that does."""
+        for name, index in self._places_of(names):
+            block, location = self._blocks[name], commitment.locations.get((name, index))
+            spec, target = block.layout.tensors[index], block.tensors[index]
+            if location is None:
+                if commitment.rows is not None:  # it is empty, or a gradient that there is not
+                    commitment.picks[name, index] = rows_of(target, commitment.rows)
+                continue
+            with _named(name, index, "taken"):
+                if commitment.rows is None:
+                    memory.take(location, spec, target)
+                else:
+                    commitment.picks[name, index] = memory.rows(location, spec, commitment.rows)
+                at = commitment.done_places[name, index]
+                commitment.delivered[name, index] = memory.read(location, spec, at)
+
+    def spoil(self, names: Sequence[str], locations: Sequence[Location], memory: RunnerMemory, kept: int) -> None:
+        """Have the judge write to what a call has computed, where its runner does not do so by itself; but not to the
+        outputs in ``kept`` (bit i, output i). While the runner's processes are stopped. Raises as ``read_done``
+        does."""
+        for (name, index), location in zip(self._places_of(names), locations, strict=True):
+            spec = self._blocks[name].layout.tensors[index]
+            is_kept = name == "outputs" and kept >> index & 1
+            if not is_kept and spec.size_bytes and memory.can_take(location, spec):
+                with _named(name, index, "written to"):
+                    memory.spoil(location, spec)
+
     def pick_delivered(self, commitment: Commitment) -> None:
         """Read the same elements once more, in the shared memory, when a call has been delivered."""
         for (name, index), chosen in commitment.done_places.items():
@@ -227,13 +268,10 @@ class Commitments:
     def late(self, commitment: Commitment, report: CallReport, names: Sequence[str]) -> str:
         """The tensor of the blocks ``names`` whose delivered elements were not there at "done", in words; empty where
         there is none."""
-        inputs = len(self._signature.float_inputs)
-        first = {"input_gradients": 1, "weight_gradients": 1 + inputs}
-        # Of a gradient that there is not, nothing is delivered.
         due = [
             (name, index)
             for name, index in commitment.delivered
-            if name in names and (name not in first or report.present >> (first[name] + index) & 1)
+            if name in names and self._is_due(name, index, report.present)
         ]
         if due and all(place in commitment.done for place in due):
             # Nearly always all is there, and to ask about each would be to wait for the device as often.
@@ -245,6 +283,15 @@ class Commitments:
             if done is None or not same_bits(done, delivered):
                 return _NAMES[name].format(index=index)
         return ""
+
+    def _is_due(self, name: str, index: int, present: int) -> bool:
+        """Whether a call has to have this tensor: of a gradient that there is not, nothing comes."""
+        first = {"input_gradients": 1, "weight_gradients": 1 + len(self._signature.float_inputs)}
+        return name not in first or bool(present >> (first[name] + index) & 1)
+
+    def _places_of(self, names: Sequence[str]) -> list[tuple[str, int]]:
+        """All tensors of these blocks, by block and number."""
+        return [(name, index) for name in names for index in range(len(self._blocks[name].tensors))]
 
     def pick(self, commitment: Commitment, names: Sequence[str]) -> None:
         """Read the chosen places of the blocks ``names``: of what is given at "done", before the judge's clock; of what
@@ -368,6 +415,15 @@ class Commitments:
 
     def _indexes(self, name: str) -> range:
         return range(len(self._blocks[name].tensors))
+
+
+@contextlib.contextmanager
+def _named(name: str, index: int, done: str) -> Iterator[None]:
+    """Say of which tensor it is that something cannot be ``done`` where it lies."""
+    try:
+        yield
+    except Unreadable as error:
+        raise Unreadable(f"{_NAMES[name].format(index=index)} cannot be {done} where it is: {error}") from None
 
 
 def _agrees(copy: torch.Tensor, commitment: Commitment, place: tuple[str, int], cut: tuple[int, int] | None) -> bool:

@@ -307,17 +307,19 @@ class Standard:
         # one, where each side follows itself as often as the other, only what is short feels it: without this, the
         # candidate's calls had some 10 µs more around them than the baseline's on an H200.
         compared = common.candidates > 1 or (common.device.outlives_processes and caller.is_short(track.mode))
-        call, commitment = caller.call(
-            side, track.mode, kind, limits.call_s, glance=True, cold=track.cold, compared=compared
-        )
-        timeline = Timeline()
-        if common.candidates > 1 and track.mode is CallMode.BACKWARD:
-            counterparts = side.link.weight_report().counterparts
-            self._verifier.verify_gradients(commitment, call.report, counterparts, kind, own_too=False)
-        elif compared:
-            self._verifier.verify_outputs(commitment, kind, own_too=False)
-        timeline.note("comparison")
-        return replace(call, steps_ms={**call.steps_ms, **timeline.ms})
+        while True:
+            call, commitment = caller.call(
+                side, track.mode, kind, limits.call_s, glance=True, cold=track.cold, compared=compared
+            )
+            timeline, findings = Timeline(), None
+            if common.candidates > 1 and track.mode is CallMode.BACKWARD:
+                counterparts = side.link.weight_report().counterparts
+                findings = self._verifier.verify_gradients(commitment, call.report, counterparts, kind, own_too=False)
+            elif compared:
+                findings = self._verifier.verify_outputs(commitment, kind, own_too=False)
+            timeline.note("comparison")
+            if findings is None or findings.verdict is None or caller.has(side, call.report, commitment):
+                return replace(call, steps_ms={**call.steps_ms, **timeline.ms})
 
 
 class Judgement:
@@ -698,17 +700,22 @@ class Judgement:
         if time.monotonic() > self._common.deadline:
             raise RunnerTimeout(f"the evaluation took longer than {self._config.limits.total_s:.0f} s in all")
         timeout_s = self._call_limit_s(mode)
-        call, commitment = self.caller.call(self.candidate, mode, variant, timeout_s, glance=glance, cold=cold)
-        timeline = Timeline()
-        self._common.reference.hold(self._values)
-        if call.report.device_ms <= 0:
-            raise Violation("the runner reported a call that took no time")
-        if mode is CallMode.FORWARD:
-            findings = self._verifier.verify_outputs(commitment, variant, own_too=own_too)
-        else:
-            counterparts = self.candidate.link.weight_report().counterparts
-            findings = self._verifier.verify_gradients(commitment, call.report, counterparts, variant, own_too=own_too)
-        timeline.note("comparison")
+        while True:
+            call, commitment = self.caller.call(self.candidate, mode, variant, timeout_s, glance=glance, cold=cold)
+            timeline = Timeline()
+            self._common.reference.hold(self._values)
+            if call.report.device_ms <= 0:
+                raise Violation("the runner reported a call that took no time")
+            if mode is CallMode.FORWARD:
+                findings = self._verifier.verify_outputs(commitment, variant, own_too=own_too)
+            else:
+                counterparts = self.candidate.link.weight_report().counterparts
+                findings = self._verifier.verify_gradients(
+                    commitment, call.report, counterparts, variant, own_too=own_too
+                )
+            timeline.note("comparison")
+            if findings.verdict is None or self.caller.has(self.candidate, call.report, commitment):
+                break
         call = replace(call, steps_ms={**call.steps_ms, **timeline.ms})
         if findings.verdict is None and findings.inconclusive and variant is self._common.kind_of(mode):
             USUAL_PROBLEMS.note(self._common.known, usual=False)

@@ -155,6 +155,11 @@ class RunnerLink:
         """Where the runner says that the first ``count`` tensors of its latest call lie."""
         return self._doorbell.locations(count)
 
+    def kept_outputs(self) -> int:
+        """Which outputs the runner says to be parameters or buffers of the model: bit i, output i. After a
+        delivery."""
+        return self._doorbell.kept_outputs()
+
     def weight_report(self) -> WeightReport:
         return self._doorbell.weight_report()
 

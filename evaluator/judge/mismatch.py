@@ -269,7 +269,7 @@ class Evidence:
             return None
         kind = "NaN" if not infinite else "infinite" if not nan else "NaN or infinite"
         code = {"NaN": "nan", "infinite": "infinite"}.get(kind, "not_finite")
-        kept = " (an output that is kept has NaN in it once it has been delivered)" if code == "nan" else ""
+        kept = " (an output that is kept has NaN in it after its call)" if code == "nan" else ""
         return Pattern(code, f"every wrong element is {kind}{kept}")
 
     def _one_value(self) -> Pattern | None:

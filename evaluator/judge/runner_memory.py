@@ -1,21 +1,23 @@
-"""Reading a runner's memory: secret elements of what it has computed, before the judge's clock stops.
+"""Reading a runner's memory: secret elements of what it has computed, before the judge's clock stops, and all of it
+once the runner is stopped.
 
-Delivery comes after the clock, so an output that is looked at only there could be computed there. The runner says at
-"done" where its outputs and gradients lie (``evaluator.protocol.Location``), and the judge reads there by itself: on a
-CPU through the kernel (``process_vm_readv``), on CUDA by mapping the allocation as it maps its own blocks into runners
-(CUDA IPC). Nothing that a runner says is trusted: addresses and strides are bounded before they are used, a handle that
-cannot be opened is an error code, and on CUDA no kernel reads outside of a mapping, whose size the driver tells. A lie
-only shows other values than those that are delivered later, which is held against the liar.
+What follows the clock is nobody's time, so an output that is looked at only there could be computed there. The runner
+says at "done" where its outputs and gradients lie (``evaluator.protocol.Location``), and the judge reads there by
+itself: on a CPU through the kernel (``process_vm_readv``), on CUDA by mapping the allocation as it maps its own blocks
+into runners (CUDA IPC). Nothing that a runner says is trusted: addresses and strides are bounded before they are used,
+a handle that cannot be opened is an error code, and on CUDA no kernel reads outside of a mapping, whose size the driver
+tells. A lie only shows other values than those that are taken or delivered later, which is held against the liar.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -24,19 +26,28 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from evaluator.dtypes import as_signed, tensor_on
+from evaluator.dtypes import as_signed, rows_of, spoilt, tensor_on
 from evaluator.judge.link import RunnerGone
 from evaluator.memory import IpcHandle, TensorSpec, driver, open_handle, shares_elements, wrap
-from evaluator.protocol import Location
+from evaluator.protocol import Location, Whereabouts
 
 __all__ = ["DeviceMemory", "ElementPlaces", "ProcessMemory", "RunnerMemory", "Unreadable"]
 
 _MOST_ADDRESS: Final = 2**56
 """Of a process's own memory, with five levels of pages."""
 _MOST_SPAN: Final = 2**48
+_SPARE_SPAN: Final = 8
+_SPARE_BYTES: Final = 2**26
+"""On a CPU, a tensor that reaches over more than so many times its size, and more than that, is not taken: what lies
+between its elements would be copied as well."""
+_PIECE_BYTES: Final = 2**30
+"""The kernel moves less than 2 GiB at a time."""
+_SPOILT_BYTES: Final = 2**20
 _KEPT_CALLS: Final = 4
 """An allocation that so many calls have not used is closed: it may have been given back, and would stay in use."""
 _MOST_MAPPINGS: Final = 1024
+_MOST_PLACES: Final = 1024
+"""The kernel takes so many places at a time (``IOV_MAX``)."""
 
 
 class Unreadable(Exception):
@@ -50,6 +61,7 @@ class ElementPlaces:
 
     flat: torch.Tensor
     indices: npt.NDArray[np.int64]
+    _found: dict[tuple[int, ...], tuple[torch.Tensor, int]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, flat: npt.NDArray[np.int64], shape: tuple[int, ...], there: torch.Tensor) -> ElementPlaces:
@@ -61,18 +73,28 @@ class ElementPlaces:
         """Where they lie behind the first element, in elements, under ``strides``; and how many elements the whole
         tensor spans. Raises ``Unreadable`` for strides that no tensor has, or that put elements in one place."""
         strides = strides[: len(spec.shape)]
-        if any(not 0 <= stride <= _MOST_SPAN for stride in strides):
-            raise Unreadable("its strides are none of a tensor")
-        span = _span(spec, strides)
-        if span > _MOST_SPAN:
-            raise Unreadable("its strides are none of a tensor")
-        # A runner writes it out before it says that it is done; the candidate can keep it from doing so.
-        if shares_elements(spec.shape, strides):
-            raise Unreadable("its elements share memory, and were to be written out")
+        if strides in self._found:
+            return self._found[strides]
+        span = _span_of(spec, strides)
         # For rows as for columns: a shorter way for the usual strides would be 0.08 ms that the clocks of a candidate
         # with other strides are apart, and those of its baseline are not (seen on an H100).
         offsets = np.array(strides, np.int64) @ self.indices
-        return tensor_on(self.flat.device, offsets, torch.int64), span
+        self._found[strides] = tensor_on(self.flat.device, offsets, torch.int64), span
+        return self._found[strides]
+
+
+def _span_of(spec: TensorSpec, strides: tuple[int, ...]) -> int:
+    """How many elements a tensor reaches over. Raises ``Unreadable`` for strides that no tensor has, or that put
+    elements in one place."""
+    if len(strides) < len(spec.shape) or any(not 0 <= stride <= _MOST_SPAN for stride in strides):
+        raise Unreadable("its strides are none of a tensor")
+    span = _span(spec, strides)
+    if span > _MOST_SPAN:
+        raise Unreadable("its strides are none of a tensor")
+    # A runner writes it out before it says that it is done; the candidate can keep it from doing so.
+    if shares_elements(spec.shape, strides):
+        raise Unreadable("its elements share memory, and were to be written out")
+    return span
 
 
 def _span(spec: TensorSpec, strides: tuple[int, ...]) -> int:
@@ -127,6 +149,24 @@ class RunnerMemory(ABC):
         ``Unreadable`` and ``RunnerGone``."""
 
     @abstractmethod
+    def can_take(self, location: Location, spec: TensorSpec) -> bool:
+        """Whether a tensor lies in the runner's own memory, and not too far apart for ``take``, ``rows`` and
+        ``spoil``."""
+
+    @abstractmethod
+    def take(self, location: Location, spec: TensorSpec, target: torch.Tensor) -> None:
+        """Copy a whole tensor to ``target``, which is of its shape and dtype. Raises as ``read`` does."""
+
+    @abstractmethod
+    def rows(self, location: Location, spec: TensorSpec, rows: torch.Tensor) -> torch.Tensor:
+        """A copy of some rows of a tensor, int64 [count], in the judge's own memory. Raises as ``read`` does."""
+
+    @abstractmethod
+    def spoil(self, location: Location, spec: TensorSpec) -> None:
+        """Write to all of a tensor that was taken, where its runner does not do so by itself. While its processes are
+        stopped. Raises as ``read`` does."""
+
+    @abstractmethod
     def first_repeated(self, tensors: Sequence[tuple[Location, TensorSpec]]) -> int | None:
         """Which of the tensors is the first whose memory is in several places of it, so that a value written once is
         there many times. While its processes are stopped."""
@@ -146,31 +186,92 @@ class ProcessMemory(RunnerMemory):
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.process_vm_readv.restype = ctypes.c_ssize_t
+        self._libc.process_vm_readv.restype = self._libc.process_vm_writev.restype = ctypes.c_ssize_t
 
     def read(self, location: Location, spec: TensorSpec, places: ElementPlaces) -> torch.Tensor:
         offsets, span = places.offsets(spec, location.strides)
         itemsize, count = spec.torch_dtype.itemsize, len(places.flat)
-        if not 0 < location.address <= _MOST_ADDRESS - span * itemsize:
-            raise Unreadable("its address is none of a process")
+        _require_address(location, span * itemsize)
         found = torch.empty(count, dtype=spec.torch_dtype)
         remote = torch.empty((count, 2), dtype=torch.int64)  # struct iovec: address and length
         torch.mul(offsets, itemsize, out=remote[:, 0]).add_(location.address)
         remote[:, 1] = itemsize
-        local = (ctypes.c_uint64 * 2)(found.data_ptr(), found.nbytes)
-        got = self._libc.process_vm_readv(
+        self._move(self._libc.process_vm_readv, found.data_ptr(), found.nbytes, remote.data_ptr(), count)
+        return found
+
+    def can_take(self, location: Location, spec: TensorSpec) -> bool:
+        strides = location.strides[: len(spec.shape)]
+        if location.whereabouts is not Whereabouts.OWN or len(strides) < len(spec.shape):
+            return False
+        most = max(_SPARE_SPAN * spec.size_bytes, _SPARE_BYTES)
+        return _span(spec, strides) * spec.torch_dtype.itemsize <= most
+
+    def take(self, location: Location, spec: TensorSpec, target: torch.Tensor) -> None:
+        strides = location.strides[: len(spec.shape)]
+        if target.is_contiguous() and strides == target.stride():
+            _require_address(location, target.nbytes)
+            self._move_span(self._libc.process_vm_readv, location.address, target)
+        else:
+            target.copy_(self._all_of(location, spec)[1])
+
+    def rows(self, location: Location, spec: TensorSpec, rows: torch.Tensor) -> torch.Tensor:
+        strides, whole = location.strides[: len(spec.shape)], torch.empty(spec.shape, dtype=spec.torch_dtype)
+        if strides != whole.stride():
+            return rows_of(self._all_of(location, spec)[1], rows)
+        _require_address(location, whole.nbytes)
+        found = torch.empty((len(rows), *spec.shape[1:]), dtype=spec.torch_dtype)
+        size = found.nbytes // max(1, len(rows))
+        remote = torch.stack([rows * size + location.address, torch.full_like(rows, size)], dim=1)
+        for start in range(0, len(rows) if size else 0, _MOST_PLACES):
+            part, to = remote[start : start + _MOST_PLACES], found[start : start + _MOST_PLACES]
+            self._move(self._libc.process_vm_readv, to.data_ptr(), to.nbytes, part.data_ptr(), len(part))
+        return found
+
+    def spoil(self, location: Location, spec: TensorSpec) -> None:
+        span = _span_of(spec, location.strides[: len(spec.shape)])
+        if span == math.prod(spec.shape):
+            _require_address(location, spec.size_bytes)
+            each = min(span, _SPOILT_BYTES // spec.torch_dtype.itemsize)
+            content = torch.full((each,), spoilt(spec.torch_dtype), dtype=spec.torch_dtype)
+            for start in range(0, span, max(1, each)):
+                at = location.address + start * content.itemsize
+                self._move_span(self._libc.process_vm_writev, at, content[: span - start])
+            return
+        # What lies between its elements is written back as it is: nobody else writes while all is stopped.
+        memory, tensor = self._all_of(location, spec)
+        tensor.fill_(spoilt(spec.torch_dtype))
+        self._move_span(self._libc.process_vm_writev, location.address, memory)
+
+    def _all_of(self, location: Location, spec: TensorSpec) -> tuple[torch.Tensor, torch.Tensor]:
+        """A copy of the memory that a tensor reaches over, and the tensor in it."""
+        strides = location.strides[: len(spec.shape)]
+        memory = torch.empty(_span_of(spec, strides), dtype=spec.torch_dtype)
+        _require_address(location, memory.nbytes)
+        self._move_span(self._libc.process_vm_readv, location.address, memory)
+        return memory, memory.as_strided(spec.shape, strides)
+
+    def _move_span(self, move: Callable[..., int], address: int, local: torch.Tensor) -> None:
+        """Move all of a contiguous tensor to or from ``address``."""
+        for start in range(0, local.nbytes, _PIECE_BYTES):
+            size = min(_PIECE_BYTES, local.nbytes - start)
+            remote = (ctypes.c_uint64 * 2)(address + start, size)
+            self._move(move, local.data_ptr() + start, size, ctypes.addressof(remote), 1)
+
+    def _move(self, move: Callable[..., int], at: int, size: int, remote: int, count: int) -> None:
+        """Move ``size`` bytes between ``at`` and the ``count`` places whose ``struct iovec`` lie at ``remote``."""
+        local = (ctypes.c_uint64 * 2)(at, size)
+        got = move(
             ctypes.c_int(self._pid),
             local,
             ctypes.c_ulong(1),
-            ctypes.c_void_p(remote.data_ptr()),
+            ctypes.c_void_p(remote),
             ctypes.c_ulong(count),
             ctypes.c_ulong(0),
         )
         if got < 0 and ctypes.get_errno() == errno.ESRCH:
             raise RunnerGone
-        if got != found.nbytes:
+        if got != size:
             raise Unreadable(os.strerror(ctypes.get_errno()) if got < 0 else "it is not all there")
-        return found
 
     def first_repeated(self, tensors: Sequence[tuple[Location, TensorSpec]]) -> int | None:
         """From the kernel's list of mappings: a part of a file that two of them have. All memory that can be mapped
@@ -187,6 +288,12 @@ class ProcessMemory(RunnerMemory):
 
     def close(self) -> None:
         pass
+
+
+def _require_address(location: Location, size: int) -> None:
+    """Raises ``Unreadable`` where so many bytes from the location's address on are nowhere in a process."""
+    if not 0 < location.address <= _MOST_ADDRESS - size:
+        raise Unreadable("its address is none of a process")
 
 
 @dataclass
@@ -210,13 +317,32 @@ class DeviceMemory(RunnerMemory):
 
     def read(self, location: Location, spec: TensorSpec, places: ElementPlaces) -> torch.Tensor:
         offsets, span = places.offsets(spec, location.strides)
+        return as_signed(self._elements(location, spec, span)).index_select(0, offsets)
+
+    def can_take(self, location: Location, _spec: TensorSpec) -> bool:
+        return location.whereabouts is Whereabouts.OWN
+
+    def take(self, location: Location, spec: TensorSpec, target: torch.Tensor) -> None:
+        target.copy_(self._tensor(location, spec))
+
+    def rows(self, location: Location, spec: TensorSpec, rows: torch.Tensor) -> torch.Tensor:
+        return rows_of(self._tensor(location, spec), rows)
+
+    def spoil(self, location: Location, spec: TensorSpec) -> None:
+        """Nothing: a runner on CUDA does it by itself before its next call, outside of every clock."""
+
+    def _tensor(self, location: Location, spec: TensorSpec) -> torch.Tensor:
+        strides = location.strides[: len(spec.shape)]
+        return self._elements(location, spec, _span_of(spec, strides)).as_strided(spec.shape, strides)
+
+    def _elements(self, location: Location, spec: TensorSpec, span: int) -> torch.Tensor:
+        """So many elements of the runner's memory, from the begin of a tensor on."""
         mapping, itemsize = self._open(location.handle), spec.torch_dtype.itemsize
         begin = mapping.begin + location.address
         # The bounds of what is read: a fault would be the end of the judge's context.
         if begin % itemsize or not 0 <= begin <= mapping.memory.numel() - span * itemsize:
             raise Unreadable("it is not within its allocation")
-        elements = mapping.memory[begin : begin + span * itemsize].view(spec.torch_dtype)
-        return as_signed(elements).index_select(0, offsets)
+        return mapping.memory[begin : begin + span * itemsize].view(spec.torch_dtype)
 
     def first_repeated(self, _tensors: Sequence[tuple[Location, TensorSpec]]) -> int | None:
         """None: memory that a device maps in several places cannot be opened by its handle."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
 import socket
 import threading
@@ -21,7 +20,7 @@ import torch
 import torch.fx.experimental.symbolic_shapes  # torch imports it in a first backward pass: paid once, before any fork
 
 from evaluator import wire
-from evaluator.dtypes import is_differentiable
+from evaluator.dtypes import is_differentiable, spoilt
 from evaluator.gate import await_gate
 from evaluator.memory import Block, open_block, shares_elements
 from evaluator.protocol import MAX_LOCATIONS, MEMORY_PROBE, CallMode, Doorbell, Failure, Frame, FrameKind
@@ -41,6 +40,9 @@ _GRADIENTS: Final = ("input_gradients", "weight_gradients")
 _GRADIENT_OF: Final[Any] = torch.Tensor.grad
 _ATTRIBUTES: Final[Any] = torch.nn.Module.__dict__["__dict__"]
 """Torch's and Python's own way to these, as it is before there is a candidate, whose own could do anything."""
+
+
+_NOWHERE: Final = Locator(torch.device("cpu"), readable=False)
 
 
 class CandidateError(Exception):
@@ -66,10 +68,11 @@ class CallLoop:
         self._weight_names: Sequence[str] = ()
         self._weight_count = 0
         self._results = _Results([], None, 0)
-        self._computed: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._computed: list[tuple[torch.Tensor, Any]] = []
+        self._unspoilt: list[tuple[torch.Tensor, Any]] = []
         self._spent: list[_Results] = []
         self._between: list[Any] | None = None
-        self._present = 0
+        self._present = self._kept = 0
         self._probe: torch.Tensor | None = None
         self._locator = Locator(torch.device("cpu"), readable=False)
 
@@ -90,9 +93,9 @@ class CallLoop:
                 elif mode is CallMode.DELIVER:
                     self._check_results()
                     self._deliver()
-                    doorbell.finish(sequence, 0, 0, self._present)
+                    doorbell.finish(sequence, 0, 0, 0, kept=self._kept)
                 elif mode is CallMode.AWAKE:
-                    self._put_off()
+                    self._retire()
                     # Asking the allocator takes Python so long that no clock may run meanwhile.
                     peak_bytes = self._peak_bytes()
                     self._clock = _Clock(self._device)
@@ -101,7 +104,7 @@ class CallLoop:
                     if "gate" in self._blocks:
                         await_gate(self._blocks["gate"], sequence)
                     clock = self._call(mode)
-                    doorbell.finish(sequence, clock.device_ns, 0, 0, clock.forward_ns)
+                    doorbell.finish(sequence, clock.device_ns, 0, self._present, clock.forward_ns)
                 sequence += 1
         except (wire.ConnectionClosed, ConnectionError):
             return
@@ -152,6 +155,7 @@ class CallLoop:
         return State(self._weight_names, self._blocks["weights"].tensors, self._weight_count)
 
     def _obey(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        self._retire()
         if message["op"] == "open":
             self._open(message, descriptors)
         elif message["op"] == "let_go":
@@ -184,7 +188,8 @@ class CallLoop:
     def _let_go(self) -> None:
         """Be as after constructing, but for what the model has learnt: nothing of the shared memory is used any more,
         and what the allocator keeps is given back."""
-        self._results, self._computed, self._inputs = _Results([], None, 0), [], []
+        self._put_off()
+        self._inputs = []
         self._spent.clear()
         self._clock = self._probe = self._between = None
         blocks, self._blocks = self._blocks, {}
@@ -199,7 +204,7 @@ class CallLoop:
         """Call the model, and tell where its results lie. Nothing is done here that can wait until the delivery: it
         would be in the judge's clock, and how long Python takes for it differs from process to process."""
         clock, self._clock = self._clock or _Clock(self._device), None
-        self._put_off()
+        self._retire()
         self._results = self._timed_forward(clock) if mode is CallMode.FORWARD else self._timed_backward(clock)
         self._locate_results(clock)
         return clock
@@ -208,17 +213,20 @@ class CallLoop:
         """Tell the judge where to read what has been computed. What it cannot read there is delivered at once, in the
         call's own time: computed and delivered could not be told apart."""
         pairs = self._pair_results()
+        # The delivery says how many were expected: with others, there is nothing to be taken.
+        locator = self._locator if len(self._results.outputs) == len(self._blocks["outputs"].tensors) else _NOWHERE
         locations: list[bytes] = []
         unreadable: list[tuple[torch.Tensor, Any]] = []
         for number, (target, value) in enumerate(pairs):
             location: bytes | None = ABSENT
             if value is not None:
-                location = self._locator.locate(value, target) if number < MAX_LOCATIONS else None
+                location = locator.locate(value, target) if number < MAX_LOCATIONS else None
                 # The delivery says what is wrong with anything else.
                 fits = isinstance(value, torch.Tensor) and value.shape == target.shape
                 fits = fits and value.layout is torch.strided
                 (unreadable if location is None and fits else self._computed).append((target, value))
             locations.append(SHARED if location is None else location)
+        self._unspoilt = [*self._computed, *unreadable]
         if unreadable:
             self._copy(unreadable)
             clock.stop_again()
@@ -303,11 +311,20 @@ class CallLoop:
         """Hold the outputs of the last call against the reference's number, types, shapes, dtypes and devices."""
         self._check(self._results.outputs)
 
+    def _retire(self) -> None:
+        """Be done with the results of the last call, where nobody has asked for a delivery. On CUDA they are spoiled
+        here, when no clock runs; on a CPU the judge has done so, while everything stood still."""
+        if self._results.gradients is not None:
+            _forget_gradients(self._model, self._weights.parameters)
+        if self._unspoilt and self._device.type == "cuda":
+            self._spoil()
+        self._put_off()
+
     def _put_off(self) -> None:
         """Hold the results of the last call until the clock of the next one runs: in a loop of one's own, what is done
         when they are let go of takes time as well."""
         self._spent.append(self._results)
-        self._results, self._computed = _Results([], None, 0), []
+        self._results, self._computed, self._unspoilt = _Results([], None, 0), [], []
 
     def _end_interleaving(self) -> None:
         """Forget the other inputs, and what their calls have taken: that is no call's of its own."""
@@ -387,15 +404,21 @@ class CallLoop:
                 target.copy_(value)
 
     def _spoil(self) -> None:
-        """Write to what the last call has returned, but for outputs that are the model's parameters or buffers. A
-        gradient is nobody's state: who keeps one in a buffer would otherwise find it as they left it."""
-        state = _memory_of(self._model)
-        outputs = {id(target) for target in self._blocks["outputs"].tensors}
+        """Write to what the last call has returned, but for outputs that are the model's parameters or buffers, and
+        note these (bit i, output i). A gradient is nobody's state: who keeps one in a buffer would otherwise find it as
+        they left it."""
+        state, kept = _memory_of(self._model), 0
+        outputs = {id(target): index for index, target in enumerate(self._blocks["outputs"].tensors)}
         # What was made in inference mode can be written to in nothing else.
         with torch.inference_mode():
-            for target, value in self._computed:
-                if id(target) not in outputs or value.untyped_storage().data_ptr() not in state:
-                    value.fill_(math.nan if is_differentiable(value) else 1)
+            for target, value in self._unspoilt:
+                if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
+                    continue  # a delivery would have said what is wrong with it
+                if id(target) in outputs and value.untyped_storage().data_ptr() in state:
+                    kept |= 1 << outputs[id(target)]
+                else:
+                    value.fill_(spoilt(value.dtype))
+        self._kept = kept & (1 << MAX_LOCATIONS) - 1
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":

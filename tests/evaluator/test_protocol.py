@@ -74,13 +74,14 @@ def test_a_call_goes_there_and_back(spin_s: float, ends: Ends) -> None:
 
     def serve() -> None:
         assert runner.await_release(1) is CallMode.BACKWARD
-        runner.finish(1, 1_500_000, 42, 0b101)
+        runner.finish(1, 1_500_000, 42, 0b101, kept=2**300 + 2)
 
     thread = threading.Thread(target=serve)
     thread.start()
     judge.release(1, CallMode.BACKWARD)
     assert judge.await_done(1, time.monotonic() + 5, control.fileno())
     thread.join()
+    assert judge.kept_outputs() == 2**300 + 2
     report = judge.report()
     assert (report.device_ms, report.peak_bytes, report.present) == (1.5, 42, 0b101)
 

@@ -94,7 +94,7 @@ def test_an_address_of_nothing_is_unreadable(address: int) -> None:
         )
 
 
-@pytest.mark.parametrize("strides", [(-1, 4, 1), (2**62, 4, 1), (2**48, 2**48, 2**48)])
+@pytest.mark.parametrize("strides", [(-1, 4, 1), (2**62, 4, 1), (2**48, 2**48, 2**48), (4, 1), ()])
 def test_strides_of_no_tensor_are_unreadable(strides: tuple[int, ...]) -> None:
     tensor = torch.zeros(_SHAPE)
     with pytest.raises(Unreadable):

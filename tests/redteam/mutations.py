@@ -328,8 +328,8 @@ MUTATIONS = (
         (
             (
                 "judge/commitment.py",
-                "            except Unreadable as error:\n",
-                "            except Unreadable as error:\n                continue\n",
+                'with _named(name, index, "read"):',
+                "with contextlib.suppress(Unreadable):",
             ),
             ("judge/commitment.py", "if done is None or not same_bits(done, delivered):", "if False:"),
         ),
@@ -513,7 +513,16 @@ MUTATIONS = (
     Mutation(
         "what was returned stays as it is",
         "attack_b_wiped_where_written",
-        (("runner/calls.py", "        self._spoil()\n", ""),),
+        (
+            ("runner/calls.py", "value.fill_(spoilt(value.dtype))", "pass"),
+            ("judge/commitment.py", "memory.spoil(location, spec)", "pass"),
+        ),
+    ),
+    Mutation(
+        "what was taken stays as it is",
+        "attack_b_wiped_once_timed",
+        (("judge/commitment.py", "memory.spoil(location, spec)", "pass"),),
+        timed=True,
     ),
     Mutation(
         "no weight moves between two calls",

@@ -1,0 +1,292 @@
+"""Results that the judge takes from where a runner has computed them, and those that a runner delivers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+
+from evaluator.config import Limits
+from evaluator.judge.calls import Caller, Learnt, Release, Side
+from evaluator.judge.commitment import Commitment
+from evaluator.judge.device import CpuDevice
+from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.link import TimedCall
+from evaluator.judge.runner_memory import ProcessMemory
+from evaluator.memory import Block, TensorSpec
+from evaluator.problem import Problem
+from evaluator.protocol import CallMode, CallReport, Location, Whereabouts
+from evaluator.runner.locations import Locator
+from tests.evaluator.verifying import constructed_reference, verifier_of
+
+_CALL_S = 60.0
+_CALLS = (CallMode.FORWARD, CallMode.BACKWARD)
+
+
+@dataclass
+class Runner:
+    """A runner of ReLU in this process: link and enclosure in one. ``happened``: modes of calls, "woken" and
+    "stopped" in order; ``computed``: what its calls have returned; ``place`` puts a result where it is to lie."""
+
+    blocks: dict[str, Block]
+    place: Callable[[torch.Tensor], torch.Tensor] = torch.clone
+    missing: str | None = None
+    kept: int = 0
+    happened: list[Any] = field(default_factory=list)
+    computed: list[list[torch.Tensor | None]] = field(default_factory=list)
+    shares: bool = True
+    ran_while_stopped_s: float = 0.0
+
+    def thaw(self) -> None:
+        self.happened.append("woken")
+
+    def freeze(self) -> None:
+        self.happened.append("stopped")
+
+    def halt(self) -> None:
+        self.happened.append("stopped")
+
+    def waits(self) -> dict[int, int]:
+        return {}
+
+    def kept_outputs(self) -> int:
+        return self.kept
+
+    def locations(self, count: int) -> list[Location]:
+        locator, absent = Locator(torch.device("cpu"), readable=True), Location(Whereabouts.ABSENT)
+        found = []
+        for value in self.computed[-1]:
+            told = None if value is None else locator.locate(value, value)
+            found.append(absent if told is None else Location.decode(told))
+        return found[:count]
+
+    def call(
+        self,
+        mode: CallMode,
+        _timeout_s: float,
+        *,
+        before: Callable[[int], None] = lambda _number: None,
+        wake: Callable[[], None] = lambda: None,
+        settle: Callable[[], None] = lambda: None,
+    ) -> TimedCall:
+        before(1)
+        wake()
+        self.happened.append(mode)
+        if mode in _CALLS:
+            (given,) = self.blocks["inputs"].tensors
+            results = {"outputs": given.relu()}
+            if mode is CallMode.BACKWARD:
+                results["input_gradients"] = self.blocks["upstream"].tensors[0] * (given > 0)
+            self.computed.append([None if name == self.missing else self.place(each) for name, each in results.items()])
+        elif mode is CallMode.DELIVER:
+            for name, value in zip(("outputs", "input_gradients"), self.computed[-1], strict=False):
+                if value is not None:
+                    self.blocks[name].tensors[0].copy_(value)
+        settle()
+        present = 3 if mode is CallMode.BACKWARD and self.missing != "input_gradients" else 0
+        return TimedCall(1.0, CallReport(1.0, 0, present, 0.0))
+
+
+@dataclass
+class Calls:
+    caller: Caller
+    runner: Runner
+    side: Side
+
+    def make(self, mode: CallMode, *, glance: bool = False, compared: bool = True) -> tuple[TimedCall, Commitment]:
+        self.runner.happened.clear()
+        return self.caller.call(self.side, mode, Variant.MIXED, _CALL_S, glance=glance, compared=compared)
+
+    def outcome(self, mode: CallMode, made: tuple[TimedCall, Commitment]) -> tuple[Any, Any]:
+        verifier = self.verifier
+        call, commitment = made
+        if mode is CallMode.FORWARD:
+            found = verifier.verify_outputs(commitment, Variant.MIXED, own_too=False)
+        else:
+            found = verifier.verify_gradients(commitment, call.report, 0, Variant.MIXED, own_too=False)
+        return found.verdict, str(found.gradients)
+
+    verifier: Any = None
+
+
+@pytest.fixture
+def calls(problems: dict[str, Problem]) -> Callable[..., Calls]:
+    def make(*, slice_elements: int | None = None, learnt: Learnt | None = None, **options: Any) -> Calls:
+        reference = constructed_reference(problems["relu"], "smoke")
+        device = CpuDevice()
+        verifier, blocks = verifier_of(reference, problems["relu"], slice_elements, weights=True)
+        runner = Runner(blocks, **options)
+        link: Any = runner
+        side = Side("baseline", link, link, ProcessMemory(os.getpid()))
+        source = InputSource(reference.get_inputs, device.torch_device, variants=True)
+        specs, nobody = reference.signature.input_tensors, lambda _side: nullcontext()
+        shared = (device, Limits(), side, side, blocks, specs, source, verifier.commitments, False, nobody)
+        return Calls(Caller(*shared, {}, {}, {}, learnt or Learnt()), runner, side, verifier)
+
+    return make
+
+
+def _transposed(value: torch.Tensor) -> torch.Tensor:
+    return value.t().contiguous().t()
+
+
+def _part_of_a_larger_one(value: torch.Tensor) -> torch.Tensor:
+    larger = torch.full((value.shape[0], 2, value.shape[1]), 7.0)
+    larger[:, 0] = value
+    return larger[:, 0]
+
+
+@pytest.mark.parametrize("place", [torch.clone, _transposed, _part_of_a_larger_one])
+@pytest.mark.parametrize("mode", _CALLS)
+def test_after_a_delivery_the_judge_takes_results_and_nothing_runs_past_done(
+    mode: CallMode, place: Callable[[torch.Tensor], torch.Tensor], calls: Callable[..., Calls]
+) -> None:
+    made = calls(place=place)
+    first = made.outcome(mode, made.make(mode))
+    assert made.runner.happened[-3:] == ["woken", CallMode.DELIVER, "stopped"]
+    call = made.make(mode)
+    assert made.runner.happened.index("stopped") > made.runner.happened.index(mode)
+    after = made.runner.happened[made.runner.happened.index(mode) + 1 :]
+    assert set(after) == {"stopped"}
+    assert made.outcome(mode, call) == first
+    assert first[0] is None
+    assert all(value is not None and bool(value.isnan().all()) for value in made.runner.computed[-1])
+    if place is _part_of_a_larger_one:
+        value = made.runner.computed[-1][0]
+        assert value is not None
+        whole = value.as_strided((value.shape[0], 2, value.shape[1]), (2 * value.shape[1], value.shape[1], 1))
+        assert bool((whole[:-1, 1] == 7).all()), "what lies between is somebody else's"
+
+
+def test_what_is_wrong_is_wrong_where_it_is_taken(calls: Callable[..., Calls]) -> None:
+    made = calls()
+    made.make(CallMode.FORWARD)
+    made.runner.place = lambda value: value + 1
+    assert made.outcome(CallMode.FORWARD, made.make(CallMode.FORWARD))[0] is not None
+
+
+@pytest.mark.parametrize("place", [torch.clone, _transposed])
+def test_at_a_glance_the_rows_of_it_are_taken(
+    place: Callable[[torch.Tensor], torch.Tensor], calls: Callable[..., Calls]
+) -> None:
+    made = calls(place=place, slice_elements=2**19)
+    made.make(CallMode.FORWARD, glance=True)
+    poisoned = made.caller.blocks["outputs"].memory
+    call, commitment = made.make(CallMode.FORWARD, glance=True)
+    assert commitment.rows is not None
+    expected = commitment.kept["inputs", 0].relu()
+    assert torch.equal(commitment.picks["outputs", 0], expected)
+    assert bool((poisoned.view(torch.int64) == poisoned.view(torch.int64)[0]).all()), "nothing else was copied"
+    assert made.outcome(CallMode.FORWARD, (call, commitment))[0] is None
+
+
+def test_outputs_that_are_the_model_s_own_state_are_not_written_to(calls: Callable[..., Calls]) -> None:
+    made = calls(kept=1)
+    for _ in range(2):
+        made.make(CallMode.BACKWARD)
+    output, gradient = made.runner.computed[-1]
+    assert output is not None
+    assert gradient is not None
+    assert not bool(output.isnan().any())
+    assert bool(gradient.isnan().all()), "a gradient is nobody's state"
+
+
+def test_what_nobody_looks_at_is_spoiled_all_the_same(calls: Callable[..., Calls]) -> None:
+    made = calls(learnt=Learnt(releases={CallMode.FORWARD: Release(True, True)}))  # another one comes before each
+    made.make(CallMode.FORWARD)
+    before = len(made.runner.computed)
+    made.make(CallMode.FORWARD, compared=False)
+    warming, timed = made.runner.computed[before:]
+    for computed in (warming, timed):
+        assert computed[0] is not None
+        assert bool(computed[0].isnan().all())
+
+
+def test_what_does_not_lie_in_the_runner_s_memory_is_delivered(
+    calls: Callable[..., Calls], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = calls()
+    made.make(CallMode.FORWARD)
+    told = Runner.locations
+
+    def shared(runner: Runner, count: int) -> list[Location]:
+        (output,) = runner.computed[-1]
+        assert output is not None
+        runner.blocks["outputs"].tensors[0].copy_(output)
+        return [replace(each, whereabouts=Whereabouts.SHARED) for each in told(runner, count)]
+
+    monkeypatch.setattr(Runner, "locations", shared)
+    assert made.outcome(CallMode.FORWARD, made.make(CallMode.FORWARD))[0] is None
+    assert CallMode.DELIVER in made.runner.happened
+
+
+def test_a_gradient_that_is_said_to_be_there_and_is_not_is_asked_for(calls: Callable[..., Calls]) -> None:
+    made = calls()
+    made.make(CallMode.BACKWARD)
+    commitments, memory = made.caller.commitments, made.side.memory
+    names = ["outputs", "input_gradients"]
+    own, absent = made.runner.locations(2)[0], Location(Whereabouts.ABSENT)
+    assert commitments.can_be_taken(names, [own, own], 3, memory)
+    assert commitments.can_be_taken(names, [own, absent], 1, memory)
+    assert not commitments.can_be_taken(names, [own, absent], 3, memory)
+    assert not commitments.can_be_taken(names, [absent, own], 3, memory)
+    assert not commitments.can_be_taken(names, [replace(own, strides=(2**20, 2**10)), own], 3, memory)
+
+
+@pytest.mark.parametrize("is_stale", [True, False])
+def test_what_was_taken_from_an_allocation_of_an_earlier_call_is_asked_for_once_it_is_wrong(
+    calls: Callable[..., Calls], monkeypatch: pytest.MonkeyPatch, *, is_stale: bool
+) -> None:
+    """On a device, a handle may be that of memory that has been given back since: a call proves nothing then."""
+    made = calls()
+    made.make(CallMode.FORWARD)
+    read, whole = ProcessMemory.read, ProcessMemory.take
+    old = torch.full(made.runner.blocks["outputs"].tensors[0].shape, 3.0)
+    stale = Location(Whereabouts.OWN, old.data_ptr(), old.stride())
+    closed: list[bool] = []
+
+    @contextmanager
+    def through_what_was_open() -> Iterator[None]:
+        with monkeypatch.context() as patched:
+            patched.setattr(made.side.memory, "was_open", True, raising=False)
+            patched.setattr(made.side.memory, "spoil", lambda *_: None)  # there, the runner does so
+            patched.setattr(made.side.memory, "close", lambda: closed.append(True))
+            if is_stale:
+                patched.setattr(ProcessMemory, "read", lambda memory, _at, *rest: read(memory, stale, *rest))
+                patched.setattr(ProcessMemory, "take", lambda memory, _at, *rest: whole(memory, stale, *rest))
+            else:
+                made.runner.place = lambda value: value + 1
+            yield
+
+    with through_what_was_open():
+        call, commitment = made.make(CallMode.FORWARD)
+        assert commitment.doubtful
+        assert made.outcome(CallMode.FORWARD, (call, commitment))[0] is not None
+        before = made.caller.remaps
+        assert made.caller.has(made.side, call.report, commitment) is not is_stale
+        assert before - made.caller.remaps == len(closed) == is_stale
+        made.caller.remaps = 0
+        assert made.caller.has(made.side, call.report, commitment), "not for ever"
+
+
+def test_rows_and_whole_tensors_are_read_and_written_wherever_they_lie() -> None:
+    memory, rows = ProcessMemory(os.getpid()), torch.tensor([4, 0, 5])
+    for dtype in (torch.float32, torch.float16, torch.int64, torch.bool, torch.complex64, torch.uint16):
+        plain = torch.arange(240).remainder(101).view(6, 10, 4).to(dtype)
+        wide = torch.stack([plain, plain], -1)
+        for tensor in (plain.clone(), plain.permute(2, 0, 1).contiguous().permute(1, 2, 0), wide[..., 0]):
+            spec, location = TensorSpec.of(tensor), Location(Whereabouts.OWN, tensor.data_ptr(), tensor.stride())
+            assert memory.can_take(location, spec)
+            target = torch.zeros_like(plain)
+            memory.take(location, spec, target)
+            assert torch.equal(target, plain)
+            assert torch.equal(memory.rows(location, spec, rows).view(torch.uint8), plain[rows].view(torch.uint8))
+            memory.spoil(location, spec)
+            has_nan = dtype.is_floating_point or dtype.is_complex
+            assert bool(tensor.isnan().all()) if has_nan else bool((tensor.to(torch.int64) == 1).all())
+        assert torch.equal(wide[..., 1], plain)
