@@ -24,9 +24,11 @@ from evaluator.protocol import sealed_memory
 
 __all__ = [
     "GRANULE",
+    "MOST_SPARE",
     "Block",
     "BlockLayout",
     "IpcHandle",
+    "Runs",
     "TensorSpec",
     "check",
     "create_block",
@@ -40,6 +42,8 @@ __all__ = [
 
 GRANULE: Final = 2 * 2**20
 """Bytes: no two allocations of a device have one in common."""
+MOST_SPARE: Final = 2**20
+"""Bytes between the elements of a result that may be moved with them, where that is more than the elements are."""
 _ALIGNMENT: Final = 512
 _IPC_LAZY_PEER: Final = 1
 
@@ -153,6 +157,40 @@ def shares_elements(shape: Sequence[int], strides: Sequence[int]) -> bool:
             return True
         span += (size - 1) * stride
     return False
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The memory of a strided tensor, as runs in which no page is free of its elements: to move them touches no other
+    page. ``length``: elements of a run, those between its own included; ``outer``: sizes and strides of the dimensions
+    that count runs, the nearest first; ``strides``: those of the tensor, once one run lies behind the other."""
+
+    length: int
+    outer: tuple[tuple[int, int], ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> Runs:
+        """Of a tensor whose elements share no memory, with ``itemsize`` bytes each."""
+        length, count, packed = 1, 1, list(strides)
+        outer: list[tuple[int, int]] = []
+        for axis in sorted((axis for axis, size in enumerate(shape) if size > 1), key=lambda axis: strides[axis]):
+            if not outer and (strides[axis] - length) * itemsize < mmap.PAGESIZE:
+                length += (shape[axis] - 1) * strides[axis]
+            else:
+                outer.append((shape[axis], strides[axis]))
+                packed[axis] = length * count
+                count *= shape[axis]
+        return cls(length, tuple(outer), tuple(packed))
+
+    @property
+    def count(self) -> int:
+        return math.prod(size for size, _ in self.outer)
+
+    def are_close(self, shape: Sequence[int], itemsize: int) -> bool:
+        """Whether little is moved besides the elements of such a tensor."""
+        size = math.prod(shape)
+        return (self.count * self.length - size) * itemsize <= max(size * itemsize, MOST_SPARE)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

@@ -91,7 +91,8 @@ class CallMode(IntEnum):
     ``DELIVER``: copy what the call before has computed into the shared memory, for a judge that does not take it by
     itself. It is a call of its own because the inputs are taken away before it: nothing can be computed any more by
     then. ``AWAKE``: the answer once the runner is running, with its clock at hand and the memory that it took up to
-    then.
+    then; on CUDA, results that nobody has asked for are spoiled by then. ``AWAKE_WARM``: likewise between two calls in
+    a row, of which the first leaves the caches to the second: what it has computed is not touched.
     """
 
     MESSAGE = 0
@@ -99,6 +100,7 @@ class CallMode(IntEnum):
     BACKWARD = 2
     DELIVER = 3
     AWAKE = 4
+    AWAKE_WARM = 5
 
 
 class FrameKind(IntEnum):
@@ -187,7 +189,7 @@ class Location:
 
     Of a tensor in the runner's ``OWN`` memory: on a CPU the ``address`` of its first element; on CUDA the bytes from
     the begin of an allocation to that element, and the ``handle`` by which another process opens the allocation.
-    ``strides`` in elements. A lie can only show other values than those that are delivered.
+    ``strides`` in elements. What lies there is what the call has computed, whatever the runner says.
     """
 
     whereabouts: Whereabouts

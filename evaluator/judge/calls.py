@@ -7,12 +7,13 @@ committed to, so that it can be compared. There is no phase in which a candidate
 from __future__ import annotations
 
 import contextlib
+import operator
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -32,12 +33,14 @@ from evaluator.judge.plan import PRELUDE_BYTES
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
 from evaluator.judge.timeline import Timeline
 from evaluator.memory import Block, TensorSpec
-from evaluator.protocol import MEMORY_PROBE, CallMode, CallReport, Location
+from evaluator.protocol import MAX_LOCATIONS, MEMORY_PROBE, CallMode, CallReport, Location
 from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure, total_wait_ms
 from evaluator.statistics import median_ms
 
-__all__ = ["CallInputs", "Caller", "Calm", "Learnt", "Side"]
+__all__ = ["ANY_OUTPUT", "CallInputs", "Caller", "Calm", "Learnt", "Side"]
 
+ANY_OUTPUT: Final = 2**MAX_LOCATIONS - 1
+"""A bit for each."""
 _COMMAND_S: Final = 60.0
 _LET_GO_S: Final = 10.0
 _FIRST_CALLS: Final = 2
@@ -71,8 +74,8 @@ class Side:
     """Candidate or baseline: its link, and the processes that are frozen while the other is called.
 
     ``gate``: what its calls wait for on a device that outlives processes, once there is shared memory. ``memory``: its
-    runner's, to be read. ``kept``: the outputs that are the model's own state (bit i, output i), once a delivery has
-    told.
+    runner's, to be read. ``kept``: the outputs that are the model's own state (bit i, output i) in calls of a mode,
+    once a delivery of such a call has told.
     """
 
     name: Literal["candidate", "baseline"]
@@ -80,15 +83,17 @@ class Side:
     enclosure: Enclosure
     memory: RunnerMemory
     gate: Block | None = None
-    kept: int | None = None
+    kept: dict[CallMode, int] = field(default_factory=dict)
 
     def can_be_read(self, device: torch.device) -> bool:
-        """Whether the judge can read the runner's memory, by the tensor that it has shown when it was given the shared
-        memory."""
+        """Whether the judge can read the runner's memory, and write to it where it has to, by the tensor that it has
+        shown when it was given the shared memory."""
         first = np.zeros(1, np.int64)
         place = ElementPlaces.of(first, (1,), tensor_on(device, first, torch.int64))
         try:
-            found = self.memory.read(self.link.locations(1)[0], TensorSpec((1,), "int64"), place)
+            location, spec = self.link.locations(1)[0], TensorSpec((1,), "int64")
+            found = self.memory.read(location, spec, place)
+            self.memory.spoil(location, spec)
         except Unreadable:
             return False
         return found.tolist() == [MEMORY_PROBE]
@@ -413,23 +418,20 @@ class Caller:
             self.latest_ms[mode] = call.report.device_ms
         return call, commitment
 
-    def has(self, side: Side, report: CallReport, commitment: Commitment) -> bool:
+    def has(self, side: Side, commitment: Commitment) -> bool:
         """Whether ``side`` has indeed what was taken of its latest call and found to be wrong. Where it was read in an
-        allocation that may have been given back before, the runner delivers it, and the two are compared."""
-        if not commitment.doubtful or not self.remaps:
-            return True
-        names = list(dict.fromkeys(name for name, _ in commitment.done_places))
-        with self.blamed(side):
-            for name in names:
-                self._poison(name)
-            self.device.synchronize()
-            with self._awake(side):
-                self._have_delivered(side, commitment, names)
-        if not self.commitments.late(commitment, report, names):
+        allocation that may have been given back before, that is opened anew. All of its processes stay stopped: whoever
+        learnt that they were found out could act on it."""
+        if not commitment.doubtful or not self.remaps or self.commitments.is_as_taken(commitment, side.memory):
             return True
         self.remaps -= 1
-        side.memory.close()
         return False
+
+    def may_keep(self) -> int:
+        """The outputs that may be a model's own state, since they are so in the reference (bit i, output i): all, as
+        long as nothing is known of it."""
+        known = self.baseline.kept.values()
+        return reduce(operator.or_, known) if known else ANY_OUTPUT
 
     def release_memory(self, side: Side) -> None:
         """Have a side's allocator give back what it does not use."""
@@ -574,7 +576,8 @@ class Caller:
                 side.link.call(mode, timeout_s, before=side.open_gate)
                 if not self.device.outlives_processes:
                     side.stop()
-                    self._spoil(side, delivered)
+                    if cold:  # else what is left in the caches is what the next call is about
+                        self._spoil(side, mode, delivered)
                 del warming
                 timeline.note("the call before")
             peak_bytes = 0
@@ -582,7 +585,8 @@ class Caller:
                 # Waking takes a millisecond, so it comes first; the inputs come within the clock. On a device that
                 # works for one process at a time, nothing can be gained by beginning while they are written.
                 self._wake(side)
-                peak_bytes = side.link.call(CallMode.AWAKE, self.limits.call_s).report.peak_bytes
+                awake = CallMode.AWAKE if cold or not warms else CallMode.AWAKE_WARM
+                peak_bytes = side.link.call(awake, self.limits.call_s).report.peak_bytes
                 timeline.note("waking")
                 # On the warm track it shows, as in a loop of one's own, what asking for the kernels takes.
                 before = show_soon if cold and self._is_soon(mode) else show
@@ -602,19 +606,18 @@ class Caller:
             if drawing.kept is None:
                 given.drop()
             present = call.report.present
-            # A candidate's are delivered as long as it is not timed: a delivery says what is wrong with their kind.
-            takes = timed and side.kept is not None
-            takes = takes and self.commitments.can_be_taken(delivered, locations, present, side.memory)
+            # A candidate's are delivered as long as it is not timed: that tells which of them are its state. And only a
+            # delivery says what is wrong with the kind of one that is told to be nowhere.
+            takes = timed and mode in side.kept and self.commitments.are_there(delivered, locations, present)
             if not takes:
-                self._have_delivered(side, commitment, delivered)
+                self._have_delivered(side, mode, commitment, delivered)
         if takes:
-            assert side.kept is not None
             with self._blamed_for_memory(side):
                 if compared:
                     self.commitments.take(commitment, delivered, side.memory)
                     if not glance:
                         self.commitments.pick(commitment, delivered)
-                self.commitments.spoil(delivered, locations, side.memory, side.kept)
+                self.commitments.spoil(delivered, locations, side.memory, side.kept[mode])
             self.device.synchronize()
             commitment.doubtful = side.memory.was_open
         timeline.note("results")
@@ -625,7 +628,7 @@ class Caller:
         report = replace(call.report, peak_bytes=peak_bytes)
         return replace(call, report=report, prelude_ms=prelude_ms, steps_ms=timeline.ms), commitment
 
-    def _have_delivered(self, side: Side, commitment: Commitment, names: Sequence[str]) -> None:
+    def _have_delivered(self, side: Side, mode: CallMode, commitment: Commitment, names: Sequence[str]) -> None:
         """Have the runner copy what it has computed into the shared memory."""
 
         def settle() -> None:
@@ -636,14 +639,15 @@ class Caller:
         if not self.device.outlives_processes:
             self._wake(side)  # it was stopped within the clock
         side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
-        side.kept = side.link.kept_outputs()
+        told = side.link.kept_outputs()
+        side.kept[mode] = told if side is self.baseline else told & self.may_keep()
 
-    def _spoil(self, side: Side, names: Sequence[str]) -> None:
+    def _spoil(self, side: Side, mode: CallMode, names: Sequence[str]) -> None:
         """Have what a call has computed that nobody looks at spoiled as that of others is."""
-        if side.kept is not None:
+        if mode in side.kept:
             locations = side.link.locations(sum(len(self.blocks[name].tensors) for name in names))
             with self._blamed_for_memory(side):
-                self.commitments.spoil(names, locations, side.memory, side.kept)
+                self.commitments.spoil(names, locations, side.memory, side.kept[mode])
 
     @contextlib.contextmanager
     def _blamed_for_memory(self, side: Side) -> Iterator[None]:

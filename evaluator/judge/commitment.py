@@ -219,27 +219,27 @@ class Commitments:
         name, index = names[found]
         return _NAMES[name].format(index=index)
 
-    def can_be_taken(
-        self, names: Sequence[str], locations: Sequence[Location], present: int, memory: RunnerMemory
-    ) -> bool:
-        """Whether all that a call has computed lies in the runner's own memory: every output, and every gradient that
-        there is, of the blocks ``names``."""
-        for (name, index), location in zip(self._places_of(names), locations, strict=True):
-            spec = self._blocks[name].layout.tensors[index]
-            absent = location.whereabouts is Whereabouts.ABSENT and not self._is_due(name, index, present)
-            if not absent and not memory.can_take(location, spec):
-                return False
-        return True
+    def are_there(self, names: Sequence[str], locations: Sequence[Location], present: int) -> bool:
+        """Whether a place is told of all that a call has computed: of every output, and of every gradient that there
+        is, of the blocks ``names``."""
+        return not any(
+            location.whereabouts is Whereabouts.ABSENT and self._is_due(name, index, present)
+            for (name, index), location in zip(self._places_of(names), locations, strict=True)
+        )
 
     def take(self, commitment: Commitment, names: Sequence[str], memory: RunnerMemory) -> None:
-        """Copy what a call has computed from where it lies, at a glance the secret rows alone. After ``read_done``,
-        while the runner's processes are stopped. Raises as that does."""
+        """Copy what a call has computed from where it lies, at a glance the secret rows alone; what is in the shared
+        memory is where it belongs. After ``read_done``, while the runner's processes are stopped. Raises as that
+        does."""
         for name, index in self._places_of(names):
             block, location = self._blocks[name], commitment.locations.get((name, index))
             spec, target = block.layout.tensors[index], block.tensors[index]
-            if location is None:
-                if commitment.rows is not None:  # it is empty, or a gradient that there is not
+            if location is None:  # it is there already, or is empty, or a gradient that there is not
+                if commitment.rows is not None:
                     commitment.picks[name, index] = rows_of(target, commitment.rows)
+                if (name, index) in commitment.done:
+                    at = commitment.done_places[name, index]
+                    commitment.delivered[name, index] = _elements_of(target, at.flat)
                 continue
             with _named(name, index, "taken"):
                 if commitment.rows is None:
@@ -249,6 +249,19 @@ class Commitments:
                 at = commitment.done_places[name, index]
                 commitment.delivered[name, index] = memory.read(location, spec, at)
 
+    def is_as_taken(self, commitment: Commitment, memory: RunnerMemory) -> bool:
+        """Whether what was taken has the same values where its runner's memory is opened anew."""
+        memory.close()
+        for (name, index), location in commitment.locations.items():
+            at = commitment.done_places[name, index]
+            try:
+                now = memory.read(location, self._blocks[name].layout.tensors[index], at)
+            except Unreadable:
+                return False
+            if not same_bits(now, commitment.done[name, index]):
+                return False
+        return True
+
     def spoil(self, names: Sequence[str], locations: Sequence[Location], memory: RunnerMemory, kept: int) -> None:
         """Have the judge write to what a call has computed, where its runner does not do so by itself; but not to the
         outputs in ``kept`` (bit i, output i). While the runner's processes are stopped. Raises as ``read_done``
@@ -256,7 +269,7 @@ class Commitments:
         for (name, index), location in zip(self._places_of(names), locations, strict=True):
             spec = self._blocks[name].layout.tensors[index]
             is_kept = name == "outputs" and kept >> index & 1
-            if not is_kept and spec.size_bytes and memory.can_take(location, spec):
+            if not is_kept and spec.size_bytes and location.whereabouts is Whereabouts.OWN:
                 with _named(name, index, "written to"):
                     memory.spoil(location, spec)
 

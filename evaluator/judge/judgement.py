@@ -318,7 +318,7 @@ class Standard:
             elif compared:
                 findings = self._verifier.verify_outputs(commitment, kind, own_too=False)
             timeline.note("comparison")
-            if findings is None or findings.verdict is None or caller.has(side, call.report, commitment):
+            if findings is None or findings.verdict is None or caller.has(side, commitment):
                 return replace(call, steps_ms={**call.steps_ms, **timeline.ms})
 
 
@@ -714,7 +714,7 @@ class Judgement:
                     commitment, call.report, counterparts, variant, own_too=own_too
                 )
             timeline.note("comparison")
-            if findings.verdict is None or self.caller.has(self.candidate, call.report, commitment):
+            if findings.verdict is None or self.caller.has(self.candidate, commitment):
                 break
         call = replace(call, steps_ms={**call.steps_ms, **timeline.ms})
         if findings.verdict is None and findings.inconclusive and variant is self._common.kind_of(mode):

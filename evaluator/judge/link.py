@@ -34,6 +34,7 @@ _WORDS: Final = {
     CallMode.BACKWARD: "forward and backward",
     CallMode.DELIVER: "copying the outputs",
     CallMode.AWAKE: "answering",
+    CallMode.AWAKE_WARM: "answering",
 }
 
 

@@ -6,7 +6,7 @@ says at "done" where its outputs and gradients lie (``evaluator.protocol.Locatio
 itself: on a CPU through the kernel (``process_vm_readv``), on CUDA by mapping the allocation as it maps its own blocks
 into runners (CUDA IPC). Nothing that a runner says is trusted: addresses and strides are bounded before they are used,
 a handle that cannot be opened is an error code, and on CUDA no kernel reads outside of a mapping, whose size the driver
-tells. A lie only shows other values than those that are taken or delivered later, which is held against the liar.
+tells. A lie shows other values than those of the tensor, which are wrong, or not those that are delivered later.
 """
 
 from __future__ import annotations
@@ -28,18 +28,14 @@ import torch
 
 from evaluator.dtypes import as_signed, rows_of, spoilt, tensor_on
 from evaluator.judge.link import RunnerGone
-from evaluator.memory import IpcHandle, TensorSpec, driver, open_handle, shares_elements, wrap
-from evaluator.protocol import Location, Whereabouts
+from evaluator.memory import IpcHandle, Runs, TensorSpec, driver, open_handle, shares_elements, wrap
+from evaluator.protocol import Location
 
 __all__ = ["DeviceMemory", "ElementPlaces", "ProcessMemory", "RunnerMemory", "Unreadable"]
 
 _MOST_ADDRESS: Final = 2**56
 """Of a process's own memory, with five levels of pages."""
 _MOST_SPAN: Final = 2**48
-_SPARE_SPAN: Final = 8
-_SPARE_BYTES: Final = 2**26
-"""On a CPU, a tensor that reaches over more than so many times its size, and more than that, is not taken: what lies
-between its elements would be copied as well."""
 _PIECE_BYTES: Final = 2**30
 """The kernel moves less than 2 GiB at a time."""
 _SPOILT_BYTES: Final = 2**20
@@ -149,11 +145,6 @@ class RunnerMemory(ABC):
         ``Unreadable`` and ``RunnerGone``."""
 
     @abstractmethod
-    def can_take(self, location: Location, spec: TensorSpec) -> bool:
-        """Whether a tensor lies in the runner's own memory, and not too far apart for ``take``, ``rows`` and
-        ``spoil``."""
-
-    @abstractmethod
     def take(self, location: Location, spec: TensorSpec, target: torch.Tensor) -> None:
         """Copy a whole tensor to ``target``, which is of its shape and dtype. Raises as ``read`` does."""
 
@@ -199,32 +190,23 @@ class ProcessMemory(RunnerMemory):
         self._move(self._libc.process_vm_readv, found.data_ptr(), found.nbytes, remote.data_ptr(), count)
         return found
 
-    def can_take(self, location: Location, spec: TensorSpec) -> bool:
-        strides = location.strides[: len(spec.shape)]
-        if location.whereabouts is not Whereabouts.OWN or len(strides) < len(spec.shape):
-            return False
-        most = max(_SPARE_SPAN * spec.size_bytes, _SPARE_BYTES)
-        return _span(spec, strides) * spec.torch_dtype.itemsize <= most
-
     def take(self, location: Location, spec: TensorSpec, target: torch.Tensor) -> None:
         strides = location.strides[: len(spec.shape)]
         if target.is_contiguous() and strides == target.stride():
             _require_address(location, target.nbytes)
             self._move_span(self._libc.process_vm_readv, location.address, target)
         else:
-            target.copy_(self._all_of(location, spec)[1])
+            target.copy_(self._packed(location, spec)[2])
 
     def rows(self, location: Location, spec: TensorSpec, rows: torch.Tensor) -> torch.Tensor:
         strides, whole = location.strides[: len(spec.shape)], torch.empty(spec.shape, dtype=spec.torch_dtype)
         if strides != whole.stride():
-            return rows_of(self._all_of(location, spec)[1], rows)
+            return rows_of(self._packed(location, spec)[2], rows)
         _require_address(location, whole.nbytes)
         found = torch.empty((len(rows), *spec.shape[1:]), dtype=spec.torch_dtype)
         size = found.nbytes // max(1, len(rows))
         remote = torch.stack([rows * size + location.address, torch.full_like(rows, size)], dim=1)
-        for start in range(0, len(rows) if size else 0, _MOST_PLACES):
-            part, to = remote[start : start + _MOST_PLACES], found[start : start + _MOST_PLACES]
-            self._move(self._libc.process_vm_readv, to.data_ptr(), to.nbytes, part.data_ptr(), len(part))
+        self._move_runs(self._libc.process_vm_readv, remote, found)
         return found
 
     def spoil(self, location: Location, spec: TensorSpec) -> None:
@@ -238,17 +220,39 @@ class ProcessMemory(RunnerMemory):
                 self._move_span(self._libc.process_vm_writev, at, content[: span - start])
             return
         # What lies between its elements is written back as it is: nobody else writes while all is stopped.
-        memory, tensor = self._all_of(location, spec)
+        remote, memory, tensor = self._packed(location, spec)
         tensor.fill_(spoilt(spec.torch_dtype))
-        self._move_span(self._libc.process_vm_writev, location.address, memory)
+        self._move_runs(self._libc.process_vm_writev, remote, memory)
 
-    def _all_of(self, location: Location, spec: TensorSpec) -> tuple[torch.Tensor, torch.Tensor]:
-        """A copy of the memory that a tensor reaches over, and the tensor in it."""
-        strides = location.strides[: len(spec.shape)]
-        memory = torch.empty(_span_of(spec, strides), dtype=spec.torch_dtype)
-        _require_address(location, memory.nbytes)
-        self._move_span(self._libc.process_vm_readv, location.address, memory)
-        return memory, memory.as_strided(spec.shape, strides)
+    def _packed(self, location: Location, spec: TensorSpec) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A copy of the runs of memory that a tensor lies in (see ``Runs``): addresses and lengths, int64 [runs, 2],
+        their content, and the tensor in it."""
+        strides, itemsize = location.strides[: len(spec.shape)], spec.torch_dtype.itemsize
+        _require_address(location, _span_of(spec, strides) * itemsize)
+        runs = Runs.of(spec.shape, strides, itemsize)
+        if not runs.are_close(spec.shape, itemsize):
+            raise Unreadable("its elements lie far apart, and were to be written out")
+        begins = torch.zeros(1, dtype=torch.int64)
+        for size, stride in runs.outer:
+            begins = (torch.arange(size)[:, None] * stride + begins).reshape(-1)
+        remote = torch.stack([begins * itemsize + location.address, torch.full_like(begins, runs.length * itemsize)], 1)
+        memory = torch.empty(runs.count * runs.length, dtype=spec.torch_dtype)
+        self._move_runs(self._libc.process_vm_readv, remote, memory)
+        return remote, memory, memory.as_strided(spec.shape, runs.strides)
+
+    def _move_runs(self, move: Callable[..., int], remote: torch.Tensor, local: torch.Tensor) -> None:
+        """Move a contiguous tensor to or from runs of equal length, one behind the other: addresses and lengths in
+        bytes, int64 [runs, 2]."""
+        size = local.nbytes // max(1, len(remote))
+        if not size or size > _PIECE_BYTES:
+            octets = local.view(-1).view(torch.uint8)
+            for number, address in enumerate(remote[:, 0].tolist() if size else ()):
+                self._move_span(move, address, octets[number * size : (number + 1) * size])
+            return
+        each = min(_MOST_PLACES, _PIECE_BYTES // size)
+        for start in range(0, len(remote), each):
+            part = remote[start : start + each]
+            self._move(move, local.data_ptr() + start * size, len(part) * size, part.data_ptr(), len(part))
 
     def _move_span(self, move: Callable[..., int], address: int, local: torch.Tensor) -> None:
         """Move all of a contiguous tensor to or from ``address``."""
@@ -318,9 +322,6 @@ class DeviceMemory(RunnerMemory):
     def read(self, location: Location, spec: TensorSpec, places: ElementPlaces) -> torch.Tensor:
         offsets, span = places.offsets(spec, location.strides)
         return as_signed(self._elements(location, spec, span)).index_select(0, offsets)
-
-    def can_take(self, location: Location, _spec: TensorSpec) -> bool:
-        return location.whereabouts is Whereabouts.OWN
 
     def take(self, location: Location, spec: TensorSpec, target: torch.Tensor) -> None:
         target.copy_(self._tensor(location, spec))

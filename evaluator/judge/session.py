@@ -25,7 +25,7 @@ from evaluator.config import EvalConfig, Limits
 from evaluator.errors import DoesNotFit, InfrastructureFault, ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.gate import GATE
-from evaluator.judge.calls import Caller, Learnt, Side
+from evaluator.judge.calls import ANY_OUTPUT, Caller, Learnt, Side
 from evaluator.judge.calmness import Calmness
 from evaluator.judge.device import Device
 from evaluator.judge.errors import ClocksDisagree, DeviceBusy, Violation
@@ -389,6 +389,7 @@ class Session:
             "baseline": "eager",
             "load_weights": False,
             "readable": True,
+            "may_keep": ANY_OUTPUT,
             "inputs": [value if isinstance(value, dict) else None for value in signature.inputs],
             "weight_names": self._common.weight_names,
             "weight_count": len(signature.weights),
@@ -410,6 +411,7 @@ class Session:
             self._caller.calibrate(CallMode.FORWARD)
             if self._common.training and self._config.sampling.gradient_trials:
                 self._caller.calibrate(CallMode.BACKWARD)
+        shared["may_keep"] = self._caller.may_keep()
         self._held_before = self._device.foreign_bytes()
         self._supervisor.admit()
         for judgement in self._within:

@@ -42,9 +42,6 @@ _ATTRIBUTES: Final[Any] = torch.nn.Module.__dict__["__dict__"]
 """Torch's and Python's own way to these, as it is before there is a candidate, whose own could do anything."""
 
 
-_NOWHERE: Final = Locator(torch.device("cpu"), readable=False)
-
-
 class CandidateError(Exception):
     """Something that the candidate did wrong, found by the code around it."""
 
@@ -72,7 +69,7 @@ class CallLoop:
         self._unspoilt: list[tuple[torch.Tensor, Any]] = []
         self._spent: list[_Results] = []
         self._between: list[Any] | None = None
-        self._present = self._kept = 0
+        self._present = self._kept = self._may_keep = 0
         self._probe: torch.Tensor | None = None
         self._locator = Locator(torch.device("cpu"), readable=False)
 
@@ -94,8 +91,8 @@ class CallLoop:
                     self._check_results()
                     self._deliver()
                     doorbell.finish(sequence, 0, 0, 0, kept=self._kept)
-                elif mode is CallMode.AWAKE:
-                    self._retire()
+                elif mode in (CallMode.AWAKE, CallMode.AWAKE_WARM):
+                    self._retire(spoils=mode is CallMode.AWAKE)
                     # Asking the allocator takes Python so long that no clock may run meanwhile.
                     peak_bytes = self._peak_bytes()
                     self._clock = _Clock(self._device)
@@ -142,6 +139,7 @@ class CallLoop:
         tensors = iter(self._blocks["inputs"].tensors)
         self._inputs = [next(tensors) if value is None else value["value"] for value in message["inputs"]]
         self._locator = Locator(self._device, readable=message["readable"])
+        self._may_keep = message["may_keep"]
         self._weight_names, self._weight_count = message["weight_names"], message["weight_count"]
         find = load_weights if message["load_weights"] else match_weights
         with _construct_errors():
@@ -204,7 +202,7 @@ class CallLoop:
         """Call the model, and tell where its results lie. Nothing is done here that can wait until the delivery: it
         would be in the judge's clock, and how long Python takes for it differs from process to process."""
         clock, self._clock = self._clock or _Clock(self._device), None
-        self._retire()
+        self._retire(forgets=mode is CallMode.FORWARD)
         self._results = self._timed_forward(clock) if mode is CallMode.FORWARD else self._timed_backward(clock)
         self._locate_results(clock)
         return clock
@@ -213,22 +211,23 @@ class CallLoop:
         """Tell the judge where to read what has been computed. What it cannot read there is delivered at once, in the
         call's own time: computed and delivered could not be told apart."""
         pairs = self._pair_results()
-        # The delivery says how many were expected: with others, there is nothing to be taken.
-        locator = self._locator if len(self._results.outputs) == len(self._blocks["outputs"].tensors) else _NOWHERE
+        # What a delivery will find to be wrong is nowhere: how many there are, or their kind.
+        are_all = len(self._results.outputs) == len(self._blocks["outputs"].tensors)
         locations: list[bytes] = []
         unreadable: list[tuple[torch.Tensor, Any]] = []
         for number, (target, value) in enumerate(pairs):
-            location: bytes | None = ABSENT
-            if value is not None:
-                location = locator.locate(value, target) if number < MAX_LOCATIONS else None
-                # The delivery says what is wrong with anything else.
-                fits = isinstance(value, torch.Tensor) and value.shape == target.shape
-                fits = fits and value.layout is torch.strided
-                (unreadable if location is None and fits else self._computed).append((target, value))
-            locations.append(SHARED if location is None else location)
+            if value is None:
+                locations.append(ABSENT)
+                continue
+            location = self._locator.locate(value, target) if number < MAX_LOCATIONS and are_all else None
+            fits = isinstance(value, torch.Tensor) and value.shape == target.shape and value.layout is torch.strided
+            (unreadable if location is None and fits and are_all else self._computed).append((target, value))
+            locations.append(location or (SHARED if fits and are_all else ABSENT))
         self._unspoilt = [*self._computed, *unreadable]
         if unreadable:
             self._copy(unreadable)
+            if self._device.type == "cpu":
+                self._spoil_alone(unreadable)
             clock.stop_again()
         self._doorbell.tell_locations(locations[:MAX_LOCATIONS])
 
@@ -311,12 +310,13 @@ class CallLoop:
         """Hold the outputs of the last call against the reference's number, types, shapes, dtypes and devices."""
         self._check(self._results.outputs)
 
-    def _retire(self) -> None:
+    def _retire(self, *, spoils: bool = True, forgets: bool = True) -> None:
         """Be done with the results of the last call, where nobody has asked for a delivery. On CUDA they are spoiled
-        here, when no clock runs; on a CPU the judge has done so, while everything stood still."""
-        if self._results.gradients is not None:
+        here, when no clock runs; on a CPU the judge has done so, while everything stood still. A backward ``forgets``
+        the gradients of the one before by itself."""
+        if forgets and self._results.gradients is not None:
             _forget_gradients(self._model, self._weights.parameters)
-        if self._unspoilt and self._device.type == "cuda":
+        if spoils and self._unspoilt and self._device.type == "cuda":
             self._spoil()
         self._put_off()
 
@@ -404,9 +404,9 @@ class CallLoop:
                 target.copy_(value)
 
     def _spoil(self) -> None:
-        """Write to what the last call has returned, but for outputs that are the model's parameters or buffers, and
-        note these (bit i, output i). A gradient is nobody's state: who keeps one in a buffer would otherwise find it as
-        they left it."""
+        """Write to what the last call has returned, but for outputs that are the model's parameters or buffers where
+        they are so in the reference, and note these (bit i, output i). A gradient is nobody's state: who keeps one in a
+        buffer would otherwise find it as they left it."""
         state, kept = _memory_of(self._model), 0
         outputs = {id(target): index for index, target in enumerate(self._blocks["outputs"].tensors)}
         # What was made in inference mode can be written to in nothing else.
@@ -414,11 +414,23 @@ class CallLoop:
             for target, value in self._unspoilt:
                 if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
                     continue  # a delivery would have said what is wrong with it
-                if id(target) in outputs and value.untyped_storage().data_ptr() in state:
-                    kept |= 1 << outputs[id(target)]
+                output = outputs.get(id(target))
+                may_keep = output is not None and self._may_keep >> output & 1
+                if output is not None and may_keep and value.untyped_storage().data_ptr() in state:
+                    kept |= 1 << output
                 else:
                     value.fill_(spoilt(value.dtype))
         self._kept = kept & (1 << MAX_LOCATIONS) - 1
+
+    def _spoil_alone(self, pairs: Sequence[tuple[torch.Tensor, Any]]) -> None:
+        """Write to results that have been copied away, and lie in memory of no others: the judge, which writes to the
+        others, cannot do it. ``_kept`` ones, of the last delivery, stay."""
+        others = {value.untyped_storage().data_ptr() for _, value in self._computed if isinstance(value, torch.Tensor)}
+        kept = {id(each) for index, each in enumerate(self._blocks["outputs"].tensors) if self._kept >> index & 1}
+        with torch.inference_mode():
+            for target, value in pairs:
+                if id(target) not in kept and value.untyped_storage().data_ptr() not in others:
+                    value.fill_(spoilt(value.dtype))
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
@@ -599,8 +611,14 @@ def _event() -> torch.cuda.Event:
 
 
 def _dense(gradient: torch.Tensor | None) -> torch.Tensor | None:
-    """A gradient as the reference's is compared. What a sparse one has left to add up belongs to the call."""
-    return gradient if gradient is None or gradient.layout is torch.strided else gradient.to_dense()
+    """A gradient as the reference's is compared. What a sparse one has left to add up belongs to the call; one of a
+    subclass is a plain one."""
+    if gradient is None:
+        return None
+    with torch._C.DisableTorchFunctionSubclass():
+        if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
+            gradient = torch.Tensor.as_subclass(gradient, torch.Tensor)
+        return gradient if gradient.layout is torch.strided else gradient.to_dense()
 
 
 def _show(tensor: torch.Tensor) -> str:

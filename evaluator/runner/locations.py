@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from evaluator.memory import GRANULE, IpcHandle, driver
+from evaluator.memory import GRANULE, IpcHandle, Runs, driver, shares_elements
 from evaluator.protocol import MAX_DIMENSIONS, Location, Whereabouts
 
 __all__ = ["ABSENT", "SHARED", "Locator"]
@@ -25,7 +25,8 @@ class Locator:
 
     def locate(self, value: Any, target: torch.Tensor) -> bytes | None:
         """The encoded location of ``value``, which is to be delivered to ``target``. ``None`` where its bits cannot be
-        read there from outside: another layout, shape, dtype or device, or memory that no other process can open."""
+        read there from outside: another layout, shape, dtype or device, memory that no other process can open, or on a
+        CPU elements that lie far apart."""
         if not self._readable or type(value) not in (torch.Tensor, torch.nn.Parameter):
             return None
         is_plain = (
@@ -40,6 +41,11 @@ class Locator:
         if not is_plain:
             return None
         if not self._is_cuda or not value.numel():
+            # What lies far apart is copied within the call: to read it would touch what lies between.
+            if not shares_elements(value.shape, value.stride()):
+                runs = Runs.of(value.shape, value.stride(), value.itemsize)
+                if not runs.are_close(value.shape, value.itemsize):
+                    return None
             return Location(Whereabouts.OWN, value.data_ptr(), value.stride()).encode()
         allocation = _allocation_of(value.data_ptr())
         if allocation is None:

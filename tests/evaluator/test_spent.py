@@ -16,7 +16,7 @@ from evaluator.judge.commitment import GIVEN
 from evaluator.judge.device import CpuDevice
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.link import TimedCall
-from evaluator.memory import Block, TensorSpec
+from evaluator.memory import Block
 from evaluator.problem import Problem
 from evaluator.protocol import CallMode, CallReport, Location, Whereabouts
 from tests.evaluator.verifying import constructed_reference, verifier_of
@@ -43,7 +43,7 @@ class Played:
         self.enclosure: Any = self
         self.memory: Any = self
         self.was_open = False
-        self.kept: int | None = None
+        self.kept: dict[CallMode, int] = {}
         self.shares = True
         self.ran_while_stopped_s = 0.0
         self.given: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
@@ -78,9 +78,6 @@ class Played:
 
     def kept_outputs(self) -> int:
         return 0
-
-    def can_take(self, location: Location, _spec: TensorSpec) -> bool:
-        return location.whereabouts is Whereabouts.OWN
 
     def end_call(self) -> None:
         """Nothing is held of it."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +19,11 @@ from evaluator.config import Limits
 from evaluator.judge.calls import Caller, Learnt, Release, Side
 from evaluator.judge.commitment import Commitment
 from evaluator.judge.device import CpuDevice
+from evaluator.judge.errors import Violation
 from evaluator.judge.inputs import InputSource, Variant
 from evaluator.judge.link import TimedCall
-from evaluator.judge.runner_memory import ProcessMemory
-from evaluator.memory import Block, TensorSpec
+from evaluator.judge.runner_memory import ProcessMemory, Unreadable
+from evaluator.memory import Block, Runs, TensorSpec
 from evaluator.problem import Problem
 from evaluator.protocol import CallMode, CallReport, Location, Whereabouts
 from evaluator.runner.locations import Locator
@@ -207,10 +212,11 @@ def test_what_nobody_looks_at_is_spoiled_all_the_same(calls: Callable[..., Calls
         assert bool(computed[0].isnan().all())
 
 
-def test_what_does_not_lie_in_the_runner_s_memory_is_delivered(
-    calls: Callable[..., Calls], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("glance", [False, True])
+def test_what_was_copied_within_the_call_is_taken_from_there_and_nothing_runs_for_it(
+    calls: Callable[..., Calls], monkeypatch: pytest.MonkeyPatch, *, glance: bool
 ) -> None:
-    made = calls()
+    made = calls(slice_elements=2**19)
     made.make(CallMode.FORWARD)
     told = Runner.locations
 
@@ -221,57 +227,86 @@ def test_what_does_not_lie_in_the_runner_s_memory_is_delivered(
         return [replace(each, whereabouts=Whereabouts.SHARED) for each in told(runner, count)]
 
     monkeypatch.setattr(Runner, "locations", shared)
-    assert made.outcome(CallMode.FORWARD, made.make(CallMode.FORWARD))[0] is None
+    call, commitment = made.make(CallMode.FORWARD, glance=glance)
+    assert made.outcome(CallMode.FORWARD, (call, commitment))[0] is None
+    assert len(commitment.delivered["outputs", 0]) == len(commitment.done["outputs", 0])
+    assert CallMode.DELIVER not in made.runner.happened
+
+
+def test_a_candidate_that_is_not_timed_delivers_and_one_that_says_there_is_nothing_is_blamed(
+    calls: Callable[..., Calls], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = calls()
+    made.caller.baseline = replace(made.side)
+    for _ in range(2):
+        made.make(CallMode.FORWARD)
+        assert CallMode.DELIVER in made.runner.happened
+    made.caller.alone = True
+    made.make(CallMode.FORWARD)
+    assert CallMode.DELIVER not in made.runner.happened
+    made.make(CallMode.BACKWARD)
+    assert CallMode.DELIVER in made.runner.happened, "nothing was told of such calls"
+    monkeypatch.setattr(Runner, "locations", lambda _runner, count: [Location(Whereabouts.ABSENT)] * count)
+    with pytest.raises(Violation, match="output 0 is not as it was"):
+        made.make(CallMode.FORWARD)
     assert CallMode.DELIVER in made.runner.happened
+
+
+def test_what_a_candidate_says_to_be_its_state_is_so_where_it_is_the_reference_s(calls: Callable[..., Calls]) -> None:
+    for known, mode in (({}, 1), ({CallMode.FORWARD: 0}, 0), ({CallMode.FORWARD: 0, CallMode.BACKWARD: 1}, 1)):
+        made = calls(kept=1)
+        made.caller.baseline = replace(made.side, kept=known)
+        made.caller.alone = True
+        made.make(CallMode.FORWARD)
+        assert made.side.kept == {CallMode.FORWARD: mode}
+        made.make(CallMode.FORWARD)
+        output = made.runner.computed[-1][0]
+        assert output is not None
+        assert bool(output.isnan().any()) is not bool(mode)
 
 
 def test_a_gradient_that_is_said_to_be_there_and_is_not_is_asked_for(calls: Callable[..., Calls]) -> None:
     made = calls()
     made.make(CallMode.BACKWARD)
-    commitments, memory = made.caller.commitments, made.side.memory
-    names = ["outputs", "input_gradients"]
+    commitments, names = made.caller.commitments, ["outputs", "input_gradients"]
     own, absent = made.runner.locations(2)[0], Location(Whereabouts.ABSENT)
-    assert commitments.can_be_taken(names, [own, own], 3, memory)
-    assert commitments.can_be_taken(names, [own, absent], 1, memory)
-    assert not commitments.can_be_taken(names, [own, absent], 3, memory)
-    assert not commitments.can_be_taken(names, [absent, own], 3, memory)
-    assert not commitments.can_be_taken(names, [replace(own, strides=(2**20, 2**10)), own], 3, memory)
+    assert commitments.are_there(names, [own, own], 3)
+    assert commitments.are_there(names, [own, absent], 1)
+    assert not commitments.are_there(names, [own, absent], 3)
+    assert not commitments.are_there(names, [absent, own], 3)
 
 
 @pytest.mark.parametrize("is_stale", [True, False])
-def test_what_was_taken_from_an_allocation_of_an_earlier_call_is_asked_for_once_it_is_wrong(
+def test_what_was_taken_from_an_allocation_of_an_earlier_call_is_read_anew_once_it_is_wrong(
     calls: Callable[..., Calls], monkeypatch: pytest.MonkeyPatch, *, is_stale: bool
 ) -> None:
     """On a device, a handle may be that of memory that has been given back since: a call proves nothing then."""
     made = calls()
     made.make(CallMode.FORWARD)
-    read, whole = ProcessMemory.read, ProcessMemory.take
+    memory, read, whole = made.side.memory, ProcessMemory.read, ProcessMemory.take
     old = torch.full(made.runner.blocks["outputs"].tensors[0].shape, 3.0)
     stale = Location(Whereabouts.OWN, old.data_ptr(), old.stride())
-    closed: list[bool] = []
+    opened = {"is_old": is_stale}
+    monkeypatch.setattr(memory, "was_open", True, raising=False)
+    monkeypatch.setattr(memory, "spoil", lambda *_: None)  # there, the runner does so
+    monkeypatch.setattr(memory, "close", lambda: opened.update(is_old=False))
 
-    @contextmanager
-    def through_what_was_open() -> Iterator[None]:
-        with monkeypatch.context() as patched:
-            patched.setattr(made.side.memory, "was_open", True, raising=False)
-            patched.setattr(made.side.memory, "spoil", lambda *_: None)  # there, the runner does so
-            patched.setattr(made.side.memory, "close", lambda: closed.append(True))
-            if is_stale:
-                patched.setattr(ProcessMemory, "read", lambda memory, _at, *rest: read(memory, stale, *rest))
-                patched.setattr(ProcessMemory, "take", lambda memory, _at, *rest: whole(memory, stale, *rest))
-            else:
-                made.runner.place = lambda value: value + 1
-            yield
+    def place(at: Location) -> Location:
+        return stale if opened["is_old"] else at
 
-    with through_what_was_open():
-        call, commitment = made.make(CallMode.FORWARD)
-        assert commitment.doubtful
-        assert made.outcome(CallMode.FORWARD, (call, commitment))[0] is not None
-        before = made.caller.remaps
-        assert made.caller.has(made.side, call.report, commitment) is not is_stale
-        assert before - made.caller.remaps == len(closed) == is_stale
-        made.caller.remaps = 0
-        assert made.caller.has(made.side, call.report, commitment), "not for ever"
+    monkeypatch.setattr(ProcessMemory, "read", lambda memory, at, *rest: read(memory, place(at), *rest))
+    monkeypatch.setattr(ProcessMemory, "take", lambda memory, at, *rest: whole(memory, place(at), *rest))
+    if not is_stale:
+        made.runner.place = lambda value: value + 1
+    call, commitment = made.make(CallMode.FORWARD)
+    assert commitment.doubtful
+    assert made.outcome(CallMode.FORWARD, (call, commitment))[0] is not None
+    before, made.runner.happened = made.caller.remaps, []
+    assert made.caller.has(made.side, commitment) is not is_stale
+    assert before - made.caller.remaps == is_stale
+    assert made.runner.happened == [], "nobody is woken, who could learn that they were found out"
+    made.caller.remaps = 0
+    assert made.caller.has(made.side, commitment), "not for ever"
 
 
 def test_rows_and_whole_tensors_are_read_and_written_wherever_they_lie() -> None:
@@ -281,7 +316,6 @@ def test_rows_and_whole_tensors_are_read_and_written_wherever_they_lie() -> None
         wide = torch.stack([plain, plain], -1)
         for tensor in (plain.clone(), plain.permute(2, 0, 1).contiguous().permute(1, 2, 0), wide[..., 0]):
             spec, location = TensorSpec.of(tensor), Location(Whereabouts.OWN, tensor.data_ptr(), tensor.stride())
-            assert memory.can_take(location, spec)
             target = torch.zeros_like(plain)
             memory.take(location, spec, target)
             assert torch.equal(target, plain)
@@ -290,3 +324,58 @@ def test_rows_and_whole_tensors_are_read_and_written_wherever_they_lie() -> None
             has_nan = dtype.is_floating_point or dtype.is_complex
             assert bool(tensor.isnan().all()) if has_nan else bool((tensor.to(torch.int64) == 1).all())
         assert torch.equal(wide[..., 1], plain)
+
+
+def test_what_lies_far_apart_is_neither_told_nor_touched() -> None:
+    memory, locator = ProcessMemory(os.getpid()), Locator(torch.device("cpu"), readable=True)
+    page = mmap.PAGESIZE
+    file = mmap.mmap(-1, 64 * page)
+    whole = torch.frombuffer(file, dtype=torch.float32)
+    rows = whole.view(64, page // 4)[::4, :16]  # three pages of four are free of it
+    rows.fill_(1.0)
+    location, spec = Location(Whereabouts.OWN, rows.data_ptr(), rows.stride()), TensorSpec.of(rows)
+    assert locator.locate(rows, torch.zeros(16, 16)) is not None
+    before = _resident(whole)
+    target = torch.zeros(16, 16)
+    memory.take(location, spec, target)
+    memory.spoil(location, spec)
+    assert bool((target == 1).all())
+    assert bool(rows.isnan().all())
+    assert _resident(whole) == before == 16 * page
+    column = torch.zeros(2**12, 2**9)[:, 0]
+    assert locator.locate(column, torch.zeros(2**12)) is None
+    with pytest.raises(Unreadable, match="far apart"):
+        memory.take(
+            Location(Whereabouts.OWN, column.data_ptr(), column.stride()), TensorSpec.of(column), torch.zeros(2**12, 2)
+        )
+
+
+def _resident(memory: torch.Tensor) -> int:
+    """Bytes of a mapping that are in memory."""
+    begin = f"{memory.data_ptr():x}-"
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(begin))
+    rss = next(line for line in lines[at:] if line.startswith("Rss:"))
+    return int(rss.split()[1]) * 1024
+
+
+@pytest.mark.parametrize("spread", [(5, 3, 4), (1, 7, 2), (4, 1, 1), (), (3,)])
+def test_runs_have_every_element_where_it_belongs(spread: tuple[int, ...]) -> None:
+    for gaps in product((1, 3, 600), repeat=len(spread)):
+        if gaps.count(600) > 1:
+            continue  # one of more than a page is enough, and takes megabytes
+        strides: list[int] = []
+        at = 1
+        for size, gap in zip(reversed(spread), gaps, strict=True):
+            strides.insert(0, at * gap)
+            at *= gap * size
+        elements = torch.arange(math.prod(spread)).view(spread)
+        memory = torch.full((1 + sum((n - 1) * s for n, s in zip(spread, strides, strict=True)),), -1)
+        memory.as_strided(spread, strides).copy_(elements)
+        runs = Runs.of(spread, strides, 8)
+        begins = torch.zeros(1, dtype=torch.int64)
+        for size, stride in runs.outer:
+            begins = (torch.arange(size)[:, None] * stride + begins).reshape(-1)
+        packed = torch.cat([memory[begin : begin + runs.length] for begin in begins.tolist()])
+        assert len(begins) == runs.count
+        assert torch.equal(packed.as_strided(spread, runs.strides), elements)
