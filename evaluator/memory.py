@@ -44,6 +44,7 @@ GRANULE: Final = 2 * 2**20
 """Bytes: no two allocations of a device have one in common."""
 MOST_SPARE: Final = 2**20
 """Bytes between the elements of a result that may be moved with them, where that is more than the elements are."""
+_RUN_BYTES: Final = 256
 _ALIGNMENT: Final = 512
 _IPC_LAZY_PEER: Final = 1
 
@@ -188,9 +189,10 @@ class Runs:
         return math.prod(size for size, _ in self.outer)
 
     def are_close(self, shape: Sequence[int], itemsize: int) -> bool:
-        """Whether little is moved besides the elements of such a tensor."""
-        size = math.prod(shape)
-        return (self.count * self.length - size) * itemsize <= max(size * itemsize, MOST_SPARE)
+        """Whether little is moved besides the elements of such a tensor. A run counts for some bytes in any case, since
+        each has to be told of."""
+        size = math.prod(shape) * itemsize
+        return self.count * max(self.length * itemsize, _RUN_BYTES) - size <= max(size, MOST_SPARE)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

@@ -7,13 +7,12 @@ committed to, so that it can be compared. There is no phase in which a candidate
 from __future__ import annotations
 
 import contextlib
-import operator
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -75,7 +74,7 @@ class Side:
 
     ``gate``: what its calls wait for on a device that outlives processes, once there is shared memory. ``memory``: its
     runner's, to be read. ``kept``: the outputs that are the model's own state (bit i, output i) in calls of a mode,
-    once a delivery of such a call has told.
+    once a delivery of such a call has told; of those that it ``may_keep``.
     """
 
     name: Literal["candidate", "baseline"]
@@ -83,6 +82,7 @@ class Side:
     enclosure: Enclosure
     memory: RunnerMemory
     gate: Block | None = None
+    may_keep: int = ANY_OUTPUT
     kept: dict[CallMode, int] = field(default_factory=dict)
 
     def can_be_read(self, device: torch.device) -> bool:
@@ -425,13 +425,8 @@ class Caller:
         if not commitment.doubtful or not self.remaps or self.commitments.is_as_taken(commitment, side.memory):
             return True
         self.remaps -= 1
+        side.memory.close()  # what was opened for this would not count as open before
         return False
-
-    def may_keep(self) -> int:
-        """The outputs that may be a model's own state, since they are so in the reference (bit i, output i): all, as
-        long as nothing is known of it."""
-        known = self.baseline.kept.values()
-        return reduce(operator.or_, known) if known else ANY_OUTPUT
 
     def release_memory(self, side: Side) -> None:
         """Have a side's allocator give back what it does not use."""
@@ -494,13 +489,13 @@ class Caller:
         cold: bool,
         compared: bool,
     ) -> tuple[TimedCall, Commitment]:
-        """One call of either side, and what proves later what it was given and what it delivered.
+        """One call of either side, and what proves later what it was given and what it computed.
 
         What is done here is the same for both sides when the candidate is timed, needed or not, where work is left on a
         device: leaving the fingerprints out for the baseline alone made it 8 % slower on an H200. But what preludes
         write differs, and whether the call before a short one has the same inputs. Elsewhere all is the same that is
-        done within the judge's clock. The side's processes run from shortly before the release until what
-        they deliver is there; otherwise they are stopped.
+        done within the judge's clock. The side's processes run from shortly before the release until they are
+        done, or have delivered where they are to; otherwise they are stopped.
         """
         timeline = Timeline()
         delivered = ["outputs"]
@@ -585,7 +580,7 @@ class Caller:
                 # Waking takes a millisecond, so it comes first; the inputs come within the clock. On a device that
                 # works for one process at a time, nothing can be gained by beginning while they are written.
                 self._wake(side)
-                awake = CallMode.AWAKE if cold or not warms else CallMode.AWAKE_WARM
+                awake = CallMode.AWAKE if cold else CallMode.AWAKE_WARM
                 peak_bytes = side.link.call(awake, self.limits.call_s).report.peak_bytes
                 timeline.note("waking")
                 # On the warm track it shows, as in a loop of one's own, what asking for the kernels takes.
@@ -639,8 +634,7 @@ class Caller:
         if not self.device.outlives_processes:
             self._wake(side)  # it was stopped within the clock
         side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
-        told = side.link.kept_outputs()
-        side.kept[mode] = told if side is self.baseline else told & self.may_keep()
+        side.kept[mode] = side.link.kept_outputs() & side.may_keep
 
     def _spoil(self, side: Side, mode: CallMode, names: Sequence[str]) -> None:
         """Have what a call has computed that nobody looks at spoiled as that of others is."""
@@ -813,7 +807,7 @@ class Caller:
 
     def _take_memory(self, side: Side, other: Side) -> None:
         """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
-        if self.lean:
+        if self.lean and self.device.outlives_processes:  # on a CPU there is nothing to give back
             # Who has not been shown the shared memory cannot be asked, and has given back what it does not hold.
             if other.link.shares:
                 self.release_memory(other)

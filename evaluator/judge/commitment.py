@@ -221,9 +221,11 @@ class Commitments:
 
     def are_there(self, names: Sequence[str], locations: Sequence[Location], present: int) -> bool:
         """Whether a place is told of all that a call has computed: of every output, and of every gradient that there
-        is, of the blocks ``names``."""
+        is, of the blocks ``names``; of what has any elements."""
         return not any(
-            location.whereabouts is Whereabouts.ABSENT and self._is_due(name, index, present)
+            location.whereabouts is Whereabouts.ABSENT
+            and self._is_due(name, index, present)
+            and self._blocks[name].layout.tensors[index].size_bytes
             for (name, index), location in zip(self._places_of(names), locations, strict=True)
         )
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import Final
 
 import torch
@@ -411,10 +412,12 @@ class Session:
             self._caller.calibrate(CallMode.FORWARD)
             if self._common.training and self._config.sampling.gradient_trials:
                 self._caller.calibrate(CallMode.BACKWARD)
-        shared["may_keep"] = self._caller.may_keep()
+        if self._config.baseline == "eager" and self._baseline.kept:  # others may return copies of their state
+            shared["may_keep"] = reduce(operator.or_, self._baseline.kept.values())
         self._held_before = self._device.foreign_bytes()
         self._supervisor.admit()
         for judgement in self._within:
+            judgement.candidate.may_keep = shared["may_keep"]
             # It compares its own weights with them now, which are as it has constructed them.
             shown = self._common.weights_shown(self._common.variation.initial)
             with self._judging(judgement), shown, _running(judgement.candidate):
@@ -457,7 +460,7 @@ class Session:
 
     def _sample_track(self, track: Track, judged: Sequence[Judgement]) -> None:
         """Record the figures of one track, for all that it is measured of."""
-        if self._common.plan.lean:
+        if self._common.plan.lean and self._device.outlives_processes:
             # Each takes what it needs in one block, which must not come on top of what it has in several.
             self._caller.release_memory(self._baseline)
             for judgement in judged:

@@ -212,7 +212,8 @@ class CallLoop:
         call's own time: computed and delivered could not be told apart."""
         pairs = self._pair_results()
         # What a delivery will find to be wrong is nowhere: how many there are, or their kind.
-        are_all = len(self._results.outputs) == len(self._blocks["outputs"].tensors)
+        outputs = len(self._blocks["outputs"].tensors)
+        are_all = len(self._results.outputs) == outputs
         locations: list[bytes] = []
         unreadable: list[tuple[torch.Tensor, Any]] = []
         for number, (target, value) in enumerate(pairs):
@@ -220,14 +221,12 @@ class CallLoop:
                 locations.append(ABSENT)
                 continue
             location = self._locator.locate(value, target) if number < MAX_LOCATIONS and are_all else None
-            fits = isinstance(value, torch.Tensor) and value.shape == target.shape and value.layout is torch.strided
-            (unreadable if location is None and fits and are_all else self._computed).append((target, value))
-            locations.append(location or (SHARED if fits and are_all else ABSENT))
+            fits = are_all and (_is_as_expected(value, target) if number < outputs else value.shape == target.shape)
+            (unreadable if location is None and fits else self._computed).append((target, value))
+            locations.append(location or (SHARED if fits else ABSENT))
         self._unspoilt = [*self._computed, *unreadable]
         if unreadable:
             self._copy(unreadable)
-            if self._device.type == "cpu":
-                self._spoil_alone(unreadable)
             clock.stop_again()
         self._doorbell.tell_locations(locations[:MAX_LOCATIONS])
 
@@ -422,16 +421,6 @@ class CallLoop:
                     value.fill_(spoilt(value.dtype))
         self._kept = kept & (1 << MAX_LOCATIONS) - 1
 
-    def _spoil_alone(self, pairs: Sequence[tuple[torch.Tensor, Any]]) -> None:
-        """Write to results that have been copied away, and lie in memory of no others: the judge, which writes to the
-        others, cannot do it. ``_kept`` ones, of the last delivery, stay."""
-        others = {value.untyped_storage().data_ptr() for _, value in self._computed if isinstance(value, torch.Tensor)}
-        kept = {id(each) for index, each in enumerate(self._blocks["outputs"].tensors) if self._kept >> index & 1}
-        with torch.inference_mode():
-            for target, value in pairs:
-                if id(target) not in kept and value.untyped_storage().data_ptr() not in others:
-                    value.fill_(spoilt(value.dtype))
-
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
@@ -441,6 +430,15 @@ class CallLoop:
 
     def _fail(self, failure: Failure, text: str) -> None:
         self._control.sendall(Frame(FrameKind.FAILED, failure, text).encode())
+
+
+def _is_as_expected(value: Any, target: torch.Tensor) -> bool:
+    """Whether an output is of the kind that a delivery asks for."""
+    return (
+        type(value) in (torch.Tensor, torch.nn.Parameter)
+        and value.layout is torch.strided
+        and (value.shape, value.dtype, value.device.type) == (target.shape, target.dtype, target.device.type)
+    )
 
 
 def _state_of(model: torch.nn.Module) -> list[torch.Tensor]:
@@ -617,7 +615,8 @@ def _dense(gradient: torch.Tensor | None) -> torch.Tensor | None:
         return None
     with torch._C.DisableTorchFunctionSubclass():
         if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
-            gradient = torch.Tensor.as_subclass(gradient, torch.Tensor)
+            with contextlib.suppress(RuntimeError, TypeError):  # one that has no memory of its own is copied as it is
+                gradient = torch.Tensor.as_subclass(gradient, torch.Tensor)
         return gradient if gradient.layout is torch.strided else gradient.to_dense()
 
 

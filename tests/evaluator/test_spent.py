@@ -44,6 +44,7 @@ class Played:
         self.memory: Any = self
         self.was_open = False
         self.kept: dict[CallMode, int] = {}
+        self.may_keep = 0
         self.shares = True
         self.ran_while_stopped_s = 0.0
         self.given: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []

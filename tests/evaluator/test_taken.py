@@ -253,9 +253,10 @@ def test_a_candidate_that_is_not_timed_delivers_and_one_that_says_there_is_nothi
 
 
 def test_what_a_candidate_says_to_be_its_state_is_so_where_it_is_the_reference_s(calls: Callable[..., Calls]) -> None:
-    for known, mode in (({}, 1), ({CallMode.FORWARD: 0}, 0), ({CallMode.FORWARD: 0, CallMode.BACKWARD: 1}, 1)):
+    for may_keep, mode in ((0, 0), (1, 1), (3, 1)):
         made = calls(kept=1)
-        made.caller.baseline = replace(made.side, kept=known)
+        made.caller.baseline = replace(made.side, kept={})
+        made.side.may_keep = may_keep
         made.caller.alone = True
         made.make(CallMode.FORWARD)
         assert made.side.kept == {CallMode.FORWARD: mode}
@@ -268,7 +269,7 @@ def test_what_a_candidate_says_to_be_its_state_is_so_where_it_is_the_reference_s
 def test_a_gradient_that_is_said_to_be_there_and_is_not_is_asked_for(calls: Callable[..., Calls]) -> None:
     made = calls()
     made.make(CallMode.BACKWARD)
-    commitments, names = made.caller.commitments, ["outputs", "input_gradients"]
+    commitments, names = made.caller.commitments, ["outputs", "input_gradients", "weight_gradients"]
     own, absent = made.runner.locations(2)[0], Location(Whereabouts.ABSENT)
     assert commitments.are_there(names, [own, own], 3)
     assert commitments.are_there(names, [own, absent], 1)
@@ -286,10 +287,10 @@ def test_what_was_taken_from_an_allocation_of_an_earlier_call_is_read_anew_once_
     memory, read, whole = made.side.memory, ProcessMemory.read, ProcessMemory.take
     old = torch.full(made.runner.blocks["outputs"].tensors[0].shape, 3.0)
     stale = Location(Whereabouts.OWN, old.data_ptr(), old.stride())
-    opened = {"is_old": is_stale}
+    opened: dict[str, Any] = {"is_old": is_stale, "closed": []}
     monkeypatch.setattr(memory, "was_open", True, raising=False)
     monkeypatch.setattr(memory, "spoil", lambda *_: None)  # there, the runner does so
-    monkeypatch.setattr(memory, "close", lambda: opened.update(is_old=False))
+    monkeypatch.setattr(memory, "close", lambda: opened.update(is_old=False, closed=[*opened["closed"], True]))
 
     def place(at: Location) -> Location:
         return stale if opened["is_old"] else at
@@ -302,8 +303,10 @@ def test_what_was_taken_from_an_allocation_of_an_earlier_call_is_read_anew_once_
     assert commitment.doubtful
     assert made.outcome(CallMode.FORWARD, (call, commitment))[0] is not None
     before, made.runner.happened = made.caller.remaps, []
+    closed = len(opened["closed"])
     assert made.caller.has(made.side, commitment) is not is_stale
     assert before - made.caller.remaps == is_stale
+    assert len(opened["closed"]) - closed == 1 + is_stale, "what was opened for this is old in the next call"
     assert made.runner.happened == [], "nobody is woken, who could learn that they were found out"
     made.caller.remaps = 0
     assert made.caller.has(made.side, commitment), "not for ever"
