@@ -101,7 +101,9 @@ class FiguresRecord(BaseModel):
     compiled: int
     correct: int
     unsettled: int = Field(description="Of the correct ones, those on too noisy a machine for a speedup.")
-    not_vetted: int = Field(description="Of the correct ones, those without a speedup until their problem is vetted.")
+    not_vetted: int = Field(
+        description="Of the correct ones, those without a speedup, of problems that are not vetted or refused."
+    )
     weights_fixed: int = Field(
         description="Of the correct ones, those without a speedup, since they are right with some parameters only as "
         "these are at first."

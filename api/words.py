@@ -119,7 +119,7 @@ WORKER_STATES: Final = {
 
 UNMEASURED: Final = {
     SpeedupStatus.UNSETTLED: "too noisy to tell",
-    SpeedupStatus.NOT_VETTED: "not vetted yet",
+    SpeedupStatus.NOT_VETTED: "not vetted, or refused",
     SpeedupStatus.WEIGHTS_FIXED: "weights fixed",
 }
 """Why there is no speedup."""

@@ -22,7 +22,7 @@ __all__ = ["leaderboard", "plain", "plans", "problem", "problem_list", "submissi
 _DASH: Final = "\N{EN DASH}"
 _UNMEASURED: Final = {
     SpeedupStatus.UNSETTLED: "none: the machine was too noisy to tell; measure it again",
-    SpeedupStatus.NOT_VETTED: "none: the problem is not vetted yet",
+    SpeedupStatus.NOT_VETTED: "none: the problem is not vetted, or vetting refuses it",
     SpeedupStatus.WEIGHTS_FIXED: "none: weights have to be as they were at first, see the notes",
 }
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
@@ -147,7 +147,7 @@ def summary(found: Summary) -> RenderableType:
     if overall.unsettled:
         parts.append(_indented(f"{overall.unsettled} passed on too noisy a machine for a speedup", "yellow"))
     if overall.not_vetted:
-        parts.append(_indented(f"{overall.not_vetted} passed and have no speedup before vetting", "yellow"))
+        parts.append(_indented(f"{overall.not_vetted} passed on problems that are not vetted or refused", "yellow"))
     if overall.weights_fixed:
         parts.append(_indented(f"{overall.weights_fixed} passed with fixed weights, and have no speedup", "yellow"))
     for verdict, count in found.verdicts.items():

@@ -146,7 +146,7 @@ def test_nothing_says_how_fast_a_candidate_is_before_vetting_is_through(
     listed = http.get("/api/v1/submissions").json()["items"]
     assert [item["speedup_status"] for item in listed] == ["not_vetted"]
     shown = page(http, f"/submissions/{submission_id}")
-    assert "not vetted yet" in shown
+    assert "not vetted, or refused" in shown
     assert "187" not in shown
     assert "187" not in page(http, "/problems/linear_relu_divide") + page(http, "/") + page(http, "/overall")
     for accept in ("application/json", "text/csv"):
