@@ -35,6 +35,7 @@ __all__ = [
     "fused_rules",
     "is_rounding",
     "least_limit",
+    "rounding_of_terms",
     "smallest_step",
     "tolerance_of",
     "typical_magnitude",
@@ -228,12 +229,18 @@ def with_terms(
     known better. It is the gradient of a softmax at its one large element.
     """
     magnitude = terms * _TERMS_FACTOR
-    known = magnitude.nan_to_num(nan=0.0, posinf=0.0)
-    rounded = known.mul_(min(_ROUNDINGS_OF_TERMS * epsilon, tolerance.atol / 10))
+    rounded = rounding_of_terms(terms, tolerance, epsilon)
     most = _root_mean_square_around(expected).clamp_(max=limits.root_mean_square)
     scale = torch.minimum(magnitude.nan_to_num_(nan=math.inf), most).clamp_(min=limits.scale)
     added = scale.sub_(limits.scale).mul_(tolerance.atol)
     return Limits(limits.limit + torch.maximum(added, rounded), limits.scale, limits.root_mean_square)
+
+
+def rounding_of_terms(terms: torch.Tensor, tolerance: Tolerance, epsilon: float) -> torch.Tensor:
+    """What a few roundings of the ``terms`` come to (see ``with_terms``): float64, of their shape, zero where they are
+    not known."""
+    known = (terms * _TERMS_FACTOR).nan_to_num_(nan=0.0, posinf=0.0)
+    return known.mul_(min(_ROUNDINGS_OF_TERMS * epsilon, tolerance.atol / 10))
 
 
 def _root_mean_square_around(expected: torch.Tensor) -> torch.Tensor:

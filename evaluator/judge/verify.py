@@ -17,7 +17,7 @@ from evaluator.judge.commitment import Commitment, Commitments
 from evaluator.judge.compare import SliceComparison, Tally, compare_slice, compare_usually
 from evaluator.judge.inputs import Variant
 from evaluator.judge.kinks import FEW, Deviation, deviations, is_expected, is_whole
-from evaluator.judge.limits import is_rounding, root_mean_square, tolerance_of
+from evaluator.judge.limits import NOTHING, is_rounding, root_mean_square, rounding_of_terms, tolerance_of
 from evaluator.judge.nonfinite import settle
 from evaluator.judge.overflow import undetermined_where_lost
 from evaluator.judge.own import Own, OwnGradients, further_off
@@ -388,6 +388,11 @@ class Verifier:
                 found = _with_loss(found, compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms))
                 seen, its_own, _ = _deviations(actual, expected, own(), tolerance)
                 whole = is_whole(seen, its_own)
+            if not found.wrong and not whole and terms is not None:
+                of_terms = terms() if of_terms is None else of_terms
+                whole = of_terms is not None and _differs_by_rounding(
+                    seen, actual, expected, own(), of_terms, tolerance
+                )
             if not found.wrong and not whole:
                 # Whichever side of a tie or kink a candidate is on, about as much flows back. Who leaves it out
                 # would otherwise be excused wherever ties are dense.
@@ -595,6 +600,27 @@ def _deviations(
 def _is_of_another_class(actual: torch.Tensor, expected: torch.Tensor, own: torch.Tensor) -> bool:
     """Whether an element is finite, infinite or NaN where the reference is something else."""
     return settle(actual, expected, own).mismatched is not None
+
+
+def _differs_by_rounding(
+    seen: Deviation,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    own: torch.Tensor,
+    terms: torch.Tensor,
+    tolerance: Tolerance,
+) -> bool:
+    """Whether the magnitudes of a gradient add up to more or less than those of the exact one by no more than a few
+    roundings of the ``terms``, or by next to nothing of what flows back in all. So it is with a softmax of one large
+    score, in the row in which the reference is finite in both precisions: nothing flows back there but what is left of
+    terms that cancel, and a stable formula may leave a better rest than the float64 reference."""
+    settled = settle(actual, expected, own)
+    there = (settled.actual != 0) | (settled.expected != 0)
+    rounded = rounding_of_terms(terms, tolerance, torch.finfo(actual.dtype).eps)
+    rounded = torch.where(there, rounded, 0.0).sum()
+    nothing = NOTHING * expected.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().sum()
+    apart = abs(seen.magnitude - 1.0) * float(settled.expected.abs().sum())
+    return apart <= max(float(rounded), float(nothing))
 
 
 def _with_loss(before: SliceComparison, found: SliceComparison) -> SliceComparison:

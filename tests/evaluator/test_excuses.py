@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from evaluator.config import EvalConfig
+from evaluator.evaluation import Gradients
 from evaluator.judge.calls import Learnt
 from evaluator.judge.calmness import Calmness
+from evaluator.judge.commitment import GIVEN
 from evaluator.judge.compare import Tally
 from evaluator.judge.device import CpuDevice
 from evaluator.judge.inputs import InputSource, Variant
@@ -19,9 +21,11 @@ from evaluator.judge.judgement import Common, Judgement, Standard
 from evaluator.judge.kinks import Deviation
 from evaluator.judge.outcome import Outcome
 from evaluator.judge.plan import plan_memory
-from evaluator.judge.verify import Excused, Verifier
+from evaluator.judge.verify import CallFindings, Excused, Verifier
+from evaluator.memory import Block
 from evaluator.problem import Problem
-from evaluator.protocol import CallMode
+from evaluator.protocol import CallMode, CallReport
+from tests.corpus import known_problems
 from tests.evaluator.verifying import constructed_reference, verifier_of, verifier_over_blocks
 
 _SHAPE = (100, 200)
@@ -249,6 +253,42 @@ def test_a_gradient_that_is_missing_for_the_most_part_is_not_expected(
     tally, asked = _tally_of(problems["relu"], actual, sparse, Deviation(1.0, 1e9, 1.0))
     assert asked == 1
     assert tally.right == tally.total - _KINKS
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("largest", [62.0, 3.0])
+def test_the_rest_of_terms_that_cancel_is_nothing_and_what_is_left_out_is_missing(largest: float, seed: int) -> None:
+    """A stable softmax, whose plain reference is finite in both precisions in one row alone. With one large score,
+    nothing flows back there but such a rest: 1e-18 beside 1e-2. With usual scores, a part is left out."""
+    torch.manual_seed(seed)
+    problem = known_problems()["honest_softmax_of_naive"]
+    verifier, blocks = verifier_over_blocks(problem)
+    given = torch.randn(blocks["inputs"].tensors[0].shape)
+    given[1:64] += 300.0  # too much for float32
+    given[64:] += 900.0  # and for float64
+    given[0, 3] = largest
+    upstream = torch.randn_like(given)
+    leaf = given.clone().requires_grad_()
+    scores = torch.exp(leaf - leaf.amax(-1, keepdim=True))
+    output = scores / scores.sum(-1, keepdim=True)
+    torch.autograd.backward(output, upstream)
+    assert leaf.grad is not None
+    if largest < 20.0:
+        leaf.grad[0, leaf.grad[0].abs().topk(8).indices] = 0.0
+    findings = _findings(verifier, blocks, given, upstream, output.detach(), leaf.grad)
+    assert findings.gradients is (Gradients.MATCH if largest > 20.0 else Gradients.MISMATCH), findings.message
+
+
+def _findings(verifier: Verifier, blocks: dict[str, Block], *tensors: torch.Tensor) -> CallFindings:
+    """What is found of a call whose inputs, upstream gradient, output and gradient are these."""
+    names = ("inputs", "upstream", "outputs", "input_gradients")
+    commitment = verifier.commitments.prepare(names)
+    for name, tensor in zip(names, tensors, strict=True):
+        blocks[name].tensors[0].copy_(tensor)
+        verifier.commitments.commit(commitment, {name: [tensor.clone()] if name in GIVEN else blocks[name].tensors})
+    verifier.commitments.pick(commitment, names)
+    report = CallReport(device_ms=1.0, peak_bytes=0, present=3, forward_ms=0.5)
+    return verifier.verify_gradients(commitment, report, 0, Variant.WIDE, own_too=True)
 
 
 def test_what_is_excused_of_the_baseline_of_a_session_reaches_all_of_its_candidates(
