@@ -807,7 +807,7 @@ class Caller:
 
     def _take_memory(self, side: Side, other: Side) -> None:
         """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
-        if self.lean and self.device.outlives_processes:  # on a CPU there is nothing to give back
+        if self.lean:
             # Who has not been shown the shared memory cannot be asked, and has given back what it does not hold.
             if other.link.shares:
                 self.release_memory(other)

@@ -460,7 +460,7 @@ class Session:
 
     def _sample_track(self, track: Track, judged: Sequence[Judgement]) -> None:
         """Record the figures of one track, for all that it is measured of."""
-        if self._common.plan.lean and self._device.outlives_processes:
+        if self._common.plan.lean:
             # Each takes what it needs in one block, which must not come on top of what it has in several.
             self._caller.release_memory(self._baseline)
             for judgement in judged:
