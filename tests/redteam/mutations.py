@@ -507,7 +507,10 @@ MUTATIONS = (
     Mutation(
         "results are let go of when they are delivered",
         "attack_a_zeroed_when_let_go",
-        (("runner/calls.py", "        self._spent.append(self._results)\n", ""),),
+        (
+            ("judge/calls.py", "takes = timed and mode in side.kept", "takes = False and mode in side.kept"),
+            ("runner/calls.py", "        self._spent.append(self._results)\n", ""),
+        ),
         timed=True,
     ),
     Mutation(
