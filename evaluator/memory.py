@@ -24,7 +24,6 @@ from evaluator.protocol import sealed_memory
 
 __all__ = [
     "GRANULE",
-    "MOST_SPARE",
     "Block",
     "BlockLayout",
     "IpcHandle",
@@ -42,7 +41,7 @@ __all__ = [
 
 GRANULE: Final = 2 * 2**20
 """Bytes: no two allocations of a device have one in common."""
-MOST_SPARE: Final = 2**20
+_MOST_SPARE: Final = 2**20
 """Bytes between the elements of a result that may be moved with them, where that is more than the elements are."""
 _RUN_BYTES: Final = 256
 _ALIGNMENT: Final = 512
@@ -192,7 +191,7 @@ class Runs:
         """Whether little is moved besides the elements of such a tensor. A run counts for some bytes in any case, since
         each has to be told of."""
         size = math.prod(shape) * itemsize
-        return self.count * max(self.length * itemsize, _RUN_BYTES) - size <= max(size, MOST_SPARE)
+        return self.count * max(self.length * itemsize, _RUN_BYTES) - size <= max(size, _MOST_SPARE)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

@@ -637,7 +637,7 @@ class Caller:
         side.kept[mode] = side.link.kept_outputs() & side.may_keep
 
     def _spoil(self, side: Side, mode: CallMode, names: Sequence[str]) -> None:
-        """Have what a call has computed that nobody looks at spoiled as that of others is."""
+        """Have the results of a call that nobody looks at spoiled, as those of others are."""
         if mode in side.kept:
             locations = side.link.locations(sum(len(self.blocks[name].tensors) for name in names))
             with self._blamed_for_memory(side):

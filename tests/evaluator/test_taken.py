@@ -40,10 +40,9 @@ class Runner:
 
     blocks: dict[str, Block]
     place: Callable[[torch.Tensor], torch.Tensor] = torch.clone
-    missing: str | None = None
     kept: int = 0
     happened: list[Any] = field(default_factory=list)
-    computed: list[list[torch.Tensor | None]] = field(default_factory=list)
+    computed: list[list[torch.Tensor]] = field(default_factory=list)
     shares: bool = True
     ran_while_stopped_s: float = 0.0
 
@@ -66,7 +65,7 @@ class Runner:
         locator, absent = Locator(torch.device("cpu"), readable=True), Location(Whereabouts.ABSENT)
         found = []
         for value in self.computed[-1]:
-            told = None if value is None else locator.locate(value, value)
+            told = locator.locate(value, value)
             found.append(absent if told is None else Location.decode(told))
         return found[:count]
 
@@ -87,13 +86,12 @@ class Runner:
             results = {"outputs": given.relu()}
             if mode is CallMode.BACKWARD:
                 results["input_gradients"] = self.blocks["upstream"].tensors[0] * (given > 0)
-            self.computed.append([None if name == self.missing else self.place(each) for name, each in results.items()])
+            self.computed.append([self.place(each) for each in results.values()])
         elif mode is CallMode.DELIVER:
             for name, value in zip(("outputs", "input_gradients"), self.computed[-1], strict=False):
-                if value is not None:
-                    self.blocks[name].tensors[0].copy_(value)
+                self.blocks[name].tensors[0].copy_(value)
         settle()
-        present = 3 if mode is CallMode.BACKWARD and self.missing != "input_gradients" else 0
+        present = 3 if mode is CallMode.BACKWARD else 0
         return TimedCall(1.0, CallReport(1.0, 0, present, 0.0))
 
 
