@@ -510,6 +510,9 @@ MUTATIONS = (
         (
             ("judge/calls.py", "takes = timed and mode in side.kept", "takes = False and mode in side.kept"),
             ("runner/calls.py", "        self._spent.append(self._results)\n", ""),
+            # On a noisy machine, doubt would keep these figures from being reported.
+            ("judge/clocks.py", "if missing <= unnoticed and doubt <=", "if True or doubt <="),
+            ("judge/sampling.py", "if sampled.high > most_apart * sampled.low:", "if False:"),
         ),
         timed=True,
     ),
