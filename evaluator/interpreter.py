@@ -1,4 +1,4 @@
-"""How each of our processes that runs Python is started: deaf to the working folder. Torch-free.
+"""Where this project's packages are, and how its Python processes are started: deaf to the working folder. Torch-free.
 
 ``python -m`` puts the working folder first on the path of modules. That may be a folder of candidates, and a
 ``json.py`` in it would then run outside of the sandbox, in the judge as elsewhere.
@@ -6,18 +6,44 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DISTRIBUTION_ROOT", "python_command", "python_environment"]
+__all__ = ["DISTRIBUTION_ROOT", "own_packages", "python_command", "python_environment"]
+
+_DISTRIBUTION: Final = "kerneljudge"
 
 DISTRIBUTION_ROOT: Final = Path(__file__).resolve().parent.parent
 """The folder that the packages of this project lie in: a checkout, or where they are installed."""
 
 _BEGAN_IN: Final = Path.cwd()
+
+
+def own_packages(root: Path = DISTRIBUTION_ROOT) -> tuple[Path, ...]:
+    """The folders of this project's packages in ``root``, sorted: nothing confined may see them.
+
+    In a checkout they are its packages; where the project is installed, among packages of others, the folders that its
+    distribution has recorded. Raises ``RuntimeError`` where neither names this package: a guess would show code of ours
+    to candidates.
+    """
+    if (root / "pyproject.toml").is_file():
+        names = {path.parent.name for path in root.glob("*/__init__.py")}
+    else:
+        names = _recorded_folders(root)
+    if __package__ not in names:
+        raise RuntimeError(f"{root} is neither a checkout of {_DISTRIBUTION} nor a folder that it is installed in")
+    return tuple(root / name for name in sorted(names))
+
+
+def _recorded_folders(root: Path) -> set[str]:
+    """The folders of Python modules that distributions of this name in ``root`` have recorded."""
+    found = importlib.metadata.distributions(name=_DISTRIBUTION, path=[str(root)])
+    files = [file for distribution in found for file in distribution.files or ()]
+    return {file.parts[0] for file in files if file.suffix == ".py" and len(file.parts) > 1 and file.parts[0] != ".."}
 
 
 def python_command(*arguments: str) -> list[str]:

@@ -12,14 +12,13 @@ from typing import Final
 from evaluator.build import preparation
 from evaluator.config import Limits
 from evaluator.devices import cuda_nodes, cuda_uuid, machine_memory_bytes, nvcc_path, processor_shares
-from evaluator.interpreter import python_environment
+from evaluator.interpreter import own_packages, python_environment
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
 
 __all__ = ["Surroundings"]
 
 _PASSED_ON: Final = ("PATH", "CUDA_HOME", "CXX", "CC", "LD_LIBRARY_PATH", "LANG", "VIRTUAL_ENV")
-_PACKAGES: Final = ("api", "client", "evaluator", "storage", "worker")
 _LARGE_PAGES: Final = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Where the kernel gives large pages to who asks for them (glibc 2.35 does): forking takes two thirds of the time, and
 what a call on a CPU allocates costs a page fault for each 2 MiB, not for each 4 KiB. Compilers gain nothing."""
@@ -53,8 +52,7 @@ class Surroundings:
         self._devices = cuda_nodes(device) if device is not None and on_cuda else ()
         self._visible = visible_paths(_tool_folders())
         self._compiler_visible = visible_paths([*_tool_folders(), str(preparation.root())])
-        own = Path(__file__).parent.parent
-        self._hidden = tuple(str(path) for path in (*(own / name for name in _PACKAGES), cache_dir, scratch_dir))
+        self._hidden = tuple(map(str, (*own_packages(), cache_dir, scratch_dir)))
         self._memory_bytes = max(_LEAST_MEMORY_BYTES, machine_memory_bytes() // 2)
         self._processes = min(_MOST_PROCESSES, _FEWEST_PROCESSES + _PROCESSES_EACH * (os.cpu_count() or 1))
 
