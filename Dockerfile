@@ -18,6 +18,7 @@ COPY api /api
 COPY client /client
 COPY docker /docker
 COPY evaluator /evaluator
+COPY runtime /runtime
 COPY storage /storage
 COPY worker /worker
 COPY reference_models /reference_models

@@ -10,8 +10,8 @@ from api.server import make_server
 from evaluator import logs
 from evaluator.errors import ProblemError
 from evaluator.problem import load_problems
-from storage import tracing
-from storage.settings import InvalidSettings, Settings
+from runtime import tracing
+from runtime.settings import InvalidSettings, Settings
 
 
 def main() -> int:

@@ -19,21 +19,21 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from api import pages
-from api.errors import QueueIsFull, QuotaExceeded, ServiceUnavailable, from_validation, problem_response
-from api.limits import AllowanceHeaders
-from api.middleware import BodyLimit, RequestContext, SecurityHeaders
-from api.openapi import openapi_of
+from api.http.errors import QueueIsFull, QuotaExceeded, ServiceUnavailable, from_validation, problem_response
+from api.http.middleware import BodyLimit, RequestContext, SecurityHeaders
+from api.http.openapi import openapi_of
 from api.routes import audit, batches, keys, leaderboard, problems, service, submissions
-from api.services import Services
-from storage.order import QueueFull
-from storage.settings import Settings
-from storage.usage import QuotaSpent
+from api.services.container import Services
+from api.services.rate_limit import AllowanceHeaders
+from runtime.settings import Settings
+from storage.access.quotas import QuotaSpent
+from storage.queue.fair_order import QueueFull
 
 __all__ = ["create_app"]
 
 _VERSION: Final = "1"
 _UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-# Spans of requests, where ``storage.tracing`` was told to send any; metrics and logs have ways of their own.
+# Spans of requests, where ``runtime.tracing`` was told to send any; metrics and logs have ways of their own.
 _TELEMETRY: Final[TelemetryConfig] = {
     "auto_configure": False,
     "exclude": lambda scope: scope["path"] in _UNTRACED,

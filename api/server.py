@@ -9,8 +9,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.services import Services
-from storage.settings import InvalidSettings, Settings
+from api.services.container import Services
+from runtime.settings import InvalidSettings, Settings
 
 __all__ = ["Server", "make_server"]
 

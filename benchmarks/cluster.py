@@ -19,7 +19,7 @@ import psycopg
 
 from benchmarks.waiting import until
 from evaluator.interpreter import python_command, python_environment
-from storage.supervisor import ChildSpec, Supervisor
+from runtime.process_supervisor import ChildSpec, Supervisor
 from tests.processes import Process, children
 from tests.services import PostgresqlServer, RedisServer, free_port, running_postgresql, running_redis
 
@@ -54,7 +54,7 @@ class Cluster:
 
     def processes(self, kind: str) -> list[Process]:
         """Those of a kind that live, in no order."""
-        return [each for each in children(os.getpid()) if f"storage.lifeline {KINDS[kind]}" in each.command]
+        return [each for each in children(os.getpid()) if f"runtime.parent_death {KINDS[kind]}" in each.command]
 
     def is_ready(self, url: str) -> bool:
         """Whether the API there answers, and its database does."""
@@ -116,7 +116,7 @@ def running_cluster(
 
 
 def _specs(shape: Shape, ports: Sequence[int], folder: Path) -> list[ChildSpec]:
-    python = python_command("-m", "storage.lifeline")
+    python = python_command("-m", "runtime.parent_death")
     logs = folder / "logs"
     return [
         *(

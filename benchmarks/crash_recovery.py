@@ -37,7 +37,7 @@ from benchmarks.waiting import POLL_S, until
 from client.errors import ServiceUnreachable
 from client.http import Client
 from evaluator.interpreter import python_command, python_environment
-from storage.webhooks import signature
+from storage.batches.webhooks import signature
 from tests.processes import Process, children, descendants, look, resident_bytes
 
 __all__ = ["Plan", "Report", "run"]
@@ -151,7 +151,7 @@ class Service:
     def process(self, role: str) -> Process | None:
         """The process that does ``role`` at the moment."""
         below = children(self._process.pid)
-        return next((each for each in below if f"storage.lifeline {_ROLES[role]}" in each.command), None)
+        return next((each for each in below if f"runtime.parent_death {_ROLES[role]}" in each.command), None)
 
     def kill(self, role: str) -> float:
         """Kill ``role`` the hard way; returns the seconds until it is there again."""

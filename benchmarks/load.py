@@ -30,7 +30,7 @@ from typing import Final
 from benchmarks.cluster import Cluster, Shape, running_cluster
 from benchmarks.kept_connections import KeptConnections, Request
 from benchmarks.page_data import POPULAR, fill
-from storage.settings import Settings
+from runtime.settings import Settings
 
 __all__ = ["Plan", "Report", "run"]
 

@@ -27,7 +27,7 @@ from sqlalchemy import event
 from api.app import create_app
 from benchmarks.page_data import POPULAR, fill
 from evaluator.interpreter import python_command, python_environment
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.services import free_port, postgresql_server
 
 _ROOT: Final = Path(__file__).parent.parent

@@ -17,7 +17,7 @@ from client.options import AsJson
 from client.outcomes import BadUsage, emit, say, turned_into_exits
 
 if TYPE_CHECKING:
-    from storage.keys import Keys
+    from storage.access.keys import Keys
     from storage.models import ApiKey
 
 __all__ = ["keys_app"]
@@ -57,8 +57,8 @@ def create_key(
         if not client.strip() or len(client) > 200:
             raise BadUsage("a client is named by 1 to 200 characters")
         with _keys() as keys:
-            from storage.audit import OPERATOR  # noqa: PLC0415 - a client needs no server package
-            from storage.keys import Scope  # noqa: PLC0415
+            from storage.access.audit import OPERATOR  # noqa: PLC0415 - a client needs no server package
+            from storage.access.keys import Scope  # noqa: PLC0415
 
             key, token = keys.create(
                 client,
@@ -102,7 +102,7 @@ def revoke_key(
     """Revoke a key, from the next request on."""
     with turned_into_exits(_as_error(json_)):
         with _keys() as keys:
-            from storage.audit import OPERATOR  # noqa: PLC0415 - a client needs no server package
+            from storage.access.audit import OPERATOR  # noqa: PLC0415 - a client needs no server package
 
             found = [each for each in keys.all() if key in (each.id, each.prefix) or key.startswith(each.prefix)]
             if len(found) != 1:
@@ -119,9 +119,9 @@ def _keys() -> Iterator[Keys]:
     """The keys in the database of the settings, in one transaction. Raises ``BadUsage``."""
     from sqlalchemy.exc import OperationalError  # noqa: PLC0415 - a client needs no server package
 
+    from runtime.settings import InvalidSettings, Settings  # noqa: PLC0415
+    from storage.access.keys import Keys  # noqa: PLC0415
     from storage.database import create_engine_for, migrate, session_factory  # noqa: PLC0415
-    from storage.keys import Keys  # noqa: PLC0415
-    from storage.settings import InvalidSettings, Settings  # noqa: PLC0415
 
     try:
         settings = Settings.load()

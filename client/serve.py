@@ -19,10 +19,10 @@ import httpx
 from evaluator.devices import available_devices
 from evaluator.errors import EvaluatorError
 from evaluator.interpreter import python_command, python_environment
-from storage.supervisor import STOPPING_S, ChildSpec, Supervisor
+from runtime.process_supervisor import STOPPING_S, ChildSpec, Supervisor
 
 if TYPE_CHECKING:
-    from storage.settings import Settings
+    from runtime.settings import Settings
 
 __all__ = ["EXIT_FAULT", "EXIT_OK", "EXIT_USAGE", "serve"]
 
@@ -134,7 +134,7 @@ def _environment(
 
 
 def _settings(environment: Mapping[str, str]) -> Settings:
-    from storage.settings import InvalidSettings, Settings  # noqa: PLC0415 - a client needs no server package
+    from runtime.settings import InvalidSettings, Settings  # noqa: PLC0415 - a client needs no server package
 
     try:
         return Settings.load(environment)
@@ -153,7 +153,7 @@ def _devices(named: Sequence[str] | None) -> list[str]:
 
 
 def _children(devices: Sequence[str], logs: Path) -> list[ChildSpec]:
-    run = python_command("-m", "storage.lifeline")
+    run = python_command("-m", "runtime.parent_death")
     children = [
         ChildSpec("api", [*run, "api"], logs / "api.log"),
         ChildSpec("builder", [*run, "worker", "--queue", "build"], logs / "builder.log"),

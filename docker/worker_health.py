@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 import sys
 
+from runtime.settings import Settings
 from storage.database import create_engine_for, session_factory
-from storage.settings import Settings
-from storage.workers import list_workers
+from storage.queue.workers import list_workers
 
 
 def main() -> int:

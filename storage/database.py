@@ -26,8 +26,8 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from storage.counts import forget_noted, write_noted
-from storage.settings import Settings
+from runtime.settings import Settings
+from storage.metrics.counters import forget_noted, write_noted
 
 __all__ = ["CommitMark", "alembic_config", "create_engine_for", "migrate", "schema_fault", "session_factory"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from runtime.settings import InvalidSettings, Settings
 from storage.database import migrate
-from storage.settings import InvalidSettings, Settings
 
 if __name__ == "__main__":
     try:

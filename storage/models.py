@@ -14,9 +14,9 @@
     api_keys     who may ask for what          sign_ins     browsers that stand for a key
     usage        what was asked for, by whom
 
-Rows come out of ``storage.submissions`` and its neighbours; nobody else writes them. Those from ``rankings`` to
-``verdict_counts`` say nothing that is not in evaluations: they are what leaderboards are read from, kept up to date by
-``storage.standings``.
+Rows come out of ``storage.submissions.submissions`` and its neighbours; nobody else writes them. Those from
+``rankings`` to ``verdict_counts`` say nothing that is not in evaluations: they are what leaderboards are read from,
+kept up to date by ``storage.leaderboards.entries``.
 """
 
 from __future__ import annotations
@@ -187,16 +187,16 @@ class StoredVetting(Base):
 class Submission(Base):
     """Somebody's request to evaluate a candidate on a problem, and how far it is.
 
-    ``device`` is a kind (``cpu``, ``cuda``). ``attempts`` counts from 1 with the first claim and grows
-    with each fault of ours. ``claim_token`` belongs to the one worker whose results are taken;
-    ``lease_until`` is when it is held to be lost. ``bell_due_at``: when a queued row is rung again;
-    ``not_before``: until when it is not taken up, after a fault. ``turn``: what has the lowest goes first (see
-    ``storage.order``). ``share_key``: of submissions that any batch may share (see ``storage.batches``).
-    ``traceparent``: the trace that it is part of, in the form of W3C Trace Context (see ``storage.tracing``).
-    ``needs_*``: what a device must have (see ``storage.routing``). ``verifies``: the submission whose record this one
-    evaluates again; nobody has handed it in, and it is on no leaderboard.
-    ``owner`` is the client that handed it in, ``None`` where nobody was asked; ``visibility`` is what others see of it
-    (see ``storage.visibility``). ``withdrawn_*``: who took it from the leaderboards, when and why.
+    ``device`` is a kind (``cpu``, ``cuda``). ``attempts`` counts from 1 with the first claim and grows with each fault
+    of ours. ``claim_token`` belongs to the one worker whose results are taken; ``lease_until`` is when it is held to be
+    lost. ``bell_due_at``: when a queued row is rung again; ``not_before``: until when it is not taken up, after a
+    fault. ``turn``: what has the lowest goes first (see ``storage.queue.fair_order``). ``share_key``: of submissions
+    that any batch may share (see ``storage.batches.batches``). ``traceparent``: the trace that it is part of, in the
+    form of W3C Trace Context (see ``runtime.tracing``). ``needs_*``: what a device must have (see
+    ``storage.queue.eligibility``). ``verifies``: the submission whose record this one evaluates again; nobody has
+    handed it in, and it is on no leaderboard. ``owner`` is the client that handed it in, ``None`` where nobody was
+    asked; ``visibility`` is what others see of it (see ``storage.access.visibility``). ``withdrawn_*``: who took it
+    from the leaderboards, when and why.
     """
 
     __tablename__ = "submissions"
@@ -277,8 +277,8 @@ class Submission(Base):
 
 
 class Attempt(Base):
-    """One time that a worker took a submission up; ``device`` is which one it had for it, as ``storage.routing`` names
-    devices, and ``None`` for builders.
+    """One time that a worker took a submission up; ``device`` is which one it had for it, as
+    ``storage.queue.eligibility`` names devices, and ``None`` for builders.
 
     ``outcome``: ``running``, ``built``, ``done``, ``unsettled`` (it passed, the machine was too noisy for a figure, and
     it waits to be measured again), ``fault`` (ours, with ``detail``), ``lost`` (the lease expired),

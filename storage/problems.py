@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from evaluator.problem import Problem
 from storage.clock import database_now
-from storage.inserts import insert_into
 from storage.models import StoredProblem
+from storage.upsert import insert_into
 from storage.vettings import settle_figures
 
 __all__ = ["current_problems", "stored_problem", "sync_problems"]

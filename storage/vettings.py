@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.vetting import Vetting, refusal_of
+from storage.access.visibility import Visibility
 from storage.clock import database_now
-from storage.inserts import insert_into
+from storage.grading.withdrawal import settle
 from storage.models import (
     AuthorBest,
     RankingRecord,
@@ -28,9 +29,8 @@ from storage.models import (
     StoredVetting,
     Submission,
 )
-from storage.records import figure_columns
-from storage.takedown import settle
-from storage.visibility import Visibility
+from storage.submissions.evaluations import figure_columns
+from storage.upsert import insert_into
 
 __all__ = ["found_vettings", "is_vetted", "record_vetting", "settle_figures", "vettings_mark", "why_withheld"]
 

@@ -18,10 +18,10 @@ from sqlalchemy import Engine, make_url
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.problem import Problem, load_problems
+from runtime.settings import Settings
 from storage.database import create_engine_for, migrate, session_factory
 from storage.ids import new_id
 from storage.problems import sync_problems
-from storage.settings import Settings
 from tests.services import postgresql_server, redis_server
 
 _ROOT = Path(__file__).parent.parent

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from storage.queue import QUEUES
-from storage.settings import Settings
+from runtime.settings import Settings
+from storage.queue.celery_app import QUEUES
 from worker.crew import ALL_DEVICES
 from worker.process import Role
 

@@ -18,7 +18,7 @@ from evaluator.evaluation import Verdict
 from evaluator.flags import FlagKind
 from evaluator.problem import load_problem
 from evaluator.vetting import REFUSALS, Label
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.corpus import Case
 
 ROOT = Path(__file__).parent.parent

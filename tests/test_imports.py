@@ -19,7 +19,7 @@ def loaded_by(*modules: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["api", "api.app", "api.server", "worker", "worker.__main__", "client", "client.cli", "storage.queue",
+    ["api", "api.app", "api.server", "worker", "worker.__main__", "client", "client.cli", "storage.queue.celery_app",
      "storage.models", "evaluator.engine", "evaluator.candidate", "evaluator.advisory", "evaluator.vetting.vet",
      "evaluator.importing", "client.importing"],
 )  # fmt: skip

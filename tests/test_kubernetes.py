@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from api.app import create_app
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.test_deployment import ROOT, compose, dockerfile, nearest
 
 FOLDER = ROOT / "deploy" / "kubernetes"

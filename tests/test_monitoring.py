@@ -18,10 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.app import create_app
 from evaluator.evaluation import Verdict
 from evaluator.problem import Problem
-from storage.batches import Batches
-from storage.settings import Settings
-from storage.webhooks import Webhooks
-from storage.workers import register
+from runtime.settings import Settings
+from storage.batches.batches import Batches
+from storage.batches.webhooks import Webhooks
+from storage.queue.workers import register
 from tests.api.inmemory import running
 from tests.api.seeds import Seeds, failed
 

@@ -16,7 +16,7 @@ import mcp
 import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from evaluator.interpreter import DISTRIBUTION_ROOT, python_command, python_environment
+from evaluator.interpreter import DISTRIBUTION_ROOT, own_packages, python_command, python_environment
 from tests.checkouts import reference, write_published
 from tests.corpus import CANDIDATES
 from tests.processes import wait_until
@@ -24,7 +24,6 @@ from tests.services import free_port
 
 _ROOT = Path(__file__).parent.parent
 _PROBLEMS = _ROOT / "reference_models"
-_OURS = ("api", "benchmarks", "client", "demo", "docker", "evaluator", "storage", "worker")
 _PLANTED = ("json", "select", "torch", "sitecustomize", "usercustomize", "socket", "numpy", "httpx", "ninja", "typing")
 _PLANT = """
 import os
@@ -193,8 +192,8 @@ def test_python_is_started_by_one_function_alone() -> None:
     starts = re.compile(r"sys\.executable(?!\)\.parent)|\[[\"']python3?[\"']")
     found = {
         f"{path.relative_to(_ROOT)}:{number}"
-        for package in _OURS
-        for path in (_ROOT / package).rglob("*.py")
+        for package in (*own_packages(), _ROOT / "docker")
+        for path in package.rglob("*.py")
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if starts.search(line)
     }

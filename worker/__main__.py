@@ -9,10 +9,10 @@ from types import FrameType
 
 from evaluator import logs
 from evaluator.errors import EvaluatorError
-from storage import tracing
+from runtime import tracing
+from runtime.settings import Settings
 from storage.database import migrate
-from storage.queue import QUEUES
-from storage.settings import Settings
+from storage.queue.celery_app import QUEUES
 from worker.crew import ALL_DEVICES, devices_for, run_crew
 from worker.process import Role, run_worker
 

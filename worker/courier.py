@@ -20,9 +20,9 @@ import httpx
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator import logs
+from runtime.settings import Settings
+from storage.batches.webhooks import Delivery, Webhooks, signature
 from storage.database import create_engine_for, migrate, session_factory
-from storage.settings import Settings
-from storage.webhooks import Delivery, Webhooks, signature
 from worker.heartbeat import HEARTBEAT
 from worker.periodic import Periodic
 

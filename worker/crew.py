@@ -13,8 +13,8 @@ from typing import Final
 from evaluator.devices import available_devices
 from evaluator.errors import DeviceUnavailable
 from evaluator.interpreter import python_command, python_environment
-from storage.settings import Settings
-from storage.supervisor import STOPPING_S, ChildSpec, Supervisor
+from runtime.process_supervisor import STOPPING_S, ChildSpec, Supervisor
+from runtime.settings import Settings
 
 __all__ = ["ALL_DEVICES", "devices_for", "run_crew"]
 
@@ -40,7 +40,7 @@ def run_crew(devices: Sequence[str], queue: str, *, require_sandbox: bool, drain
     A worker that ends is started again, and leaves the others alone. ``drain_s``: how long each is given to finish what
     it is at.
     """
-    command = python_command("-m", "storage.lifeline", "worker", "--queue", queue)
+    command = python_command("-m", "runtime.parent_death", "worker", "--queue", queue)
     environment = python_environment(os.environ)
     options = ["--require-sandbox"] if require_sandbox else []
     specs = [ChildSpec(f"worker {device}", [*command, "--device", device, *options], None) for device in devices]

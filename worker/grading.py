@@ -37,13 +37,13 @@ from evaluator.evaluation import Evaluation, Verdict
 from evaluator.problem import Problem
 from evaluator.vetting import Vetting
 from evaluator.vetting.vet import vet
-from storage import tracing
-from storage.claims import Claim, Claims
-from storage.diagnoses import Diagnoses, DiagnosisClaim, evaluation_waits
+from runtime import tracing
+from runtime.settings import Settings
+from storage.grading.claims import Claim, Claims
+from storage.grading.diagnoses import Diagnoses, DiagnosisClaim, evaluation_waits
 from storage.models import Stage
-from storage.order import Alike, Run
-from storage.routing import Offer
-from storage.settings import Settings
+from storage.queue.eligibility import Offer
+from storage.queue.fair_order import Alike, Run
 from storage.vettings import record_vetting
 from worker.busy import BusyClock
 from worker.guard import DeviceGuard

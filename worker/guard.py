@@ -19,7 +19,7 @@ from evaluator.errors import EvaluationCancelled
 from evaluator.health import DeviceHealth
 from evaluator.selftest import SelfTest
 from storage.models import WorkerState
-from storage.workers import Condition
+from storage.queue.workers import Condition
 from worker.periodic import Periodic
 
 __all__ = ["DeviceGuard"]

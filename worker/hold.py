@@ -13,8 +13,8 @@ from typing import Final, Generic, Protocol, Self, TypeVar
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.engine import Progress
-from storage.claims import Claim
-from storage.diagnoses import DiagnosisClaim
+from storage.grading.claims import Claim
+from storage.grading.diagnoses import DiagnosisClaim
 
 __all__ = ["AnyClaim", "Hold", "Ledger"]
 

@@ -20,10 +20,11 @@ from evaluator.devices import device_id
 from evaluator.engine import Engine, SandboxLayer
 from evaluator.health import device_health
 from evaluator.selftest import self_test
-from storage import workers
+from runtime.settings import Settings
 from storage.database import create_engine_for, session_factory
 from storage.models import Stage, WorkerState
-from storage.queue import (
+from storage.queue import workers
+from storage.queue.celery_app import (
     BUILD_TASK,
     DIAGNOSE_TASK,
     EVALUATE_TASK,
@@ -32,9 +33,8 @@ from storage.queue import (
     make_celery,
     ring_after_commit,
 )
-from storage.routing import Offer
-from storage.settings import Settings
-from storage.workers import Condition
+from storage.queue.eligibility import Offer
+from storage.queue.workers import Condition
 from worker.courier import Courier
 from worker.grading import Grader, GradingEngine
 from worker.guard import DeviceGuard

@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.diagnosis.findings import Tool
-from storage import workers
-from storage.batches import Batches
-from storage.claims import Claims
-from storage.diagnoses import Diagnoses
+from runtime.settings import Settings
+from storage.batches.batches import Batches
+from storage.grading.claims import Claims
+from storage.grading.diagnoses import Diagnoses
 from storage.models import Stage
-from storage.routing import Offer
-from storage.settings import Settings
-from storage.workers import Condition
+from storage.queue import workers
+from storage.queue.eligibility import Offer
+from storage.queue.workers import Condition
 from worker.periodic import Periodic
 
 __all__ = ["Reconciler"]

@@ -9,7 +9,7 @@ from contextvars import copy_context
 from opentelemetry.trace import Span
 
 from evaluator.engine import Progress
-from storage import tracing
+from runtime import tracing
 
 __all__ = ["stages"]
 

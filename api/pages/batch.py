@@ -6,14 +6,14 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.access import READS, KnownBatch, ViewerDep
-from api.batch_records import batch_list, batch_record
-from api.pages.curves import fast_p_curve
+from api.pages.charts.curves import fast_p_curve
 from api.pages.fields import ChosenVerdict, Word
 from api.pages.rendering import render
-from api.services import ReadSession
-from storage.batch_rows import batch_rows_after
-from storage.batches import Batches
+from api.records.batches import batch_list, batch_record
+from api.services.auth import READS, KnownBatch, ViewerDep
+from api.services.container import ReadSession
+from storage.batches.batches import Batches
+from storage.batches.export import batch_rows_after
 
 __all__ = ["router"]
 

@@ -8,8 +8,8 @@ from typing import Final
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
-from api.context import request_id
-from api.errors import Unauthorized
+from api.http.context import request_id
+from api.http.errors import Unauthorized
 from api.pages.rendering import render
 from api.pages.signing_in import sign_in_page
 

@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import Request
 
-from api.errors import ApiError, InvalidRequest, UnsupportedMediaType
-from api.middleware import media_type
+from api.http.errors import ApiError, InvalidRequest, UnsupportedMediaType
+from api.http.middleware import media_type
 
 __all__ = ["ForeignForm", "form_of"]
 

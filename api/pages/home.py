@@ -9,19 +9,19 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from api.access import READS, ViewerDep
 from api.pages.rendering import render
-from api.queries import queue_depths
-from api.records import submission_records, worker_records
-from api.schemas import DeviceKind, Track
-from api.services import ReadSession, Services, ServicesDep
-from api.shared_route import SharedRoute
+from api.records.queries import queue_depths
+from api.records.submissions import submission_records, worker_records
+from api.schemas.submissions import DeviceKind, Track
+from api.services.auth import READS, ViewerDep
+from api.services.cached_route import SharedRoute
+from api.services.container import ReadSession, Services, ServicesDep
 from evaluator.config import DEVICE_KINDS
 from evaluator.problem import Problem
-from storage.leaderboard import Entry, Ranking, leaders
-from storage.submissions import Filters, Submissions
-from storage.visibility import Viewer
-from storage.workers import list_workers
+from storage.access.visibility import Viewer
+from storage.leaderboards.read import Entry, Ranking, leaders
+from storage.queue.workers import list_workers
+from storage.submissions.submissions import Filters, Submissions
 
 __all__ = ["home_page", "router"]
 

@@ -8,15 +8,15 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.access import READS
 from api.pages.fields import Word
 from api.pages.rendering import render
-from api.schemas import Track
-from api.services import ReadSession, ServicesDep
-from api.shared_route import SharedRoute
+from api.schemas.submissions import Track
+from api.services.auth import READS
+from api.services.cached_route import SharedRoute
+from api.services.container import ReadSession, ServicesDep
 from evaluator.problem import Problem
+from storage.leaderboards.history import author_figures, rankings_of
 from storage.models import StoredRanking
-from storage.rankings import author_figures, rankings_of
 
 __all__ = ["router"]
 

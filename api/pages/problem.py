@@ -10,20 +10,20 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from api.access import READS
-from api.pages.curves import history
+from api.pages.charts.curves import history
+from api.pages.charts.intervals import bars_of, ends_of, places_of
 from api.pages.fields import Word
-from api.pages.intervals import bars_of, ends_of, places_of
 from api.pages.rendering import query, render
 from api.pages.source import listing
-from api.records import problem_record
-from api.schemas import Track
-from api.services import ReadSession, ServicesDep
-from api.shared_route import SharedRoute
+from api.records.submissions import problem_record
+from api.schemas.submissions import Track
+from api.services.auth import READS
+from api.services.cached_route import SharedRoute
+from api.services.container import ReadSession, ServicesDep
 from evaluator.problem import Problem
-from storage.leaderboard import Entry, ends_above, standings
+from storage.leaderboards.history import rankings_of, records, sample, verdicts_of
+from storage.leaderboards.read import Entry, ends_above, standings
 from storage.models import StoredRanking
-from storage.rankings import rankings_of, records, sample, verdicts_of
 
 __all__ = ["router"]
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from api.access import ANYBODY
 from api.pages.rendering import render
+from api.services.auth import ANYBODY
 
 __all__ = ["router"]
 

@@ -12,13 +12,13 @@ from fastapi import Request, Response
 from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from api import words
-from api.access import Caller
-from api.exports import parquet_is_there
-from api.pages import drawing
-from api.services import Services
+from api import labels
+from api.pages.charts import drawing
+from api.services.auth import Caller
+from api.services.container import Services
+from api.services.exports import parquet_is_there
 from evaluator.vetting import MEANING
-from storage.keys import Scope
+from storage.access.keys import Scope
 
 __all__ = ["base_url", "query", "render"]
 
@@ -67,28 +67,28 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     for name in _FILTERS:
-        environment.filters[name] = getattr(words, name)
+        environment.filters[name] = getattr(labels, name)
     environment.filters["pretty"] = _pretty
     environment.filters["path"] = lambda value: quote(str(value), safe="")
     environment.globals.update(
         STYLE=_address("style.css"),
         SCRIPT=_address("main.js"),
         PREVIEW=_address("preview.png"),
-        VERDICTS=words.VERDICTS,
-        MEANINGS=words.MEANINGS,
-        STATUSES=words.STATUSES,
-        GRADIENTS=words.GRADIENTS,
-        FLAGS=words.FLAGS,
-        DIAGNOSES=words.DIAGNOSES,
-        BATCHES=words.BATCHES,
-        VERIFICATIONS=words.VERIFICATIONS,
-        WORKER_STATES=words.WORKER_STATES,
+        VERDICTS=labels.VERDICTS,
+        MEANINGS=labels.MEANINGS,
+        STATUSES=labels.STATUSES,
+        GRADIENTS=labels.GRADIENTS,
+        FLAGS=labels.FLAGS,
+        DIAGNOSES=labels.DIAGNOSES,
+        BATCHES=labels.BATCHES,
+        VERIFICATIONS=labels.VERIFICATIONS,
+        WORKER_STATES=labels.WORKER_STATES,
         LABELS=MEANING,
         CHART=drawing,
         PARQUET=parquet_is_there(),
         query=query,
-        measured=words.measured,
-        tone=words.tone,
+        measured=labels.measured,
+        tone=labels.tone,
     )
     return environment
 

@@ -11,12 +11,12 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
-from api.access import ANYBODY, COOKIE
-from api.errors import Unauthorized
+from api.http.errors import Unauthorized
 from api.pages.forms import form_of
 from api.pages.rendering import render
-from api.services import Services, ServicesDep
-from storage.keys import Keys
+from api.services.auth import ANYBODY, COOKIE
+from api.services.container import Services, ServicesDep
+from storage.access.keys import Keys
 
 __all__ = ["router", "sign_in_page"]
 

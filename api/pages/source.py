@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from api.schemas import FlagRecord
+from api.schemas.submissions import FlagRecord
 from evaluator.diagnosis.sources import SourceMap
 from evaluator.evaluation import Verdict
 

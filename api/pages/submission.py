@@ -7,19 +7,19 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from api.access import READS, ViewerDep, seen_submission
-from api.pages.evidence import calls_in_order, error_pattern, latencies, roofline_plot
+from api.pages.charts.evidence import calls_in_order, error_pattern, latencies, roofline_plot
 from api.pages.fields import ChosenVerdict, Word
 from api.pages.rendering import render
 from api.pages.source import bounded, changes, line_of_error, listing
-from api.records import current_record, diagnosis_records, samples_record, submission_records
-from api.schemas import SubmissionRecord
-from api.services import ReadSession, ServicesDep
+from api.records.submissions import current_record, diagnosis_records, samples_record, submission_records
+from api.schemas.submissions import SubmissionRecord
+from api.services.auth import READS, ViewerDep, seen_submission
+from api.services.container import ReadSession, ServicesDep
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
-from storage.comparisons import leader_over, previous_to
+from storage.access.visibility import Viewer
 from storage.models import Submission
-from storage.submissions import COMPLETE, Filters, Submissions, whole_log
-from storage.visibility import Viewer
+from storage.submissions.related import leader_over, previous_to
+from storage.submissions.submissions import COMPLETE, Filters, Submissions, whole_log
 
 __all__ = ["router"]
 

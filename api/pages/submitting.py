@@ -9,16 +9,16 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from api.access import SUBMITS, Caller, CallerDep
-from api.errors import ApiError, InvalidRequest, NotFound, QueueIsFull, QuotaExceeded, from_validation
-from api.intake import submit
+from api.http.errors import ApiError, InvalidRequest, NotFound, QueueIsFull, QuotaExceeded, from_validation
 from api.pages.forms import form_of
 from api.pages.home import home_page
-from api.schemas import SubmissionRequest
-from api.services import Services, ServicesDep
+from api.schemas.submissions import SubmissionRequest
+from api.services.auth import SUBMITS, Caller, CallerDep
+from api.services.container import Services, ServicesDep
+from api.services.submit import submit
 from evaluator.candidate import Candidate, parse_candidate
-from storage.order import QueueFull
-from storage.usage import QuotaSpent
+from storage.access.quotas import QuotaSpent
+from storage.queue.fair_order import QueueFull
 
 __all__ = ["router"]
 

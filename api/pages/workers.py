@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from api.access import READS, ViewerDep
 from api.pages.rendering import render
-from api.queries import pending_diagnoses, queue_depths
-from api.records import worker_records
-from api.services import ReadSession
-from storage.activity import FAULTS, latest_attempts, shown_to
+from api.records.queries import pending_diagnoses, queue_depths
+from api.records.submissions import worker_records
+from api.services.auth import READS, ViewerDep
+from api.services.container import ReadSession
 from storage.models import Attempt
-from storage.workers import list_workers
+from storage.queue.activity import FAULTS, latest_attempts, shown_to
+from storage.queue.workers import list_workers
 
 __all__ = ["router"]
 

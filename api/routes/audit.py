@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.access import ADMINISTERS
-from api.errors import problems
-from api.key_schemas import AuditList, AuditRecord
-from api.services import ReadSession
-from storage import audit
+from api.http.errors import problems
+from api.schemas.keys import AuditList, AuditRecord
+from api.services.auth import ADMINISTERS
+from api.services.container import ReadSession
+from storage.access import audit
 
 __all__ = ["router"]
 

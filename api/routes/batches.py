@@ -10,18 +10,18 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from api.access import READS, SUBMITS, CallerDep, KnownBatch, OwnBatch, ViewerDep
-from api.batch_records import batch_list, batch_record, result_lines, summary_record
-from api.batch_schemas import BatchList, BatchRecord, BatchRequest, SummaryRecord
-from api.batching import NDJSON, receive
-from api.errors import problems
-from api.exports import CSV, PARQUET, Format, csv_lines, parquet
+from api.http.errors import problems
+from api.records.batches import batch_list, batch_record, result_lines, summary_record
 from api.routes.submissions import IdempotencyKey, creation_headers
-from api.services import ReadSession, Services, ServicesDep, WriteSession
+from api.schemas.batches import BatchList, BatchRecord, BatchRequest, SummaryRecord
+from api.services.auth import READS, SUBMITS, CallerDep, KnownBatch, OwnBatch, ViewerDep
+from api.services.batch_upload import NDJSON, receive
+from api.services.container import ReadSession, Services, ServicesDep, WriteSession
+from api.services.exports import CSV, PARQUET, Format, csv_lines, parquet
 from evaluator.logs import add_fields
-from storage.batch_rows import BATCH_COLUMNS, batch_rows
-from storage.batches import Batches
-from storage.visibility import Viewer
+from storage.access.visibility import Viewer
+from storage.batches.batches import Batches
+from storage.batches.export import BATCH_COLUMNS, batch_rows
 
 __all__ = ["STREAMED", "router"]
 

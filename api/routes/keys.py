@@ -8,11 +8,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path
 
-from api.access import ADMINISTERS, CallerDep
-from api.errors import Forbidden, NotFound, problems
-from api.key_schemas import KeyChange, KeyList, KeyRecord, KeyRequest, NewKeyRecord
-from api.services import ReadSession, WriteSession
-from storage.keys import Keys, Scope, UnknownKey
+from api.http.errors import Forbidden, NotFound, problems
+from api.schemas.keys import KeyChange, KeyList, KeyRecord, KeyRequest, NewKeyRecord
+from api.services.auth import ADMINISTERS, CallerDep
+from api.services.container import ReadSession, WriteSession
+from storage.access.keys import Keys, Scope, UnknownKey
 from storage.models import ApiKey
 
 __all__ = ["router"]

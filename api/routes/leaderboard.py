@@ -8,15 +8,15 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from api.access import READS
-from api.boards import BOARD_COLUMNS, board, board_rows
-from api.errors import InvalidRequest, problems
-from api.exports import CSV, PARQUET, Format, csv_lines, parquet
-from api.intake import default_device
-from api.schemas import Baseline, Board, DeviceKind, Precision, Track
-from api.services import ReadSession, ServicesDep
-from api.shared_route import SharedRoute
-from storage.leaderboard import BoardKey
+from api.http.errors import InvalidRequest, problems
+from api.records.leaderboards import BOARD_COLUMNS, board, board_rows
+from api.schemas.submissions import Baseline, Board, DeviceKind, Precision, Track
+from api.services.auth import READS
+from api.services.cached_route import SharedRoute
+from api.services.container import ReadSession, ServicesDep
+from api.services.exports import CSV, PARQUET, Format, csv_lines, parquet
+from api.services.submit import default_device
+from storage.leaderboards.read import BoardKey
 
 __all__ = ["router"]
 

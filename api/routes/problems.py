@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.access import READS
-from api.errors import problems
-from api.records import problem_record, problem_summary
-from api.schemas import ProblemList, ProblemRecord
-from api.services import ReadSession, ServicesDep
+from api.http.errors import problems
+from api.records.submissions import problem_record, problem_summary
+from api.schemas.submissions import ProblemList, ProblemRecord
+from api.services.auth import READS
+from api.services.container import ReadSession, ServicesDep
 
 __all__ = ["router"]
 

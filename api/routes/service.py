@@ -7,13 +7,13 @@ from typing import Any, Final
 from fastapi import APIRouter, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from api.access import PROBES, READS, ViewerDep
-from api.errors import FieldError, ServiceUnavailable, problems
-from api.readiness import degradations, obstacles
-from api.records import worker_records
-from api.schemas import Health, WorkerList
-from api.services import ReadSession, ServicesDep
-from storage.workers import list_workers
+from api.http.errors import FieldError, ServiceUnavailable, problems
+from api.records.submissions import worker_records
+from api.schemas.submissions import Health, WorkerList
+from api.services.auth import PROBES, READS, ViewerDep
+from api.services.container import ReadSession, ServicesDep
+from api.services.readiness import degradations, obstacles
+from storage.queue.workers import list_workers
 
 __all__ = ["router"]
 

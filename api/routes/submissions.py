@@ -11,20 +11,9 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from api.access import (
-    ADMINISTERS,
-    READS,
-    SUBMITS,
-    CallerDep,
-    KnownSubmission,
-    OwnSubmission,
-    ViewerDep,
-    seen_submission,
-)
-from api.errors import Conflict, Forbidden, NotFound, problems
-from api.intake import submit
-from api.records import attempt_list, current_record, diagnosis_record, samples_record, submission_records
-from api.schemas import (
+from api.http.errors import Conflict, Forbidden, NotFound, problems
+from api.records.submissions import attempt_list, current_record, diagnosis_record, samples_record, submission_records
+from api.schemas.submissions import (
     AttemptList,
     DeviceKind,
     DiagnosisRecord,
@@ -35,18 +24,29 @@ from api.schemas import (
     SubmissionRequest,
     WithdrawalRequest,
 )
-from api.services import ReadSession, Services, ServicesDep, WaitSeconds, WriteSession
+from api.services.auth import (
+    ADMINISTERS,
+    READS,
+    SUBMITS,
+    CallerDep,
+    KnownSubmission,
+    OwnSubmission,
+    ViewerDep,
+    seen_submission,
+)
+from api.services.container import ReadSession, Services, ServicesDep, WaitSeconds, WriteSession
+from api.services.submit import submit
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status, Verdict
 from evaluator.logs import add_fields
-from storage.batches import Batches
+from storage.access.visibility import Viewer, Visibility
+from storage.batches.batches import Batches
 from storage.clock import database_now
-from storage.diagnoses import Diagnoses, NobodyDiagnoses, NotDiagnosable
+from storage.grading.diagnoses import Diagnoses, NobodyDiagnoses, NotDiagnosable
+from storage.grading.verification import verify_leaders
+from storage.grading.withdrawal import NotPublishable, NotRanked, publish, reinstate, withdraw
 from storage.models import Submission
-from storage.submissions import WITH_SOURCE, Filters, NotRetriable, Submissions
-from storage.takedown import NotPublishable, NotRanked, publish, reinstate, withdraw
-from storage.verification import verify_leaders
-from storage.visibility import Viewer, Visibility
+from storage.submissions.submissions import WITH_SOURCE, Filters, NotRetriable, Submissions
 
 __all__ = ["IdempotencyKey", "creation_headers", "router"]
 

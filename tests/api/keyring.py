@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from storage.keys import Keys, Scope
+from storage.access.keys import Keys, Scope
 
 
 class Keyring:

@@ -11,11 +11,11 @@ from evaluator.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
 from evaluator.problem import Problem
-from storage.claims import Claim, Claims
-from storage.diagnoses import Diagnoses
+from storage.grading.claims import Claim, Claims
+from storage.grading.diagnoses import Diagnoses
 from storage.models import Submission
-from storage.submissions import NewSubmission, Submissions
-from storage.workers import register
+from storage.queue.workers import register
+from storage.submissions.submissions import NewSubmission, Submissions
 
 LEASE_S = 60.0
 SOURCE = "class ModelNew: ...\n"

@@ -16,9 +16,9 @@ from sqlalchemy import update
 from api.app import create_app
 from evaluator.evaluation import Verdict
 from evaluator.problem import Problem
-from storage.batches import Batches
+from runtime.settings import Settings
+from storage.batches.batches import Batches
 from storage.models import Batch
-from storage.settings import Settings
 from tests.api.conftest import PROBLEMS, LiveServer, assert_problem, fields
 from tests.api.inmemory import running
 from tests.api.seeds import SOURCE, Seeds, failed

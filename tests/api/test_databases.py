@@ -8,7 +8,7 @@ import httpx
 
 from api.app import create_app
 from evaluator.problem import Problem
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.api.conftest import assert_problem
 from tests.api.inmemory import running
 from tests.api.seeds import SOURCE, Seeds

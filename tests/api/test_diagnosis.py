@@ -6,11 +6,11 @@ import re
 
 import httpx
 
-from api.words import DIAGNOSES
+from api.labels import DIAGNOSES
 from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters, Tool
 from evaluator.evaluation import Verdict
 from storage.models import DiagnosisStatus
-from storage.workers import unregister
+from storage.queue.workers import unregister
 from tests.api.conftest import assert_problem, fields
 from tests.api.seeds import Seeds, failed
 from tests.api.test_pages import HOSTILE, page

@@ -13,12 +13,12 @@ import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
 from api.app import create_app
-from api.errors import TooManyRequests
-from api.limits import Meter
-from api.services import Services
-from storage.keys import Scope
+from api.http.errors import TooManyRequests
+from api.services.container import Services
+from api.services.rate_limit import Meter
+from runtime.settings import Settings
+from storage.access.keys import Scope
 from storage.models import ApiKey
-from storage.settings import Settings
 from tests.api.conftest import PROBLEMS, assert_problem, fields
 from tests.api.inmemory import AppTransport, running
 from tests.api.keyring import Keyring

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from api.app import create_app
-from storage.settings import Settings
+from runtime.settings import Settings
 
 folder, problems, lines, filler = sys.argv[1], sys.argv[2], int(sys.argv[3]), "#" + "x" * 4_000
 

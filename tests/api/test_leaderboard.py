@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 from sqlalchemy import event
 
-from api.services import Services
+from api.services.container import Services
 from evaluator.evaluation import Gradients, Verdict
 from tests.api.conftest import assert_problem, fields
 from tests.api.seeds import Seeds, failed
@@ -107,8 +107,8 @@ def test_a_board_as_csv_runs_no_formulas(http: httpx.Client, seeds: Seeds) -> No
 def test_a_board_as_a_file_has_every_place_unless_fewer_are_asked_for(
     http: httpx.Client, seeds: Seeds, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr("storage.leaderboard._AT_ONCE", 2)
-    monkeypatch.setattr("api.exports._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("storage.leaderboards.read._AT_ONCE", 2)
+    monkeypatch.setattr("api.services.exports._ROWS_AT_ONCE", 2)
     for number in range(5):
         seeds.passed(source=f"class ModelNew: a = {number}", evaluation={"speedup": 1.0 + number})
 

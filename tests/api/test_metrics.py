@@ -11,15 +11,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event, update
 
 from api.app import create_app
-from api.services import Services
+from api.services.container import Services
 from evaluator.evaluation import Verdict
 from evaluator.problem import Problem
-from storage.batches import Batches
-from storage.claims import Claims
+from runtime.settings import Settings
+from storage.batches.batches import Batches
+from storage.grading.claims import Claims
 from storage.models import StoredWorker, Submission
-from storage.settings import Settings
-from storage.submissions import Submissions
-from storage.workers import heartbeat, register
+from storage.queue.workers import heartbeat, register
+from storage.submissions.submissions import Submissions
 from tests.api.inmemory import running
 from tests.api.seeds import Seeds, failed
 

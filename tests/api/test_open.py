@@ -11,7 +11,7 @@ import pytest
 
 from api.app import create_app
 from api.server import make_server
-from storage.settings import InvalidSettings, Settings
+from runtime.settings import InvalidSettings, Settings
 from tests.api.conftest import Post, assert_problem, fields
 from tests.api.outline import page
 

@@ -23,13 +23,13 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.app import create_app
-from api.batch_schemas import ResultRecord
+from api.schemas.batches import ResultRecord
 from evaluator.diagnosis.findings import Fault, KernelCounters, Tool
 from evaluator.flags import Flag, FlagKind
 from evaluator.problem import Problem
-from storage.keys import Scope
-from storage.settings import Settings
-from storage.visibility import Visibility
+from runtime.settings import Settings
+from storage.access.keys import Scope
+from storage.access.visibility import Visibility
 from tests.api.conftest import PROBLEMS, LiveServer
 from tests.api.keyring import Keyring
 from tests.api.seeds import Seeds

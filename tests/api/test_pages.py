@@ -8,9 +8,9 @@ import httpx
 import pytest
 from sqlalchemy import event
 
-from api.schemas import IntervalRecord
-from api.services import Services
-from api.words import FLAGS, UNMEASURED, VERDICTS, interval, machine, milliseconds, size_of, times
+from api.labels import FLAGS, UNMEASURED, VERDICTS, interval, machine, milliseconds, size_of, times
+from api.schemas.submissions import IntervalRecord
+from api.services.container import Services
 from evaluator.evaluation import SpeedupStatus, Verdict
 from evaluator.flags import Flag, FlagKind
 from tests.api.outline import page

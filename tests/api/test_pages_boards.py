@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 from sqlalchemy import event
 
-from api.services import Services
-from api.words import MEANINGS, VERDICTS
+from api.labels import MEANINGS, VERDICTS
+from api.services.container import Services
 from evaluator.evaluation import Gradients, Interval, Verdict
 from tests.api.outline import page
 from tests.api.seeds import Seeds, failed, passed
@@ -136,7 +136,7 @@ def test_parquet_is_a_file_or_an_error_in_words(
     assert table["label"].to_pylist() == ["one"]
     assert "format=parquet" in page(http, "/problems/relu")
     # As where the extra is not installed.
-    monkeypatch.setattr("api.exports.parquet_is_there", lambda: False)
+    monkeypatch.setattr("api.services.exports.parquet_is_there", lambda: False)
     answer = http.get("/api/v1/leaderboard", params=params)
     assert answer.status_code == 422
     assert "pyarrow is not installed" in answer.json()["detail"]

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from api.app import create_app
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.api.conftest import PROBLEMS
 from tests.api.inmemory import running
 from tests.api.outline import check, page

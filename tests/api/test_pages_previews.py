@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from api.app import create_app
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.api.inmemory import running
 from tests.api.outline import page
 from tests.api.seeds import Seeds

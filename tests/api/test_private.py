@@ -15,16 +15,16 @@ from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from api.access import Needs
-from api.services import Services
-from api.words import VERDICTS, times
+from api.labels import VERDICTS, times
+from api.services.auth import Needs
+from api.services.container import Services
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Verdict
 from evaluator.problem import Problem
-from storage.keys import Scope
-from storage.settings import Settings
-from storage.visibility import Visibility
-from storage.workers import heartbeat
+from runtime.settings import Settings
+from storage.access.keys import Scope
+from storage.access.visibility import Visibility
+from storage.queue.workers import heartbeat
 from tests.api.conftest import PROBLEMS, assert_problem
 from tests.api.inmemory import AppTransport
 from tests.api.keyring import Keyring

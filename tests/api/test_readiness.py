@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import text
 
 from api.app import create_app
-from api.services import Services
+from api.services.container import Services
 from evaluator.problem import Problem
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.api.conftest import PROBLEM_IDS, assert_problem
 from tests.api.inmemory import running
 from tests.api.seeds import Seeds

@@ -16,9 +16,9 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.services import Services
+from api.services.container import Services
 from evaluator.errors import ProblemError
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.api.conftest import KNOWN, PROBLEM_IDS, LiveServer, Post, assert_problem, fields
 from tests.api.inmemory import AppTransport, running
 from tests.api.seeds import Seeds

@@ -12,12 +12,12 @@ import pytest
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
-from api.errors import NotFound
-from api.services import Services
-from api.shared_answers import SharedAnswers
-from storage.keys import Scope
-from storage.settings import Settings
-from storage.visibility import Visibility
+from api.http.errors import NotFound
+from api.services.container import Services
+from api.services.response_cache import SharedAnswers
+from runtime.settings import Settings
+from storage.access.keys import Scope
+from storage.access.visibility import Visibility
 from tests.api.conftest import PROBLEMS
 from tests.api.inmemory import AppTransport
 from tests.api.keyring import Keyring

@@ -9,11 +9,11 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from api.schemas import SubmissionRecord
+from api.schemas.submissions import SubmissionRecord
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
 from evaluator.roofline import Ceilings, Work, share_of_roofline
-from storage.claims import Claims
+from storage.grading.claims import Claims
 from storage.models import StoredEvaluation
 from tests.api.conftest import KNOWN, Post, assert_problem, fields
 from tests.api.seeds import SOURCE, Seeds, failed, passed

@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from evaluator.evaluation import Interval
-from storage import workers
-from storage.claims import Claims
+from storage.grading.claims import Claims
+from storage.grading.verification import checks_of
 from storage.models import WorkerState
-from storage.routing import Offer
-from storage.verification import checks_of
-from storage.workers import Condition
+from storage.queue import workers
+from storage.queue.eligibility import Offer
+from storage.queue.workers import Condition
 from tests.api.conftest import Post, assert_problem, fields
 from tests.api.outline import page
 from tests.api.seeds import LEASE_S, Seeds, passed

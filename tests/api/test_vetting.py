@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.services import Services
+from api.services.container import Services
 from evaluator.problem import load_problem, save_vetting
 from evaluator.vetting import MEANING, NOT_VETTED, REFUSALS, Label, Vetting
-from storage.settings import Settings
+from runtime.settings import Settings
 from storage.vettings import record_vetting
 from tests.api.conftest import PROBLEMS
 from tests.api.seeds import Seeds

@@ -14,8 +14,8 @@ import fastapi.routing
 import httpx
 import pytest
 
-from api.queries import Glance
-from api.watching import Watcher
+from api.records.queries import Glance
+from api.services.status_watcher import Watcher
 from tests.api.conftest import LiveServer, Post
 from tests.api.seeds import Seeds, passed
 

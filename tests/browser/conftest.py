@@ -17,8 +17,8 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 from demo.service import running_service
 from evaluator.evaluation import Verdict
 from evaluator.problem import Problem, load_problems
+from runtime.settings import Settings
 from storage.database import create_engine_for, session_factory
-from storage.settings import Settings
 from tests.api.seeds import failed, passed
 from tests.browser.seeding import HOSTILE, TURNED, Seeding
 from tests.services import ServiceMissing

@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator.candidate import parse_candidate
 from evaluator.evaluation import Evaluation
 from evaluator.problem import Problem
-from storage.batches import Batches, BatchLine
-from storage.claims import Claims
-from storage.sharing import Turns
-from storage.submissions import NewSubmission, Submissions
+from storage.batches.batches import Batches, BatchLine
+from storage.grading.claims import Claims
+from storage.submissions.deduplication import Turns
+from storage.submissions.submissions import NewSubmission, Submissions
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>{{7*7}}"""
 TURNED = "\u202eevil\u2066 name\u200f"

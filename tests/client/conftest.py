@@ -14,7 +14,7 @@ import client.cli
 from api.app import create_app
 from client.http import Client
 from evaluator.problem import Problem
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.api.inmemory import AppTransport, running
 from tests.api.seeds import Seeds
 

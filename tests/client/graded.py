@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from api.app import create_app
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.api.conftest import PROBLEMS, LiveServer
 
 _ROOT = Path(__file__).parents[2]

@@ -35,7 +35,7 @@ def grade_soon(seeds: Seeds, verdict: Verdict = Verdict.PASSED, fault: Fault | N
         )
 
     def grade() -> None:
-        from storage.submissions import Submissions
+        from storage.submissions.submissions import Submissions
 
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -217,7 +217,7 @@ def test_submit_may_ask_for_a_device_by_its_name(online: Cli, candidate: Path) -
 
 
 def test_watching_says_that_nobody_can_take_it(online: Cli, candidate: Path, seeds: Seeds) -> None:
-    from storage.submissions import Submissions
+    from storage.submissions.submissions import Submissions
 
     def cancel() -> None:
         with seeds.sessions.begin() as session:
@@ -253,7 +253,7 @@ def test_a_service_that_is_away_is_our_fault(cli: Cli, candidate: Path, monkeypa
 
 def test_a_submission_that_was_cancelled_got_no_verdict(online: Cli, candidate: Path, seeds: Seeds) -> None:
     def cancel() -> None:
-        from storage.submissions import Submissions
+        from storage.submissions.submissions import Submissions
 
         while True:
             with seeds.sessions.begin() as session:

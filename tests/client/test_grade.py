@@ -40,7 +40,7 @@ from evaluator.errors import (
 )
 from evaluator.evaluation import Verdict
 from evaluator.problem import Problem
-from storage.submissions import Submissions
+from storage.submissions.submissions import Submissions
 from tests.api.inmemory import AppTransport
 from tests.api.seeds import SOURCE, Seeds, failed, passed
 from tests.client.conftest import CANDIDATES, PROBLEMS, ROOT, Cli

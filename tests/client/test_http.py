@@ -11,15 +11,15 @@ from typing import cast
 import httpx
 import pytest
 
-from api.schemas import AttemptRecord as ApiAttempt
-from api.schemas import Board as ApiBoard
-from api.schemas import DiagnosisRecord as ApiDiagnosis
-from api.schemas import FlagRecord as ApiFlag
-from api.schemas import LeaderboardEntry as ApiEntry
-from api.schemas import ProblemRecord as ApiProblem
-from api.schemas import SeriesRecord as ApiSeries
-from api.schemas import SubmissionPage as ApiPage
-from api.schemas import SubmissionRecord as ApiSubmission
+from api.schemas.submissions import AttemptRecord as ApiAttempt
+from api.schemas.submissions import Board as ApiBoard
+from api.schemas.submissions import DiagnosisRecord as ApiDiagnosis
+from api.schemas.submissions import FlagRecord as ApiFlag
+from api.schemas.submissions import LeaderboardEntry as ApiEntry
+from api.schemas.submissions import ProblemRecord as ApiProblem
+from api.schemas.submissions import SeriesRecord as ApiSeries
+from api.schemas.submissions import SubmissionPage as ApiPage
+from api.schemas.submissions import SubmissionRecord as ApiSubmission
 from client.errors import NoAnswer, RequestRefused, ServiceUnreachable
 from client.http import Client
 from client.records import (

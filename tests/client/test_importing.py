@@ -13,7 +13,7 @@ from client.sources import extra_problems_folder
 from evaluator.errors import DoesNotFit
 from evaluator.problem import load_problem, load_problems
 from evaluator.vetting import Label
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.checkouts import reference, write_published
 from tests.client.conftest import PROBLEMS, Cli
 

@@ -15,7 +15,7 @@ from client.outcomes import BadUsage
 from evaluator.config import SETTABLE_LIMITS, Limits, checked_limits, parse_limits
 from evaluator.errors import ProblemError
 from evaluator.problem import Problem, load_problem
-from storage.settings import Settings
+from runtime.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class Service:
         return descendants(self.process.pid)
 
     def child(self, command: str) -> Process:
-        return next(each for each in self.processes if f"storage.lifeline {command}" in each.command)
+        return next(each for each in self.processes if f"runtime.parent_death {command}" in each.command)
 
     def request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         """Ask the API; while it is being started again, keep asking."""

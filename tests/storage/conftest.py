@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator.candidate import Candidate
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
 from evaluator.problem import Problem
-from storage.claims import Claims
-from storage.submissions import NewSubmission, Submissions
+from storage.grading.claims import Claims
+from storage.submissions.submissions import NewSubmission, Submissions
 
 LEASE_S = 30.0
 

@@ -10,13 +10,13 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.problem import Problem
-from storage.batches import BatchClosed, Batches, BatchLine, LineError
-from storage.claims import Claims
+from runtime.settings import Settings
+from storage.batches.batches import BatchClosed, Batches, BatchLine, LineError
 from storage.database import create_engine_for, session_factory
+from storage.grading.claims import Claims
 from storage.models import BatchItem, BatchStatus, Submission
-from storage.settings import Settings
-from storage.sharing import Turns
-from storage.submissions import NewSubmission, Submissions
+from storage.submissions.deduplication import Turns
+from storage.submissions.submissions import NewSubmission, Submissions
 from tests.storage.conftest import LEASE_S, candidate, passed
 
 

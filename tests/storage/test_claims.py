@@ -13,16 +13,16 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import ErrorFigures, SpeedupStatus, Status, Verdict
 from evaluator.problem import Problem
-from storage import workers
-from storage.bells import take_announced
-from storage.claims import Claim, Claims
+from runtime.settings import Settings
 from storage.clock import database_now
 from storage.database import create_engine_for, session_factory
-from storage.leaderboard import BoardKey, leaderboard
+from storage.grading.claims import Claim, Claims
+from storage.grading.verification import verification_of
+from storage.leaderboards.read import BoardKey, leaderboard
 from storage.models import Stage, Submission
-from storage.settings import Settings
-from storage.submissions import Submissions
-from storage.verification import verification_of
+from storage.queue import workers
+from storage.queue.wakeups import take_announced
+from storage.submissions.submissions import Submissions
 from tests.storage.conftest import LEASE_S, Submit, candidate, passed
 
 

@@ -11,15 +11,15 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import Status, Verdict
 from evaluator.problem import Problem
-from storage import meters
-from storage.batches import Batches, BatchLine, LineError
-from storage.claims import Claims
-from storage.counts import Counted, Histogram, Timed, count, observe, read_counts, read_times
+from storage.batches.batches import Batches, BatchLine, LineError
+from storage.batches.webhooks import Webhooks
 from storage.database import alembic_config
+from storage.grading.claims import Claims
+from storage.metrics import metrics
+from storage.metrics.counters import Counted, Histogram, Timed, count, observe, read_counts, read_times
 from storage.models import Attempt, Submission
-from storage.sharing import Turns
-from storage.submissions import NewSubmission, Submissions
-from storage.webhooks import Webhooks
+from storage.submissions.deduplication import Turns
+from storage.submissions.submissions import NewSubmission, Submissions
 from tests.storage.conftest import LEASE_S, Finish, Submit, candidate, passed
 
 THINGS = Counted("things", ("kind",), "Things.")
@@ -102,7 +102,7 @@ def test_durations_fall_into_buckets(sessions: sessionmaker[Session]) -> None:
 def test_a_submission_is_timed_stage_by_stage(sessions: sessionmaker[Session], finish: Finish) -> None:
     finish()
     with sessions() as session:
-        times = read_times(session, meters.STAGE_SECONDS)
+        times = read_times(session, metrics.STAGE_SECONDS)
     assert set(times) == {(stage, "cpu") for stage in ("build_wait", "build", "evaluate_wait", "evaluate", "total")}
     assert all(found.up_to[-1] == 1 for found in times.values())
     parts = sum(found.sum_s for (stage, _), found in times.items() if stage != "total")
@@ -120,7 +120,7 @@ def test_a_wait_is_from_coming_in_to_the_attempt_that_succeeds(sessions: session
         session.execute(update(Submission).values(submitted_at=moved))
         assert claims.record_built(claim, seconds=0.1, log="")
     with sessions() as session:
-        times = read_times(session, meters.STAGE_SECONDS)
+        times = read_times(session, metrics.STAGE_SECONDS)
     assert times["build_wait", "cpu"].sum_s == pytest.approx((claim.queued_at - moved).total_seconds())
     assert times["build", "cpu"].up_to[-1] == 1
     assert times["build", "cpu"].sum_s < 60
@@ -137,13 +137,13 @@ def test_attempts_and_faults_are_counted_by_who_made_them(sessions: sessionmaker
         assert lost is not None
         session.execute(update(Submission).where(Submission.id == second).values(lease_until=lost.queued_at))
         assert claims.release_expired(1) == 1
-    assert counts(sessions, meters.ATTEMPTS) == {("build", "cuda", "fault"): 1, ("build", "cuda", "lost"): 1}
+    assert counts(sessions, metrics.ATTEMPTS) == {("build", "cuda", "fault"): 1, ("build", "cuda", "lost"): 1}
     with sessions() as session:
-        assert meters.machine_faults(session) == {
+        assert metrics.machine_faults(session) == {
             ("host-a", "cuda:0", "build", "fault"): 1,
             ("odd", "", "build", "lost"): 1,
         }
-    assert counts(sessions, meters.ENDED) == {("failed",): 1}
+    assert counts(sessions, metrics.ENDED) == {("failed",): 1}
 
 
 def test_builds_and_device_faults_are_counted(
@@ -163,13 +163,13 @@ def test_builds_and_device_faults_are_counted(
             problems["relu"], verdict=Verdict.RUNTIME_ERROR, speedup=None, speedup_interval=None, details=details
         )
         claims.record_evaluation(claim, evaluation)
-    assert counts(sessions, meters.BUILDS) == {
+    assert counts(sessions, metrics.BUILDS) == {
         ("build", "cuda", "split", "miss"): 1,
         ("build", "cuda", "split", "hit"): 1,
         ("build", "cuda", "none", "error"): 2,
         ("evaluate", "cuda", "split", "hit"): 1,
     }
-    assert counts(sessions, meters.CANDIDATE_FAULTS) == {("host-a", "cuda:0", "illegal memory access"): 1}
+    assert counts(sessions, metrics.CANDIDATE_FAULTS) == {("host-a", "cuda:0", "illegal memory access"): 1}
 
 
 def test_what_ended_without_a_verdict_is_kept_as_it_is(
@@ -205,9 +205,9 @@ def test_what_ended_without_a_verdict_is_kept_as_it_is(
         live = select(Submission.status, func.count()).group_by(Submission.status)
         anew = {row[0]: row[1] for row in session.execute(live)}
     assert anew == {"queued": 1, "failed": 1, "cancelled": 3}
-    assert counts(sessions, meters.ENDED) == {("failed",): 1, ("cancelled",): 3}
-    assert counts(sessions, meters.ACCEPTED) == {("cpu", "single"): 3, ("cpu", "batch"): 2}
-    assert counts(sessions, meters.ATTEMPTS)["build", "cpu", "cancelled"] == 1
+    assert counts(sessions, metrics.ENDED) == {("failed",): 1, ("cancelled",): 3}
+    assert counts(sessions, metrics.ACCEPTED) == {("cpu", "single"): 3, ("cpu", "batch"): 2}
+    assert counts(sessions, metrics.ATTEMPTS)["build", "cpu", "cancelled"] == 1
 
 
 def test_attempts_at_webhooks_are_counted(sessions: sessionmaker[Session]) -> None:
@@ -220,7 +220,7 @@ def test_attempts_at_webhooks_are_counted(sessions: sessionmaker[Session]) -> No
         assert delivery is not None
         Webhooks(session).record(delivery, "the answer was 500")
         Webhooks(session).record(delivery, "")
-    assert counts(sessions, meters.DELIVERIES) == {("refused",): 1, ("taken",): 1}
+    assert counts(sessions, metrics.DELIVERIES) == {("refused",): 1, ("taken",): 1}
 
 
 def test_the_migration_counts_what_had_ended_before(
@@ -236,7 +236,7 @@ def test_the_migration_counts_what_had_ended_before(
             config = alembic_config()
             config.attributes["connection"] = connection
             move(config, target)
-    assert counts(sessions, meters.ENDED) == {(Status.CANCELLED,): 2}
-    assert counts(sessions, meters.ATTEMPTS) == {}
+    assert counts(sessions, metrics.ENDED) == {(Status.CANCELLED,): 2}
+    assert counts(sessions, metrics.ATTEMPTS) == {}
     with engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM submissions WHERE traceparent IS NULL")).scalar() == 4

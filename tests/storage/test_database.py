@@ -15,12 +15,12 @@ from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
+from runtime.settings import Settings
 from storage.database import CommitMark, alembic_config, create_engine_for, migrate, session_factory
-from storage.leaderboard import standings
+from storage.leaderboards.history import rankings_of
+from storage.leaderboards.read import standings
 from storage.models import Base
-from storage.rankings import rankings_of
-from storage.settings import Settings
-from storage.workers import heartbeat, list_workers, register
+from storage.queue.workers import heartbeat, list_workers, register
 from tests.storage.conftest import Finish
 
 

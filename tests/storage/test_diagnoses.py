@@ -13,12 +13,12 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters, Tool
 from evaluator.evaluation import Status, Verdict
 from evaluator.problem import Problem
-from storage import workers
-from storage.bells import DiagnosisBell, take_announced
-from storage.claims import Claims
-from storage.diagnoses import Diagnoses, DiagnosisClaim, NobodyDiagnoses, NotDiagnosable
+from storage.grading.claims import Claims
+from storage.grading.diagnoses import Diagnoses, DiagnosisClaim, NobodyDiagnoses, NotDiagnosable
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
-from storage.submissions import NotRetriable, Submissions, UnknownSubmission
+from storage.queue import workers
+from storage.queue.wakeups import DiagnosisBell, take_announced
+from storage.submissions.submissions import NotRetriable, Submissions, UnknownSubmission
 from tests.storage.conftest import LEASE_S, Submit, candidate, passed
 from tests.storage.test_claims import built, claim, later, read
 

@@ -10,12 +10,12 @@ from alembic import command
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session, sessionmaker
 
-from storage.batches import Batches
+from storage.access.keys import Keys, Scope, UnknownKey
+from storage.access.quotas import QuotaSpent, add_requests, charge_submissions, forget_old, refund_submissions
+from storage.access.visibility import Viewer, Visibility, owned_key
+from storage.batches.batches import Batches
 from storage.database import alembic_config
-from storage.keys import Keys, Scope, UnknownKey
 from storage.models import Submission, Usage
-from storage.usage import QuotaSpent, add_requests, charge_submissions, forget_old, refund_submissions
-from storage.visibility import Viewer, Visibility, owned_key
 from tests.storage.conftest import Submit
 
 

@@ -12,22 +12,22 @@ from alembic import command
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session, sessionmaker
 
-import storage.leaderboard
+import storage.leaderboards.read
 from evaluator.candidate import parse_candidate
 from evaluator.evaluation import Gradients, Interval, Latency, Verdict
 from evaluator.problem import Problem
 from evaluator.roofline import Roofline
-from storage.batch_rows import BATCH_COLUMNS, batch_rows, batch_rows_after
-from storage.batches import Batches, BatchLine
-from storage.claims import Claims
-from storage.comparisons import leader_over, previous_to
+from storage.batches.batches import Batches, BatchLine
+from storage.batches.export import BATCH_COLUMNS, batch_rows, batch_rows_after
 from storage.database import alembic_config
-from storage.leaderboard import BoardKey, Entry, Ranking, ends_above, every_entry, leaderboard, leaders, standings
+from storage.grading.claims import Claims
+from storage.leaderboards.history import author_figures, rankings_of, records, sample, verdicts_of
+from storage.leaderboards.read import BoardKey, Entry, Ranking, ends_above, every_entry, leaderboard, leaders, standings
 from storage.models import AuthorBest, RankingRecord, Standing, StoredRanking, Submission, VerdictCount
 from storage.problems import sync_problems
-from storage.rankings import author_figures, rankings_of, records, sample, verdicts_of
-from storage.sharing import Turns
-from storage.submissions import NewSubmission
+from storage.submissions.deduplication import Turns
+from storage.submissions.related import leader_over, previous_to
+from storage.submissions.submissions import NewSubmission
 from tests.storage.conftest import LEASE_S, Finish, Submit, passed
 
 

@@ -14,15 +14,15 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.problem import Problem
-from storage.batches import Batches, BatchLine
-from storage.bells import Bell, take_announced
-from storage.claims import Claims
+from storage.batches.batches import Batches, BatchLine
+from storage.grading.claims import Claims
 from storage.models import Stage, Submission, WorkerState
-from storage.order import LAST_TURN, Alike, QueueFull, Run, refuse_if_full
 from storage.problems import sync_problems
-from storage.sharing import Turns
-from storage.submissions import NewSubmission, Submissions
-from storage.workers import Condition, register
+from storage.queue.fair_order import LAST_TURN, Alike, QueueFull, Run, refuse_if_full
+from storage.queue.wakeups import Bell, take_announced
+from storage.queue.workers import Condition, register
+from storage.submissions.deduplication import Turns
+from storage.submissions.submissions import NewSubmission, Submissions
 from tests.storage.conftest import LEASE_S, Submit, candidate
 
 

@@ -9,9 +9,9 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.problem import Problem
-from storage import workers
 from storage.models import StoredWorker
 from storage.problems import current_problems, stored_problem, sync_problems
+from storage.queue import workers
 
 
 def test_problems_come_back_as_they_were(sessions: sessionmaker[Session], problems: dict[str, Problem]) -> None:

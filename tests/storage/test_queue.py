@@ -18,13 +18,21 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator.config import Limits
 from evaluator.diagnosis.findings import Tool
 from evaluator.problem import Problem
-from storage import mailbox
-from storage.bells import Bell, DiagnosisBell
+from runtime.settings import Settings
 from storage.database import create_engine_for, migrate, session_factory
 from storage.problems import sync_problems
-from storage.queue import DIAGNOSIS_QUEUES, QUEUES, _Ringer, make_celery, queue_name, ring, ring_after_commit
-from storage.settings import Settings
-from storage.submissions import NewSubmission, Submissions
+from storage.queue import folder_transport
+from storage.queue.celery_app import (
+    DIAGNOSIS_QUEUES,
+    QUEUES,
+    _Ringer,
+    make_celery,
+    queue_name,
+    ring,
+    ring_after_commit,
+)
+from storage.queue.wakeups import Bell, DiagnosisBell
+from storage.submissions.submissions import NewSubmission, Submissions
 from tests.processes import wait_until
 from tests.services import free_port, redis_server
 from tests.storage.conftest import candidate
@@ -130,8 +138,8 @@ def test_while_the_broker_fails_one_tries_at_a_time_and_now_and_then(
             ringer.ring(Bell("meanwhile", "build", "cpu"))  # somebody else's, while this one waits for an answer
         return works[0]
 
-    monkeypatch.setattr("storage.queue.ring", trying)
-    monkeypatch.setattr("storage.queue.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("storage.queue.celery_app.ring", trying)
+    monkeypatch.setattr("storage.queue.celery_app.time", SimpleNamespace(monotonic=lambda: clock[0]))
     ringer = _Ringer(make_celery(Settings(data_dir=tmp_path)))
     for name in ("1", "2"):
         ringer.ring(Bell(name, "build", "cpu"))
@@ -173,7 +181,7 @@ def test_each_message_of_the_folder_goes_to_one_consumer(tmp_path: Path) -> None
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks into a folder again before long."""
-    monkeypatch.setattr(mailbox, "_LONGEST_DRAIN_S", 120.0)
+    monkeypatch.setattr(folder_transport, "_LONGEST_DRAIN_S", 120.0)
 
 
 @pytest.mark.usefixtures("patient")

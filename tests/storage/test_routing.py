@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
-from storage import workers
-from storage.bells import take_announced
-from storage.claims import Claims
-from storage.diagnoses import evaluation_waits
+from storage.grading.claims import Claims
+from storage.grading.diagnoses import evaluation_waits
 from storage.models import Submission, WorkerState
-from storage.routing import Offer, Requirements, waiting_for
-from storage.submissions import Submissions
-from storage.workers import Condition, list_workers
+from storage.queue import workers
+from storage.queue.eligibility import Offer, Requirements, waiting_for
+from storage.queue.wakeups import take_announced
+from storage.queue.workers import Condition, list_workers
+from storage.submissions.submissions import Submissions
 from tests.storage.conftest import LEASE_S, Submit
 
 _GIB = 2**30

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from storage.settings import InvalidSettings, Settings
+from runtime.settings import InvalidSettings, Settings
 
 
 def test_everything_lives_below_the_data_folder_by_default(tmp_path: Path) -> None:

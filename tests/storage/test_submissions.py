@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator.candidate import InvalidSource
 from evaluator.evaluation import Status, Verdict
 from evaluator.problem import Problem
-from storage import workers
-from storage.bells import take_announced
-from storage.claims import Claims
+from storage.grading.claims import Claims
 from storage.models import StoredSource, Submission
-from storage.submissions import (
+from storage.queue import workers
+from storage.queue.wakeups import take_announced
+from storage.submissions.submissions import (
     Filters,
     IdempotencyConflict,
     NewSubmission,

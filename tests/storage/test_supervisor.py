@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.supervisor import STOPPING_S, ChildSpec, Supervisor
+from runtime.process_supervisor import STOPPING_S, ChildSpec, Supervisor
 from tests.processes import Process, descendants, look, wait_until, wait_until_gone
 
 _ROOT = Path(__file__).parent.parent.parent
@@ -88,7 +88,7 @@ def test_a_child_that_will_not_stop_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_log_is_kept_short_while_its_child_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.supervisor._LOG_BYTES", 10_000)
+    monkeypatch.setattr("runtime.process_supervisor._LOG_BYTES", 10_000)
     chatty = "import time\nfor number in range(10**9): print(f'{number:99d}', flush=True); time.sleep(0.001)"
     log, old = tmp_path / "one.log", tmp_path / "one.old.log"
     with supervised(tmp_path, one=chatty) as (supervisor, _):
@@ -109,8 +109,8 @@ def test_what_a_dead_child_said_last_is_told_with_its_log(tmp_path: Path) -> Non
 def test_children_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     (tmp_path / "sleeper.py").write_text(_SLEEP)
     program = (
-        "import os, sys, time; from pathlib import Path; from storage.supervisor import *\n"
-        "argv = [sys.executable, '-m', 'storage.lifeline', 'sleeper']\n"
+        "import os, sys, time; from pathlib import Path; from runtime.process_supervisor import *\n"
+        "argv = [sys.executable, '-m', 'runtime.parent_death', 'sleeper']\n"
         f"spec = ChildSpec('one', argv, Path({str(tmp_path)!r}) / 'log')\n"
         "with Supervisor([spec], os.environ, print, keep=0): time.sleep(600)\n"
     )

@@ -10,10 +10,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import Interval, Latency, Verdict
-from storage import audit
+from storage.access import audit
+from storage.access.visibility import Visibility
+from storage.grading.withdrawal import NotPublishable, NotRanked, publish, reinstate, withdraw
 from storage.models import AuthorBest, RankingRecord, Standing, StoredRanking, Submission, VerdictCount
-from storage.takedown import NotPublishable, NotRanked, publish, reinstate, withdraw
-from storage.visibility import Visibility
 from tests.storage.conftest import Finish, Submit
 
 TRAINING = {"latency_training_ms": Latency(2.0, 3.0, 2.1, 3.1), "speedup_training_interval": Interval(1.0, 2.0)}

@@ -11,18 +11,18 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import Gradients, Interval, SpeedupStatus, Verdict
 from evaluator.problem import Problem
-from storage import workers
-from storage.claims import Claims
+from storage.access.visibility import Visibility
 from storage.clock import database_now
-from storage.leaderboard import BoardKey, leaderboard
+from storage.grading.claims import Claims
+from storage.grading.verification import checks_of, disagreement, verification_of, verify_leaders
+from storage.grading.withdrawal import publish, withdraw
+from storage.leaderboards.history import author_figures, rankings_of, records
+from storage.leaderboards.read import BoardKey, leaderboard
 from storage.models import Submission, VerificationStatus
-from storage.order import lowest_turn
-from storage.rankings import author_figures, rankings_of, records
-from storage.routing import Offer
-from storage.submissions import Submissions
-from storage.takedown import publish, withdraw
-from storage.verification import checks_of, disagreement, verification_of, verify_leaders
-from storage.visibility import Visibility
+from storage.queue import workers
+from storage.queue.eligibility import Offer
+from storage.queue.fair_order import lowest_turn
+from storage.submissions.submissions import Submissions
 from tests.storage.conftest import LEASE_S, Submit, passed
 
 HERE, THERE = (Offer(device, "a processor") for device in ("here/cpu", "there/cpu"))

@@ -11,15 +11,15 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator.evaluation import Evaluation
 from evaluator.problem import Problem
 from evaluator.vetting import NOT_VETTED, REFUSALS, Label, Vetting
-from storage.batch_rows import batch_rows
-from storage.batches import Batches, BatchLine
-from storage.claims import Claims
-from storage.leaderboard import BoardKey, leaderboard
+from storage.batches.batches import Batches, BatchLine
+from storage.batches.export import batch_rows
+from storage.grading.claims import Claims
+from storage.grading.verification import verification_of
+from storage.leaderboards.read import BoardKey, leaderboard
 from storage.models import AuthorBest, RankingRecord, StoredRanking, Submission
 from storage.problems import sync_problems
-from storage.sharing import Turns
-from storage.submissions import NewSubmission, Submissions
-from storage.verification import verification_of
+from storage.submissions.deduplication import Turns
+from storage.submissions.submissions import NewSubmission, Submissions
 from storage.vettings import found_vettings, record_vetting, vettings_mark, why_withheld
 from tests.storage.conftest import LEASE_S, Finish, candidate, passed
 

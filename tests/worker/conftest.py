@@ -16,14 +16,14 @@ from sqlalchemy.orm import Session, sessionmaker
 from evaluator.candidate import Candidate
 from evaluator.diagnosis.findings import Tool
 from evaluator.problem import Problem
+from runtime.settings import Settings
 from storage.database import create_engine_for, session_factory
-from storage.diagnoses import Diagnoses
+from storage.grading.diagnoses import Diagnoses
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
 from storage.problems import sync_problems
-from storage.queue import make_celery, ring_after_commit
-from storage.settings import Settings
-from storage.submissions import NewSubmission, Submissions
-from storage.workers import register
+from storage.queue.celery_app import make_celery, ring_after_commit
+from storage.queue.workers import register
+from storage.submissions.submissions import NewSubmission, Submissions
 from tests.processes import wait_until
 
 

@@ -9,7 +9,7 @@ import sys
 
 from evaluator import logs
 from evaluator.diagnosis.findings import Tool
-from storage.settings import Settings
+from runtime.settings import Settings
 from tests.worker.engines import ScriptedEngine
 from worker.process import Role, run_worker
 

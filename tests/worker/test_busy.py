@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.workers import list_workers, register
+from storage.queue.workers import list_workers, register
 from tests.worker.conftest import Installation
 from tests.worker.test_grading import grader
 from worker.busy import BusyClock

@@ -25,11 +25,11 @@ from sqlalchemy import update
 from sqlalchemy.exc import OperationalError
 
 from evaluator.candidate import Candidate
-from storage.batches import Batches, BatchLine
+from storage.batches.batches import Batches, BatchLine
+from storage.batches.webhooks import InvalidUrl, Webhooks, checked_url
 from storage.models import BatchStatus, Webhook
-from storage.sharing import Turns
-from storage.submissions import NewSubmission, Submissions
-from storage.webhooks import InvalidUrl, Webhooks, checked_url
+from storage.submissions.deduplication import Turns
+from storage.submissions.submissions import NewSubmission, Submissions
 from tests.processes import wait_until
 from tests.worker.conftest import Installation
 from tests.worker.test_reconciler import reconciler

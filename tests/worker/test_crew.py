@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from evaluator.errors import DeviceUnavailable
-from storage.settings import Settings
-from storage.workers import list_workers
+from runtime.settings import Settings
+from storage.queue.workers import list_workers
 from tests.processes import descendants, wait_until, wait_until_gone
 from tests.worker.conftest import Installation
 from worker.crew import devices_for
@@ -64,7 +64,7 @@ def test_a_worker_that_dies_is_started_again_and_all_end_with_their_crew(install
     try:
         wait_until(registered, "the worker to register", 120)
         (first,) = registered()
-        (worker,) = [each for each in descendants(crew.pid) if "storage.lifeline worker" in each.command]
+        (worker,) = [each for each in descendants(crew.pid) if "runtime.parent_death worker" in each.command]
         os.kill(worker.pid, signal.SIGKILL)
         wait_until(lambda: registered() - {first}, "another worker to register", 120)
         everybody = descendants(crew.pid)

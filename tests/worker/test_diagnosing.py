@@ -15,7 +15,7 @@ from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.engine import Engine
 from evaluator.evaluation import Status
 from evaluator.problem import Problem
-from storage.diagnoses import Diagnoses
+from storage.grading.diagnoses import Diagnoses
 from storage.models import DiagnosisStatus, StoredDiagnosis
 from tests.sanitizers import make_fake_tool
 from tests.worker.conftest import Installation

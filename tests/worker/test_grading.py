@@ -18,13 +18,13 @@ from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Status
 from evaluator.problem import Problem
 from evaluator.vetting import REFUSALS, Label
-from storage.batches import Batches, BatchLine
-from storage.claims import Claims
-from storage.leaderboard import BoardKey, leaderboard
+from storage.batches.batches import Batches, BatchLine
+from storage.grading.claims import Claims
+from storage.leaderboards.read import BoardKey, leaderboard
 from storage.models import Submission
 from storage.problems import sync_problems
-from storage.sharing import Turns
-from storage.submissions import NewSubmission, Submissions
+from storage.submissions.deduplication import Turns
+from storage.submissions.submissions import NewSubmission, Submissions
 from tests.storage.conftest import candidate
 from tests.worker.conftest import Installation
 from tests.worker.engines import ScriptedEngine

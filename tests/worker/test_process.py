@@ -20,12 +20,12 @@ import pytest
 from sqlalchemy import update
 
 from evaluator.evaluation import Status
-from storage.batches import Batches
+from storage.batches.batches import Batches
 from storage.clock import database_now
+from storage.grading.verification import checks_of, verification_of
 from storage.models import DiagnosisStatus, VerificationStatus, Webhook, WorkerState
-from storage.submissions import Submissions
-from storage.verification import checks_of, verification_of
-from storage.workers import Worker, list_workers, place_of
+from storage.queue.workers import Worker, list_workers, place_of
+from storage.submissions.submissions import Submissions
 from tests.machines import without_libseccomp
 from tests.processes import wait_until
 from tests.services import free_port, redis_server, running_redis

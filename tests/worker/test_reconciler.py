@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Evaluation, Status, Verdict
-from storage import workers
-from storage.bells import DiagnosisBell, take_announced
-from storage.claims import Claims
-from storage.diagnoses import Diagnoses
+from storage.grading.claims import Claims
+from storage.grading.diagnoses import Diagnoses
 from storage.models import DiagnosisStatus, StoredDiagnosis
+from storage.queue import workers
+from storage.queue.wakeups import DiagnosisBell, take_announced
 from tests.worker.conftest import Installation
 from worker.reconciler import Reconciler
 

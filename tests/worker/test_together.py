@@ -22,16 +22,16 @@ from evaluator.errors import DoesNotFit
 from evaluator.evaluation import Status
 from evaluator.health import DeviceHealth, Health
 from evaluator.problem import Problem
-from storage.batches import Batches, BatchLine
-from storage.claims import Claims
+from runtime.settings import Settings
+from storage.batches.batches import Batches, BatchLine
 from storage.clock import database_now
 from storage.database import session_factory
+from storage.grading.claims import Claims
 from storage.ids import new_id
 from storage.models import Submission, WorkerState
-from storage.queue import make_celery, ring_after_commit
-from storage.settings import Settings
-from storage.sharing import Turns
-from storage.submissions import NewSubmission, Submissions
+from storage.queue.celery_app import make_celery, ring_after_commit
+from storage.submissions.deduplication import Turns
+from storage.submissions.submissions import NewSubmission, Submissions
 from tests.processes import wait_until
 from tests.storage.conftest import candidate
 from tests.worker.conftest import Installation
@@ -274,7 +274,7 @@ def test_what_nobody_can_evaluate_keeps_nothing_from_its_turn(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than a busy machine may be away between the two.
-    monkeypatch.setattr("storage.rests._RESTS", (timedelta(hours=1),))
+    monkeypatch.setattr("storage.queue.backoff._RESTS", (timedelta(hours=1),))
     ids = hand_in(installation, "pass", "pass")
     with installation.sessions.begin() as session:
         session.execute(update(Submission).where(Submission.id == ids[0]).values(baseline="none"))

@@ -20,9 +20,9 @@ from sqlalchemy import select
 
 from api.app import create_app
 from evaluator.evaluation import Status
-from storage import tracing
+from runtime import tracing
+from runtime.settings import InvalidSettings
 from storage.models import Submission
-from storage.settings import InvalidSettings
 from tests.api.inmemory import running
 from tests.worker.conftest import Installation
 from tests.worker.test_grading import grader
@@ -182,7 +182,7 @@ def test_what_cannot_be_met_is_refused(
 
 
 SCRIPT = """
-from storage import tracing
+from runtime import tracing
 tracing.configure("kerneljudge-test")
 with tracing.span("work", None):
     print(tracing.enabled())

@@ -108,7 +108,7 @@ def downgrade() -> None:
 
 
 def _fill() -> None:
-    """From the evaluations, as ``storage.standings`` would have done one by one."""
+    """From the evaluations, as ``storage.leaderboards.entries`` would have done one by one."""
     connection = op.get_bind()
     if connection.dialect.name == "sqlite":
         # Not every SQLite has it.

@@ -1,0 +1,1 @@
+"""HTTP itself: errors as problem details, middleware, metrics, the OpenAPI document, and the context of a request."""

@@ -1,0 +1,223 @@
+"""What the API answers when it cannot do what was asked: problem details (RFC 9457).
+
+    ApiError
+    ├── Unauthorized         401, asks for a key
+    ├── Forbidden            403
+    ├── NotFound             404
+    ├── Conflict             409
+    ├── PayloadTooLarge      413
+    ├── UnsupportedMediaType 415
+    ├── InvalidRequest       422, names the fields
+    ├── QueueIsFull          429, asks to come back
+    ├── TooManyRequests      429, asks to come back
+    ├── QuotaExceeded        429, asks to come back tomorrow
+    └── ServiceUnavailable   503, asks to come back
+
+Every one is a ``fastapi.HTTPException``, so that one handler answers for ours and for the framework's.
+"""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from fastapi import HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field, ValidationError
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from api.http.context import request_id
+from storage.columns import clean_text
+
+__all__ = [
+    "PROBLEM_JSON",
+    "ApiError",
+    "Conflict",
+    "FieldError",
+    "Forbidden",
+    "InvalidRequest",
+    "NotFound",
+    "PayloadTooLarge",
+    "ProblemDetails",
+    "QueueIsFull",
+    "QuotaExceeded",
+    "ServiceUnavailable",
+    "TooManyRequests",
+    "Unauthorized",
+    "UnsupportedMediaType",
+    "from_validation",
+    "problem_response",
+    "problems",
+]
+
+PROBLEM_JSON: Final = "application/problem+json"
+
+_RETRY_FULL_QUEUE_S: Final = 30
+
+
+class FieldError(BaseModel):
+    """What is wrong with one field of the request, or with one thing that the answer needs."""
+
+    field: str = Field(description="The field's name; a nested one with dots. A header or query parameter by its name.")
+    message: str
+
+
+class ProblemDetails(BaseModel):
+    """An error, as RFC 9457 has it."""
+
+    type: str = Field(description="Names the kind of error; stays the same over versions.")
+    title: str
+    status: int
+    detail: str
+    request_id: str | None = Field(description="What to quote to whoever runs the service.")
+    errors: list[FieldError] = Field(default_factory=list, description="One entry for each field that is at fault.")
+
+
+class ApiError(HTTPException):
+    """Base of every error that the API itself answers with."""
+
+    status: ClassVar[int] = 500
+    kind: ClassVar[str] = "internal"
+
+    def __init__(
+        self, detail: str, *, errors: Sequence[FieldError] = (), headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(self.status, detail, dict(headers or {}))
+        self.errors = tuple(errors)
+
+
+class Unauthorized(ApiError):
+    """Nobody is asked for without a key, or the key is good for nothing."""
+
+    status = 401
+    kind = "unauthorized"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": 'Bearer realm="kerneljudge"'})
+
+
+class Forbidden(ApiError):
+    """It is known who asks, and he may not."""
+
+    status = 403
+    kind = "forbidden"
+
+
+class NotFound(ApiError):
+    """There is nothing by this name; the detail says what there is, where that is a short list."""
+
+    status = 404
+    kind = "not-found"
+
+
+class Conflict(ApiError):
+    """The request contradicts an earlier one."""
+
+    status = 409
+    kind = "conflict"
+
+
+class PayloadTooLarge(ApiError):
+    """The body is larger than this service takes."""
+
+    status = 413
+    kind = "too-large"
+
+
+class UnsupportedMediaType(ApiError):
+    """The body is of a kind that is not read here; the detail says which are."""
+
+    status = 415
+    kind = "unsupported-media-type"
+
+
+class InvalidRequest(ApiError):
+    """The request is malformed; ``errors`` names the fields."""
+
+    status = 422
+    kind = "invalid-request"
+
+    @classmethod
+    def on(cls, field: str, message: str) -> InvalidRequest:
+        """The error for a single field."""
+        return cls(f"{field}: {message}", errors=[FieldError(field=field, message=message)])
+
+
+class QueueIsFull(ApiError):
+    """As many submissions wait as may."""
+
+    status = 429
+    kind = "queue-full"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, headers={"Retry-After": str(_RETRY_FULL_QUEUE_S)})
+
+
+class TooManyRequests(ApiError):
+    """More requests than may be made in a minute."""
+
+    status = 429
+    kind = "too-many-requests"
+
+    def __init__(self, detail: str, *, retry_after_s: int) -> None:
+        super().__init__(detail, headers={"Retry-After": str(retry_after_s)})
+
+
+class QuotaExceeded(TooManyRequests):
+    """More submissions than may be handed in on a day."""
+
+    kind = "quota-exceeded"
+
+
+class ServiceUnavailable(ApiError):
+    """What is needed for the answer is not there at the moment."""
+
+    status = 503
+    kind = "unavailable"
+
+    def __init__(self, detail: str, *, errors: Sequence[FieldError] = (), retry_after_s: int = 1) -> None:
+        super().__init__(detail, errors=errors, headers={"Retry-After": str(retry_after_s)})
+
+
+def from_validation(error: RequestValidationError | ValidationError) -> InvalidRequest:
+    """Validation errors as ours: fields by name, and nothing of the input echoed."""
+    # FastAPI says first where a field was (body, query, header, path), pydantic does not.
+    skipped = 1 if isinstance(error, RequestValidationError) else 0
+    errors = [FieldError(field=_field(entry["loc"], skipped), message=entry["msg"]) for entry in error.errors()]
+    return InvalidRequest("; ".join(f"{entry.field}: {entry.message}" for entry in errors), errors=errors)
+
+
+def problem_response(request: Request, error: StarletteHTTPException) -> JSONResponse:
+    """``error`` as problem details."""
+    del request
+    title = http.HTTPStatus(error.status_code).phrase
+    kind = error.kind if isinstance(error, ApiError) else title.lower().replace(" ", "-")
+    body = ProblemDetails(
+        type=f"urn:kerneljudge:error:{kind}",
+        title=title,
+        status=error.status_code,
+        detail=clean_text(str(error.detail)),
+        request_id=request_id.get(),
+        errors=[
+            FieldError(field=clean_text(entry.field), message=clean_text(entry.message))
+            for entry in getattr(error, "errors", ())
+        ],
+    )
+    return JSONResponse(body.model_dump(), error.status_code, error.headers, PROBLEM_JSON)
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """``responses=`` for a route that may answer with these errors, beside those that every route may answer with."""
+    schema = {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}
+    return {
+        status: {"description": http.HTTPStatus(status).phrase, "content": {PROBLEM_JSON: {"schema": schema}}}
+        for status in sorted({*statuses, 401, 403, 429, 503})
+    }
+
+
+def _field(location: tuple[int | str, ...], skipped: int) -> str:
+    # Of a body that is no JSON, there is no more than that it is the body.
+    parts = [str(part) for part in location[skipped:] if not isinstance(part, int)]
+    return ".".join(parts) or (str(location[0]) if location else "body")

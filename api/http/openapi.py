@@ -1,0 +1,62 @@
+"""The OpenAPI document: FastAPI's, with problem details for errors, and bodies that are read as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+
+from api.http.errors import FieldError, ProblemDetails
+from api.schemas.batches import BatchRequest, ResultRecord
+from runtime.settings import Settings
+
+__all__ = ["openapi_of"]
+
+_TEMPLATE: Final = "#/components/schemas/{model}"
+_NAMED: Final[dict[JsonSchemaMode, tuple[type[BaseModel], ...]]] = {
+    "validation": (BatchRequest,),
+    "serialization": (ProblemDetails, FieldError, ResultRecord),
+}
+"""Models that routes refer to by name alone, by how they are used."""
+
+_UNUSED: Final = ("HTTPValidationError", "ValidationError")
+
+
+def openapi_of(app: FastAPI) -> Callable[[], dict[str, Any]]:
+    """For ``app.openapi``: the document, made once."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    return openapi
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
+    )
+    _say_who_needs_a_key(document, app.state.services.settings)
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for name in _UNUSED:
+        schemas.pop(name, None)
+    for mode, models in _NAMED.items():
+        _, named = models_json_schema([(model, mode) for model in models], ref_template=_TEMPLATE)
+        schemas.update(named["$defs"])
+    return document
+
+
+def _say_who_needs_a_key(document: dict[str, Any], settings: Settings) -> None:
+    """The operations that take a key in any case say so themselves; the rest depends on the settings."""
+    operations = [each for path in document["paths"].values() for each in path.values()]
+    if settings.auth == "open":
+        document["components"].pop("securitySchemes", None)
+        for operation in operations:
+            operation.pop("security", None)
+    elif not settings.public_read:
+        document["security"] = next(each["security"] for each in operations if each.get("security"))

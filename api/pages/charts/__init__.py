@@ -1,0 +1,1 @@
+"""Drawings in pages, made here and turned into SVG by the templates."""

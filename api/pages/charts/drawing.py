@@ -1,0 +1,65 @@
+"""What a drawing is made of; the templates turn it into SVG.
+
+Places are in the units of a drawing's ``viewBox``: ``WIDTH`` by ``HEIGHT``, with the axes within the margins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from api.pages.charts.scales import Tick
+
+__all__ = ["BOTTOM", "HEIGHT", "LEFT", "RIGHT", "TOP", "WIDTH", "Bar", "Chart", "Point", "dotted"]
+
+WIDTH: Final = 480
+HEIGHT: Final = 250
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 470.0, 14.0, 208.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """Something that can be pointed at."""
+
+    x: float
+    y: float
+    text: str
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A rectangle; ``kind`` is its class."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Axes and what is between them. ``paths``: class and data. ``marks``: a line across at a height, with a text."""
+
+    title: str
+    description: str
+    x_label: str
+    y_label: str
+    x_ticks: Sequence[Tick]
+    y_ticks: Sequence[Tick]
+    paths: Sequence[tuple[str, str]] = ()
+    points: Sequence[Point] = ()
+    bars: Sequence[Bar] = ()
+    marks: Sequence[Tick] = ()
+    legend: Sequence[tuple[str, str]] = ()
+    left: float = LEFT
+    right: float = RIGHT
+    top: float = TOP
+    bottom: float = BOTTOM
+
+
+def dotted(places: Iterable[tuple[float, float]]) -> str:
+    """A path of lines without length, which round caps make dots."""
+    return "".join(f"M{x} {y}h0" for x, y in places)

@@ -1,0 +1,96 @@
+"""Batches as the records that go over the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import asdict
+from typing import Final
+
+from sqlalchemy.orm import Session, sessionmaker
+
+from api.records.submissions import records_with_feedback
+from api.schemas.batches import (
+    BatchLinks,
+    BatchList,
+    BatchRecord,
+    LineErrorRecord,
+    ResultRecord,
+    SummaryRecord,
+    WebhookRecord,
+)
+from evaluator.summary import summarise
+from storage.access.visibility import Viewer, Visibility
+from storage.batches.batches import Batches, BatchPage
+from storage.models import Batch
+
+__all__ = ["batch_list", "batch_record", "result_lines", "summary_record"]
+
+_ERRORS_SHOWN: Final = 100
+_RESULTS_PER_QUERY: Final = 100
+
+
+def batch_record(session: Session, batch: Batch, viewer: Viewer, *, summary: bool = True) -> BatchRecord:
+    """``batch`` as it is now."""
+    batches = Batches(session)
+    progress = batches.progress(batch)
+    webhook = batches.webhook_of(batch.id) if viewer.owns(batch) else None
+    errors = batches.errors_of(batch.id, _ERRORS_SHOWN) if viewer.sees_source(batch) else ()
+    base = f"/api/v1/batches/{batch.id}"
+    return BatchRecord(
+        id=batch.id,
+        name=batch.name,
+        visibility=Visibility(batch.visibility).value,
+        owner=batch.owner if viewer.owns(batch) else None,
+        status=batch.state,
+        message=batch.message,
+        items=batch.items,
+        errors_total=batch.errors,
+        errors=[LineErrorRecord(**asdict(error)) for error in errors],
+        statuses=dict(progress.statuses),
+        verdicts=dict(progress.verdicts),
+        finished_items=progress.finished,
+        shared=progress.shared,
+        rate_per_min=progress.rate_per_min,
+        eta_s=progress.eta_s,
+        created=batch.created_at,
+        received=batch.received_at,
+        finished=batch.finished_at,
+        webhook=None
+        if webhook is None
+        else WebhookRecord(
+            url=webhook.url, attempts=webhook.attempts, delivered=webhook.delivered_at, message=webhook.message
+        ),
+        summary=summary_record(session, batch.id) if summary else None,
+        links=BatchLinks(self=base, results=f"{base}/results", events=f"{base}/events", summary=f"{base}/summary"),
+    )
+
+
+def batch_list(session: Session, page: BatchPage, viewer: Viewer) -> BatchList:
+    """A page of batches."""
+    items = [batch_record(session, batch, viewer, summary=False) for batch in page.items]
+    return BatchList(items=items, next_cursor=page.next_cursor)
+
+
+def summary_record(session: Session, batch_id: str, problems: Collection[str] | None = None) -> SummaryRecord:
+    """What a batch amounts to, over its own problems or over ``problems``."""
+    batches = Batches(session)
+    graded = batches.graded(batch_id)
+    facts = batches.facts({each.problem for each in graded} if problems is None else set(problems))
+    return SummaryRecord.model_validate(summarise(graded, facts, problems).to_dict(), strict=False)
+
+
+def result_lines(readers: sessionmaker[Session], batch_id: str, after: int, viewer: Viewer) -> Iterator[str]:
+    """What is over after the place ``after``, a line of JSON each; no transaction is open between pages."""
+    while True:
+        with readers() as session:
+            page = Batches(session).results(batch_id, after, _RESULTS_PER_QUERY)
+            records = records_with_feedback(session, [submission for _, submission in page], viewer)
+        for (item, _), record in zip(page, records, strict=True):
+            assert item.place is not None
+            after = item.place
+            result = ResultRecord(
+                cursor=item.place, line=item.line, label=item.label, cancelled=item.cancelled, submission=record
+            )
+            yield result.model_dump_json() + "\n"
+        if len(page) < _RESULTS_PER_QUERY:
+            return

@@ -1,0 +1,59 @@
+"""Leaderboards as the API shows them, and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy.orm import Session, sessionmaker
+
+from api.records.submissions import leaderboard_entry
+from api.schemas.submissions import Board
+from evaluator.problem import Problem
+from storage.leaderboards.read import BoardKey, every_entry, leaderboard
+
+__all__ = ["BOARD_COLUMNS", "board", "board_rows"]
+
+BOARD_COLUMNS: Final[Mapping[str, type]] = {
+    "rank": int, "submission": str, "author": str, "label": str, "speedup": float, "speedup_low": float,
+    "speedup_high": float, "speedup_training": float, "speedup_compiled": float, "roofline_share": float,
+    "latency_ms": float, "baseline_ms": float, "gradients": str, "device": str, "device_name": str,
+    "source_digest": str, "submitted": datetime, "finished": datetime, "software": str, "verification": str,
+}  # fmt: skip
+"""What a row has, and of which type, where it is known."""
+
+
+def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, cursor: int = 0) -> Board:
+    """Up to ``limit`` entries after the first ``cursor`` ones, with what they were asked for by; ranks are counted for
+    each device's name. A problem that vetting has refused has none, and the reason instead."""
+    refusal = problem.refusal_at(key.precision)
+    found = [] if refusal else leaderboard(session, key, limit=limit + 1, cursor=cursor)
+    return Board.model_validate(
+        {
+            **{
+                name: getattr(key, name)
+                for name in ("problem", "device", "device_name", "software", "track", "size", "precision")
+            },
+            "problem_version": problem.version,
+            "refusal": refusal,
+            "entries": [leaderboard_entry(entry) for entry in found[:limit]],
+            "next_cursor": cursor + limit if len(found) > limit else None,
+        }
+    )
+
+
+def board_rows(
+    readers: sessionmaker[Session], problem: Problem, key: BoardKey, cursor: int = 0
+) -> Iterator[dict[str, Any]]:
+    """All entries after the first ``cursor`` ones as flat rows of ``BOARD_COLUMNS``, read as they are asked for."""
+    for entry in () if problem.refusal_at(key.precision) else every_entry(readers, key, cursor):
+        interval = entry.speedup_interval
+        low, high = (interval.low, interval.high) if interval else (None, None)
+        yield {
+            **leaderboard_entry(entry).model_dump(exclude={"speedup_interval"}),
+            "speedup_low": low,
+            "speedup_high": high,
+            "speedup_compiled": entry.speedup_compiled,
+            "roofline_share": entry.roofline_share,
+        }

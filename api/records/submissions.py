@@ -1,0 +1,389 @@
+"""Rows and domain objects as the records that go over the wire, each as its viewer may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from api.labels import undiagnosed
+from api.records.queries import served_queues
+from api.schemas.submissions import (
+    AttemptList,
+    AttemptRecord,
+    CheckRecord,
+    DeviceRequirements,
+    DiagnosisRecord,
+    IntervalRecord,
+    LeaderboardEntry,
+    LinkRecord,
+    ProblemRecord,
+    ProblemSummary,
+    ProgressRecord,
+    SamplesRecord,
+    SeriesRecord,
+    SubmissionRecord,
+    TimelineRecord,
+    VerificationRecord,
+    WithdrawalRecord,
+    WorkerRecord,
+)
+from evaluator.config import parse_limits
+from evaluator.diagnosis.findings import Tool
+from evaluator.evaluation import ErrorFigures, Evaluation, Interval, Status, Verdict
+from evaluator.feedback import feedback
+from evaluator.problem import Problem
+from storage.access.visibility import Viewer
+from storage.grading.diagnoses import Diagnoses, undiagnosable
+from storage.grading.verification import checks_of, verification_of
+from storage.leaderboards.read import Entry
+from storage.models import Attempt, DiagnosisStatus, Stage, StoredDiagnosis, Submission, VerificationStatus
+from storage.queue.activity import shown_to
+from storage.queue.eligibility import ANYTHING, Requirements, waiting_for
+from storage.queue.workers import Worker, list_workers
+from storage.submissions.submissions import Submissions
+
+__all__ = [
+    "attempt_list",
+    "current_record",
+    "diagnosis_record",
+    "diagnosis_records",
+    "leaderboard_entry",
+    "problem_record",
+    "problem_summary",
+    "records_with_feedback",
+    "samples_record",
+    "submission_records",
+    "worker_records",
+]
+
+_FROM_EVALUATION = (
+    "gradients",
+    "speedup",
+    "speedup_interval",
+    "speedup_status",
+    "speedup_warm",
+    "speedup_warm_interval",
+    "speedup_training",
+    "speedup_training_interval",
+    "speedup_training_status",
+    "speedup_compiled",
+    "speedup_compiled_interval",
+    "latency_ms",
+    "latency_warm_ms",
+    "latency_training_ms",
+    "roofline_share",
+    "peak_memory_bytes",
+)
+
+
+def current_record(
+    session: Session, submission: Submission, viewer: Viewer, *, source: str | None = None
+) -> SubmissionRecord:
+    """The record of ``submission`` with its place in the queue, if it waits in one, its feedback, and its latest
+    diagnosis. ``source`` is what it was handed in with, where that was read already."""
+    submissions = Submissions(session)
+    workers = list_workers(session) if submission.state is Status.QUEUED else ()
+    record = _submission_record(submission, workers, submissions.queue_position(submission), viewer)
+    # What was not evaluated has no diagnosis, and only what passed is ever evaluated again.
+    if submission.evaluation is None or not record.source_shown:
+        return record
+    if source is None:
+        source = submissions.sources_of([submission])[submission.source_digest]
+    record.feedback = feedback(submission.evaluation.to_evaluation(), source)
+    if undiagnosable(submission) is None:
+        record.diagnosis = next(iter(diagnosis_records(session, submission.id)), None)
+    if record.verdict is Verdict.PASSED:
+        record.verification = _verification_record(session, submission.id, viewer)
+    return record
+
+
+def submission_records(session: Session, submissions: Sequence[Submission], viewer: Viewer) -> list[SubmissionRecord]:
+    """The records of ``submissions``, without their places in the queue."""
+    workers = list_workers(session)
+    return [_submission_record(submission, workers, None, viewer) for submission in submissions]
+
+
+def records_with_feedback(
+    session: Session, submissions: Sequence[Submission], viewer: Viewer
+) -> list[SubmissionRecord]:
+    """As ``submission_records``, with what a language model is told. A submission that is there twice has one
+    record."""
+    distinct = {submission.id: submission for submission in submissions}
+    records = dict(zip(distinct, submission_records(session, list(distinct.values()), viewer), strict=True))
+    shown = [submission for submission in distinct.values() if records[submission.id].source_shown]
+    evaluated = [submission for submission in shown if submission.evaluation is not None]
+    sources = Submissions(session).sources_of(evaluated)
+    for submission in evaluated:
+        assert submission.evaluation is not None
+        source = sources[submission.source_digest]
+        records[submission.id].feedback = feedback(submission.evaluation.to_evaluation(), source)
+    return [records[submission.id] for submission in submissions]
+
+
+def diagnosis_records(session: Session, submission_id: str) -> list[DiagnosisRecord]:
+    """Every diagnosis of a submission, the latest first, without what was printed."""
+    return [diagnosis_record(session, diagnosis) for diagnosis in Diagnoses(session).of_submission(submission_id)]
+
+
+def diagnosis_record(session: Session, diagnosis: StoredDiagnosis, *, printed: bool = False) -> DiagnosisRecord:
+    """``diagnosis`` as the API shows it; with what candidate and tool have printed, if that is asked for."""
+    tool, message = Tool(diagnosis.tool), diagnosis.message
+    if diagnosis.state is DiagnosisStatus.PENDING:
+        message = "; ".join(part for part in (message, undiagnosed(tool, served_queues(session))) if part)
+    result = diagnosis.result
+    return DiagnosisRecord.model_validate(
+        {
+            "submission": diagnosis.submission_id,
+            "tool": tool,
+            "status": diagnosis.state,
+            "message": message,
+            "attempts": diagnosis.attempts,
+            "requested": diagnosis.requested_at,
+            "started": diagnosis.started_at,
+            "finished": diagnosis.finished_at,
+            "result": None if result is None else {**result, "printed": diagnosis.printed if printed else ""},
+        }
+    )
+
+
+def samples_record(submission: Submission) -> SamplesRecord | None:
+    """The raw samples of ``submission``, by track; ``None`` while there are none, or if nothing was timed."""
+    samples = {} if submission.evaluation is None else submission.evaluation.to_evaluation(complete=True).samples
+    tracks = {track: SeriesRecord.model_validate(series, from_attributes=True) for track, series in samples.items()}
+    return SamplesRecord(submission=submission.id, tracks=tracks) if tracks else None
+
+
+def attempt_list(submission: Submission, attempts: Sequence[Attempt], viewer: Viewer) -> AttemptList:
+    """The history of ``submission``."""
+    shown = viewer.sees_source(submission)
+    items = [
+        AttemptRecord(
+            number=attempt.number,
+            stage="build" if attempt.stage == "build" else "evaluate",
+            worker=attempt.worker,
+            device=attempt.device,
+            started=attempt.started_at,
+            ended=attempt.ended_at,
+            outcome=attempt.outcome,
+            detail=attempt.detail if shown else "",
+        )
+        for attempt in attempts
+    ]
+    return AttemptList(submission=submission.id, items=items)
+
+
+def _submission_record(
+    submission: Submission, workers: Sequence[Worker], queue_position: int | None, viewer: Viewer
+) -> SubmissionRecord:
+    stored = submission.evaluation
+    shown, owned = viewer.sees_source(submission), viewer.owns(submission)
+    evaluation = None if stored is None else stored.to_evaluation()
+    plain = {} if evaluation is None else evaluation.to_dict()
+    missing = _waiting_for(submission, workers)
+    return SubmissionRecord.model_validate(
+        {
+            "id": submission.id,
+            "status": submission.state,
+            "verdict": plain.get("verdict"),
+            "problem": submission.problem,
+            "problem_version": submission.problem_version,
+            "device": submission.device,
+            "size": submission.size,
+            "precision": submission.precision,
+            "baseline": submission.baseline,
+            "require_gradients": submission.require_gradients,
+            "limits": parse_limits(submission.limits),
+            "label": submission.label,
+            "author": submission.author,
+            "visibility": submission.visibility,
+            "owner": submission.owner if owned else None,
+            "source_shown": shown,
+            "withdrawal": _withdrawal(submission, owned=owned),
+            **{name: plain.get(name) for name in _FROM_EVALUATION},
+            "roofline": plain.get("roofline", {}),
+            "errors": plain.get("errors") or asdict(ErrorFigures()),
+            "message": "; ".join(part for part in (submission.message, missing) if part),
+            "hints": list(plain.get("hints", ())),
+            "notes": list(plain.get("notes", ())),
+            "flags": plain.get("flags", []),
+            "feedback": None,
+            "diagnosis": None,
+            "verification": None,
+            "verifies": submission.verifies,
+            "requirements": _requirements(submission),
+            "waiting_for": missing,
+            "details": plain.get("details", {}),
+            "queue_position": queue_position,
+            "attempts": submission.attempts,
+            "progress": _progress(submission),
+            "timeline": TimelineRecord(
+                submitted=submission.submitted_at,
+                built=submission.built_at,
+                started=submission.started_at,
+                finished=submission.finished_at,
+            ),
+            "stage_s": _stage_s(submission, evaluation),
+            "environment": plain.get("environment", {}),
+            "links": submission_links(submission.id),
+            **({} if shown else _hidden(submission)),
+        }
+    )
+
+
+def _hidden(submission: Submission) -> dict[str, Any]:
+    """In place of what may quote the source."""
+    return {
+        "message": "" if submission.evaluation is None else "the source is hidden, and what is said of it",
+        "hints": [],
+        "notes": [],
+        "flags": [],
+        "details": {},
+        "progress": None,
+    }
+
+
+def _withdrawal(submission: Submission, *, owned: bool) -> WithdrawalRecord | None:
+    if submission.withdrawn_at is None:
+        return None
+    by = submission.withdrawn_by if owned else None
+    return WithdrawalRecord(reason=submission.withdrawn_reason or "", withdrawn=submission.withdrawn_at, by=by)
+
+
+def submission_links(submission_id: str) -> LinkRecord:
+    """Where everything about a submission is."""
+    base = f"/api/v1/submissions/{submission_id}"
+    return LinkRecord(
+        self=base,
+        source=f"{base}/source",
+        log=f"{base}/log",
+        samples=f"{base}/samples",
+        attempts=f"{base}/attempts",
+        events=f"{base}/events",
+        diagnosis=f"{base}/diagnosis",
+        page=f"/submissions/{submission_id}",
+    )
+
+
+def problem_summary(problem: Problem) -> ProblemSummary:
+    """``problem`` without its source."""
+    return ProblemSummary.model_validate(problem.to_record())
+
+
+def problem_record(problem: Problem) -> ProblemRecord:
+    """``problem`` with its source."""
+    return ProblemRecord.model_validate({**problem.to_record(), "reference": problem.source})
+
+
+def leaderboard_entry(entry: Entry) -> LeaderboardEntry:
+    """``entry`` as the API shows it."""
+    return LeaderboardEntry(
+        rank=entry.rank,
+        submission=entry.submission_id,
+        author=entry.author,
+        label=entry.label,
+        speedup=entry.speedup,
+        speedup_interval=_interval(entry.speedup_interval),
+        speedup_training=entry.speedup_training,
+        latency_ms=entry.latency_ms,
+        baseline_ms=entry.baseline_ms,
+        gradients=entry.gradients,
+        device="cuda" if entry.device == "cuda" else "cpu",
+        device_name=entry.device_name,
+        software=entry.software,
+        source_digest=entry.source_digest,
+        submitted=entry.submitted_at,
+        finished=entry.finished_at,
+        verification=None if entry.verification is None else VerificationStatus(entry.verification),
+    )
+
+
+def worker_records(session: Session, workers: Sequence[Worker], viewer: Viewer) -> list[WorkerRecord]:
+    """``workers`` as they were last heard of."""
+    at_work = [worker.current_submission for worker in workers if worker.current_submission is not None]
+    shown = shown_to(session, viewer, at_work)
+    return [_worker_record(worker, shown) for worker in workers]
+
+
+def _worker_record(worker: Worker, shown: Collection[str]) -> WorkerRecord:
+    return WorkerRecord(
+        id=worker.id,
+        kind=worker.kind,
+        alive=worker.alive,
+        queues=list(worker.queues),
+        device=worker.device,
+        capabilities=dict(worker.capabilities),
+        current_submission=worker.current_submission if worker.current_submission in shown else None,
+        state=worker.state,
+        reason=worker.reason,
+        unchecked=list(worker.unchecked),
+        started=worker.started_at,
+        heartbeat=worker.heartbeat_at,
+    )
+
+
+def _interval(interval: Interval | None) -> IntervalRecord | None:
+    return None if interval is None else IntervalRecord(low=interval.low, high=interval.high, level=interval.level)
+
+
+def _waiting_for(submission: Submission, workers: Sequence[Worker]) -> str | None:
+    if submission.state is not Status.QUEUED:
+        return None
+    stage: Stage = "build" if submission.stage == "build" else "evaluate"
+    return waiting_for(stage, submission, workers)
+
+
+def _requirements(submission: Submission) -> DeviceRequirements | None:
+    asked = Requirements.of(submission)
+    if asked == ANYTHING:
+        return None
+    return DeviceRequirements(
+        device_name=asked.device_name,
+        min_memory_gib=None if asked.memory_bytes is None else asked.memory_bytes / 2**30,
+        min_compute_capability=None if asked.capability is None else f"{asked.capability / 10:.1f}",
+    )
+
+
+def _verification_record(session: Session, submission_id: str, viewer: Viewer) -> VerificationRecord | None:
+    verification = verification_of(session, submission_id)
+    if verification is None:
+        return None
+    checks = checks_of(session, submission_id)
+    return VerificationRecord(
+        status=verification.state,
+        message=verification.message,
+        requested=verification.requested_at,
+        finished=verification.finished_at,
+        checks=[_check_record(session, check, viewer) for check in checks],
+    )
+
+
+def _check_record(session: Session, check: Submission, viewer: Viewer) -> CheckRecord:
+    attempts = Submissions(session).attempts_of(check.id)
+    record = _submission_record(check, (), None, viewer)
+    known = {"status", "verdict", "gradients", "speedup", "speedup_interval", "speedup_status"}
+    known |= {"speedup_training", "speedup_training_interval", "speedup_training_status"}
+    return CheckRecord(
+        submission=check.id,
+        device=next((attempt.device for attempt in reversed(attempts) if attempt.device), None),
+        finished=check.finished_at,
+        **{name: getattr(record, name) for name in known},
+    )
+
+
+def _progress(submission: Submission) -> ProgressRecord | None:
+    if submission.progress_stage is None or submission.state.final:
+        return None
+    return ProgressRecord(
+        stage=submission.progress_stage,
+        message=submission.progress_message or "",
+        share=submission.progress_share,
+    )
+
+
+def _stage_s(submission: Submission, evaluation: Evaluation | None) -> dict[str, float]:
+    # The build has its own worker, so the evaluation may not know how long it took.
+    built = {} if submission.build_s is None else {"building": submission.build_s}
+    return built if evaluation is None else {**built, **evaluation.stage_s}

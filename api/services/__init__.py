@@ -1,0 +1,1 @@
+"""What routes and pages rest on: authentication, rate limits, caches, exports, and handing work in."""

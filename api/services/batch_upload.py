@@ -1,0 +1,311 @@
+"""From the body of a request to a stored batch, line by line: memory does not grow with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import anyio
+from fastapi import Request
+from pydantic import ValidationError
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from api.http.errors import (
+    ApiError,
+    Conflict,
+    InvalidRequest,
+    PayloadTooLarge,
+    ServiceUnavailable,
+    UnsupportedMediaType,
+    from_validation,
+)
+from api.http.middleware import media_type
+from api.schemas.batches import BatchHeader, BatchRequest
+from api.schemas.submissions import DeviceKind, SubmissionRequest
+from api.services.auth import Caller
+from api.services.container import Services
+from api.services.submit import charge, default_device, resolve, visibility_for
+from storage.access.quotas import refund_submissions
+from storage.access.visibility import Visibility
+from storage.batches.batches import BatchClosed, Batches, BatchLine, LineError
+from storage.models import Batch
+from storage.queue.fair_order import refuse_if_full
+from storage.submissions.deduplication import Turns
+from storage.submissions.submissions import NewSubmission
+
+__all__ = ["NDJSON", "receive"]
+
+NDJSON: Final = "application/x-ndjson"
+
+_LINES_PER_CHUNK: Final = 200
+_BYTES_PER_CHUNK: Final = 4 * 2**20
+_SECONDS_PER_CHUNK: Final = 5.0
+
+Line = tuple[int, Any]
+"""Its number, and what it holds: bytes, what a JSON list held, or ``None`` where it was too long."""
+
+
+async def receive(request: Request, services: Services, caller: Caller, idempotency_key: str | None) -> Batch:
+    """Store the batch that ``request`` brings. Raises ``ApiError``, ``QueueFull``, ``QuotaSpent``; then nothing of it
+    is graded.
+
+    With a key that was used before, for the same body, returns the earlier batch, its ``created`` being ``False``.
+    """
+    body = _Body(request, services.settings.max_body_bytes)
+    kind = media_type(request.headers)
+    if kind not in ("application/json", NDJSON):
+        raise UnsupportedMediaType(f"a batch is application/json or {NDJSON}, not {kind or 'without a media type'}")
+    if idempotency_key is not None:
+        earlier = await run_in_threadpool(_earlier, services, caller, idempotency_key)
+        if earlier is not None:
+            return await _replayed(earlier, body)
+    lines = body.lines() if kind == NDJSON else body.submissions()
+    header, first = await _begin(lines)
+    intake = _Intake(services, caller, header)
+    batch_id = await run_in_threadpool(intake.begin, idempotency_key)
+    try:
+        await _take_all(intake, first, lines)
+        return await run_in_threadpool(intake.end, body.digest)
+    except BaseException as error:
+        # Whoever sent it learns of no batch: what is in already must not be graded for nobody.
+        with anyio.CancelScope(shield=True):
+            await run_in_threadpool(intake.give_up, _reason(error))
+        if isinstance(error, BatchClosed):
+            raise Conflict(f"batch {batch_id} was cancelled while it came in") from error
+        raise
+
+
+class _Body:
+    """The body of a request as lines; ``digest`` is its SHA-256 as far as it was read."""
+
+    def __init__(self, request: Request, max_line_bytes: int) -> None:
+        self._request = request
+        self._max_line_bytes = max_line_bytes
+        self._hash = hashlib.sha256(media_type(request.headers).encode())
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The bytes as they come."""
+        try:
+            async for part in self._request.stream():
+                self._hash.update(part)
+                yield part
+        except ClientDisconnect as error:
+            raise InvalidRequest("the body broke off") from error
+
+    async def lines(self) -> AsyncIterator[Line]:
+        """Every line that is not blank, as bytes; ``None`` for one that is too long to be kept."""
+        number, pending, too_long = 1, bytearray(), False
+        async for part in self.parts():
+            *ended, rest = part.split(b"\n")
+            for piece in ended:
+                pending += piece
+                if too_long or len(pending) > self._max_line_bytes:
+                    yield number, None
+                elif pending.strip():
+                    yield number, bytes(pending)
+                number, too_long = number + 1, False
+                pending.clear()
+            pending += rest
+            if len(pending) > self._max_line_bytes:
+                too_long = True
+                pending.clear()
+        if too_long:
+            yield number, None
+        elif pending.strip():
+            yield number, bytes(pending)
+
+    async def submissions(self) -> AsyncIterator[Line]:
+        """The header, as number 0, and each submission of a batch in one piece."""
+        whole = bytearray()
+        async for part in self.parts():
+            whole += part
+        try:
+            batch = BatchRequest.model_validate_json(bytes(whole))
+        except ValidationError as error:
+            raise from_validation(error) from error
+        yield 0, batch
+        for number, submission in enumerate(batch.submissions, start=1):
+            yield number, submission
+
+
+class _Intake:
+    """One batch on its way in. Every method is a transaction of its own."""
+
+    def __init__(self, services: Services, caller: Caller, header: BatchHeader) -> None:
+        self._services = services
+        self._caller = caller
+        self._visibility = visibility_for(caller, header.visibility)
+        self._charged: dict[datetime, int] = {}
+        self._header = header
+        self._defaults = {"visibility": str(self._visibility), **header.defaults.model_dump(exclude_none=True)}
+        self._turns = Turns()
+        self._items = 0
+        self.batch_id = ""
+
+    def begin(self, idempotency_key: str | None) -> str:
+        """Returns the id."""
+        webhook = self._header.webhook
+        try:
+            with self._services.sessions.begin() as session:
+                batch = Batches(session).create(
+                    name=self._header.name,
+                    idempotency_key=idempotency_key,
+                    webhook=None if webhook is None else (webhook.url, webhook.secret),
+                    owner=self._caller.client,
+                    visibility=self._visibility,
+                )
+        except IntegrityError as error:
+            raise _still_coming_in() from error
+        self.batch_id = batch.id
+        return batch.id
+
+    def take(self, lines: Sequence[Line]) -> None:
+        """One chunk."""
+        with self._services.readers() as session:
+            device = default_device(session)
+        accepted: list[BatchLine] = []
+        refused: list[LineError] = []
+        for number, content in lines:
+            try:
+                request = SubmissionRequest.model_validate({**self._defaults, **_submission_of(content)})
+                accepted.append(BatchLine(number, self._resolved(request, device)))
+            except ValidationError as error:
+                refused.append(LineError(number, str(from_validation(error).detail)))
+            except ApiError as error:
+                refused.append(LineError(number, str(error.detail)))
+            except (ValueError, RecursionError) as error:
+                refused.append(LineError(number, f"not JSON: {error}"))
+        self._items += len(lines)
+        most = self._services.settings.max_queued
+        if self._items > most:
+            raise PayloadTooLarge(f"a batch has at most {most} lines")
+        with self._services.sessions.begin() as session:
+            Batches(session).add(self.batch_id, accepted, refused, self._turns)
+            refuse_if_full(session, most, batched=True)
+            day = charge(session, self._services, self._caller, len(accepted))
+        if day is not None:
+            self._charged[day] = self._charged.get(day, 0) + len(accepted)
+
+    def end(self, digest: str) -> Batch:
+        with self._services.sessions.begin() as session:
+            batches = Batches(session)
+            batches.received(self.batch_id, digest)
+            batch = batches.get(self.batch_id)
+        assert batch is not None
+        return batch
+
+    def give_up(self, reason: str) -> None:
+        with self._services.sessions.begin() as session:
+            batches = Batches(session)
+            batches.cancel(self.batch_id, reason)
+            self._refund(session, batches.cancelled_of(self.batch_id))
+
+    def _refund(self, session: Session, count: int) -> None:
+        """What is not graded is not counted: it may be sent again."""
+        for day, charged in self._charged.items():
+            assert self._caller.key_id is not None
+            part = min(count, charged)
+            refund_submissions(session, self._caller.key_id, day, part)
+            count -= part
+
+    def _resolved(self, request: SubmissionRequest, device: DeviceKind) -> NewSubmission:
+        """Raises ``ApiError``."""
+        new = resolve(self._services, request, device, self._caller)
+        if new.visibility is Visibility.PRIVATE and self._visibility is not Visibility.PRIVATE:
+            raise InvalidRequest.on("visibility", f"a line cannot be private in a batch that is {self._visibility}")
+        return new
+
+
+async def _begin(lines: AsyncIterator[Line]) -> tuple[BatchHeader, list[Line]]:
+    """What is said of the batch as a whole, and the first line if it says nothing of that."""
+    first = await anext(lines, None)
+    if first is None:
+        return BatchHeader(), []
+    _, content = first
+    if isinstance(content, BatchHeader):
+        return content, []
+    try:
+        given = json.loads(content or b"")
+    except (ValueError, RecursionError):
+        return BatchHeader(), [first]
+    if not isinstance(given, dict) or set(given) != {"batch"}:
+        return BatchHeader(), [first]
+    try:
+        return BatchHeader.model_validate(given["batch"]), []
+    except ValidationError as error:
+        raise from_validation(error) from error
+
+
+async def _take_all(intake: _Intake, chunk: list[Line], lines: AsyncIterator[Line]) -> None:
+    size, begun = 0, time.monotonic()
+    async for number, content in lines:
+        chunk.append((number, content))
+        size += len(content) if isinstance(content, bytes) else 0
+        # What comes slowly is graded meanwhile, too.
+        late = time.monotonic() - begun >= _SECONDS_PER_CHUNK
+        if late or len(chunk) >= _LINES_PER_CHUNK or size >= _BYTES_PER_CHUNK:
+            await run_in_threadpool(intake.take, chunk)
+            chunk, size, begun = [], 0, time.monotonic()
+    if chunk:
+        await run_in_threadpool(intake.take, chunk)
+
+
+def _submission_of(content: Any) -> dict[str, Any]:
+    """The object on a line; a visibility of null is none, and what the batch says counts. Raises ``ApiError``, and
+    ``ValueError`` for what is no JSON."""
+    if content is None:
+        raise InvalidRequest("the line is too long")
+    given = json.loads(content) if isinstance(content, bytes) else content
+    if not isinstance(given, dict):
+        raise InvalidRequest("a submission is an object")
+    return {name: value for name, value in given.items() if name != "visibility" or value is not None}
+
+
+def _earlier(services: Services, caller: Caller, idempotency_key: str) -> Batch | None:
+    """The batch that came in whole under this key. One that has stopped coming in, say because its server ended,
+    makes room for the one that is sent now."""
+    with services.readers() as session:
+        earlier = Batches(session).by_key(idempotency_key, caller.client)
+    if earlier is None or earlier.received_at is not None:
+        return earlier
+    with services.sessions.begin() as session:
+        left = Batches(session).take_over(earlier.id)
+    if left:
+        raise _still_coming_in(left)
+    with services.readers() as session:
+        current = Batches(session).by_key(idempotency_key, caller.client)
+    if current is not None and current.received_at is None:
+        raise _still_coming_in()  # somebody else has taken it over meanwhile
+    return current
+
+
+async def _replayed(earlier: Batch, body: _Body) -> Batch:
+    async for _ in body.parts():
+        """Only for its digest."""
+    if body.digest != earlier.content_digest:
+        raise Conflict("this idempotency key was used before, for another batch")
+    earlier.created = False
+    return earlier
+
+
+def _still_coming_in(left: timedelta = timedelta(seconds=1)) -> ServiceUnavailable:
+    seconds = math.ceil(left.total_seconds())
+    return ServiceUnavailable("a batch with this idempotency key is coming in at the moment", retry_after_s=seconds)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, ApiError):
+        return f"it did not come in whole: {error.detail}"
+    return f"it did not come in whole: {error or type(error).__name__}"

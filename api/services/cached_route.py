@@ -1,0 +1,38 @@
+"""Routes whose answers are shared by all who have no key (see ``api.services.response_cache``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from api.services.auth import identify
+from api.services.container import Services
+
+__all__ = ["SharedRoute"]
+
+_MOST_KEY: Final = 2048
+"""Keys take memory as well; no address of ours is as long."""
+
+
+class SharedRoute(APIRoute):
+    """A route whose answers depend on the address, on ``Accept``, and on who asks; on nothing else of a request."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler, which is asked only for what is not there."""
+        make = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            services: Services = request.app.state.services
+            caller = await identify(request, services)
+            if caller.key_id is not None:
+                return await make(request)
+            # The host as well: pages name their own address.
+            key = (str(request.base_url), request.url.path, request.url.query, request.headers.get("accept", ""))
+            if sum(map(len, key)) > _MOST_KEY:
+                return await make(request)
+            return await services.shared_answers.get(key, lambda: make(request))
+
+        return handle

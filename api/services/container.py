@@ -1,0 +1,164 @@
+"""What one application is made of, built once from its settings and handed to the routes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+from prometheus_client import CollectorRegistry
+from sqlalchemy.orm import Session
+
+from api.http.errors import NotFound
+from api.http.metrics import HttpMetrics, StateCollector
+from api.records.queries import BatchGlance, Glance, batch_glances, glances
+from api.services.rate_limit import Meter
+from api.services.response_cache import SharedAnswers
+from api.services.status_watcher import Watcher
+from evaluator.problem import Problem, load_problems
+from runtime.settings import Settings
+from storage.database import CommitMark, create_engine_for, migrate, session_factory
+from storage.problems import sync_problems
+from storage.queue.celery_app import make_celery, ring_after_commit
+from storage.vettings import found_vettings, vettings_mark
+
+__all__ = [
+    "MAX_WAIT_S",
+    "ReadSession",
+    "Services",
+    "ServicesDep",
+    "Vetted",
+    "WaitSeconds",
+    "WriteSession",
+]
+
+MAX_WAIT_S = 300.0
+_BATCH_INTERVAL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Vetted:
+    """Problems by their ids with what vetting found so far, and why some are not ranked, by the ids of these."""
+
+    problems: Mapping[str, Problem]
+    refusals: Mapping[str, str]
+
+
+class Services:
+    """Database, queue, problems, metrics, shared answers, the watchers and the meter of one application.
+
+    ``sessions`` ring the workers after their commit; ``readers`` refuse to write. ``problems`` are empty until
+    ``start``.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.engine = create_engine_for(settings)
+        self.sessions = session_factory(self.engine)
+        self.read_engine = create_engine_for(settings, read_only=True)
+        self.readers = session_factory(self.read_engine, read_only=True)
+        self.celery = make_celery(settings, patient=False)
+        ring_after_commit(self.sessions, self.celery)
+        self.problems: Mapping[str, Problem] = {}
+        self._vetted: tuple[Any, Vetted] = None, Vetted({}, {})
+        self.registry = CollectorRegistry()
+        self.http_metrics = HttpMetrics(self.registry)
+        self.registry.register(StateCollector(self.readers))
+        self.meter = Meter(self.sessions)
+        self.shared_answers = SharedAnswers(settings.answer_age_s)
+        self.commit_mark = CommitMark(settings)
+        self.watcher = Watcher(self._look, mark=self.commit_mark.read)
+        self.batch_watcher = Watcher(self._look_at_batches, interval_s=_BATCH_INTERVAL_S)
+
+    def start(self) -> None:
+        """Bring the schema up to date and the problems into the database. Raises ``ProblemError``."""
+        migrate(self.settings)
+        problems = load_problems(self.settings.problems_dir, self.settings.extra_problems_dir)
+        with self.sessions.begin() as session:
+            sync_problems(session, problems)
+            self.problems = problems
+            self._vetted = None, Vetted({}, {})
+            self.vetted(session)
+
+    def close(self) -> None:
+        """Let the waiting go and the connections too."""
+        self.release_waiting()
+        self.celery.close()
+        self.commit_mark.close()
+        self.engine.dispose()
+        self.read_engine.dispose()
+
+    def release_waiting(self) -> None:
+        """Let everybody go who waits for something, now and from now on."""
+        self.watcher.close()
+        self.batch_watcher.close()
+
+    def problem(self, problem_id: str, session: Session | None = None) -> Problem:
+        """A problem, with what is known of it by now where a ``session`` is given.
+
+        Raises ``NotFound``, naming those that there are.
+        """
+        problems = self.problems if session is None else self.vetted(session).problems
+        problem = problems.get(problem_id)
+        if problem is None:
+            raise NotFound(f"no problem {problem_id!r}; there are {', '.join(self.problems)}")
+        return problem
+
+    def vetted(self, session: Session) -> Vetted:
+        """The problems with what is known of them by now, from workers as well."""
+        mark = vettings_mark(session)
+        if mark != self._vetted[0]:
+            found = found_vettings(session)
+            problems = {
+                each.id: replace(each, vettings=(*each.vettings, *found.get((each.id, each.version), ())))
+                for each in self.problems.values()
+            }
+            # It takes a hash of the whole problem to know, which pages of all problems would wait for.
+            refusals = {each.id: each.refusal for each in problems.values() if each.refusal is not None}
+            self._vetted = mark, Vetted(problems, refusals)
+        return self._vetted[1]
+
+    def _look(self, submission_ids: Collection[str]) -> Mapping[str, Glance]:
+        with self.readers() as session:
+            return glances(session, submission_ids)
+
+    def _look_at_batches(self, batch_ids: Collection[str]) -> Mapping[str, BatchGlance]:
+        with self.readers() as session:
+            return batch_glances(session, batch_ids)
+
+
+# What waits for nothing is asynchronous: it needs no thread to be handed to.
+async def _services(request: Request) -> Services:
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
+
+
+ServicesDep = Annotated[Services, Depends(_services)]
+
+
+async def _read_session(services: ServicesDep) -> AsyncIterator[Session]:
+    with services.readers() as session:
+        yield session
+
+
+def _write_session(services: ServicesDep) -> Iterator[Session]:
+    with services.sessions.begin() as session:
+        yield session
+
+
+# Closed (and committed) before the answer leaves: whoever has the answer finds the row.
+ReadSession = Annotated[Session, Depends(_read_session, scope="function")]
+WriteSession = Annotated[Session, Depends(_write_session, scope="function")]
+
+
+WaitSeconds = Annotated[
+    float,
+    Query(
+        ge=0,
+        le=MAX_WAIT_S,
+        allow_inf_nan=False,
+        description="Answer only when the submission is over, or after so many seconds.",
+    ),
+]

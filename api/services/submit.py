@@ -1,0 +1,140 @@
+"""From a request to a stored submission: what was left out is decided here, once."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from api.http.errors import Conflict, FieldError, InvalidRequest
+from api.records.queries import served_queues
+from api.schemas.submissions import DeviceKind, DeviceRequirements, SubmissionRequest, VisibilityName
+from api.services.auth import Caller
+from api.services.container import Services
+from evaluator.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.config import checked_limits
+from storage.access.quotas import charge_submissions
+from storage.access.visibility import Visibility
+from storage.models import Submission
+from storage.queue.celery_app import queue_name
+from storage.queue.eligibility import ANYTHING, Requirements, capability_number
+from storage.queue.fair_order import refuse_if_full
+from storage.submissions.submissions import IdempotencyConflict, NewSubmission, Submissions
+
+__all__ = ["charge", "default_device", "resolve", "submit", "visibility_for"]
+
+_log = logging.getLogger(__name__)
+
+
+def submit(services: Services, body: SubmissionRequest, caller: Caller, idempotency_key: str | None) -> Submission:
+    """Store what ``body`` asks for, in a transaction of its own. Raises ``ApiError``, ``QueueFull``, ``QuotaSpent``."""
+    with services.sessions.begin() as session:
+        submissions = Submissions(session)
+        devices = _devices(session, body)
+        for device in devices:
+            try:
+                new = resolve(services, body, device, caller)
+                submission = submissions.submit(replace(new, idempotency_key=idempotency_key))
+            except IdempotencyConflict as error:
+                # The same request may have been resolved to another device when it came first.
+                if device == devices[-1]:
+                    raise Conflict(str(error)) from error
+            else:
+                if submission.created:
+                    refuse_if_full(session, services.settings.max_queued, batched=False)
+                    charge(session, services, caller, 1)
+                    fields = {"submission": submission.id}
+                    _log.info("handed in: %s on %s", submission.problem, device, extra={"fields": fields})
+                return submission
+    raise AssertionError("there is at least one kind of device")
+
+
+def charge(session: Session, services: Services, caller: Caller, count: int) -> datetime | None:
+    """Count ``count`` submissions on the quota of the caller's key; returns the day, ``None`` where there is no quota.
+
+    The last lock that a transaction takes, so that nobody waits for another in turn. Raises ``QuotaSpent``.
+    """
+    own = caller.submissions_per_day
+    limit = services.settings.submissions_per_day if own is None else own
+    if caller.key_id is None or not limit:
+        return None
+    return charge_submissions(session, caller.key_id, count, limit)
+
+
+def visibility_for(caller: Caller, wanted: VisibilityName | None) -> Visibility:
+    """What was asked for, or ``public``. Raises ``InvalidRequest`` where nobody would own what others cannot see."""
+    visibility = Visibility(wanted or Visibility.PUBLIC)
+    if visibility is not Visibility.PUBLIC and caller.client is None:
+        raise InvalidRequest.on("visibility", "this service asks for no keys, so whatever is handed in is public")
+    return visibility
+
+
+def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, caller: Caller) -> NewSubmission:
+    """What ``body`` asks for, with all that it leaves out, on ``device`` if it names none. Raises ``ApiError``."""
+    problem = services.problem(body.problem)
+    candidate = _candidate(body)
+    if body.size is not None and body.size not in problem.sizes:
+        raise InvalidRequest.on("size", f"problem {problem.id} has the sizes {', '.join(problem.sizes)}")
+    device = body.device or device
+    new = NewSubmission(
+        problem=problem,
+        candidate=candidate,
+        device=device,
+        size=body.size or problem.default_size(device),
+        precision=body.precision or problem.dtype,
+        require_gradients=body.require_gradients,
+        baseline=body.baseline or "eager",
+        limits=_limits(body.limits),
+        label=body.label,
+        author=body.author,
+        requirements=_requirements(body.requirements, device),
+        owner=caller.client,
+        visibility=visibility_for(caller, body.visibility),
+    )
+    refusal = problem.refuses_baseline(new.config)
+    if refusal is not None:
+        raise InvalidRequest.on("baseline", refusal)
+    return new
+
+
+def _limits(wanted: Mapping[str, float] | None) -> dict[str, float]:
+    try:
+        return checked_limits(wanted or {})
+    except ValueError as error:
+        raise InvalidRequest.on("limits", str(error)) from error
+
+
+def default_device(session: Session) -> DeviceKind:
+    """``cuda`` where a worker that evaluates on CUDA is alive, else ``cpu``."""
+    return "cuda" if queue_name("evaluate", "cuda") in served_queues(session) else "cpu"
+
+
+def _devices(session: Session, body: SubmissionRequest) -> tuple[DeviceKind, ...]:
+    if body.device is not None:
+        return (body.device,)
+    return ("cuda", "cpu") if default_device(session) == "cuda" else ("cpu", "cuda")
+
+
+def _requirements(asked: DeviceRequirements | None, device: DeviceKind) -> Requirements:
+    if asked is None:
+        return ANYTHING
+    if asked.min_compute_capability is not None and device != "cuda":
+        raise InvalidRequest.on("requirements.min_compute_capability", f"device {device} has no compute capability")
+    return Requirements(
+        device_name=asked.device_name,
+        memory_bytes=None if asked.min_memory_gib is None else math.ceil(asked.min_memory_gib * 2**30),
+        capability=capability_number(asked.min_compute_capability),
+    )
+
+
+def _candidate(body: SubmissionRequest) -> Candidate | InvalidSource:
+    if (body.code is None) == (body.response is None):
+        message = "exactly one of code and response must be given"
+        raise InvalidRequest(message, errors=[FieldError(field=name, message=message) for name in ("code", "response")])
+    if body.code is not None:
+        return parse_candidate(code=body.code)
+    return parse_candidate(response=body.response)

@@ -1,0 +1,1 @@
+"""What every process of an installation is started with: settings, traces, and whoever keeps it running."""

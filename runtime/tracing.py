@@ -1,0 +1,145 @@
+"""Traces by OpenTelemetry, with its own settings: one for each submission, from handing it in to its verdict.
+
+Where those settings name no place to send spans to, nothing is recorded, and the extra ``tracing`` is not needed. A
+trace crosses the queue in the submission's row, as a ``traceparent`` of W3C Trace Context.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from evaluator import logs
+from runtime.settings import InvalidSettings
+
+__all__ = [
+    "configure",
+    "current_trace",
+    "describe",
+    "enabled",
+    "fault",
+    "new_trace",
+    "past_span",
+    "span",
+    "stage_span",
+    "traceparent",
+]
+
+_SCOPE: Final = "kerneljudge"
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_PROTOCOL: Final = "http/protobuf"
+
+_propagator = TraceContextTextMapPropagator()
+
+
+def configure(service: str) -> None:
+    """Send spans where this process's environment says, if it does, until the process ends.
+
+    ``service`` is its name unless the environment has one. Raises ``InvalidSettings``.
+    """
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if any(map(os.environ.get, _ENDPOINTS)) else "none")
+    if exporter == "none" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return
+    if exporter not in ("otlp", "console"):
+        raise InvalidSettings(f"OTEL_TRACES_EXPORTER={exporter}: must be otlp, console or none")
+    protocol = next(filter(None, map(os.environ.get, _PROTOCOLS)), _PROTOCOL)
+    if exporter == "otlp" and protocol != _PROTOCOL:
+        raise InvalidSettings(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: must be {_PROTOCOL}")
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter  # noqa: PLC0415
+    except ImportError as error:
+        raise InvalidSettings("traces are asked for (OTEL_*): pip install 'kerneljudge[tracing]'") from error
+    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
+    provider = TracerProvider(resource=Resource.create(named))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter() if exporter == "otlp" else ConsoleSpanExporter()))
+    trace.set_tracer_provider(provider)
+
+
+def enabled() -> bool:
+    """Whether anything is recorded."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
+
+
+@contextmanager
+def span(name: str, parent: str | None, attributes: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """What happens within is part of the trace of ``parent`` (a ``traceparent``), and log lines name that trace."""
+    tracer = trace.get_tracer(_SCOPE)
+    with (
+        tracer.start_as_current_span(name, _context_of(parent), attributes=attributes),
+        logs.about(**current_trace()),
+    ):
+        yield
+
+
+def current_trace() -> dict[str, str]:
+    """The trace that is recorded here and now, as a field of log lines."""
+    current = trace.get_current_span()
+    return {"trace_id": trace.format_trace_id(current.get_span_context().trace_id)} if current.is_recording() else {}
+
+
+def describe(fields: Mapping[str, str]) -> None:
+    """Say in the current span what log lines say that they are about."""
+    own = {f"kerneljudge.{name}": value for name, value in fields.items() if name != "trace_id"}
+    trace.get_current_span().set_attributes(own)
+
+
+def stage_span(name: str) -> Span:
+    """A part of the current span that begins now; the caller ends it."""
+    return trace.get_tracer(_SCOPE).start_span(name)
+
+
+def past_span(name: str, parent: str | None, begin: datetime, end: datetime) -> None:
+    """A part of the trace of ``parent`` that is over already; nothing where there is no trace."""
+    if parent is None:
+        return
+    past = trace.get_tracer(_SCOPE).start_span(name, _context_of(parent), start_time=_nanoseconds(begin))
+    past.end(_nanoseconds(end))
+
+
+def traceparent() -> str | None:
+    """The current span, for whoever goes on with its trace in another process."""
+    if not trace.get_current_span().is_recording():
+        return None
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier)
+    return carrier["traceparent"]
+
+
+def new_trace(name: str) -> str | None:
+    """The beginning of a trace of its own that is linked to the current span, which has too many parts for one."""
+    current = trace.get_current_span()
+    if not current.is_recording():
+        return None
+    begun = trace.get_tracer(_SCOPE).start_span(name, Context(), links=[Link(current.get_span_context())])
+    begun.end()
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier, trace.set_span_in_context(begun))
+    return carrier["traceparent"]
+
+
+def fault(error: BaseException) -> None:
+    """The current span failed through ours."""
+    current = trace.get_current_span()
+    current.record_exception(error)
+    current.set_status(Status(StatusCode.ERROR, str(error)))
+
+
+def _context_of(parent: str | None) -> Context:
+    """That of ``parent``, and an empty one where there is none: whatever is current has nothing to do with it."""
+    return _propagator.extract({"traceparent": parent}, Context()) if parent else Context()
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1e9)

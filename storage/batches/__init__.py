@@ -1,0 +1,1 @@
+"""Batches of submissions, their table of results, and telling somebody that one is over."""

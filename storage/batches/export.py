@@ -1,0 +1,97 @@
+"""The lines of a batch as a table: what was asked and what came of it, without whole records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Select, case, select
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator.evaluation import Status
+from storage.access.visibility import EVERYTHING, Viewer
+from storage.models import BatchItem, StoredEvaluation, Submission
+
+__all__ = ["BATCH_COLUMNS", "batch_rows", "batch_rows_after"]
+
+BATCH_COLUMNS: Final[Mapping[str, type]] = {
+    "line": int, "label": str, "submission": str, "problem": str, "author": str, "device": str, "size": str,
+    "precision": str, "status": str, "verdict": str, "gradients": str, "speedup": float, "speedup_low": float,
+    "speedup_status": str, "speedup_training": float, "speedup_training_status": str, "device_name": str,
+    "shared": bool, "message": str, "submitted": datetime, "finished": datetime,
+}  # fmt: skip
+"""What a row has, and of which type, where it is known."""
+
+_AT_ONCE: Final = 1000
+
+
+def batch_rows_after(
+    session: Session,
+    batch_id: str,
+    line: int,
+    limit: int,
+    *,
+    verdict: str | None = None,
+    problem: str | None = None,
+    label: str | None = None,
+    viewer: Viewer = EVERYTHING,
+) -> list[Mapping[str, Any]]:
+    """Up to ``limit`` rows after ``line`` that meet the conditions, by line, as ``viewer`` may see them."""
+    query = _rows(viewer).where(BatchItem.batch_id == batch_id, BatchItem.line > line)
+    if verdict is not None:
+        query = query.where(StoredEvaluation.verdict == verdict, BatchItem.cancelled.is_(False))
+    if problem is not None:
+        query = query.where(Submission.problem == problem)
+    if label is not None:
+        query = query.where(BatchItem.label == label)
+    found = session.execute(query.order_by(BatchItem.line).limit(limit)).mappings()
+    return [dict(row) for row in found]
+
+
+def batch_rows(
+    sessions: sessionmaker[Session], batch_id: str, viewer: Viewer = EVERYTHING
+) -> Iterator[Mapping[str, Any]]:
+    """Every row, by line, some hundreds at a time, each time in a session of its own: whoever reads slowly holds no
+    connection."""
+    last = 0
+    while True:
+        with sessions() as session:
+            rows = batch_rows_after(session, batch_id, last, _AT_ONCE, viewer=viewer)
+        if not rows:
+            return
+        yield from rows
+        last = rows[-1]["line"]
+
+
+def _rows(viewer: Viewer) -> Select[Any]:
+    cancelled = BatchItem.cancelled
+    return (
+        select(
+            BatchItem.line.label("line"),
+            BatchItem.label.label("label"),
+            BatchItem.submission_id.label("submission"),
+            Submission.problem.label("problem"),
+            Submission.author.label("author"),
+            Submission.device.label("device"),
+            Submission.size.label("size"),
+            Submission.precision.label("precision"),
+            case((cancelled, str(Status.CANCELLED)), else_=Submission.status).label("status"),
+            case((cancelled, None), else_=StoredEvaluation.verdict).label("verdict"),
+            StoredEvaluation.gradients.label("gradients"),
+            StoredEvaluation.speedup.label("speedup"),
+            StoredEvaluation.certain_speedup.label("speedup_low"),
+            StoredEvaluation.speedup_status.label("speedup_status"),
+            StoredEvaluation.speedup_training.label("speedup_training"),
+            StoredEvaluation.speedup_training_status.label("speedup_training_status"),
+            StoredEvaluation.device_name.label("device_name"),
+            BatchItem.shared.label("shared"),
+            # What a compiler says quotes the source.
+            case((viewer.source_seen(Submission), Submission.message), else_="").label("message"),
+            Submission.submitted_at.label("submitted"),
+            BatchItem.finished_at.label("finished"),
+        )
+        .select_from(BatchItem)
+        .join(Submission, Submission.id == BatchItem.submission_id)
+        .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id, isouter=True)
+    )

@@ -1,0 +1,138 @@
+"""Telling somebody that a batch is over: what is due, and what came of it.
+
+A row with the time of the next attempt, so that nothing is forgotten when a process ends: an attempt is taken up by
+putting that time off first, and only then made. Who makes it is in ``worker.courier``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from evaluator.summary import summarise
+from storage.batches.batches import Batches
+from storage.clock import database_now
+from storage.metrics.counters import count
+from storage.metrics.metrics import DELIVERIES
+from storage.models import Batch, Webhook
+
+__all__ = ["Delivery", "InvalidUrl", "Webhooks", "checked_url", "signature"]
+
+_FIRST_PAUSE: Final = timedelta(seconds=30)
+_LAST_PAUSE: Final = timedelta(hours=1)
+_MOST_ATTEMPTS: Final = 30
+"""With these pauses, about a day."""
+
+
+class InvalidUrl(ValueError):
+    """An address that nothing is sent to."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One attempt: what is to be sent where."""
+
+    batch_id: str
+    attempt: int
+    url: str
+    secret: str
+    body: bytes
+
+
+def checked_url(url: str) -> str:
+    """``url`` if it is an address of the web. Raises ``InvalidUrl``."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise InvalidUrl(f"not an address: {error}") from error
+    if parts.scheme not in ("http", "https"):
+        raise InvalidUrl("must begin with http:// or https://")
+    if not parts.hostname or port == 0 or not url.isascii() or any(char <= " " for char in url):
+        raise InvalidUrl("must name a host, and be ASCII without spaces")
+    if parts.username is not None or parts.password is not None:
+        raise InvalidUrl("must not hold a password: requests are signed instead")
+    return url
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """What a receiver compares with: HMAC-SHA256 over ``timestamp``, a full stop and ``body``."""
+    return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+class Webhooks:
+    """Queries and changes within one session; nothing here commits."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def is_due(self) -> bool:
+        """Whether there is an attempt to make; a read, where ``take_due`` writes."""
+        due = select(Webhook.batch_id).where(Webhook.due_at <= database_now(self._session))
+        return self._session.scalar(due.limit(1)) is not None
+
+    def take_due(self, now: datetime | None = None) -> Delivery | None:
+        """The attempt that is due for longest, or ``None``. Nobody else makes it, and it is due again after a pause."""
+        now = now or database_now(self._session)
+        due = select(Webhook.batch_id, Webhook.attempts).where(Webhook.due_at <= now).order_by(Webhook.due_at)
+        for batch_id, attempts in self._session.execute(due.limit(10)).all():
+            again_at = now + _pause(attempts + 1) if attempts + 1 < _MOST_ATTEMPTS else None
+            taken = self._session.scalar(
+                update(Webhook)
+                .where(Webhook.batch_id == batch_id, Webhook.attempts == attempts, Webhook.due_at <= now)
+                .values(attempts=attempts + 1, due_at=again_at)
+                .returning(Webhook.batch_id)
+                .execution_options(synchronize_session=False)
+            )
+            if taken is not None:
+                webhook = self._session.get(Webhook, batch_id, populate_existing=True)
+                assert webhook is not None
+                return Delivery(batch_id, attempts + 1, webhook.url, webhook.secret, self._body(batch_id))
+        return None
+
+    def record(self, delivery: Delivery, fault: str) -> None:
+        """What came of it: ``fault`` is empty where it was taken."""
+        values: dict[str, Any] = {"message": fault}
+        if not fault:
+            values |= {"delivered_at": database_now(self._session), "due_at": None}
+        self._session.execute(
+            update(Webhook)
+            .where(Webhook.batch_id == delivery.batch_id, Webhook.attempts == delivery.attempt)
+            .values(values)
+            .execution_options(synchronize_session=False)
+        )
+        count(self._session, DELIVERIES, "refused" if fault else "taken")
+
+    def _body(self, batch_id: str) -> bytes:
+        batches = Batches(self._session)
+        batch = self._session.get(Batch, batch_id, populate_existing=True)
+        assert batch is not None
+        graded = batches.graded(batch_id)
+        summary = summarise(graded, batches.facts({each.problem for each in graded}))
+        progress = batches.progress(batch)
+        content = {
+            "event": "batch.finished",
+            "batch": {
+                "id": batch.id,
+                "name": batch.name,
+                "status": str(batch.state),
+                "items": batch.items,
+                "errors_total": batch.errors,
+                "statuses": {str(status): count for status, count in progress.statuses.items()},
+                "results": f"/api/v1/batches/{batch.id}/results",
+            },
+            "summary": summary.to_dict(),
+        }
+        return json.dumps(content).encode()
+
+
+def _pause(attempts: int) -> timedelta:
+    return min(_FIRST_PAUSE * (1 << min(attempts - 1, 10)), _LAST_PAUSE)

@@ -1,0 +1,554 @@
+"""Submissions as workers handle them: claim, renew, record, and release what is overdue.
+
+A claim is one ``UPDATE … WHERE status``, so exactly one worker wins, and it carries a token: whatever
+comes from a worker whose claim is gone (its lease expired, somebody cancelled) is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVarTuple
+
+from sqlalchemy import CursorResult, Select, and_, func, select, update
+from sqlalchemy.orm import Session
+
+from evaluator.candidate import Candidate
+from evaluator.evaluation import Evaluation, Status
+from evaluator.problem import Problem
+from runtime.settings import MEASURE_AGAIN_S
+from storage.clock import database_now
+from storage.grading.diagnoses import Diagnoses
+from storage.grading.verification import check_failed, conclude, request_verification
+from storage.leaderboards.entries import enter
+from storage.metrics import metrics
+from storage.models import Attempt, Stage, Submission
+from storage.queue.activity import FAULTS
+from storage.queue.backoff import pause_after_unsettled, rest_after, rested
+from storage.queue.eligibility import ANYTHING, Offer, runs_on, takers
+from storage.queue.fair_order import LAST_TURN, QUEUE_ORDER, Alike, near
+from storage.queue.wakeups import Bell, announce, repeat_after
+from storage.queue.workers import Worker
+from storage.submissions.completion import completed
+from storage.submissions.evaluations import store_evaluation
+from storage.submissions.submissions import problem_and_candidate
+from storage.vettings import is_vetted, why_withheld
+
+__all__ = ["Claim", "Claims"]
+
+_Columns = TypeVarTuple("_Columns")
+
+_CLAIMED: Final[dict[Stage, Status]] = {"build": Status.BUILDING, "evaluate": Status.EVALUATING}
+_UNCLAIMED: Final[dict[str, Any]] = {
+    "claim_token": None,
+    "claim_worker": None,
+    "lease_until": None,
+    "progress_stage": None,
+    "progress_message": None,
+    "progress_share": None,
+}
+_RUNG_AT_ONCE: Final = 20
+"""How many waiting submissions of a queue are rung again at a time: the first ones; the others come later."""
+
+_TRIED: Final = 20
+"""How many of those that are next a worker tries to claim, where others are faster or it leaves one to others."""
+
+_LEFT_FOR: Final = timedelta(seconds=1)
+"""How soon what one worker left to others is rung again."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to work on one stage of one submission, and all that is needed for it.
+
+    It was in the queue from ``queued_at`` to ``claimed_at``. ``vetted``: whether the problem was, for what is asked.
+    """
+
+    submission_id: str
+    stage: Stage
+    token: str
+    worker: str
+    attempt: int
+    problem: Problem
+    candidate: Candidate
+    device: str
+    size: str
+    precision: str
+    baseline: str
+    require_gradients: bool | None
+    limits: str
+    traceparent: str | None
+    queued_at: datetime
+    claimed_at: datetime
+    verifies: str | None = None
+    vetted: bool = True
+
+    @property
+    def alike(self) -> Alike:
+        """What others are like that are held against the same baseline."""
+        return Alike(
+            problem=self.problem.id,
+            problem_version=self.problem.version,
+            size=self.size,
+            precision=self.precision,
+            baseline=self.baseline,
+            require_gradients=self.require_gradients,
+            limits=self.limits,
+        )
+
+
+class Claims:
+    """Claims within one session; nothing here commits."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def claim_next(
+        self,
+        stage: Stage,
+        devices: Collection[str],
+        worker: str,
+        lease_s: float,
+        offer: Offer | None = None,
+        rung: str | None = None,
+        alike: Alike | None = None,
+    ) -> Claim | None:
+        """Take up what is next for ``stage`` on these kinds of devices, whatever was rung for; ``None`` if nothing is.
+
+        Who comes in is rung for in the order of coming in; who goes first is decided here (see
+        ``storage.queue.fair_order``). ``offer``: the worker's device, which what is taken up must be able to run on.
+        Whom it was ``rung`` for, and cannot, others are rung for soon. ``alike``: what is preferred among those whose
+        turn is near.
+        """
+        for submission_id in self._next(stage, devices, offer, alike):
+            claim = self.claim(submission_id, stage, worker, lease_s, offer)
+            if claim is not None:
+                self._ring_another(stage, devices)
+                return claim
+        if rung is not None and offer is not None:
+            unfit = and_(
+                Submission.id == rung, Submission.status == Status.QUEUED, Submission.stage == stage, ~runs_on(offer)
+            )
+            self._update(unfit, {"bell_due_at": database_now(self._session) + _LEFT_FOR})
+        return None
+
+    def claim_alike(self, claim: Claim, most: int, lease_s: float, offer: Offer | None = None) -> list[Claim]:
+        """Take up, in the order of the queue, ``most`` more at the most to be evaluated together with ``claim``.
+
+        They are alike, out of batches, and their turn is near. What has had a fault is evaluated alone, so that
+        whatever ends a worker does so to others once at the most; so are single submissions and evaluations again.
+        Where other workers could take what waits, no more than this one's share of it is taken.
+        """
+        row = self._session.get_one(Submission, claim.submission_id)
+        if most < 1 or row.faults or not 0 < row.turn < LAST_TURN:
+            return []
+        waiting = _takeable("evaluate", claim.device, offer, database_now(self._session))
+        first_turn = self._session.scalar(_first(select(Submission.turn).where(waiting), 1))
+        if not first_turn:  # nothing is left, or a single one, which nothing goes ahead of
+            return []
+        count = self._share(row, waiting, 1 + most) - 1
+        alike = select(Submission.id).where(waiting, near(first_turn), claim.alike.matches(), Submission.faults == 0)
+        # Who holds several rows must not wait for one: others do as well.
+        rows = self._session.scalars(_first(alike, count).with_for_update(skip_locked=True)).all()
+        claims = [self.claim(submission_id, "evaluate", claim.worker, lease_s, offer) for submission_id in rows]
+        return [each for each in claims if each is not None]
+
+    def claim(
+        self, submission_id: str, stage: Stage, worker: str, lease_s: float, offer: Offer | None = None
+    ) -> Claim | None:
+        """Take the submission up, or ``None`` if it does not wait for ``stage`` (any more), or cannot run on ``offer``.
+
+        ``None``, too, while it rests after a fault, and if ``worker`` had a fault with it that another
+        live worker has not had yet: that one is to try. So is one with another device, where this one has made the
+        record that is to be verified.
+        """
+        now = database_now(self._session)
+        waiting = and_(
+            Submission.id == submission_id,
+            Submission.status == Status.QUEUED,
+            Submission.stage == stage,
+            rested(Submission.not_before, now),
+            runs_on(offer),
+        )
+        if self._left_to_others(waiting, stage, worker, offer, now):
+            return None
+        token = secrets.token_hex(16)
+        taken: dict[str, Any] = {
+            "status": _CLAIMED[stage],
+            "claim_token": token,
+            "claim_worker": worker,
+            "lease_until": now + timedelta(seconds=lease_s),
+            "attempts": Submission.faults + Submission.unsettled + 1,
+            "bell_due_at": None,
+            "not_before": None,
+        }
+        if stage == "evaluate":
+            taken["started_at"] = now
+        if not self._update(waiting, taken):
+            return None
+        row = self._session.get(Submission, submission_id, populate_existing=True)
+        assert row is not None
+        self._session.add(
+            Attempt(
+                submission_id=row.id,
+                stage=stage,
+                number=row.attempts,
+                worker=worker,
+                device=None if offer is None else offer.device_id,
+                token=token,
+                started_at=now,
+                outcome="running",
+                detail="",
+            )
+        )
+        self._session.flush()
+        return self._claim_of(row, stage, token, worker, now)
+
+    def renew(self, claim: Claim, lease_s: float, progress: tuple[str, str, float | None] | None = None) -> bool:
+        """Prolong the lease and show ``progress`` (stage, message, share); ``False``: lost or cancelled."""
+        values: dict[str, Any] = {"lease_until": database_now(self._session) + timedelta(seconds=lease_s)}
+        if progress is not None:
+            values.update(zip(("progress_stage", "progress_message", "progress_share"), progress, strict=True))
+        return self._update(Submission.claim_token == claim.token, values)
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether the claim still stands; a read, where ``renew`` writes."""
+        return self._session.scalar(select(Submission.id).where(Submission.claim_token == claim.token)) is not None
+
+    def record_built(
+        self,
+        claim: Claim,
+        *,
+        seconds: float,
+        log: str,
+        builds: Sequence[Mapping[str, Any]] = (),
+        failed_builds: int = 0,
+    ) -> bool:
+        """The build stage went well: wait for a device. ``False``: the claim is gone, nothing recorded.
+
+        ``builds`` are what was built, and ``failed_builds`` how many more do not compile: both are only counted.
+        """
+        now = database_now(self._session)
+        values = {
+            **_UNCLAIMED,
+            **_waiting(now),
+            "stage": "evaluate",
+            "built_at": now,
+            "build_s": seconds,
+            "build_log": log,
+        }
+        if not self._update(Submission.claim_token == claim.token, values):
+            return False
+        started_at = self._end_attempt(claim.token, claim.device, "built", "", now)
+        metrics.stage_done(self._session, claim.submission_id, "build", started_at, now, last=False)
+        metrics.built(self._session, "build", claim.device, builds, failed_builds)
+        announce(self._session, Bell(claim.submission_id, "evaluate", claim.device))
+        return True
+
+    def record_evaluation(
+        self,
+        claim: Claim,
+        evaluation: Evaluation,
+        *,
+        diagnose: bool = False,
+        verify: bool = False,
+        failed_builds: int = 0,
+        measure_again_s: Sequence[float] = MEASURE_AGAIN_S,
+    ) -> bool:
+        """Finish with ``evaluation``. ``False``: the claim is gone, nothing recorded.
+
+        What passed on a machine that was too noisy for a figure is measured again after each of the pauses
+        ``measure_again_s``, in seconds. If that does not help, it is recorded without one, and shared with nobody who
+        hands in the same.
+
+        ``diagnose``: have a device fault diagnosed, where there is a worker for that. ``verify``: have it evaluated
+        again where it makes a record. ``failed_builds``: how many extensions do not compile, to be counted.
+        """
+        now = database_now(self._session)
+        if evaluation.unsettled and self._measure_again(claim, measure_again_s, now):
+            return True
+        values = {**_UNCLAIMED, "status": Status.DONE, "message": evaluation.message, "finished_at": now}
+        if evaluation.unsettled:
+            values["share_key"] = None
+        if not self._update(Submission.claim_token == claim.token, values):
+            return False
+        withheld = why_withheld(self._session, claim.problem.id, claim.problem.version, claim.precision, claim.device)
+        stored = store_evaluation(evaluation, claim.submission_id, now, withheld)
+        self._session.add(stored)
+        started_at = self._end_attempt(claim.token, claim.device, "done", evaluation.verdict, now)
+        metrics.stage_done(self._session, claim.submission_id, claim.stage, started_at, now, last=True)
+        metrics.built(self._session, claim.stage, claim.device, evaluation.details.get("builds", ()), failed_builds)
+        metrics.device_faulted(self._session, claim.worker, evaluation)
+        self._session.flush()
+        shown = stored.to_evaluation()
+        if claim.verifies is not None:
+            conclude(self._session, claim.submission_id, shown, now)
+        elif enter(self._session, claim.submission_id, shown, now) and verify:
+            request_verification(self._session, claim.submission_id, now)
+        completed(self._session, [claim.submission_id], now)
+        if diagnose and "device_fault" in evaluation.details:
+            Diagnoses(self._session).follow_fault(claim.submission_id)
+        return True
+
+    def _measure_again(self, claim: Claim, pauses_s: Sequence[float], now: datetime) -> bool:
+        """Back into the queue after a pause; ``False`` where it has been measured often enough, or the claim is
+        gone."""
+        row = self._session.get_one(Submission, claim.submission_id, populate_existing=True)
+        times = row.unsettled + 1
+        pause = pause_after_unsettled(times, pauses_s)
+        if pause is None:
+            return False
+        values = {
+            **_UNCLAIMED,
+            **_waiting(now),
+            "unsettled": times,
+            "message": "it passed, and the machine was too noisy to tell how fast it is: it will be measured again",
+            "not_before": now + pause,
+            "bell_due_at": now + pause,
+            "bells": 0,
+        }
+        if not self._update(Submission.claim_token == claim.token, values):
+            return False
+        self._end_attempt(claim.token, claim.device, "unsettled", "the machine was too noisy for a figure", now)
+        return True
+
+    def record_fault(self, claim: Claim, detail: str, *, retriable: bool, max_attempts: int) -> bool:
+        """Our fault: back into the queue after a rest, or ``failed`` if it cannot or may no more be retried."""
+        return self._fault(claim.token, "fault", detail, max_attempts if retriable else 0)
+
+    def release(self, claim: Claim, why: str = "the worker was stopped") -> bool:
+        """Back into the queue without a fault."""
+        now = database_now(self._session)
+        if not self._update(Submission.claim_token == claim.token, {**_UNCLAIMED, **_waiting(now)}):
+            return False
+        self._end_attempt(claim.token, claim.device, "released", why, now)
+        announce(self._session, Bell(claim.submission_id, claim.stage, claim.device))
+        return True
+
+    def release_expired(self, max_attempts: int, now: datetime | None = None) -> int:
+        """Take submissions from workers that were not heard of; returns how many there were."""
+        now = now or database_now(self._session)
+        expired = select(Submission.claim_token, Submission.claim_worker).where(Submission.lease_until < now)
+        released = 0
+        for token, worker in self._session.execute(expired.order_by(Submission.id)).all():
+            assert token is not None
+            detail = f"worker {worker} was lost: it stopped renewing its lease"
+            released += self._fault(token, "lost", detail, max_attempts, expired_before=now)
+        return released
+
+    def ring_overdue(
+        self, queues: Collection[tuple[Stage, str]], now: datetime | None = None, offer: Offer | None = None
+    ) -> list[Bell]:
+        """Announce the bell again for what has waited long on ``queues`` (stage, kind of device), and can run on
+        ``offer``.
+
+        Of each queue only the first few, and each less and less often: a long queue must not fill up
+        with messages. Returns the bells.
+        """
+        now = now or database_now(self._session)
+        bells: list[Bell] = []
+        for stage, device in sorted(queues):
+            waiting = [Submission.status == Status.QUEUED, Submission.stage == stage, Submission.device == device]
+            first = select(Submission.id, Submission.bells, Submission.bell_due_at).where(
+                *waiting, rested(Submission.not_before, now), runs_on(offer)
+            )
+            rows = self._session.execute(_first(first, _RUNG_AT_ONCE)).all()
+            for submission_id, count, due_at in rows:
+                if due_at is not None and due_at > now:
+                    continue
+                same = and_(Submission.id == submission_id, Submission.bells == count, *waiting)
+                if self._update(same, {"bells": count + 1, "bell_due_at": now + repeat_after(count + 1)}):
+                    bells.append(Bell(submission_id, stage, device))
+        for bell in bells:
+            announce(self._session, bell)
+        return bells
+
+    def _fault(
+        self, token: str, outcome: str, detail: str, max_attempts: int, *, expired_before: datetime | None = None
+    ) -> bool:
+        now = database_now(self._session)
+        held = select(Submission).where(Submission.claim_token == token)
+        row = self._session.scalars(held.execution_options(populate_existing=True)).one_or_none()
+        if row is None:
+            return False
+        faults = row.faults + 1
+        values: dict[str, Any] = {**_UNCLAIMED, "faults": faults}
+        # A lost worker cost a whole lease already: that is rest enough.
+        rest = timedelta(0) if outcome == "lost" else rest_after(faults)
+        if faults < max_attempts:
+            values |= {**_waiting(now), "message": f"attempt {faults} failed, to be tried again: {detail}"}
+            if rest:
+                values |= {"not_before": now + rest, "bell_due_at": now + rest, "bells": 0}
+        else:
+            if outcome == "lost" and faults > 1:
+                detail = f"set aside, for {self._lost(row.id, faults)} of {faults} attempts lost their worker: {detail}"
+            # Shared no more: who hands the same in again has it graded again.
+            values |= {"status": Status.FAILED, "message": detail, "finished_at": now, "share_key": None}
+        still = Submission.claim_token == token
+        if expired_before is not None:
+            still = and_(still, Submission.lease_until < expired_before)
+        if not self._update(still, values):
+            return False
+        self._end_attempt(token, row.device, outcome, detail, now)
+        if faults >= max_attempts:
+            metrics.ended(self._session, Status.FAILED)
+            completed(self._session, [row.id], now)
+            check_failed(self._session, row.id, detail, now)
+        elif not rest:
+            stage: Stage = "build" if row.stage == "build" else "evaluate"
+            announce(self._session, Bell(row.id, stage, row.device))
+        return True
+
+    def _lost(self, submission_id: str, faults: int) -> int:
+        """How many of the last ``faults`` attempts that failed lost their worker, this one included."""
+        failed = select(Attempt.outcome).where(Attempt.submission_id == submission_id, Attempt.outcome.in_(FAULTS))
+        latest = self._session.scalars(failed.order_by(Attempt.id.desc()).limit(faults - 1))
+        return 1 + sum(outcome == "lost" for outcome in latest)
+
+    def _next(self, stage: Stage, devices: Collection[str], offer: Offer | None, alike: Alike | None) -> list[str]:
+        """The first few that wait for ``stage``, do not rest and can run on ``offer``; ahead of them one that is
+        ``alike``, if there is one near."""
+        now = database_now(self._session)
+        rows: list[tuple[int, str]] = []
+        preferred: list[tuple[int, str]] = []
+        for device in devices:
+            # One kind at a time: that is how the index has them in order.
+            waiting = select(Submission.turn, Submission.id).where(_takeable(stage, device, offer, now))
+            found = [(turn, row_id) for turn, row_id in self._session.execute(_first(waiting, _TRIED))]
+            if alike is not None and found and found[0][0] > 0:  # nothing goes ahead of a single one
+                near_ones = waiting.where(near(found[0][0]), alike.matches())
+                preferred.extend((turn, row_id) for turn, row_id in self._session.execute(_first(near_ones, 1)))
+            rows.extend(found)
+        return [submission_id for _, submission_id in (*preferred, *sorted(rows)[:_TRIED])]
+
+    def _share(self, row: Submission, waiting: Any, most: int) -> int:
+        """How many, up to ``most``, whoever has taken up ``row`` may hold at once, out of that and what is ``waiting``:
+        as many as leave the same to each of the others that could take ``row``."""
+        others = [worker for worker in takers(self._session, "evaluate", row) if worker.id != row.claim_worker]
+        if not others:
+            return most
+        workers = 1 + len(others)
+        enough = select(Submission.id).where(waiting).limit(most * workers).subquery()
+        there = 1 + (self._session.scalar(select(func.count()).select_from(enough)) or 0)
+        return min(most, math.ceil(there / workers))
+
+    def _ring_another(self, stage: Stage, devices: Collection[str]) -> None:
+        """Ring for one that was never rung for: of a batch, only the first few are when it comes in."""
+        now = database_now(self._session)
+        for device in devices:
+            silent = and_(
+                Submission.status == Status.QUEUED,
+                Submission.stage == stage,
+                Submission.device == device,
+                Submission.bells == 0,
+                Submission.bell_due_at.is_(None),
+            )
+            row = self._session.execute(_first(select(Submission.id).where(silent), 1)).first()
+            if row is None:
+                continue
+            if self._update(and_(Submission.id == row.id, silent), {"bells": 1, "bell_due_at": now + repeat_after(1)}):
+                announce(self._session, Bell(row.id, stage, device))
+            return
+
+    def _left_to_others(self, waiting: Any, stage: Stage, worker: str, offer: Offer | None, now: datetime) -> bool:
+        needs = [getattr(Submission, name) for name in ANYTHING.columns]
+        known = (Submission.id, Submission.faults, Submission.device, Submission.precision, Submission.verifies)
+        row = self._session.execute(select(*known, *needs).where(waiting)).one_or_none()
+        if row is None:
+            return False
+        unfit = self._unfit(row)
+        if worker not in unfit and row.verifies is None:
+            return False
+        others = [other for other in takers(self._session, stage, row) if other.id not in {*unfit, worker}]
+        if not others or (worker not in unfit and not self._was_measured_here(row, stage, offer, others)):
+            return False
+        # The bell that was heard here has to be rung for the others.
+        self._update(waiting, {"bell_due_at": now + _LEFT_FOR})
+        return True
+
+    def _unfit(self, row: Any) -> set[str]:
+        """The workers that have had a fault with it."""
+        if row.faults == 0:
+            return set()
+        # Counted from the end: what was before somebody asked to retry is forgiven.
+        failed = select(Attempt.worker, Attempt.outcome).where(
+            Attempt.submission_id == row.id, Attempt.outcome.in_(FAULTS)
+        )
+        latest = self._session.execute(failed.order_by(Attempt.id.desc()).limit(row.faults))
+        return {attempt.worker for attempt in latest if attempt.outcome == "fault"}
+
+    def _was_measured_here(self, row: Any, stage: Stage, offer: Offer | None, others: Sequence[Worker]) -> bool:
+        """Whether this device has made the record that is to be verified, and one of ``others`` has another one."""
+        if row.verifies is None or stage != "evaluate" or offer is None:
+            return False
+        devices = select(Attempt.device).where(
+            Attempt.submission_id == row.verifies, Attempt.stage == "evaluate", Attempt.outcome == "done"
+        )
+        measured_on = self._session.scalars(devices.order_by(Attempt.id.desc()).limit(1)).first()
+        elsewhere = any(Offer.of(other.capabilities).device_id != offer.device_id for other in others)
+        return measured_on == offer.device_id and elsewhere
+
+    def _claim_of(self, row: Submission, stage: Stage, token: str, worker: str, now: datetime) -> Claim:
+        problem, candidate = problem_and_candidate(self._session, row)
+        return Claim(
+            submission_id=row.id,
+            stage=stage,
+            token=token,
+            worker=worker,
+            attempt=row.attempts,
+            problem=problem,
+            candidate=candidate,
+            device=row.device,
+            size=row.size,
+            precision=row.precision,
+            baseline=row.baseline,
+            require_gradients=row.require_gradients,
+            limits=row.limits,
+            traceparent=row.traceparent,
+            queued_at=row.submitted_at if stage == "build" else row.built_at or row.submitted_at,
+            claimed_at=now,
+            verifies=row.verifies,
+            vetted=is_vetted(self._session, row.problem, row.problem_version, row.precision, row.device),
+        )
+
+    def _end_attempt(self, token: str, device: str, outcome: str, detail: str, now: datetime) -> datetime:
+        """Returns when it began."""
+        ended = self._session.execute(
+            update(Attempt)
+            .where(Attempt.token == token)
+            .values(outcome=outcome, detail=detail, ended_at=now)
+            .returning(Attempt.stage, Attempt.worker, Attempt.started_at)
+            .execution_options(synchronize_session=False)
+        ).one()
+        metrics.attempt_ended(self._session, ended.stage, device, ended.worker, outcome)
+        started_at: datetime = ended.started_at
+        return started_at
+
+    def _update(self, condition: Any, values: dict[str, Any]) -> bool:
+        statement = update(Submission).where(condition).values(values).execution_options(synchronize_session=False)
+        result = self._session.execute(statement)
+        assert isinstance(result, CursorResult)
+        return result.rowcount == 1
+
+
+def _takeable(stage: Stage, device: str, offer: Offer | None, now: datetime) -> Any:
+    """The condition that a submission waits for ``stage``, does not rest and can run on ``offer``."""
+    return and_(
+        Submission.status == Status.QUEUED,
+        Submission.stage == stage,
+        Submission.device == device,
+        rested(Submission.not_before, now),
+        runs_on(offer),
+    )
+
+
+def _first(waiting: Select[*_Columns], count: int) -> Select[*_Columns]:
+    """The first ``count`` in the order of the queue."""
+    return waiting.order_by(*QUEUE_ORDER).limit(count)
+
+
+def _waiting(now: datetime) -> dict[str, Any]:
+    return {"status": Status.QUEUED, "bells": 1, "bell_due_at": now + repeat_after(1)}

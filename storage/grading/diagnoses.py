@@ -1,0 +1,336 @@
+"""Diagnoses: asked for by owners and after device faults, made by workers that have the tool.
+
+They are claimed as submissions are (see ``storage.grading.claims``), and after them: no diagnosis is taken up, or rung
+for, while an evaluation waits for a device of the same kind. Bound to a session; nothing here commits.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import CursorResult, and_, or_, select, true, update
+from sqlalchemy.orm import Session
+
+from evaluator.candidate import Candidate
+from evaluator.diagnosis.findings import Diagnosis, Tool
+from evaluator.evaluation import Status, Verdict
+from evaluator.problem import Problem
+from storage.clock import database_now
+from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
+from storage.queue.backoff import rest_after, rested
+from storage.queue.celery_app import diagnosis_queue
+from storage.queue.eligibility import offers_of, runs_on
+from storage.queue.wakeups import FIRST_REPEAT, DiagnosisBell, announce, repeat_after
+from storage.queue.workers import serving_ids
+from storage.submissions.submissions import UnknownSubmission, problem_and_candidate
+from storage.upsert import insert_into
+
+__all__ = ["Diagnoses", "DiagnosisClaim", "NobodyDiagnoses", "NotDiagnosable", "evaluation_waits", "undiagnosable"]
+
+_DEVICE: Final = "cuda"
+_NOTHING_TO_RUN: Final = (Verdict.INVALID_SOURCE, Verdict.COMPILE_ERROR)
+_RUNG_AT_ONCE: Final = 20
+_UNCLAIMED: Final[dict[str, Any]] = {"claim_token": None, "claim_worker": None, "lease_until": None}
+
+
+class NotDiagnosable(ValueError):
+    """There is nothing of this submission that a tool could be run over."""
+
+
+class NobodyDiagnoses(LookupError):
+    """No living worker has the tool."""
+
+
+@dataclass(frozen=True)
+class DiagnosisClaim:
+    """The right to make one diagnosis, and all that is needed for it.
+
+    ``size`` is the submission's. ``faulted``: its evaluation has ended with a device fault at that size.
+    """
+
+    submission_id: str
+    tool: Tool
+    token: str
+    worker: str
+    attempt: int
+    problem: Problem
+    candidate: Candidate
+    size: str
+    precision: str
+    faulted: bool
+    traceparent: str | None
+    queued_at: datetime
+    claimed_at: datetime
+
+
+def evaluation_waits(session: Session) -> bool:
+    """Whether a submission waits to be evaluated on a device of the kind that diagnoses are made on, and by somebody
+    who could take it: what waits for a device that is not there stands in no diagnosis's way."""
+    now = database_now(session)
+    offers = offers_of(session, _DEVICE)
+    waiting = select(Submission.id).where(
+        Submission.status == Status.QUEUED,
+        Submission.stage == "evaluate",
+        Submission.device == _DEVICE,
+        rested(Submission.not_before, now),
+        or_(*map(runs_on, offers)) if offers else true(),
+    )
+    return session.scalar(waiting.limit(1)) is not None
+
+
+def undiagnosable(submission: Submission) -> str | None:
+    """Why there is no diagnosis of ``submission``, and can be none as long as it is as it is."""
+    if submission.device != _DEVICE:
+        return f"is for device {submission.device}, and these tools know of CUDA alone"
+    if submission.state is not Status.DONE or submission.evaluation is None:
+        return f"is {submission.status}: only what was evaluated can be diagnosed"
+    if submission.evaluation.verdict in _NOTHING_TO_RUN:
+        return f"has nothing that could be run: its verdict is {submission.evaluation.verdict}"
+    return None
+
+
+class Diagnoses:
+    """Queries and changes within one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def request(self, submission_id: str, tool: Tool) -> StoredDiagnosis:
+        """Have ``tool`` run over the submission's candidate; what was found with it before is replaced.
+
+        One that is not over yet is returned as it is. Raises ``UnknownSubmission``, ``NotDiagnosable`` and
+        ``NobodyDiagnoses``.
+        """
+        submission = self._session.get(Submission, submission_id, populate_existing=True)
+        if submission is None:
+            raise UnknownSubmission(f"no submission {submission_id}")
+        reason = undiagnosable(submission)
+        if reason is not None:
+            raise NotDiagnosable(f"submission {submission.id} {reason}")
+        earlier = self.of_tool(submission_id, tool)
+        if earlier is not None and not earlier.state.final:
+            return earlier
+        if not serving_ids(self._session, diagnosis_queue(tool)):
+            raise NobodyDiagnoses(f"no worker with a CUDA device and {tool.program} is running")
+        self._queue(submission_id, tool, renew=True)
+        requested = self.of_tool(submission_id, tool)
+        assert requested is not None
+        return requested
+
+    def follow_fault(self, submission_id: str) -> bool:
+        """Have the candidate that has ended with a device fault diagnosed, unless nobody can or it was already."""
+        if not serving_ids(self._session, diagnosis_queue(Tool.MEMCHECK)):
+            return False
+        return self._queue(submission_id, Tool.MEMCHECK, renew=False)
+
+    def of_tool(self, submission_id: str, tool: Tool) -> StoredDiagnosis | None:
+        """What ``tool`` has found, or how far it is, as it is in the database now."""
+        return self._session.get(StoredDiagnosis, (submission_id, str(tool)), populate_existing=True)
+
+    def of_submission(self, submission_id: str) -> Sequence[StoredDiagnosis]:
+        """Every diagnosis of the submission, that which was asked for last first."""
+        query = select(StoredDiagnosis).where(StoredDiagnosis.submission_id == submission_id)
+        latest_first = query.order_by(StoredDiagnosis.requested_at.desc(), StoredDiagnosis.tool)
+        return self._session.scalars(latest_first.execution_options(populate_existing=True)).all()
+
+    def claim(self, submission_id: str, tool: Tool, worker: str, lease_s: float) -> DiagnosisClaim | None:
+        """Take the diagnosis up, or ``None`` if it does not wait (any more), rests, or an evaluation goes first."""
+        now = database_now(self._session)
+        waiting = and_(
+            StoredDiagnosis.submission_id == submission_id,
+            StoredDiagnosis.tool == str(tool),
+            StoredDiagnosis.status == DiagnosisStatus.PENDING,
+            rested(StoredDiagnosis.not_before, now),
+        )
+        if evaluation_waits(self._session):
+            self._update(waiting, _soon(now))
+            return None
+        token = secrets.token_hex(16)
+        taken: dict[str, Any] = {
+            "status": DiagnosisStatus.RUNNING,
+            "message": "",
+            "claim_token": token,
+            "claim_worker": worker,
+            "lease_until": now + timedelta(seconds=lease_s),
+            "attempts": StoredDiagnosis.faults + 1,
+            "bell_due_at": None,
+            "not_before": None,
+            "started_at": now,
+        }
+        if not self._update(waiting, taken):
+            return None
+        row = self.of_tool(submission_id, tool)
+        assert row is not None
+        return self._claim_of(row, token, worker, now)
+
+    def renew(self, claim: DiagnosisClaim, lease_s: float, progress: tuple[str, str, float | None] | None) -> bool:
+        """Prolong the lease and show the message of ``progress``; ``False``: the claim is lost."""
+        values: dict[str, Any] = {"lease_until": database_now(self._session) + timedelta(seconds=lease_s)}
+        if progress is not None:
+            _, values["message"], _ = progress
+        return self._update(StoredDiagnosis.claim_token == claim.token, values)
+
+    def holds(self, claim: DiagnosisClaim) -> bool:
+        """Whether the claim still stands; a read, where ``renew`` writes."""
+        query = select(StoredDiagnosis.tool).where(StoredDiagnosis.claim_token == claim.token)
+        return self._session.scalar(query) is not None
+
+    def record(self, claim: DiagnosisClaim, diagnosis: Diagnosis) -> bool:
+        """Finish with ``diagnosis``. ``False``: the claim is gone, nothing recorded."""
+        result = diagnosis.to_dict()
+        values = {
+            **_UNCLAIMED,
+            "status": DiagnosisStatus.DONE,
+            "message": "",
+            "finished_at": database_now(self._session),
+            "printed": result.pop("printed"),
+            "result": result,
+        }
+        return self._update(StoredDiagnosis.claim_token == claim.token, values)
+
+    def record_fault(self, claim: DiagnosisClaim, detail: str, *, retriable: bool, max_attempts: int) -> bool:
+        """Our fault: to be tried again after a rest, or ``failed`` if it cannot or may no more be retried."""
+        return self._fault(claim.token, detail, max_attempts if retriable else 0)
+
+    def release(self, claim: DiagnosisClaim) -> bool:
+        """Back into the queue without a fault: the worker is being stopped, or an evaluation goes first."""
+        now = database_now(self._session)
+        if not self._update(StoredDiagnosis.claim_token == claim.token, {**_UNCLAIMED, **_waiting(), **_soon(now)}):
+            return False
+        if not evaluation_waits(self._session):
+            announce(self._session, DiagnosisBell(claim.submission_id, claim.tool))
+        return True
+
+    def release_expired(self, max_attempts: int, now: datetime | None = None) -> int:
+        """Take diagnoses from workers that were not heard of; returns how many there were."""
+        now = now or database_now(self._session)
+        expired = select(StoredDiagnosis.claim_token, StoredDiagnosis.claim_worker).where(
+            StoredDiagnosis.lease_until < now
+        )
+        released = 0
+        for token, worker in self._session.execute(expired.order_by(StoredDiagnosis.requested_at)).all():
+            assert token is not None
+            detail = f"worker {worker} was lost: it stopped renewing its lease"
+            released += self._fault(token, detail, max_attempts, expired_before=now)
+        return released
+
+    def ring_overdue(self, tools: Collection[Tool], now: datetime | None = None) -> list[DiagnosisBell]:
+        """Announce the bell again for what has waited long for ``tools``, unless an evaluation waits.
+
+        As of submissions, only the oldest few, and each less and less often. Returns the bells.
+        """
+        if not tools or evaluation_waits(self._session):
+            return []
+        now = now or database_now(self._session)
+        waiting = and_(
+            StoredDiagnosis.status == DiagnosisStatus.PENDING, StoredDiagnosis.tool.in_(sorted(map(str, tools)))
+        )
+        oldest = select(
+            StoredDiagnosis.submission_id, StoredDiagnosis.tool, StoredDiagnosis.bells, StoredDiagnosis.bell_due_at
+        ).where(waiting, rested(StoredDiagnosis.not_before, now))
+        rows = self._session.execute(oldest.order_by(StoredDiagnosis.requested_at).limit(_RUNG_AT_ONCE)).all()
+        bells: list[DiagnosisBell] = []
+        for submission_id, tool, count, due_at in rows:
+            if due_at is not None and due_at > now:
+                continue
+            same = and_(
+                StoredDiagnosis.submission_id == submission_id,
+                StoredDiagnosis.tool == tool,
+                StoredDiagnosis.bells == count,
+                waiting,
+            )
+            if self._update(same, {"bells": count + 1, "bell_due_at": now + repeat_after(count + 1)}):
+                bells.append(DiagnosisBell(submission_id, Tool(tool)))
+        for bell in bells:
+            announce(self._session, bell)
+        return bells
+
+    def _queue(self, submission_id: str, tool: Tool, *, renew: bool) -> bool:
+        """Whether it was queued: not, if one is under way, nor, without ``renew``, if one is there at all."""
+        now = database_now(self._session)
+        values: dict[str, Any] = {
+            **_UNCLAIMED,
+            **_waiting(),
+            "attempts": 0,
+            "faults": 0,
+            "bells": 1,
+            "bell_due_at": now + repeat_after(1),
+            "not_before": None,
+            "requested_at": now,
+            "finished_at": None,
+            "result": None,
+            "printed": "",
+        }
+        row = {"submission_id": submission_id, "tool": str(tool), **values}
+        statement = insert_into(self._session, StoredDiagnosis).values(row)
+        if renew:
+            over = StoredDiagnosis.status.in_([status for status in DiagnosisStatus if status.final])
+            statement = statement.on_conflict_do_update(
+                index_elements=["submission_id", "tool"], set_=values, where=over
+            )
+        else:
+            statement = statement.on_conflict_do_nothing()
+        # Not by a count of rows: of such a statement PostgreSQL's driver gives none.
+        if self._session.execute(statement.returning(StoredDiagnosis.tool)).first() is None:
+            return False
+        announce(self._session, DiagnosisBell(submission_id, tool))
+        return True
+
+    def _fault(self, token: str, detail: str, max_attempts: int, *, expired_before: datetime | None = None) -> bool:
+        now = database_now(self._session)
+        held = select(StoredDiagnosis).where(StoredDiagnosis.claim_token == token)
+        row = self._session.scalars(held.execution_options(populate_existing=True)).one_or_none()
+        if row is None:
+            return False
+        faults = row.faults + 1
+        values: dict[str, Any] = {**_UNCLAIMED, "faults": faults}
+        if faults < max_attempts:
+            due_at = now + rest_after(faults)
+            values |= {**_waiting(), "message": f"attempt {faults} failed, to be tried again: {detail}"}
+            values |= {"not_before": due_at, "bell_due_at": due_at, "bells": 0}
+        else:
+            values |= {"status": DiagnosisStatus.FAILED, "message": detail, "finished_at": now}
+        still = StoredDiagnosis.claim_token == token
+        if expired_before is not None:
+            still = and_(still, StoredDiagnosis.lease_until < expired_before)
+        return self._update(still, values)
+
+    def _claim_of(self, row: StoredDiagnosis, token: str, worker: str, now: datetime) -> DiagnosisClaim:
+        submission = self._session.get(Submission, row.submission_id)
+        assert submission is not None
+        assert submission.evaluation is not None
+        problem, candidate = problem_and_candidate(self._session, submission)
+        return DiagnosisClaim(
+            submission_id=row.submission_id,
+            tool=Tool(row.tool),
+            token=token,
+            worker=worker,
+            attempt=row.attempts,
+            problem=problem,
+            candidate=candidate,
+            size=submission.size,
+            precision=submission.precision,
+            faulted="device_fault" in submission.evaluation.record["details"],
+            traceparent=submission.traceparent,
+            queued_at=row.requested_at,
+            claimed_at=now,
+        )
+
+    def _update(self, condition: Any, values: dict[str, Any]) -> bool:
+        statement = update(StoredDiagnosis).where(condition).values(values)
+        result = self._session.execute(statement.execution_options(synchronize_session=False))
+        assert isinstance(result, CursorResult)
+        return result.rowcount == 1
+
+
+def _waiting() -> dict[str, Any]:
+    return {"status": DiagnosisStatus.PENDING, "message": "", "started_at": None}
+
+
+def _soon(now: datetime) -> dict[str, Any]:
+    """To be rung for soon after nothing goes first any more."""
+    return {"bells": 1, "bell_due_at": now + FIRST_REPEAT}

@@ -1,0 +1,224 @@
+"""Records are evaluated again: later, on another device of the same name where there is one, with other seeds.
+
+An evaluation again is a submission of its own, a copy whose ``verifies`` names the one that made the record; it waits
+behind everything else, is on no leaderboard, and stays as part of the record's history. A record holds if one of two
+evaluations again confirms it (see ``disagreement``). One that does not is withdrawn (see
+``storage.grading.withdrawal``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from evaluator.evaluation import Evaluation, Status, Verdict
+from storage.access.audit import VERIFICATION
+from storage.grading.withdrawal import withdraw
+from storage.ids import new_id
+from storage.leaderboards.entries import results_of, software_of
+from storage.models import Standing, StoredRanking, StoredVerification, Submission, VerificationStatus
+from storage.queue.fair_order import LAST_TURN
+from storage.queue.wakeups import Bell, announce, repeat_after
+from storage.upsert import insert_into
+
+__all__ = [
+    "check_failed",
+    "checks_of",
+    "conclude",
+    "disagreement",
+    "request_verification",
+    "verification_of",
+    "verify_leaders",
+]
+
+_CHECKS: Final = 2
+_TRIED_AGAIN: Final = timedelta(hours=1)
+_MOST_FAILED: Final = 5
+_LEAST_SHARE: Final = {"cpu": 0.8, "cuda": 0.95}
+"""Of its first speedup, what a record must reach again where the intervals do not meet: a CPU is never alone."""
+
+_COPIED_NOT: Final = frozenset(
+    {"label", "author", "idempotency_key", "share_key", "message", "build_s", "build_log", "progress_stage"}
+    | {
+        "progress_message",
+        "progress_share",
+        "claim_token",
+        "claim_worker",
+        "lease_until",
+        "attempts",
+        "faults",
+        "unsettled",
+    }
+    | {"built_at", "started_at", "finished_at", "traceparent"}
+    | {"withdrawn_at", "withdrawn_by", "withdrawn_reason"}
+)
+"""What an evaluation again has not in common with what it evaluates; whoever may see the one may see the other."""
+
+
+def request_verification(session: Session, submission_id: str, now: datetime) -> None:
+    """Have the record that this submission has made evaluated again, unless it was or is to be already."""
+    row = {"submission_id": submission_id, "status": VerificationStatus.PENDING, "message": "", "requested_at": now}
+    new = insert_into(session, StoredVerification).values(row).on_conflict_do_nothing()
+    if session.execute(new.returning(StoredVerification.submission_id)).first() is not None:
+        _queue_check(session, session.get_one(Submission, submission_id), now)
+    verification = verification_of(session, submission_id)
+    assert verification is not None
+    _mark(session, verification)
+
+
+def verification_of(session: Session, submission_id: str) -> StoredVerification | None:
+    """How far the verification of this submission is; ``None`` where it has made no record."""
+    return session.get(StoredVerification, submission_id, populate_existing=True)
+
+
+def checks_of(session: Session, submission_id: str) -> Sequence[Submission]:
+    """The evaluations again of what this submission has made, the first one first."""
+    query = select(Submission).where(Submission.verifies == submission_id).order_by(Submission.id)
+    return session.scalars(query.execution_options(populate_existing=True)).all()
+
+
+def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datetime) -> None:
+    """An evaluation again has come to ``evaluation``: the record holds, is tried once more, or is withdrawn."""
+    verification = _pending(session, check_id)
+    if verification is None:
+        return
+    original = session.get_one(Submission, verification.submission_id)
+    assert original.evaluation is not None
+    first = original.evaluation.to_evaluation()
+    then, since = software_of(first.environment), software_of(evaluation.environment)
+    if then != since and evaluation.verdict is not Verdict.COMPILE_ERROR:  # which the builder's own versions are with
+        verification.message = f"it was measured under {then}, and can only be evaluated under {since} now"
+        return
+    if evaluation.unsettled:
+        _try_later(session, verification, "the machine was too noisy to tell how fast it is", now)
+        return
+    doubt = disagreement(first, evaluation)
+    if not doubt:
+        _finish(session, verification, VerificationStatus.VERIFIED, "evaluated again, and confirmed", now)
+    elif sum(_tells(check) for check in checks_of(session, original.id)) < _CHECKS:
+        verification.message = f"to be evaluated once more: {doubt}"
+        _queue_check(session, original, now)
+    else:
+        # First what is locked first everywhere else.
+        withdraw(session, original.id, doubt, VERIFICATION)
+        _finish(session, verification, VerificationStatus.FAILED, f"withdrawn: {doubt}", now)
+        verify_leaders(session, original, now)
+
+
+def check_failed(session: Session, check_id: str, detail: str, now: datetime) -> None:
+    """An evaluation again has failed through our fault: that says nothing of the record, and is tried later."""
+    verification = _pending(session, check_id)
+    if verification is not None:
+        _try_later(session, verification, detail, now)
+
+
+def _tells(check: Submission) -> bool:
+    """Whether an evaluation again has said something of the record."""
+    return (
+        check.state is Status.DONE and check.evaluation is not None and not check.evaluation.to_evaluation().unsettled
+    )
+
+
+def _try_later(session: Session, verification: StoredVerification, detail: str, now: datetime) -> None:
+    """Evaluate it again once more, each time after twice as long."""
+    checks = checks_of(session, verification.submission_id)
+    failed = sum(check.state in (Status.FAILED, Status.DONE) and not _tells(check) for check in checks)
+    if failed >= _MOST_FAILED:
+        verification.message = f"not evaluated again, after {failed} tries: {detail}"
+        return
+    verification.message = f"to be tried again later: {detail}"
+    original = session.get_one(Submission, verification.submission_id)
+    _queue_check(session, original, now, after=_TRIED_AGAIN * 2 ** max(0, failed - 1))
+
+
+def verify_leaders(session: Session, submission: Submission, now: datetime) -> None:
+    """Have who leads where ``submission`` is ranked, or was, evaluated again if that was never done: after something
+    was published or withdrawn."""
+    for leader in _leaders_unverified(session, submission):
+        request_verification(session, leader, now)
+
+
+def disagreement(first: Evaluation, again: Evaluation) -> str:
+    """Why ``again`` does not confirm ``first``; empty where it does.
+
+    It passes, with gradients that match where they did, and on each track its interval reaches that of the first, or
+    its speedup the share of the first's that is asked for. Faster is never a disagreement.
+    """
+    if not again.passed:
+        return f"evaluated again, it got {again.verdict}"
+    share = _LEAST_SHARE[first.device.partition(":")[0]]
+    found = {result.track: result for result in results_of(again)}
+    for result in results_of(first):
+        same = found.get(result.track)
+        if same is None:
+            return f"evaluated again, its gradients are {again.gradients}"
+        meets = result.interval is not None and same.interval is not None and same.interval.high >= result.interval.low
+        if not (meets or same.speedup >= share * result.speedup):
+            return f"evaluated again, its speedup ({result.track}) was {same.speedup:.3g} and not {result.speedup:.3g}"
+    return ""
+
+
+def _pending(session: Session, check_id: str) -> StoredVerification | None:
+    """The verification that this evaluation again is for, if it is still open; locked until the transaction ends."""
+    verifies = session.scalar(select(Submission.verifies).where(Submission.id == check_id))
+    if verifies is None:
+        return None
+    query = select(StoredVerification).where(
+        StoredVerification.submission_id == verifies, StoredVerification.status == VerificationStatus.PENDING
+    )
+    return session.scalars(query.with_for_update().execution_options(populate_existing=True)).one_or_none()
+
+
+def _queue_check(session: Session, original: Submission, now: datetime, after: timedelta = timedelta(0)) -> None:
+    """Queue a copy of ``original``, behind everything else, for a device of the same name."""
+    assert original.evaluation is not None
+    columns = [column.name for column in Submission.__table__.columns]
+    values: dict[str, Any] = {name: getattr(original, name) for name in columns if name not in _COPIED_NOT}
+    values |= {
+        "id": new_id("sub"),
+        "verifies": original.id,
+        "needs_device_name": original.evaluation.device_name or original.needs_device_name,
+        "status": Status.QUEUED,
+        "stage": "build",
+        "turn": LAST_TURN,
+        "submitted_at": now,
+        "bells": 1,
+        "bell_due_at": now + (after or repeat_after(1)),
+        "not_before": now + after if after else None,
+    }
+    session.add(Submission(**values))
+    session.flush()
+    if not after:
+        announce(session, Bell(values["id"], "build", original.device))
+
+
+def _finish(
+    session: Session, verification: StoredVerification, status: VerificationStatus, message: str, now: datetime
+) -> None:
+    verification.status, verification.message, verification.finished_at = status, message, now
+    session.flush()
+    _mark(session, verification)
+
+
+def _mark(session: Session, verification: StoredVerification) -> None:
+    """Have the leaderboards show it."""
+    own = update(Standing).where(Standing.submission_id == verification.submission_id)
+    session.execute(own.values(verification=verification.status).execution_options(synchronize_session=False))
+
+
+def _leaders_unverified(session: Session, withdrawn: Submission) -> list[str]:
+    """Who leads now where ``withdrawn`` was or is, and was never evaluated again."""
+    same = {name: getattr(withdrawn, name) for name in ("problem", "problem_version", "device", "size", "precision")}
+    rankings = session.scalars(select(StoredRanking.id).filter_by(**same, baseline=withdrawn.baseline))
+    found = []
+    for ranking_id in rankings.all():
+        first = select(Standing.submission_id, Standing.verification).where(Standing.ranking_id == ranking_id)
+        order = (Standing.certain_speedup.desc(), Standing.submitted_at, Standing.submission_id)
+        leader = session.execute(first.order_by(*order).limit(1)).first()
+        if leader is not None and leader.verification is None:
+            found.append(leader.submission_id)
+    return found

@@ -1,0 +1,231 @@
+"""Leaderboards after the fact: an entry is withdrawn, or reinstated, or published.
+
+``settle`` makes the standings that one submission has a part in anew, from the evaluations that are on record, so that
+they are what they had been if it had never (or always) been among them. Nothing of the submission is deleted: its
+evaluation stays, and so does who has withdrawn it, when and why. Nothing here commits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, delete, func, select, tuple_
+from sqlalchemy.orm import Session
+
+from evaluator.evaluation import Evaluation, Gradients, Status, Verdict
+from storage.access import audit
+from storage.access.visibility import Visibility
+from storage.clock import database_now
+from storage.leaderboards.entries import (
+    Result,
+    contender_of,
+    count_verdicts,
+    figures_of,
+    locked_ranking,
+    logarithm_of,
+    outcome_of,
+    results_of,
+    software_of,
+    standing_values,
+)
+from storage.models import (
+    AuthorBest,
+    RankingRecord,
+    Standing,
+    StoredEvaluation,
+    StoredRanking,
+    StoredVerification,
+    Submission,
+)
+from storage.submissions.submissions import UnknownSubmission
+
+__all__ = ["NotPublishable", "NotRanked", "publish", "reinstate", "settle", "withdraw"]
+
+
+class NotRanked(ValueError):
+    """The submission has not passed, so there is nothing on a leaderboard to be withdrawn."""
+
+
+class NotPublishable(ValueError):
+    """Others have seen more of the submission than is asked for."""
+
+
+def withdraw(session: Session, submission_id: str, reason: str, by: str | None) -> Submission:
+    """Take the submission from the leaderboards; one that is withdrawn already stays as it is.
+
+    Raises ``UnknownSubmission``, ``NotRanked``.
+    """
+    submission = _locked(session, submission_id)
+    if submission.evaluation is None or submission.evaluation.verdict != Verdict.PASSED:
+        raise NotRanked(f"submission {submission_id} has not passed, and is on no leaderboard")
+    if submission.withdrawn_at is not None:
+        return submission
+    submission.withdrawn_at = database_now(session)
+    submission.withdrawn_by, submission.withdrawn_reason = by, reason
+    session.flush()
+    settle(session, submission)
+    audit.record(session, "submission.withdrawn", by=by, subject=submission_id, reason=reason)
+    return submission
+
+
+def reinstate(session: Session, submission_id: str, by: str | None) -> Submission:
+    """Put a submission that was withdrawn back where it was. Raises ``UnknownSubmission``."""
+    submission = _locked(session, submission_id)
+    if submission.withdrawn_at is None:
+        return submission
+    was = {"withdrawn_by": submission.withdrawn_by, "reason": submission.withdrawn_reason}
+    submission.withdrawn_at = submission.withdrawn_by = submission.withdrawn_reason = None
+    session.flush()
+    settle(session, submission)
+    audit.record(session, "submission.reinstated", by=by, subject=submission_id, **was)
+    return submission
+
+
+def publish(session: Session, submission_id: str, visibility: Visibility, by: str | None) -> Submission:
+    """Show others more of the submission than before. Raises ``UnknownSubmission``, ``NotPublishable``."""
+    submission = _locked(session, submission_id)
+    before = Visibility(submission.visibility)
+    if not before.opens_to(visibility):
+        raise NotPublishable(f"submission {submission_id} is {before}: it cannot become {visibility} any more")
+    if before is visibility:
+        return submission
+    submission.visibility = str(visibility)
+    # Whoever hands in the same from now on must not be given what was handed in under another promise.
+    submission.share_key = None
+    session.flush()
+    if before is Visibility.PRIVATE and submission.evaluation is not None:
+        count_verdicts(session, {outcome_of(submission, submission.evaluation.to_evaluation()): 1})
+        settle(session, submission)
+    details = {"before": str(before), "after": str(visibility)}
+    audit.record(session, "submission.published", by=by, subject=submission_id, **details)
+    return submission
+
+
+def settle(session: Session, submission: Submission) -> None:
+    """Have every ranking that ``submission`` belongs to be as the evaluations say, as far as they can differ by it."""
+    if submission.evaluation is None:
+        return
+    evaluation = submission.evaluation.to_evaluation()
+    admitted = submission.withdrawn_at is None
+    for result in results_of(evaluation):
+        figures = figures_of(evaluation, result) if admitted else {}
+        locked = locked_ranking(session, submission, evaluation, result, figures)
+        ranking = session.get_one(StoredRanking, locked.id, populate_existing=True)
+        _settle_contender(session, ranking, submission)
+        _settle_author(session, ranking, submission)
+        _settle_records(session, ranking, submission)
+        own = Standing.ranking_id == ranking.id
+        ranking.entries = session.scalar(select(func.count()).select_from(Standing).where(own)) or 0
+        ranking.best = session.scalar(select(func.max(Standing.certain_speedup)).where(own)) or 0.0
+        session.flush()
+
+
+def _locked(session: Session, submission_id: str) -> Submission:
+    # By its columns alone: PostgreSQL locks no row that an outer join may leave out.
+    session.execute(select(Submission.id).where(Submission.id == submission_id).with_for_update())
+    submission = session.get(Submission, submission_id, populate_existing=True)
+    if submission is None:
+        raise UnknownSubmission(f"no submission {submission_id}")
+    return submission
+
+
+def _ranked(ranking: StoredRanking, *columns: Any) -> Select[Any]:
+    """Columns of all that is ranked in ``ranking``, or would be if it were the best of its contender; and of what
+    differs from that in its software alone (see ``_evaluation_of``)."""
+    query = (
+        select(*columns)
+        .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id)
+        .where(
+            *(
+                getattr(Submission, name) == getattr(ranking, name)
+                for name in ("problem", "problem_version", "device", "size", "precision", "baseline")
+            ),
+            Submission.status == Status.DONE,
+            Submission.verifies.is_(None),
+            Submission.withdrawn_at.is_(None),
+            Submission.visibility != str(Visibility.PRIVATE),
+            StoredEvaluation.verdict == Verdict.PASSED,
+            func.coalesce(StoredEvaluation.device_name, "") == ranking.device_name,
+            _certain(ranking).is_not(None),
+        )
+    )
+    return query if ranking.track == "inference" else query.where(StoredEvaluation.gradients == Gradients.MATCH)
+
+
+def _speedup(ranking: StoredRanking) -> Any:
+    return StoredEvaluation.speedup if ranking.track == "inference" else StoredEvaluation.speedup_training
+
+
+def _certain(ranking: StoredRanking) -> Any:
+    inference = ranking.track == "inference"
+    return StoredEvaluation.certain_speedup if inference else StoredEvaluation.certain_speedup_training
+
+
+def _settle_contender(session: Session, ranking: StoredRanking, submission: Submission) -> None:
+    """The best that the author has with this source."""
+    key = {"ranking_id": ranking.id, "contender": contender_of(submission)}
+    session.execute(delete(Standing).filter_by(**key).execution_options(synchronize_session="fetch"))
+    own = _ranked(ranking, Submission.id).where(
+        Submission.source_digest == submission.source_digest,
+        Submission.author.is_not_distinct_from(submission.author),
+    )
+    fastest_first = own.order_by(_certain(ranking).desc(), Submission.submitted_at, Submission.id)
+    for submission_id in session.scalars(fastest_first).all():
+        best = session.get_one(Submission, submission_id)
+        evaluation = _evaluation_of(best, ranking)
+        if evaluation is not None:
+            assert best.finished_at is not None
+            result = _result_of(evaluation, ranking.track)
+            verification = session.get(StoredVerification, best.id, populate_existing=True)
+            known = None if verification is None else verification.status
+            session.add(Standing(**key, **standing_values(best, evaluation, result, best.finished_at, known)))
+            session.flush()
+            return
+
+
+def _evaluation_of(submission: Submission, ranking: StoredRanking) -> Evaluation | None:
+    """The evaluation of ``submission``, if it was made under the software of ``ranking``."""
+    assert submission.evaluation is not None
+    evaluation = submission.evaluation.to_evaluation()
+    return evaluation if software_of(evaluation.environment) == ranking.software else None
+
+
+def _settle_author(session: Session, ranking: StoredRanking, submission: Submission) -> None:
+    if submission.author is None:
+        return
+    key = {"ranking_id": ranking.id, "author": submission.author}
+    session.execute(delete(AuthorBest).filter_by(**key).execution_options(synchronize_session="fetch"))
+    first = select(Standing.submission_id, Standing.speedup, Standing.certain_speedup).filter_by(**key)
+    best = session.execute(
+        first.order_by(Standing.certain_speedup.desc(), Standing.finished_at, Standing.submission_id).limit(1)
+    ).first()
+    if best is not None:
+        values = best._asdict()
+        session.add(AuthorBest(**key, **values, log_speedup=logarithm_of(best.speedup)))
+        session.flush()
+
+
+def _settle_records(session: Session, ranking: StoredRanking, submission: Submission) -> None:
+    """Who was the fastest from the time on when ``submission`` was over; what was before does not depend on it."""
+    assert submission.finished_at is not None
+    since = (submission.finished_at, submission.id)
+    own = RankingRecord.ranking_id == ranking.id
+    moment = tuple_(RankingRecord.finished_at, RankingRecord.submission_id)
+    best = session.scalar(select(func.max(RankingRecord.certain_speedup)).where(own, moment < since)) or 0.0
+    later = delete(RankingRecord).where(own, moment >= since)
+    session.execute(later.execution_options(synchronize_session="fetch"))
+    ended = tuple_(Submission.finished_at, Submission.id)
+    speedups = (_speedup(ranking).label("speedup"), _certain(ranking).label("certain"))
+    columns = (Submission.id, *speedups, Submission.author, Submission.label, Submission.finished_at)
+    faster = _ranked(ranking, *columns).where(ended >= since, _certain(ranking) > best)
+    for row in session.execute(faster.order_by(Submission.finished_at, Submission.id)):
+        if row.certain > best and _evaluation_of(session.get_one(Submission, row.id), ranking) is not None:
+            best = row.certain
+            who = {"submission_id": row.id, "author": row.author, "label": row.label}
+            speedups_of = {"speedup": row.speedup, "certain_speedup": row.certain}
+            session.add(RankingRecord(ranking_id=ranking.id, finished_at=row.finished_at, **speedups_of, **who))
+    session.flush()
+
+
+def _result_of(evaluation: Evaluation, track: str) -> Result:
+    return next(result for result in results_of(evaluation) if result.track == track)

@@ -1,0 +1,262 @@
+"""Leaderboards, kept up to date in the transaction that stores an evaluation.
+
+Reading one then costs what is shown of it, however much was ever handed in. Rows are locked in one order, counts before
+rankings and rankings by track, and before those of batches (see ``storage.submissions.completion``), so that two
+workers never wait for each other.
+
+What is private or withdrawn is on none of them; ``storage.grading.withdrawal`` puts it on and takes it off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from evaluator.evaluation import Evaluation, Gradients, Interval, Latency
+from storage.access.visibility import Visibility
+from storage.models import AuthorBest, RankingRecord, Standing, StoredRanking, Submission, VerdictCount
+from storage.upsert import insert_into
+
+__all__ = [
+    "Outcome",
+    "Result",
+    "contender_of",
+    "count_verdicts",
+    "enter",
+    "figures_of",
+    "locked_ranking",
+    "logarithm_of",
+    "outcome_of",
+    "results_of",
+    "software_of",
+    "standing_values",
+]
+
+
+class Outcome(NamedTuple):
+    """What evaluations are counted by."""
+
+    problem: str
+    problem_version: str
+    device: str
+    verdict: str
+
+
+class Result(NamedTuple):
+    """What one track of an evaluation came to."""
+
+    track: str
+    speedup: float
+    interval: Interval | None
+    latency: Latency | None
+
+    @property
+    def certain_speedup(self) -> float:
+        """What ranks: the lower end of the interval."""
+        return self.speedup if self.interval is None else self.interval.low
+
+
+def count_verdicts(session: Session, outcomes: Mapping[Outcome, int]) -> None:
+    """Count evaluations that were stored just now."""
+    # In the same order for everybody, as all locks.
+    for outcome, count in sorted(outcomes.items()):
+        first = insert_into(session, VerdictCount).values(**outcome._asdict(), count=count)
+        key = ["problem", "problem_version", "device", "verdict"]
+        session.execute(
+            first.on_conflict_do_update(
+                index_elements=key, set_={"count": VerdictCount.count + first.excluded["count"]}
+            )
+        )
+
+
+def enter(session: Session, submission_id: str, evaluation: Evaluation, now: datetime) -> bool:
+    """Count ``evaluation`` and, if it passed, put it where it belongs on its leaderboards; whether it is a record."""
+    # As it is now: somebody may have published it since the worker has read it.
+    submission = session.get_one(Submission, submission_id, populate_existing=True)
+    if submission.visibility == Visibility.PRIVATE:
+        return False
+    count_verdicts(session, {outcome_of(submission, evaluation): 1})
+    record = False
+    for result in results_of(evaluation):
+        ranking = locked_ranking(session, submission, evaluation, result, figures_of(evaluation, result))
+        record |= _stand(session, ranking, submission, evaluation, result, now)
+    return record
+
+
+def outcome_of(submission: Submission, evaluation: Evaluation) -> Outcome:
+    """What ``evaluation`` is counted by."""
+    return Outcome(submission.problem, submission.problem_version, submission.device, evaluation.verdict)
+
+
+def software_of(environment: Mapping[str, Any]) -> str:
+    """What a reference is as fast by as by its device: the versions of torch and CUDA, where they are known."""
+    parts = [
+        f"{name} {environment[key]}" for name, key in (("torch", "torch"), ("CUDA", "cuda")) if environment.get(key)
+    ]
+    return ", ".join(parts) if environment.get("torch") else ""
+
+
+def results_of(evaluation: Evaluation) -> Iterator[Result]:
+    """The tracks that ``evaluation`` is ranked on."""
+    if not evaluation.passed:
+        return
+    if evaluation.speedup is not None:
+        yield Result("inference", evaluation.speedup, evaluation.speedup_interval, evaluation.latency_ms)
+    if evaluation.speedup_training is not None and evaluation.gradients is Gradients.MATCH:
+        interval, latency = evaluation.speedup_training_interval, evaluation.latency_training_ms
+        yield Result("training", evaluation.speedup_training, interval, latency)
+
+
+def figures_of(evaluation: Evaluation, result: Result) -> dict[str, Any]:
+    """What an evaluation says of the reference."""
+    bound = evaluation.roofline.get(result.track)
+    figures: dict[str, Any] = {}
+    if result.latency is not None:
+        figures["baseline_ms"] = result.latency.baseline
+        if result.track == "inference" and evaluation.speedup_compiled is not None:
+            figures["compiled_ms"] = result.latency.candidate * evaluation.speedup_compiled
+    if bound is not None:
+        figures |= {"bound_ms": bound.bound_ms, "limited_by": bound.limited_by}
+    return figures
+
+
+def locked_ranking(
+    session: Session, submission: Submission, evaluation: Evaluation, result: Result, figures: Mapping[str, Any]
+) -> Any:
+    """The id and the best of the ranking, with new ``figures``, locked until the transaction ends."""
+    key = {
+        "problem": submission.problem,
+        "problem_version": submission.problem_version,
+        "device": submission.device,
+        "size": submission.size,
+        "precision": submission.precision,
+        "baseline": submission.baseline,
+        "track": result.track,
+        "device_name": str(evaluation.environment.get("device_name") or ""),
+        "software": software_of(evaluation.environment),
+    }
+    new = insert_into(session, StoredRanking).values(**key, entries=0, best=0.0, since=submission.submitted_at)
+    session.execute(new.on_conflict_do_nothing())
+    # Written even where nothing changes: the lock is what counts.
+    locked = update(StoredRanking).filter_by(**key).values(**figures or {"best": StoredRanking.best})
+    return session.execute(
+        locked.returning(StoredRanking.id, StoredRanking.best).execution_options(synchronize_session=False)
+    ).one()
+
+
+def _stand(
+    session: Session,
+    ranking: Any,
+    submission: Submission,
+    evaluation: Evaluation,
+    result: Result,
+    now: datetime,
+) -> bool:
+    """Whether it is the fastest of its ranking now."""
+    values = standing_values(submission, evaluation, result, now)
+    key = (ranking.id, contender_of(submission))
+    standing = session.get(Standing, key, populate_existing=True)
+    if standing is None:
+        session.add(Standing(ranking_id=key[0], contender=key[1], **values))
+        more = update(StoredRanking).where(StoredRanking.id == ranking.id).values(entries=StoredRanking.entries + 1)
+        session.execute(more.execution_options(synchronize_session=False))
+    elif _better(result.certain_speedup, submission, standing):
+        for name, value in values.items():
+            setattr(standing, name, value)
+    session.flush()
+    if submission.author is not None:
+        _best_of_author(session, ranking.id, submission, submission.author, result)
+    record = bool(result.certain_speedup > ranking.best)
+    if record:
+        speedups = {"speedup": result.speedup, "certain_speedup": result.certain_speedup}
+        who = {"author": submission.author, "label": submission.label}
+        session.add(
+            RankingRecord(ranking_id=ranking.id, submission_id=submission.id, finished_at=now, **speedups, **who)
+        )
+        best = update(StoredRanking).where(StoredRanking.id == ranking.id).values(best=result.certain_speedup)
+        session.execute(best.execution_options(synchronize_session=False))
+        session.flush()
+    return record
+
+
+def standing_values(
+    submission: Submission,
+    evaluation: Evaluation,
+    result: Result,
+    finished_at: datetime,
+    verification: str | None = None,
+) -> dict[str, Any]:
+    """What a leaderboard has of one result. ``verification``: how far that is, of what was a record."""
+    return {
+        "author": submission.author,
+        "label": submission.label,
+        "submission_id": submission.id,
+        "source_digest": submission.source_digest,
+        "gradients": evaluation.gradients,
+        "speedup": result.speedup,
+        "certain_speedup": result.certain_speedup,
+        "speedup_low": None if result.interval is None else result.interval.low,
+        "speedup_high": None if result.interval is None else result.interval.high,
+        "level": None if result.interval is None else result.interval.level,
+        "speedup_training": evaluation.speedup_training,
+        "training_low": _training(evaluation, "low"),
+        "training_high": _training(evaluation, "high"),
+        "speedup_compiled": evaluation.speedup_compiled,
+        "roofline_share": _share(evaluation, result.track),
+        "latency_ms": None if result.latency is None else result.latency.candidate,
+        "baseline_ms": None if result.latency is None else result.latency.baseline,
+        "submitted_at": submission.submitted_at,
+        "finished_at": finished_at,
+        "verification": verification,
+    }
+
+
+def _best_of_author(session: Session, ranking_id: int, submission: Submission, author: str, result: Result) -> None:
+    values = {
+        "submission_id": submission.id,
+        "speedup": result.speedup,
+        "certain_speedup": result.certain_speedup,
+        "log_speedup": logarithm_of(result.speedup),
+    }
+    known = session.execute(select(AuthorBest).filter_by(ranking_id=ranking_id, author=author)).scalar_one_or_none()
+    if known is None:
+        session.add(AuthorBest(ranking_id=ranking_id, author=author, **values))
+    elif result.certain_speedup > known.certain_speedup:
+        for name, value in values.items():
+            setattr(known, name, value)
+    session.flush()
+
+
+def _better(certain_speedup: float, submission: Submission, than: Standing) -> bool:
+    """Faster for certain, or as fast and handed in before."""
+    if certain_speedup != than.certain_speedup:
+        return certain_speedup > than.certain_speedup
+    return (submission.submitted_at, submission.id) < (than.submitted_at, than.submission_id)
+
+
+def logarithm_of(speedup: float) -> float:
+    """For geometric means; 0 where there is none."""
+    return math.log(speedup) if 0 < speedup < math.inf else 0.0
+
+
+def contender_of(submission: Submission) -> str:
+    """One text for each author and source; nobody's name makes him somebody else."""
+    digest = submission.source_digest
+    return digest if submission.author is None else f"{digest}:{submission.author}"
+
+
+def _training(evaluation: Evaluation, end: str) -> float | None:
+    interval = evaluation.speedup_training_interval
+    return None if interval is None else float(getattr(interval, end))
+
+
+def _share(evaluation: Evaluation, track: str) -> float | None:
+    roofline = evaluation.roofline.get(track)
+    if roofline is not None:
+        return roofline.share
+    return evaluation.roofline_share if track == "inference" else None

@@ -1,0 +1,271 @@
+"""Who is fastest: at one problem, and at the head of each. Read from what ``storage.leaderboards.entries`` keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_, union_all
+from sqlalchemy.orm import Session, aliased, sessionmaker
+
+from evaluator.evaluation import Gradients, Interval
+from storage.leaderboards.history import current_rankings, newest_software
+from storage.models import Standing, StoredRanking
+
+__all__ = [
+    "BoardKey",
+    "Entry",
+    "Ranking",
+    "Track",
+    "ends_above",
+    "every_entry",
+    "leaderboard",
+    "leaders",
+    "standings",
+]
+
+Track = Literal["inference", "training"]
+
+_AT_ONCE: Final = 500
+_FASTEST_FIRST = (Standing.certain_speedup.desc(), Standing.submitted_at, Standing.submission_id)
+
+
+class Ranking(NamedTuple):
+    """What is ranked together, but for the device's name."""
+
+    problem: str
+    device_kind: str
+    size: str
+    precision: str
+
+
+@dataclass(frozen=True)
+class BoardKey:
+    """What a board is of. ``device`` is a kind.
+
+    What different devices measured is never ranked together: without a ``device_name``, one ranking follows the
+    other, by the device's name. Nor is what was measured under different versions of torch and CUDA: without
+    ``software``, each device's newest ranking is meant.
+    """
+
+    problem: str
+    device: str
+    track: Track = "inference"
+    size: str = "full"
+    precision: str = "float32"
+    baseline: str = "eager"
+    device_name: str | None = None
+    software: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One ranked result. ``speedup``, ``roofline_share`` and ``latency_ms`` are those of the track.
+
+    ``rank`` counts from 1 for each ``device_name``. ``software``: the versions of torch and CUDA. ``verification``: how
+    far that is, of what was a record. ``speedup_training`` is there on either track, where
+    it was measured.
+    """
+
+    rank: int
+    submission_id: str
+    author: str | None
+    label: str | None
+    speedup: float
+    speedup_interval: Interval | None
+    speedup_training: float | None
+    speedup_training_interval: Interval | None
+    speedup_compiled: float | None
+    roofline_share: float | None
+    latency_ms: float | None
+    baseline_ms: float | None
+    gradients: Gradients
+    device: str
+    device_name: str | None
+    software: str | None
+    problem: str
+    problem_version: str
+    size: str
+    precision: str
+    source_digest: str
+    submitted_at: datetime
+    finished_at: datetime
+    verification: str | None
+
+
+def leaderboard(session: Session, board: BoardKey, *, limit: int = 50, cursor: int = 0) -> list[Entry]:
+    """Up to ``limit`` entries after the first ``cursor`` ones, the fastest first.
+
+    Ranks what passed against the problem's current version, the best result of each author and source.
+    The training track admits only gradients that match. The lower end of the interval ranks; where it is the same,
+    who was first.
+    """
+    places: list[tuple[StoredRanking, int]] = []
+    parts: list[Select[Any]] = []
+    before = 0
+    for ranking in _rankings(session, board):
+        first, last = max(cursor - before, 0), min(cursor + limit - before, ranking.entries)
+        before += ranking.entries
+        if first < last:
+            parts.append(_ranked(ranking.id).offset(first).limit(last - first))
+            places.append((ranking, first))
+    if not parts:
+        return []
+    found: dict[int, list[Any]] = {}
+    # Nearly always there is one, which needs no union to be put together, nor read through it.
+    query = parts[0] if len(parts) == 1 else union_all(*(select(part.subquery()) for part in parts))
+    for row in session.execute(query):
+        found.setdefault(row.ranking_id, []).append(row)
+    return [
+        _entry(rank, row, ranking)
+        for ranking, first in places
+        for rank, row in enumerate(sorted(found.get(ranking.id, []), key=_place), first + 1)
+    ]
+
+
+def every_entry(sessions: sessionmaker[Session], board: BoardKey, cursor: int = 0) -> Iterator[Entry]:
+    """All entries of ``leaderboard`` after the first ``cursor`` ones, however many there are.
+
+    Some hundreds at a time, each time in a session of its own: whoever reads slowly holds no connection. A place that
+    changes meanwhile may be left out.
+    """
+    with sessions() as session:
+        rankings = _rankings(session, board)
+    for ranking in rankings:
+        before = min(cursor, ranking.entries)
+        cursor -= before
+        query = _ranked(ranking.id).limit(_AT_ONCE)
+        rows = _read(sessions, query.offset(before))
+        while rows:
+            yield from (_entry(rank, row, ranking) for rank, row in enumerate(rows, before + 1))
+            before += len(rows)
+            rows = _read(sessions, query.where(_behind(rows[-1])))
+
+
+def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inference") -> list[Entry]:
+    """The first of each ranking, of each device that was measured on: by problem, kind and name of the device. Under
+    the newest software of each.
+
+    One query, however many rankings there are.
+    """
+    asked_for = tuple_(StoredRanking.problem, StoredRanking.device, StoredRanking.size, StoredRanking.precision)
+    other = aliased(Standing)
+    first = (
+        select(other.contender)
+        .where(other.ranking_id == StoredRanking.id)
+        .order_by(other.certain_speedup.desc(), other.submitted_at, other.submission_id)
+        .limit(1)
+        .correlate(StoredRanking)
+        .scalar_subquery()
+    )
+    query = (
+        current_rankings()
+        .add_columns(Standing)
+        .join(Standing, (Standing.ranking_id == StoredRanking.id) & (Standing.contender == first))
+        .where(
+            asked_for.in_([tuple(ranking) for ranking in rankings]),
+            StoredRanking.track == track,
+            StoredRanking.baseline == "eager",
+            newest_software(),
+        )
+        .order_by(StoredRanking.problem, StoredRanking.device.desc(), StoredRanking.device_name)
+    )
+    return [_entry(1, row, ranking) for ranking, row in session.execute(query)]
+
+
+def standings(
+    session: Session,
+    ranking: StoredRanking,
+    *,
+    author: str | None = None,
+    label: str | None = None,
+    limit: int = 50,
+    cursor: int = 0,
+) -> list[Entry]:
+    """Up to ``limit`` entries of one ranking after the first ``cursor``, of one author or label where that is given.
+
+    ``rank`` counts what meets the conditions.
+    """
+    query = _ranked(ranking.id).offset(cursor).limit(limit)
+    if author is not None:
+        query = query.where(Standing.author == author)
+    if label is not None:
+        query = query.where(Standing.label == label)
+    return [_entry(rank, row, ranking) for rank, row in enumerate(session.execute(query), cursor + 1)]
+
+
+def ends_above(session: Session, ranking: StoredRanking, limit: int) -> list[tuple[float, float]]:
+    """Where the intervals of the first ``limit`` entries begin and end, the fastest first."""
+    ends = [func.coalesce(each, Standing.speedup) for each in (Standing.speedup_low, Standing.speedup_high)]
+    query = select(ends[0], ends[1]).where(Standing.ranking_id == ranking.id).order_by(*_FASTEST_FIRST).limit(limit)
+    return [(low, high) for low, high in session.execute(query)]
+
+
+def _rankings(session: Session, board: BoardKey) -> Sequence[StoredRanking]:
+    asked = {name: value for name, value in vars(board).items() if value is not None}
+    query = current_rankings().filter_by(**asked).order_by(StoredRanking.device_name)
+    return session.scalars(query if board.software is not None else query.where(newest_software())).all()
+
+
+def _read(sessions: sessionmaker[Session], query: Select[Any]) -> Sequence[Any]:
+    with sessions() as session:
+        return session.execute(query).all()
+
+
+def _ranked(ranking_id: int) -> Select[Any]:
+    """The standings of one ranking as plain rows, the fastest first."""
+    return select(*Standing.__table__.columns).where(Standing.ranking_id == ranking_id).order_by(*_FASTEST_FIRST)
+
+
+def _behind(row: Any) -> ColumnElement[bool]:
+    """What comes after ``row`` in the order of ``_FASTEST_FIRST``."""
+    later = or_(
+        Standing.submitted_at > row.submitted_at,
+        and_(Standing.submitted_at == row.submitted_at, Standing.submission_id > row.submission_id),
+    )
+    # The first condition says nothing new; it is the one that the index is entered by.
+    return and_(
+        Standing.certain_speedup <= row.certain_speedup, or_(Standing.certain_speedup < row.certain_speedup, later)
+    )
+
+
+def _place(row: Any) -> tuple[float, datetime, str]:
+    return -row.certain_speedup, row.submitted_at, row.submission_id
+
+
+def _entry(rank: int, row: Any, ranking: StoredRanking) -> Entry:
+    return Entry(
+        rank=rank,
+        speedup_interval=_interval(row.speedup_low, row.speedup_high, row.level),
+        speedup_training_interval=_interval(row.training_low, row.training_high, row.level),
+        gradients=Gradients(row.gradients),
+        device_name=ranking.device_name or None,
+        software=ranking.software or None,
+        **{name: getattr(ranking, name) for name in ("device", "problem", "problem_version", "size", "precision")},
+        **{
+            name: getattr(row, name)
+            for name in (
+                "submission_id",
+                "author",
+                "label",
+                "speedup",
+                "speedup_training",
+                "speedup_compiled",
+                "roofline_share",
+                "latency_ms",
+                "baseline_ms",
+                "source_digest",
+                "submitted_at",
+                "finished_at",
+                "verification",
+            )
+        },
+    )
+
+
+def _interval(low: float | None, high: float | None, level: float | None) -> Interval | None:
+    if low is None or high is None:
+        return None
+    return Interval(low, high) if level is None else Interval(low, high, level)

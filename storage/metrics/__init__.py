@@ -1,0 +1,1 @@
+"""Counters that outlive every process, and what is counted by them."""

@@ -1,0 +1,148 @@
+"""Counts that outlive every process, written in the transaction that does what is counted.
+
+So a count and what it counts are there together or not at all, whichever process ends when. Each is spread over a few
+rows, of which a transaction takes one at random: two that count the same seldom wait for each other. They are written
+at the very end, in one order for everybody, so that these locks are the last and nobody waits for another in a circle.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from storage.models import StoredCount
+from storage.upsert import insert_into
+
+__all__ = [
+    "Counted",
+    "Histogram",
+    "Timed",
+    "count",
+    "forget_noted",
+    "observe",
+    "read_counts",
+    "read_times",
+    "write_noted",
+]
+
+_KEY: Final = "storage.metrics.counters"
+_SHARDS: Final = 8
+_SUM: Final = "sum"
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Something that is counted, by the values of ``labels``; ``values`` are those of each, where they are known."""
+
+    name: str
+    labels: Labels
+    description: str
+    values: tuple[Labels, ...] = ()
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Something whose seconds are counted in buckets up to each of ``bounds_s``; the rest is as in ``Counted``."""
+
+    name: str
+    labels: Labels
+    description: str
+    bounds_s: tuple[float, ...]
+    values: tuple[Labels, ...] = ()
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many values were at most each bound, in the order of the bounds, and at last all of them."""
+
+    up_to: tuple[int, ...]
+    sum_s: float
+
+
+def count(session: Session, what: Counted, *labels: str, by: int = 1) -> None:
+    """Count ``by`` more (or less), if and when ``session`` commits."""
+    _note(session, what.name, labels, by, len(what.labels))
+
+
+def observe(session: Session, what: Timed, *labels: str, seconds: float) -> None:
+    """Count one duration, if and when ``session`` commits."""
+    seconds = max(0.0, seconds)
+    bucket = bisect_left(what.bounds_s, seconds)
+    bound = "inf" if bucket == len(what.bounds_s) else repr(what.bounds_s[bucket])
+    _note(session, what.name, (*labels, bound), 1, len(what.labels) + 1)
+    _note(session, what.name, (*labels, _SUM), seconds, len(what.labels) + 1)
+
+
+def write_noted(session: Session) -> None:
+    """Write what was counted. The session's factory calls this before a commit (see ``storage.database``)."""
+    if session.in_nested_transaction():
+        return
+    noted: dict[tuple[str, str], float] = session.info.pop(_KEY, {})
+    shard = secrets.randbelow(_SHARDS)
+    rows = [
+        {"name": name, "labels": labels, "shard": shard, "value": value}
+        for (name, labels), value in sorted(noted.items())
+        if value
+    ]
+    if rows:
+        session.flush()
+        new = insert_into(session, StoredCount).values(rows)
+        more = {"value": StoredCount.value + new.excluded["value"]}
+        session.execute(new.on_conflict_do_update(index_elements=["name", "labels", "shard"], set_=more))
+
+
+def forget_noted(session: Session) -> None:
+    """What was rolled back has not happened."""
+    session.info.pop(_KEY, None)
+
+
+def read_counts(session: Session, what: Sequence[Counted]) -> Mapping[Counted, Mapping[Labels, int]]:
+    """Every count that was ever written, by what is counted and the values of its labels."""
+    rows = _read(session, [each.name for each in what])
+    return {each: {labels: round(value) for labels, value in rows[each.name].items()} for each in what}
+
+
+def read_times(session: Session, what: Timed) -> Mapping[Labels, Histogram]:
+    """The histograms of ``what`` by the values of its labels; a bound that is no longer one counts for the next."""
+    buckets: defaultdict[Labels, list[int]] = defaultdict(lambda: [0] * (len(what.bounds_s) + 1))
+    sums: dict[Labels, float] = {}
+    for (*labels, bound), value in _read(session, [what.name])[what.name].items():
+        key = tuple(labels)
+        if bound == _SUM:
+            sums[key] = value
+        else:
+            buckets[key][bisect_left(what.bounds_s, float(bound))] += round(value)
+    return {key: Histogram(_cumulated(found), sums.get(key, 0.0)) for key, found in buckets.items()}
+
+
+def _note(session: Session, name: str, labels: Labels, value: float, width: int) -> None:
+    if len(labels) != width:
+        raise ValueError(f"{name} is counted by {width} labels, not by {labels}")
+    if not session.in_transaction():
+        session.begin()  # or there would be nothing to roll back
+    noted: dict[tuple[str, str], float] = session.info.setdefault(_KEY, {})
+    key = (name, json.dumps(labels))
+    noted[key] = noted.get(key, 0) + value
+
+
+def _read(session: Session, names: Sequence[str]) -> Mapping[str, Mapping[Labels, float]]:
+    total: Any = func.sum(StoredCount.value)
+    query = select(StoredCount.name, StoredCount.labels, total).where(StoredCount.name.in_(names))
+    found: dict[str, dict[Labels, float]] = {name: {} for name in names}
+    for name, labels, value in session.execute(query.group_by(StoredCount.name, StoredCount.labels)):
+        found[name][tuple(json.loads(labels))] = value
+    return found
+
+
+def _cumulated(counts: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sum(counts[: number + 1]) for number in range(len(counts)))

@@ -1,0 +1,28 @@
+"""What workers have done lately."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from storage.access.visibility import Viewer
+from storage.models import Attempt, Submission
+
+__all__ = ["FAULTS", "latest_attempts", "shown_to"]
+
+FAULTS: Final = frozenset({"fault", "lost"})
+"""Outcomes of attempts that are our fault."""
+
+
+def latest_attempts(session: Session, limit: int) -> Sequence[Attempt]:
+    """The attempts that were begun last, the latest first."""
+    return session.scalars(select(Attempt).order_by(Attempt.id.desc()).limit(limit)).all()
+
+
+def shown_to(session: Session, viewer: Viewer, submission_ids: Collection[str]) -> frozenset[str]:
+    """Those of the submissions that ``viewer`` sees, with their sources."""
+    query = select(Submission.id).where(Submission.id.in_(set(submission_ids)))
+    return frozenset(session.scalars(query.where(viewer.source_seen(Submission))))

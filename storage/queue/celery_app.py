@@ -1,0 +1,211 @@
+"""The hand-over to the queue: a Celery application that producers and workers share.
+
+A message is a task's name and a submission's id (for a diagnosis, the tool as well), so a producer never
+imports the worker. Messages leave after the commit, and may be lost or doubled: workers claim in the
+database, and re-ring what is overdue (``storage.grading.claims``, ``storage.grading.diagnoses``).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+import threading
+import time
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
+from sqlalchemy import event
+from sqlalchemy.orm import Session, sessionmaker
+
+from evaluator.config import DEVICE_KINDS, Limits
+from evaluator.diagnosis.findings import Tool
+from runtime.settings import Settings
+from storage.models import Stage
+from storage.queue.wakeups import Bell, DiagnosisBell, take_announced
+
+__all__ = [
+    "BUILD_TASK",
+    "DIAGNOSE_TASK",
+    "DIAGNOSIS_QUEUES",
+    "EVALUATE_TASK",
+    "QUEUES",
+    "broker_fault",
+    "diagnosis_queue",
+    "make_celery",
+    "queue_name",
+    "ring",
+    "ring_after_commit",
+]
+
+BUILD_TASK: Final = "kerneljudge.build"
+EVALUATE_TASK: Final = "kerneljudge.evaluate"
+DIAGNOSE_TASK: Final = "kerneljudge.diagnose"
+QUEUES: Final = ("build", *(f"evaluate.{kind}" for kind in DEVICE_KINDS))
+"""What a worker is started for."""
+
+_CONNECT_TIMEOUT_S: Final = 2.0
+_ANSWER_TIMEOUT_S: Final = 4.0
+_TRIAL_TIMEOUT_S: Final = 1.0
+_SILENT_S: Final = 5.0
+"""For so long after a bell that could not be rung none is tried: who submits must not wait for a broker that hangs."""
+_RINGING_AT_ONCE: Final = 4
+_PLACE_S: Final = 0.2
+"""How long to wait for others who are ringing: it takes a millisecond where the broker answers."""
+
+TRANSPORT_ALIASES["folder"] = "storage.queue.folder_transport:Transport"
+TRANSPORT_ALIASES["redis"] = TRANSPORT_ALIASES["rediss"] = "storage.queue.redis_transport:Transport"
+
+_log = logging.getLogger(__name__)
+
+
+def make_celery(settings: Settings, *, patient: bool = True) -> Celery:
+    """The application for ``settings.broker_url``. A worker registers its tasks on it.
+
+    ``patient``: where the broker has stopped answering, whoever asks it waits until it answers again, or the connection
+    is found dead after a minute. That is for taking messages: what was not acknowledged is handed out again. Who rings
+    is not to be patient, and gives up after some seconds (Redis; a ``folder`` answers at once).
+    """
+    app = Celery("kerneljudge", set_as_current=False)
+    broker_url, transport_options = _broker(settings.broker_url, patient=patient)
+    app.conf.update(
+        broker_url=broker_url,
+        broker_transport_options=transport_options,
+        broker_connection_timeout=_CONNECT_TIMEOUT_S,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        task_serializer="json",
+        accept_content=["json"],
+        task_ignore_result=True,
+        task_acks_late=True,
+        task_publish_retry=False,
+        task_send_sent_event=False,
+        worker_prefetch_multiplier=1,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        enable_utc=True,
+    )
+    return app
+
+
+def queue_name(stage: Stage, device: str) -> str:
+    """The queue on which ``stage`` waits for a worker; any machine builds for any kind of device."""
+    return "build" if stage == "build" else f"evaluate.{device}"
+
+
+def diagnosis_queue(tool: Tool) -> str:
+    """The queue on which a diagnosis waits for a worker that has the tool's program, beside a CUDA device."""
+    return f"diagnose.{tool.program}"
+
+
+DIAGNOSIS_QUEUES: Final = tuple(sorted({diagnosis_queue(tool) for tool in Tool}))
+"""What a worker that evaluates takes from as well, where it has the program."""
+
+
+def ring(app: Celery, bell: Bell | DiagnosisBell) -> bool:
+    """Send the message of ``bell``; ``False`` (and a line in the log) if the broker cannot be reached."""
+    task, arguments, queue = _message(bell)
+    try:
+        app.send_task(task, args=arguments, queue=queue, retry=False)
+    except Exception as error:  # noqa: BLE001 - whatever the broker does, the row is safe and is rung again
+        fields = {"submission": bell.submission_id}
+        _log.warning("could not ring (it is rung for again later): %s", error, extra={"fields": fields})
+        return False
+    return True
+
+
+def broker_fault(app: Celery) -> str | None:
+    """Why the broker cannot be reached, or ``None`` where it can; within two seconds or so."""
+    timeouts = {"socket_connect_timeout": _TRIAL_TIMEOUT_S, "socket_timeout": _TRIAL_TIMEOUT_S}
+    try:
+        with app.connection_for_write(transport_options=timeouts) as connection:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=_TRIAL_TIMEOUT_S)
+            connection.default_channel.queue_declare(QUEUES[0])
+    except Exception as error:  # noqa: BLE001 - every broker has errors of its own
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def ring_after_commit(sessions: sessionmaker[Session], app: Celery) -> None:
+    """From now on, a commit of a session made by ``sessions`` rings what was announced in it.
+
+    Where one cannot be rung, those of the next seconds are left to the workers, which ring for all that waits.
+    """
+    ringer = _Ringer(app)
+
+    def committed(session: Session) -> None:
+        for bell in take_announced(session):
+            ringer.ring(bell)
+
+    def rolled_back(session: Session) -> None:
+        take_announced(session)
+
+    event.listen(sessions, "after_commit", committed)
+    event.listen(sessions, "after_rollback", rolled_back)
+
+
+class _Ringer:
+    """Rings, unless the broker has failed a moment ago: then one tries at a time, and now and then."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(_RINGING_AT_ONCE)
+        self._failing = False
+        self._silent_until = -math.inf
+
+    def ring(self, bell: Bell | DiagnosisBell) -> None:
+        """Ring now, or leave it to the workers."""
+        with self._lock:
+            if time.monotonic() < self._silent_until:
+                return
+            if self._failing:
+                self._silent_until = time.monotonic() + _ANSWER_TIMEOUT_S + _SILENT_S
+        if not self._places.acquire(timeout=_PLACE_S):
+            return
+        try:
+            rung = ring(self._app, bell)
+        finally:
+            self._places.release()
+        with self._lock:
+            self._failing = not rung
+            self._silent_until = -math.inf if rung else time.monotonic() + _SILENT_S
+
+
+def _message(bell: Bell | DiagnosisBell) -> tuple[str, list[str], str]:
+    """Task, arguments and queue."""
+    if isinstance(bell, DiagnosisBell):
+        return DIAGNOSE_TASK, [bell.submission_id, str(bell.tool)], diagnosis_queue(bell.tool)
+    task = BUILD_TASK if bell.stage == "build" else EVALUATE_TASK
+    return task, [bell.submission_id], queue_name(bell.stage, bell.device)
+
+
+def _broker(url: str, *, patient: bool) -> tuple[str, dict[str, Any]]:
+    # A broker that is down must cost a producer little: one attempt to connect, then an error.
+    options: dict[str, Any] = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.1}
+    parts = urlsplit(url)
+    if parts.scheme == "folder":
+        return "folder://localhost", {**options, "folder": parts.path}
+    if parts.scheme in ("redis", "rediss"):
+        limits = Limits()
+        return url, {
+            **options,
+            # Longer than the longest evaluation, or Redis would hand out what is being worked on: made twice, and as
+            # often what it is compared with.
+            "visibility_timeout": 4 * (limits.build_s + limits.total_s),
+            "socket_connect_timeout": _CONNECT_TIMEOUT_S,
+            "socket_timeout": None if patient else _ANSWER_TIMEOUT_S,
+            # One that is gone without a word, its machine switched off, say, would be waited for for ever.
+            "socket_keepalive": True,
+            "socket_keepalive_options": {
+                socket.TCP_KEEPIDLE: 30,
+                socket.TCP_KEEPINTVL: 10,
+                socket.TCP_KEEPCNT: 3,
+                socket.TCP_USER_TIMEOUT: 60_000,
+            },
+        }
+    return url, options

@@ -1,0 +1,179 @@
+"""Where a submission can run: what it asks for of a device, and what workers say of theirs.
+
+What a submission asks for lies in columns of its own, so that a worker finds what it can run by one query, however
+much else waits before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import and_, or_, true
+from sqlalchemy.orm import Session
+
+from storage.models import Stage, Submission
+from storage.queue.celery_app import queue_name
+from storage.queue.workers import Worker, list_workers
+
+__all__ = ["ANYTHING", "Offer", "Requirements", "capability_number", "offers_of", "runs_on", "waiting_for"]
+
+_GIB: Final = 2**30
+_NATIVE: Final = {"float32": 0, "float16": 53, "bfloat16": 80}
+"""The least compute capability (times ten) that computes in a precision; processors compute in all of them."""
+
+_CAPABILITY: Final = re.compile(r"(\d{1,3})\.(\d)")
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a submission asks for of the device; ``None`` is no condition.
+
+    ``capability``: the least compute capability of a CUDA device, times ten. Raises ``ValueError``.
+    """
+
+    device_name: str | None = None
+    memory_bytes: int | None = None
+    capability: int | None = None
+
+    @classmethod
+    def of(cls, submission: Submission) -> Requirements:
+        """Those of a stored submission."""
+        return cls(submission.needs_device_name, submission.needs_memory_bytes, submission.needs_capability)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """As a submission's row keeps them."""
+        return {
+            "needs_device_name": self.device_name,
+            "needs_memory_bytes": self.memory_bytes,
+            "needs_capability": self.capability,
+        }
+
+    @property
+    def words(self) -> str:
+        """What is asked for, in words; empty where nothing is."""
+        parts = []
+        if self.device_name is not None:
+            parts.append(f"of the name {self.device_name}")
+        if self.memory_bytes is not None:
+            parts.append(f"with {self.memory_bytes / _GIB:g} GiB of memory")
+        if self.capability is not None:
+            parts.append(f"of compute capability {self.capability // 10}.{self.capability % 10} or more")
+        return " and ".join(parts)
+
+
+ANYTHING: Final = Requirements()
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A worker's device, as far as it matters for what it can run; what is not known stands in nobody's way, but for a
+    name that is asked for.
+
+    ``device_id`` is the same for whoever works on this device, and for nobody else.
+    """
+
+    device_id: str | None = None
+    device_name: str | None = None
+    memory_bytes: int | None = None
+    capability: int | None = None
+
+    @classmethod
+    def of(cls, capabilities: Mapping[str, Any]) -> Offer:
+        """That which a worker has registered."""
+        known = {name: capabilities.get(name) for name in ("device_id", "device_name", "memory_bytes")}
+        return cls(**known, capability=capability_number(capabilities.get("compute_capability")))
+
+    @property
+    def lacking_precisions(self) -> tuple[str, ...]:
+        """In what this device does not compute."""
+        number = self.capability
+        return () if number is None else tuple(name for name, least in _NATIVE.items() if number < least)
+
+    def runs(self, requirements: Requirements, precision: str) -> bool:
+        """Whether it meets what is asked for; as ``runs_on`` has it in SQL."""
+        wanted = requirements
+        return (
+            (wanted.device_name is None or wanted.device_name == self.device_name)
+            and (wanted.memory_bytes is None or self.memory_bytes is None or wanted.memory_bytes <= self.memory_bytes)
+            and (wanted.capability is None or self.capability is None or wanted.capability <= self.capability)
+            and precision not in self.lacking_precisions
+        )
+
+
+def capability_number(text: object) -> int | None:
+    """A compute capability such as ``9.0``, times ten; ``None`` for what is none."""
+    found = _CAPABILITY.fullmatch(text) if isinstance(text, str) else None
+    return None if found is None else 10 * int(found[1]) + int(found[2])
+
+
+def runs_on(offer: Offer | None) -> Any:
+    """The condition that a submission's row can be evaluated there; without an offer, anywhere."""
+    if offer is None:
+        return true()
+    conditions = [or_(Submission.needs_device_name.is_(None), Submission.needs_device_name == offer.device_name)]
+    for column, there in (
+        (Submission.needs_memory_bytes, offer.memory_bytes),
+        (Submission.needs_capability, offer.capability),
+    ):
+        if there is not None:
+            conditions.append(or_(column.is_(None), column <= there))
+    if offer.lacking_precisions:
+        conditions.append(Submission.precision.not_in(offer.lacking_precisions))
+    return and_(*conditions)
+
+
+def takers(session: Session, stage: Stage, submission: Any) -> list[Worker]:
+    """The workers that take what waits, and could take ``submission`` through its ``stage``."""
+    workers = list_workers(session)
+    able = _serving(workers, "build", submission.device) if stage == "build" else _able(workers, stage, submission)
+    return [worker for worker in able if worker.state.takes]
+
+
+def offers_of(session: Session, device: str) -> set[Offer]:
+    """What the workers have that take what waits to be evaluated on a kind of device."""
+    serving = _serving(list_workers(session), "evaluate", device)
+    return {Offer.of(worker.capabilities) for worker in serving if worker.state.takes}
+
+
+def waiting_for(stage: Stage, submission: Submission, workers: Sequence[Worker]) -> str | None:
+    """Whom a queued submission waits for although nobody is there who could take it; ``None`` if somebody is.
+
+    What is yet to be compiled waits for two.
+    """
+    missing = []
+    if stage == "build" and not any(worker.state.takes for worker in _serving(workers, "build", submission.device)):
+        missing.append("a worker that compiles")
+    able = _able(workers, "evaluate", submission)
+    if not any(worker.state.takes for worker in able):
+        asked = Requirements.of(submission).words
+        missing.append(f"a worker for device {submission.device}{f' {asked}' if asked else ''}")
+    if not missing:
+        return None
+    idle = [worker for worker in able if not worker.state.takes]
+    if idle:
+        why = "; ".join(f"{worker.id} takes nothing ({worker.reason or worker.state})" for worker in idle)
+    elif serving := _serving(workers, "evaluate", submission.device):
+        names = sorted({str(worker.capabilities.get("device_name") or worker.device) for worker in serving})
+        why = f"none that is running can take it in {submission.precision} (running: {', '.join(names)})"
+    else:
+        why = "none is running"
+    return f"waiting for {' and '.join(missing)}: {why}"
+
+
+def _serving(workers: Sequence[Worker], stage: Stage, device: str) -> list[Worker]:
+    queue = queue_name(stage, device)
+    return [worker for worker in workers if worker.alive and queue in worker.queues]
+
+
+def _able(workers: Sequence[Worker], stage: Stage, submission: Any) -> list[Worker]:
+    """The living workers whose devices meet what ``submission`` asks for."""
+    asked = Requirements.of(submission)
+    return [
+        worker
+        for worker in _serving(workers, stage, submission.device)
+        if Offer.of(worker.capabilities).runs(asked, submission.precision)
+    ]

@@ -1,0 +1,176 @@
+"""What is the same is graded once.
+
+Lines with the same source, problem, device and options share one submission, within a batch and between batches,
+whether it waits, is under way or is done; what was cancelled or failed through our fault is shared no more.
+Submissions that somebody handed in one by one are never shared: they have owners. What is not public is shared among
+its client's own lines alone: nobody learns that another has handed in the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from evaluator.candidate import InvalidSource
+from evaluator.config import limits_text
+from evaluator.evaluation import Status, Verdict
+from runtime.tracing import new_trace
+from storage.access.visibility import Visibility
+from storage.leaderboards.entries import Outcome, count_verdicts
+from storage.metrics.counters import count
+from storage.metrics.metrics import ACCEPTED
+from storage.models import StoredSource, Submission
+from storage.queue.eligibility import ANYTHING
+from storage.queue.fair_order import lowest_turn
+from storage.queue.wakeups import Bell, announce
+from storage.submissions.evaluations import store_evaluation
+from storage.submissions.submissions import NewSubmission, invalid_evaluation, source_values, submission_values
+from storage.upsert import insert_into
+
+__all__ = ["Answer", "Turns", "share"]
+
+_RUNG_AT_ONCE: Final = 8
+"""How many of a batch are rung for when it comes in; each that is taken up has another one rung for."""
+
+
+@dataclass
+class Turns:
+    """The next turn of a batch by kind of device, while it comes in. See ``storage.queue.fair_order``."""
+
+    following: dict[str, int] = field(default_factory=dict)
+    given: dict[str, int] = field(default_factory=dict)
+
+    def take(self, session: Session, device: str) -> tuple[int, bool]:
+        """A turn, and whether it is one of the first few."""
+        turn = self.following[device] if device in self.following else lowest_turn(session, device)
+        self.following[device] = turn + 1
+        self.given[device] = self.given.get(device, 0) + 1
+        return turn, self.given[device] <= _RUNG_AT_ONCE
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The submission that answers one line. ``shared``: it answers another one as well, which was there before."""
+
+    submission_id: str
+    status: Status
+    finished_at: datetime | None
+    shared: bool
+
+
+def share(session: Session, asked: Sequence[NewSubmission], turns: Turns, now: datetime) -> list[Answer]:
+    """The submission that answers each of ``asked``, some hundreds at most; what is not there yet is queued.
+
+    None of them ends before the transaction does.
+    """
+    keys = [_share_key(new) for new in asked]
+    wanted: dict[str, NewSubmission] = {}
+    for key, new in zip(keys, asked, strict=True):
+        wanted.setdefault(key, new)
+    found: dict[str, Any] = {}
+    made: set[str] = set()
+    invalid: Counter[Outcome] = Counter()
+    while missing := [key for key in wanted if key not in found]:
+        found |= _lookup(session, missing)
+        absent = [key for key in missing if key not in found]
+        if absent:
+            queued, counts = _make(session, {key: wanted[key] for key in absent}, turns, now)
+            made |= queued
+            invalid += counts
+            found |= _lookup(session, absent)
+    # After every lock on a submission: whoever ends one takes them in this order.
+    count_verdicts(session, invalid)
+    answers = []
+    for key in keys:
+        row = found[key]
+        status = Status(row.status)
+        answers.append(Answer(row.id, status, row.finished_at if status.final else None, row.id not in made))
+        made.discard(row.id)
+    return answers
+
+
+def _lookup(session: Session, keys: Sequence[str]) -> dict[str, Any]:
+    # Locked until the items are in: a submission that ended before then would never tell them.
+    query = select(Submission.id, Submission.share_key, Submission.status, Submission.finished_at)
+    query = query.where(Submission.share_key.in_(keys)).order_by(Submission.id).with_for_update(read=True)
+    return {str(row.share_key): row for row in session.execute(query)}
+
+
+def _make(
+    session: Session, wanted: Mapping[str, NewSubmission], turns: Turns, now: datetime
+) -> tuple[set[str], Counter[Outcome]]:
+    """Queue these, but for those that somebody else has queued just now.
+
+    Returns the ids of those queued, and how many of them are no candidates and so have their verdicts already.
+    """
+    sources: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    bells: list[Bell] = []
+    for key, new in wanted.items():
+        source = source_values(new.candidate, now)
+        sources[source["digest"]] = source
+        row = {
+            **submission_values(new, source["digest"], now),
+            "share_key": key,
+            "traceparent": new_trace("submission"),
+        }
+        # All rows of one statement have the same columns.
+        row |= {"message": "", "finished_at": None, "turn": 1}
+        if isinstance(new.candidate, InvalidSource):
+            row |= {"status": Status.DONE, "message": new.candidate.message, "finished_at": now, "bell_due_at": None}
+        else:
+            row["turn"], first = turns.take(session, new.device)
+            if first:
+                bells.append(Bell(row["id"], "build", new.device))
+            else:
+                row |= {"bells": 0, "bell_due_at": None}
+        rows[key] = row
+    # In the same order for everybody: two batches that bring the same must not wait for each other.
+    add_source = insert_into(session, StoredSource).on_conflict_do_nothing()
+    session.execute(add_source, [sources[digest] for digest in sorted(sources)])
+    add_submission = insert_into(session, Submission).on_conflict_do_nothing(index_elements=["share_key"])
+    session.execute(add_submission, [rows[key] for key in sorted(rows)])
+    ids = {row["id"]: key for key, row in rows.items()}
+    queued = set(session.scalars(select(Submission.id).where(Submission.id.in_(ids))))
+    invalid: Counter[Outcome] = Counter()
+    for submission_id in sorted(queued):
+        new = wanted[ids[submission_id]]
+        count(session, ACCEPTED, new.device, "batch")
+        if isinstance(new.candidate, InvalidSource):
+            session.add(store_evaluation(invalid_evaluation(new, new.candidate), submission_id, now))
+        if isinstance(new.candidate, InvalidSource) and new.visibility is not Visibility.PRIVATE:
+            invalid[Outcome(new.problem.id, new.problem.version, new.device, Verdict.INVALID_SOURCE)] += 1
+    session.flush()
+    for bell in bells:
+        if bell.submission_id in queued:
+            announce(session, bell)
+    return queued, invalid
+
+
+def _share_key(new: NewSubmission) -> str:
+    """SHA-256 over everything that decides what grading comes to."""
+    content: list[Any] = [
+        new.problem.id,
+        new.problem.version,
+        new.candidate.source,
+        # Why a source is no candidate depends on whether it was given as code or as an answer.
+        [new.candidate.message, *new.candidate.hints] if isinstance(new.candidate, InvalidSource) else None,
+        new.device,
+        new.size,
+        new.precision,
+        new.require_gradients,
+        new.baseline,
+        *([new.requirements.columns] if new.requirements != ANYTHING else []),
+        *([limits_text(new.limits)] if new.limits else []),
+    ]
+    if new.visibility is not Visibility.PUBLIC:
+        content.append([str(new.visibility), new.owner])
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

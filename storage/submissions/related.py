@@ -1,0 +1,72 @@
+"""What a submission may be held against: its author's one before it, and the leader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session
+
+from storage.access.visibility import EVERYTHING, Viewer
+from storage.models import Standing, StoredRanking, StoredSource, Submission
+
+__all__ = ["Other", "leader_over", "previous_to"]
+
+
+@dataclass(frozen=True)
+class Other:
+    """Another submission and its source."""
+
+    submission_id: str
+    author: str | None
+    label: str | None
+    source: str
+
+
+def previous_to(session: Session, submission: Submission, viewer: Viewer = EVERYTHING) -> Other | None:
+    """The author's submission before this one, for the same problem, whose source ``viewer`` sees; nobody's have no
+    author."""
+    if submission.author is None:
+        return None
+    query = _others(viewer).where(
+        Submission.author == submission.author,
+        Submission.problem == submission.problem,
+        Submission.id < submission.id,
+    )
+    return _first(session, query.order_by(Submission.id.desc()))
+
+
+def leader_over(session: Session, submission: Submission, viewer: Viewer = EVERYTHING) -> Other | None:
+    """Whoever leads at the problem, on the same kind of device and under the same conditions; ``None`` if it leads, or
+    ``viewer`` does not see the leader's source."""
+    query = (
+        _others(viewer)
+        .join(Standing, Standing.submission_id == Submission.id)
+        .join(StoredRanking, StoredRanking.id == Standing.ranking_id)
+        .where(
+            StoredRanking.problem == submission.problem,
+            StoredRanking.problem_version == submission.problem_version,
+            StoredRanking.device == submission.device,
+            StoredRanking.size == submission.size,
+            StoredRanking.precision == submission.precision,
+            StoredRanking.baseline == submission.baseline,
+            StoredRanking.track == "inference",
+            # The leader's alone: this is what the index has first.
+            Standing.certain_speedup == StoredRanking.best,
+        )
+        .order_by(StoredRanking.entries.desc(), StoredRanking.id, Standing.submitted_at)
+    )
+    leader = _first(session, query)
+    return None if leader is None or leader.submission_id == submission.id else leader
+
+
+def _others(viewer: Viewer) -> Select[Any]:
+    columns: list[Any] = [Submission.id, Submission.author, Submission.label, StoredSource.text]
+    sources = select(*columns).join(StoredSource, StoredSource.digest == Submission.source_digest)
+    return sources.where(viewer.source_seen(Submission))
+
+
+def _first(session: Session, query: Select[Any]) -> Other | None:
+    row = session.execute(query.limit(1)).first()
+    return None if row is None else Other(*row)

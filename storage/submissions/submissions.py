@@ -1,0 +1,453 @@
+"""Submissions as their owners see them: submit, look up, list, cancel.
+
+Bound to a session; nothing here commits. What workers do with them is in ``storage.grading.claims``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session, joinedload, undefer
+from sqlalchemy.orm.attributes import set_committed_value
+from sqlalchemy.orm.interfaces import ORMOption
+
+from evaluator.candidate import Candidate, InvalidSource
+from evaluator.config import EvalConfig, limits_text
+from evaluator.evaluation import Evaluation, Status, Verdict
+from evaluator.problem import Problem
+from runtime.tracing import traceparent
+from storage.access.visibility import EVERYTHING, Viewer, Visibility, owned_key
+from storage.clock import database_now
+from storage.columns import clean_text
+from storage.ids import new_id
+from storage.leaderboards.entries import count_verdicts, outcome_of
+from storage.metrics.counters import count
+from storage.metrics.metrics import ACCEPTED, attempt_ended, ended
+from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, StoredSource, Submission
+from storage.queue.eligibility import ANYTHING, Requirements
+from storage.queue.fair_order import ahead_of
+from storage.queue.wakeups import Bell, announce, repeat_after
+from storage.submissions.completion import completed, reopened
+from storage.submissions.evaluations import store_evaluation
+from storage.upsert import insert_into
+
+__all__ = [
+    "CANCELLED",
+    "COMPLETE",
+    "WITH_SOURCE",
+    "Filters",
+    "IdempotencyConflict",
+    "NewSubmission",
+    "NotRetriable",
+    "Page",
+    "Submissions",
+    "UnknownProblem",
+    "UnknownSubmission",
+    "invalid_evaluation",
+    "problem_and_candidate",
+    "source_values",
+    "submission_values",
+    "whole_log",
+]
+
+CANCELLED: Final[dict[str, Any]] = {
+    "status": Status.CANCELLED,
+    "message": "cancelled on request",
+    "share_key": None,
+    "claim_token": None,
+    "claim_worker": None,
+    "lease_until": None,
+    "bell_due_at": None,
+    "not_before": None,
+}
+"""What a submission is that was cancelled, but for the moment."""
+
+WITH_SOURCE: Final[tuple[ORMOption, ...]] = (joinedload(Submission.source, innerjoin=True),)
+"""To ``get`` the source as well."""
+
+COMPLETE: Final[tuple[ORMOption, ...]] = (
+    *WITH_SOURCE,
+    undefer(Submission.build_log),
+    joinedload(Submission.evaluation).options(undefer(StoredEvaluation.log), undefer(StoredEvaluation.samples)),
+)
+"""To ``get`` source, logs and raw samples as well."""
+
+_WITH_LOGS: Final[tuple[ORMOption, ...]] = (
+    undefer(Submission.build_log),
+    joinedload(Submission.evaluation).options(undefer(StoredEvaluation.log)),
+)
+
+
+class UnknownSubmission(LookupError):
+    """There is no submission with this id."""
+
+
+class NotRetriable(ValueError):
+    """Only a submission that failed can be retried."""
+
+
+class UnknownProblem(LookupError):
+    """This version of the problem is not in the database (see ``storage.problems.sync_problems``)."""
+
+
+class IdempotencyConflict(ValueError):
+    """The idempotency key was used before, for another content."""
+
+
+@dataclass(frozen=True)
+class NewSubmission:
+    """What is submitted. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy. ``limits``,
+    by the names of ``SETTABLE_LIMITS``, lower those of the machine and the problem.
+
+    ``requirements``: what is asked for of the device besides. Raises ``ValueError``.
+    ``owner`` is the client that hands it in, and whose ``idempotency_key`` it is.
+    """
+
+    problem: Problem
+    candidate: Candidate | InvalidSource
+    device: str
+    size: str = "full"
+    precision: str = "float32"
+    require_gradients: bool | None = None
+    baseline: str = "eager"
+    limits: Mapping[str, float] = field(default_factory=dict)
+    label: str | None = None
+    author: str | None = None
+    idempotency_key: str | None = None
+    requirements: Requirements = ANYTHING
+    owner: str | None = None
+    visibility: Visibility = Visibility.PUBLIC
+
+    def __post_init__(self) -> None:
+        if self.config.device != self.config.device_kind:
+            raise ValueError(f"device must be a kind of device, not {self.device!r}")
+        if self.size not in self.problem.sizes:
+            raise ValueError(f"size must be one of {', '.join(self.problem.sizes)}, not {self.size!r}")
+
+    @property
+    def config(self) -> EvalConfig:
+        """How it is to be evaluated. Raises ``ValueError``."""
+        return EvalConfig(device=self.device, size=self.size, precision=self.precision, baseline=self.baseline)
+
+    @property
+    def content_digest(self) -> str:
+        """SHA-256 over everything that makes this the same submission."""
+        content: list[Any] = [
+            self.problem.id,
+            clean_text(self.candidate.source),
+            self.device,
+            self.size,
+            self.precision,
+            self.require_gradients,
+            self.baseline,
+            self.label,
+            self.author,
+        ]
+        if self.requirements != ANYTHING:
+            content.append(self.requirements.columns)
+        if self.limits:
+            content.append(limits_text(self.limits))
+        if self.visibility is not Visibility.PUBLIC:
+            content.append(str(self.visibility))
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which submissions; ``None`` is no condition."""
+
+    problem: str | None = None
+    device: str | None = None
+    status: str | None = None
+    verdict: str | None = None
+    author: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """Submissions, newest first; ``next_cursor`` is ``None`` on the last page."""
+
+    items: Sequence[Submission]
+    next_cursor: str | None
+
+
+def problem_and_candidate(session: Session, submission: Submission) -> tuple[Problem, Candidate]:
+    """What ``submission`` is judged against, and what is judged."""
+    problem = session.get(StoredProblem, (submission.problem, submission.problem_version))
+    source = session.get(StoredSource, submission.source_digest)
+    assert problem is not None
+    assert source is not None
+    origin: Literal["code", "response"] = "response" if submission.origin == "response" else "code"
+    return Problem.from_dict(problem.definition), Candidate(source=source.text, digest=source.digest, origin=origin)
+
+
+def whole_log(submission: Submission) -> str:
+    """What the compiler and the candidate printed so far."""
+    build_log = submission.build_log
+    log = submission.evaluation.log if submission.evaluation is not None else ""
+    return log if log.startswith(build_log) else build_log + log
+
+
+def source_values(candidate: Candidate | InvalidSource, now: datetime) -> dict[str, Any]:
+    """The row that keeps the source of ``candidate``."""
+    text = clean_text(candidate.source)
+    return {"digest": hashlib.sha256(text.encode()).hexdigest(), "text": text, "created_at": now}
+
+
+def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> dict[str, Any]:
+    """The row of ``new``, waiting to be built and rung for."""
+    return {
+        "id": new_id("sub"),
+        "problem": new.problem.id,
+        "problem_version": new.problem.version,
+        "source_digest": source_digest,
+        "origin": new.candidate.origin if isinstance(new.candidate, Candidate) else "code",
+        "device": new.device,
+        "size": new.size,
+        "precision": new.precision,
+        "baseline": new.baseline,
+        "require_gradients": new.require_gradients,
+        "limits": limits_text(new.limits),
+        "label": new.label,
+        "author": new.author,
+        "idempotency_key": owned_key(new.owner, new.idempotency_key),
+        "content_digest": new.content_digest,
+        **new.requirements.columns,
+        "owner": new.owner,
+        "visibility": str(new.visibility),
+        "status": Status.QUEUED,
+        "stage": "build",
+        "traceparent": traceparent(),
+        "submitted_at": now,
+        "bell_due_at": now + repeat_after(1),
+        "bells": 1,
+    }
+
+
+def invalid_evaluation(new: NewSubmission, invalid: InvalidSource) -> Evaluation:
+    """What a source amounts to that is no candidate."""
+    return Evaluation(
+        verdict=Verdict.INVALID_SOURCE,
+        message=invalid.message,
+        problem=new.problem.id,
+        problem_version=new.problem.version,
+        device=new.device,
+        size=new.size,
+        precision=new.precision,
+        baseline=new.baseline,
+        hints=invalid.hints,
+    )
+
+
+class Submissions:
+    """Queries and changes within one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def submit(self, new: NewSubmission) -> Submission:
+        """Queue ``new``; a source that is no candidate is recorded at once as what it is.
+
+        With an idempotency key that was used for the same content, returns the first submission, its
+        ``created`` being ``False``. Raises ``IdempotencyConflict``, ``UnknownProblem``.
+        """
+        earlier = self._earlier(new)
+        if earlier is not None:
+            return earlier
+        known = select(StoredProblem.id).filter_by(id=new.problem.id, version=new.problem.version)
+        if self._session.scalar(known) is None:
+            raise UnknownProblem(f"problem {new.problem.id} version {new.problem.version} is not in the database")
+        submission = self._insert(new)
+        if submission is None:
+            # Somebody else committed the same idempotency key since we looked.
+            earlier = self._earlier(new)
+            assert earlier is not None
+            return earlier
+        if not submission.state.final:
+            announce(self._session, Bell(submission.id, "build", submission.device))
+        count(self._session, ACCEPTED, submission.device, "single")
+        return submission
+
+    def get(self, submission_id: str, also: Sequence[ORMOption] = ()) -> Submission | None:
+        """The submission, as it is in the database now. ``also``: ``WITH_SOURCE`` or ``COMPLETE``."""
+        return self._session.get(Submission, submission_id, populate_existing=True, options=also)
+
+    def page(
+        self,
+        filters: Filters | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        *,
+        viewer: Viewer = EVERYTHING,
+    ) -> Page:
+        """Up to ``limit`` submissions that ``viewer`` sees, newest first, after those that ``cursor`` has seen."""
+        # Not "is null": SQLite would go by the index for that, which is nearly all there is, and sort it.
+        handed_in = select(Submission.id).where(viewer.seen(Submission), func.coalesce(Submission.verifies, "") == "")
+        query, identity = handed_in, Submission.id
+        for name, wanted in vars(filters or Filters()).items():
+            if wanted is None:
+                continue
+            if name == "verdict":
+                # Of those, evaluations have the order: a rare verdict is not looked for among all submissions.
+                identity = StoredEvaluation.submission_id
+                query = query.join(StoredEvaluation, identity == Submission.id)
+                query = query.where(StoredEvaluation.verdict == wanted)
+            else:
+                query = query.where(getattr(Submission, name) == wanted)
+        if cursor is not None:
+            query = query.where(identity < cursor)
+        # First which, then whole: what is sorted and passed over must not be read with its evaluations.
+        found = self._session.scalars(query.order_by(identity.desc()).limit(limit + 1)).all()
+        whole = select(Submission).where(Submission.id.in_(found)).order_by(Submission.id.desc())
+        rows = self._session.scalars(whole).all() if found else []
+        return Page(items=rows[:limit], next_cursor=rows[limit - 1].id if len(rows) > limit else None)
+
+    def queue_position(self, submission: Submission) -> int | None:
+        """1 for the next one of its queue; ``None`` if it does not wait."""
+        if submission.status != Status.QUEUED:
+            return None
+        ahead = (
+            select(func.count())
+            .select_from(Submission)
+            .where(
+                Submission.status == Status.QUEUED,
+                Submission.stage == submission.stage,
+                ahead_of(submission),
+            )
+        )
+        if submission.stage == "evaluate":
+            ahead = ahead.where(Submission.device == submission.device)
+        return 1 + (self._session.scalar(ahead) or 0)
+
+    def cancel(self, submission_id: str) -> Submission:
+        """Cancel what is not over; a worker in the middle of it notices by its next heartbeat.
+
+        A submission that is over, or that nobody has handed in, is returned as it is. Raises ``UnknownSubmission``.
+        """
+        now = database_now(self._session)
+        cancelled = self._session.execute(
+            update(Submission)
+            .where(
+                Submission.id == submission_id,
+                Submission.status.not_in([s for s in Status if s.final]),
+                Submission.verifies.is_(None),
+            )
+            .values({**CANCELLED, "finished_at": now})
+        )
+        if cancelled.rowcount:  # type: ignore[attr-defined]
+            # By submission, not by token: a worker may have claimed it just before the update.
+            stopped = self._session.execute(
+                update(Attempt)
+                .where(Attempt.submission_id == submission_id, Attempt.ended_at.is_(None))
+                .values(outcome="cancelled", ended_at=now)
+                .returning(Attempt.stage, Attempt.worker)
+                .execution_options(synchronize_session=False)
+            ).all()
+            completed(self._session, [submission_id], now)
+            ended(self._session, Status.CANCELLED)
+            for stage, worker in stopped:
+                attempt_ended(self._session, stage, self._known(submission_id).device, worker, "cancelled")
+        return self._known(submission_id)
+
+    def retry(self, submission_id: str) -> Submission:
+        """Queue a submission that failed anew, at the stage at which it failed.
+
+        Its attempts stay on record, but are counted from the start again. Raises ``UnknownSubmission``,
+        and ``NotRetriable`` if it has not failed.
+        """
+        now = database_now(self._session)
+        queued = self._session.execute(
+            update(Submission)
+            .where(Submission.id == submission_id, Submission.status == Status.FAILED)
+            .values(
+                status=Status.QUEUED,
+                message="",
+                attempts=0,
+                faults=0,
+                bells=1,
+                bell_due_at=now + repeat_after(1),
+                not_before=None,
+                started_at=None,
+                finished_at=None,
+            )
+        )
+        submission = self._known(submission_id)
+        if not queued.rowcount:  # type: ignore[attr-defined]
+            raise NotRetriable(f"submission {submission_id} is {submission.status}: only what failed can be retried")
+        reopened(self._session, submission_id)
+        ended(self._session, Status.FAILED, by=-1)
+        stage: Stage = "build" if submission.stage == "build" else "evaluate"
+        announce(self._session, Bell(submission.id, stage, submission.device))
+        return submission
+
+    def source_of(self, submission_id: str) -> str:
+        """The source that is graded. Raises ``UnknownSubmission``."""
+        return self._known(submission_id, WITH_SOURCE).source.text
+
+    def sources_of(self, submissions: Iterable[Submission]) -> dict[str, str]:
+        """The sources of ``submissions``, by their digests, in one query."""
+        digests = {submission.source_digest for submission in submissions}
+        query = select(StoredSource.digest, StoredSource.text).where(StoredSource.digest.in_(digests))
+        return {source.digest: source.text for source in self._session.execute(query)} if digests else {}
+
+    def log_of(self, submission_id: str) -> str:
+        """What the compiler and the candidate printed so far. Raises ``UnknownSubmission``."""
+        return whole_log(self._known(submission_id, _WITH_LOGS))
+
+    def attempts_of(self, submission_id: str) -> Sequence[Attempt]:
+        """Every attempt on it, the first one first."""
+        return self._session.scalars(
+            select(Attempt).where(Attempt.submission_id == submission_id).order_by(Attempt.id)
+        ).all()
+
+    def _known(self, submission_id: str, also: Sequence[ORMOption] = ()) -> Submission:
+        submission = self.get(submission_id, also)
+        if submission is None:
+            raise UnknownSubmission(f"no submission {submission_id}")
+        return submission
+
+    def _earlier(self, new: NewSubmission) -> Submission | None:
+        if new.idempotency_key is None:
+            return None
+        stored = owned_key(new.owner, new.idempotency_key)
+        # First whether: nearly always there is none.
+        found = self._session.scalar(select(Submission.id).where(Submission.idempotency_key == stored))
+        if found is None:
+            return None
+        earlier = self._known(found)
+        if earlier.content_digest != new.content_digest:
+            raise IdempotencyConflict("this idempotency key was used before, for another submission")
+        earlier.created = False
+        return earlier
+
+    def _insert(self, new: NewSubmission) -> Submission | None:
+        """The row of ``new``, and its evaluation where it is no candidate; ``None`` where its idempotency key is
+        another's."""
+        now = database_now(self._session)
+        source = source_values(new.candidate, now)
+        self._session.execute(insert_into(self._session, StoredSource).on_conflict_do_nothing(), source)
+        values = submission_values(new, source["digest"], now)
+        evaluation = None
+        if isinstance(new.candidate, InvalidSource):
+            evaluation = invalid_evaluation(new, new.candidate)
+            values |= {"status": Status.DONE, "message": evaluation.message, "finished_at": now, "bell_due_at": None}
+        row = insert_into(self._session, Submission).on_conflict_do_nothing(index_elements=["idempotency_key"])
+        submission: Submission | None = self._session.scalars(row.returning(Submission), values).one_or_none()
+        if submission is None:
+            return None
+        stored = None if evaluation is None else store_evaluation(evaluation, submission.id, now)
+        # What is new has no evaluation but this one: nobody has to look for another.
+        set_committed_value(submission, "evaluation", stored)
+        if stored is not None and evaluation is not None:
+            self._session.add(stored)
+            self._session.flush()
+            if new.visibility is not Visibility.PRIVATE:
+                count_verdicts(self._session, {outcome_of(submission, evaluation): 1})
+        return submission
