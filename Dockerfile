@@ -15,7 +15,7 @@ ARG CUDA_IMAGE=nvidia/cuda:13.0.2-devel-ubuntu24.04
 FROM scratch AS sources
 COPY pyproject.toml requirements.lock README.md LICENSE /
 COPY api /api
-COPY client /client
+COPY kerneljudge /kerneljudge
 COPY docker /docker
 COPY evaluator /evaluator
 COPY runtime /runtime
@@ -60,7 +60,7 @@ RUN python docker/requirements.py --with s3 > /tmp/requirements.txt \
     && pip install --extra-index-url "${TORCH_INDEX}" --constraint requirements.lock --requirement /tmp/requirements.txt
 COPY --from=sources / ./
 # Builds are right without it, and slower.
-RUN python -m client prepare instantiated precompiled || true
+RUN python -m kerneljudge prepare instantiated precompiled || true
 USER 10001
 HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 \
     CMD ["python", "docker/worker_health.py"]
@@ -91,7 +91,7 @@ RUN python docker/requirements.py --with s3 > /tmp/requirements.txt \
     && pip install --constraint requirements.lock --requirement /tmp/requirements.txt
 COPY --from=sources / ./
 # Builds are right without it, and slower. For the GPUs that are compiled for where none is at hand.
-RUN python -m client prepare || true
+RUN python -m kerneljudge prepare || true
 USER 10001
 HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 \
     CMD ["python", "docker/worker_health.py"]

@@ -24,7 +24,7 @@ endif
 export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 export PYTHONSAFEPATH := 1
 
-KERNELJUDGE := $(RUN) -m client
+KERNELJUDGE := $(RUN) -m kerneljudge
 # What torch's CUDA builds bring along: it differs by machine, and torch pins it by itself.
 COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton
 

@@ -34,9 +34,9 @@ import httpx
 
 from benchmarks.cheap import broken, honest, instantly_wrong, raising
 from benchmarks.waiting import POLL_S, until
-from client.errors import ServiceUnreachable
-from client.http import Client
 from evaluator.interpreter import python_command, python_environment
+from kerneljudge.client import Client
+from kerneljudge.errors import ServiceUnreachable
 from storage.batches.webhooks import signature
 from tests.processes import Process, children, descendants, look, resident_bytes
 
@@ -128,7 +128,7 @@ class Service:
 
     def start(self) -> None:
         """Start it, and wait until it is ready."""
-        command = python_command("-m", "client", "serve", "--devices", "cpu")
+        command = python_command("-m", "kerneljudge", "serve", "--devices", "cpu")
         options = ["--port", str(self.port), "--data-dir", str(self._folder / "data")]
         with (self._folder / "serve.log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -27,11 +27,11 @@ from statistics import fmean, median
 from typing import Any, Final
 
 from benchmarks.throughput import graded_batch, usual_devices
-from client.errors import RequestRefused
-from client.http import Client
-from client.records import SubmissionRecord
 from demo.service import running_service
 from evaluator.interpreter import python_command, python_environment
+from kerneljudge.client import Client
+from kerneljudge.errors import RequestRefused
+from kerneljudge.records import SubmissionRecord
 
 __all__ = ["KINDS", "Line", "chosen", "sources", "told"]
 
@@ -181,7 +181,7 @@ def _imported(checkout: Path, into: Path, levels: Sequence[int] | None) -> list[
     levels = levels or (1, 2, 3)
     wanted = [each for level in levels for each in ("--level", str(level))]
     command = python_command(
-        "-m", "client", "problems", "import", str(checkout), "--into", str(into), "--no-vet", *wanted
+        "-m", "kerneljudge", "problems", "import", str(checkout), "--into", str(into), "--no-vet", *wanted
     )
     ended = subprocess.run(command, env=python_environment(os.environ), stdout=sys.stderr, check=False)
     if ended.returncode not in (0, 1):  # 1: some are refused, which it has said

@@ -22,10 +22,10 @@ from statistics import median
 
 from benchmarks.graded_plainly import grade_plainly
 from benchmarks.throughput import usual_devices
-from client.http import Client
-from client.records import SubmissionRecord
 from demo.service import running_service
 from evaluator.problem import load_problems
+from kerneljudge.client import Client
+from kerneljudge.records import SubmissionRecord
 from tests.corpus import Case, load_cases
 
 _GRADED_S = 900.0

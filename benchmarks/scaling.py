@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.candidates import make_candidates
 from benchmarks.throughput import Pass, grade
-from client.http import Client
 from demo.service import running_service
+from kerneljudge.client import Client
 
 __all__ = ["main"]
 

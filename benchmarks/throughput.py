@@ -24,9 +24,9 @@ from statistics import mean
 from typing import Any, Final
 
 from benchmarks.candidates import Made, make_candidates
-from client.http import Client
-from client.records import Attempt, SubmissionRecord
 from demo.service import running_service
+from kerneljudge.client import Client
+from kerneljudge.records import Attempt, SubmissionRecord
 
 __all__ = ["Graded", "Pass", "grade", "graded_batch", "main", "usual_devices"]
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from client import render
-from client.http import Client
-from client.records import SubmissionRecord
 from demo.processes import adopt_orphans, descendants
 from demo.service import DemoFailed, running_service
+from kerneljudge.cli import render
+from kerneljudge.client import Client
+from kerneljudge.records import SubmissionRecord
 from tests.corpus import Case, load_case
 
 __all__ = ["main"]

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import httpx
 
-from client.http import Client
 from evaluator.interpreter import python_command, python_environment
+from kerneljudge.client import Client
 
 __all__ = ["DemoFailed", "running_service"]
 
@@ -41,7 +41,7 @@ def running_service(
     """
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
-    command = python_command("-m", "client", "serve", "--devices", devices)
+    command = python_command("-m", "kerneljudge", "serve", "--devices", devices)
     options = ["--port", str(port), "--data-dir", str(folder / "data")]
     print(f"$ kerneljudge serve --devices {devices} {' '.join(options)}", flush=True)
     environment = python_environment(os.environ) | ({"KERNELJUDGE_VERIFY_RECORDS": "off"} if measured else {})

@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from client import AsyncClient
-from client.http import DEFAULT_URL
+from kerneljudge import AsyncClient
+from kerneljudge.client import DEFAULT_URL
 
 
 async def main(problem: str, files: list[str]) -> None:

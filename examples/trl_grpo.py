@@ -7,8 +7,8 @@ KERNELJUDGE_URL=http://127.0.0.1:8000 python examples/trl_grpo.py Qwen/Qwen2.5-C
 import os
 import sys
 
-from client import Client, KernelRewards, RewardShape
-from client.http import DEFAULT_URL
+from kerneljudge import Client, KernelRewards, RewardShape
+from kerneljudge.client import DEFAULT_URL
 
 URL = os.environ.get("KERNELJUDGE_URL", DEFAULT_URL)
 # TRL leaves NaN out of its means: what was not graded counts for nothing.

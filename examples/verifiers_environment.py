@@ -3,8 +3,8 @@
 import os
 from typing import Any
 
-from client import Client, KernelRewards, RewardShape
-from client.http import DEFAULT_URL
+from kerneljudge import Client, KernelRewards, RewardShape
+from kerneljudge.client import DEFAULT_URL
 
 URL = os.environ.get("KERNELJUDGE_URL", DEFAULT_URL)
 

@@ -6,8 +6,8 @@
 
 import os
 
-from client import KernelRewards, RewardShape
-from client.http import DEFAULT_URL
+from kerneljudge import KernelRewards, RewardShape
+from kerneljudge.client import DEFAULT_URL
 
 compute_score = KernelRewards(
     os.environ.get("KERNELJUDGE_URL", DEFAULT_URL),

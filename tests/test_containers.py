@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from client.http import Client
+from kerneljudge.client import Client
 from tests.processes import wait_until
 from tests.services import free_port
 from tests.test_deployment import ROOT, compose, dockerfile, filled, image_environment, nearest
@@ -77,8 +77,9 @@ class Deployment:
             process.wait()
 
     def new_key(self) -> str:
-        """As the documentation has the first one made: ``docker compose run --rm api python -m client keys create``."""
-        command = [sys.executable, "-m", "client", "keys", "create", "tester", "--scope", "submit", "--json"]
+        """As the documentation has the first one made: ``docker compose run --rm api python -m kerneljudge keys
+        create``."""
+        command = [sys.executable, "-m", "kerneljudge", "keys", "create", "tester", "--scope", "submit", "--json"]
         environment = self.environment("api")
         made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
         return str(json.loads(made.stdout)["key"])

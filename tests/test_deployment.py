@@ -135,7 +135,7 @@ def test_every_image_that_compiles_is_prepared_before_it_gives_up_its_rights() -
     ):
         stage = next(stage for stage in lineage(stages, name) if stage.of("USER"))
         done = [(instruction, text) for instruction, text in stage.instructions if "torch" not in text]
-        prepared = done.index(("RUN", f"python -m client {command} || true"))
+        prepared = done.index(("RUN", f"python -m kerneljudge {command} || true"))
         assert done.index(("COPY", "--from=sources / ./")) < prepared < done.index(("USER", "10001"))
 
 
@@ -223,7 +223,7 @@ def test_keys_are_made_in_the_api_image(tmp_path: Path) -> None:
     install = next(text for text in stages["api"].of("RUN") if "docker/requirements.py" in text)
     without = shlex.split(install.partition("docker/requirements.py")[2].partition(">")[0])
     # What the image does not have cannot be imported here either.
-    code = f"import sys; sys.modules.update(dict.fromkeys({without!r})); from client.cli import main; main()"
+    code = f"import sys; sys.modules.update(dict.fromkeys({without!r})); from kerneljudge.cli.app import main; main()"
     environment = {**os.environ, "KERNELJUDGE_DATA_DIR": str(tmp_path), "KERNELJUDGE_AUTH": "required"}
     argv = [sys.executable, "-c", code, "keys", "create", "root", "--scope", "admin"]
     result = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True)

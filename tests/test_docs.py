@@ -12,12 +12,12 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from client.cli import app
 from evaluator.candidate import Candidate, parse_candidate
 from evaluator.evaluation import Verdict
 from evaluator.flags import FlagKind
 from evaluator.problem import load_problem
 from evaluator.vetting import REFUSALS, Label
+from kerneljudge.cli.app import app
 from runtime.settings import Settings
 from tests.corpus import Case
 

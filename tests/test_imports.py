@@ -19,14 +19,31 @@ def loaded_by(*modules: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["api", "api.app", "api.server", "worker", "worker.__main__", "client", "client.cli", "storage.queue.celery_app",
-     "storage.models", "evaluator.engine", "evaluator.candidate", "evaluator.advisory", "evaluator.vetting.vet",
-     "evaluator.importing", "client.importing"],
+    [
+        "api",
+        "api.app",
+        "api.server",
+        "worker",
+        "worker.__main__",
+        "kerneljudge",
+        "kerneljudge.cli.app",
+        "storage.queue.celery_app",
+        "storage.models",
+        "evaluator.engine",
+        "evaluator.candidate",
+        "evaluator.advisory",
+        "evaluator.vetting.vet",
+        "evaluator.importing",
+        "kerneljudge.cli.import_problems",
+    ],
 )  # fmt: skip
 def test_nothing_outside_the_evaluators_processes_loads_torch(module: str) -> None:
     assert "torch" not in loaded_by(module)
 
 
-@pytest.mark.parametrize("module", ["client", "client.cli", "client.http", "client.local", "client.serve"])
+@pytest.mark.parametrize(
+    "module",
+    ["kerneljudge", "kerneljudge.cli.app", "kerneljudge.client", "kerneljudge.grading.local", "kerneljudge.cli.serve"],
+)
 def test_the_client_loads_nothing_of_the_server(module: str) -> None:
     assert loaded_by(module).isdisjoint(SERVER)

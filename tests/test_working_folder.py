@@ -31,7 +31,7 @@ with open({trace!r}, "a") as trace:
     trace.write(f"{name} in {{os.getpid()}}\\n")
 raise ImportError("a candidate's {name} was imported")
 """
-_WAYS = (["-m", "client"], ["script"])
+_WAYS = (["-m", "kerneljudge"], ["script"])
 
 
 class WorkingFolder:
@@ -96,24 +96,37 @@ def test_eval_is_deaf_to_the_working_folder(folder: WorkingFolder, way: list[str
 def test_eval_of_a_cpp_extension_is_deaf_as_well(folder: WorkingFolder) -> None:
     """The recipes' processes work in folders that a candidate's files are written to."""
     folder.candidate.write_text((CANDIDATES / "relu_compile_error_cpp" / "candidate.py").read_text())
-    argv = [sys.executable, "-m", "client", "eval", folder.candidate, "-p", "relu", "--device", "cpu", "--json"]
+    argv = [sys.executable, "-m", "kerneljudge", "eval", folder.candidate, "-p", "relu", "--device", "cpu", "--json"]
     assert json.loads(folder.run(*argv).stdout)["verdict"] == "compile_error"
 
 
 def test_grade_is_deaf_to_the_working_folder(folder: WorkingFolder) -> None:
     given, graded = folder.path / "given.jsonl", folder.path / "graded.jsonl"
     given.write_text(json.dumps({"id": "a", "code": folder.candidate.read_text()}) + "\n")
-    argv = [sys.executable, "-m", "client", "grade", given, "--out", graded, "-p", "relu", "--device", "cpu", "--local"]
+    argv = [
+        sys.executable,
+        "-m",
+        "kerneljudge",
+        "grade",
+        given,
+        "--out",
+        graded,
+        "-p",
+        "relu",
+        "--device",
+        "cpu",
+        "--local",
+    ]
     done = folder.run(*argv)
     assert json.loads(graded.read_text().splitlines()[0])["verdict"] == "passed", done.stderr
 
 
 def test_serve_and_all_that_it_starts_are_deaf_to_the_working_folder(folder: WorkingFolder, tmp_path: Path) -> None:
     said, port = tmp_path / "said", free_port()
-    process = folder.start(sys.executable, "-m", "client", "serve", "--port", str(port), log=said)
+    process = folder.start(sys.executable, "-m", "kerneljudge", "serve", "--port", str(port), log=said)
     try:
         wait_until(lambda: "is ready at" in said.read_text() or process.poll() is not None, "the service to be ready")
-        submit = [sys.executable, "-m", "client", "submit", folder.candidate, "-p", "relu", "--device", "cpu"]
+        submit = [sys.executable, "-m", "kerneljudge", "submit", folder.candidate, "-p", "relu", "--device", "cpu"]
         done = folder.run(*submit, "--url", f"http://127.0.0.1:{port}", "--watch", "--json")
         assert json.loads(done.stdout)["verdict"] == "passed", (done.stderr, said.read_text())
     finally:
@@ -135,14 +148,23 @@ def test_a_worker_is_deaf_to_the_working_folder(folder: WorkingFolder, tmp_path:
 
 def test_importing_problems_is_deaf_to_the_working_folder(folder: WorkingFolder, tmp_path: Path) -> None:
     write_published(tmp_path, 1, "1_Tanh", reference("return torch.tanh(x)"))
-    argv = [sys.executable, "-m", "client", "problems", "import", tmp_path / "KernelBench", "--into", tmp_path / "new"]
+    argv = [
+        sys.executable,
+        "-m",
+        "kerneljudge",
+        "problems",
+        "import",
+        tmp_path / "KernelBench",
+        "--into",
+        tmp_path / "new",
+    ]
     done = folder.run(*argv, "--json")
     assert json.loads(done.stdout)["admitted"] == 1, done.stderr
 
 
 def test_mcp_is_deaf_to_the_working_folder(folder: WorkingFolder) -> None:
     parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "client", "mcp"], cwd=folder.path, env=folder.environment
+        command=sys.executable, args=["-m", "kerneljudge", "mcp"], cwd=folder.path, env=folder.environment
     )
 
     async def tools() -> list[str]:

@@ -50,7 +50,7 @@ def test_this_machine_alone_needs_no_keys(api_settings: Settings, host: str) -> 
     assert api_settings.model_copy(update={"host": host}).exposure is None
 
 
-@pytest.mark.parametrize("command", [["-m", "api"], ["-m", "client", "serve"]], ids=["api", "serve"])
+@pytest.mark.parametrize("command", [["-m", "api"], ["-m", "kerneljudge", "serve"]], ids=["api", "serve"])
 def test_who_starts_it_is_told_what_to_do(api_settings: Settings, command: list[str]) -> None:
     environment = {
         **os.environ,

@@ -10,10 +10,10 @@ import pytest
 from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 
-import client.cli
+import kerneljudge.cli.app
 from api.app import create_app
-from client.http import Client
 from evaluator.problem import Problem
+from kerneljudge.client import Client
 from runtime.settings import Settings
 from tests.api.inmemory import AppTransport, running
 from tests.api.seeds import Seeds
@@ -77,10 +77,10 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
     # Whatever service this machine has is not for tests.
-    monkeypatch.setattr(client.cli, "DEFAULT_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr(kerneljudge.cli.app, "DEFAULT_URL", "http://127.0.0.1:9")
 
     def run(*argv: object, stdin: str | bytes | None = None) -> Result:
-        return CliRunner().invoke(client.cli.app, [str(part) for part in argv], input=stdin)
+        return CliRunner().invoke(kerneljudge.cli.app.app, [str(part) for part in argv], input=stdin)
 
     return run
 
@@ -92,7 +92,7 @@ def online(transport: AppTransport, monkeypatch: pytest.MonkeyPatch, cli: Cli) -
     def connect(url: str) -> Client:
         return Client(URL, transport=transport)
 
-    monkeypatch.setattr(client.cli, "connect", connect)
+    monkeypatch.setattr(kerneljudge.cli.app, "connect", connect)
     return cli
 
 

@@ -11,11 +11,11 @@ from typing import TypeVar, cast
 import httpx
 import pytest
 
-import client
-from client.aio import AsyncClient, gather
-from client.errors import NoAnswer, RequestRefused, ServiceUnreachable
-from client.http import Client
-from client.records import SubmissionRecord
+import kerneljudge
+from kerneljudge.async_client import AsyncClient, gather
+from kerneljudge.client import Client
+from kerneljudge.errors import NoAnswer, RequestRefused, ServiceUnreachable
+from kerneljudge.records import SubmissionRecord
 from tests.api.conftest import LiveServer
 from tests.client.graded import graded_service, source
 
@@ -68,7 +68,7 @@ def with_client(
 
 
 def test_what_is_public_stays_so() -> None:
-    assert client.__all__ == [
+    assert kerneljudge.__all__ == [
         "AsyncClient",
         "BadKey",
         "Client",

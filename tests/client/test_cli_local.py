@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from client import cli as commands
-from client.records import SubmissionRecord
 from evaluator.devices import has_nvcc
 from evaluator.errors import InfrastructureFault
+from kerneljudge.cli import app as commands
+from kerneljudge.records import SubmissionRecord
 from tests.client.conftest import CANDIDATES, KNOWN, PROBLEMS, Cli
 
 ABSENT = "cuda:99"
@@ -166,7 +166,7 @@ def test_an_evaluation_that_is_stopped_is_no_verdict_and_leaves_nothing(
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     environment = {**os.environ, "TMPDIR": str(scratch)}
-    argv = [sys.executable, "-m", "client", "eval", candidate, "-p", "relu", "--problems-dir", PROBLEMS]
+    argv = [sys.executable, "-m", "kerneljudge", "eval", candidate, "-p", "relu", "--problems-dir", PROBLEMS]
     # What a shell has started in the background ignores SIGINT, and so would this.
     heeded = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - one expression
     process = subprocess.Popen(

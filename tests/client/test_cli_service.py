@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from client.records import SubmissionRecord
 from evaluator.diagnosis.findings import Fault
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
+from kerneljudge.records import SubmissionRecord
 from tests.api.seeds import SOURCE, Seeds, failed, passed
 from tests.client.conftest import KNOWN, PROBLEM_IDS, Cli
 
@@ -240,8 +240,8 @@ def test_a_file_that_is_no_text_is_bad_usage(online: Cli, tmp_path: Path) -> Non
 
 
 def test_a_service_that_is_away_is_our_fault(cli: Cli, candidate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("client.http._RETRIES", 0)
-    monkeypatch.setattr("client.wire._FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("kerneljudge.client._RETRIES", 0)
+    monkeypatch.setattr("kerneljudge._http._FIRST_PAUSE_S", 0.0)
     result = cli("submit", candidate, "-p", "relu", "--url", "http://127.0.0.1:9", "--json")
     assert result.exit_code == 3
     record = json.loads(result.stdout)

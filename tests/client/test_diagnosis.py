@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from client import cli, diagnosis, local, render
 from evaluator.config import EvalConfig
 from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters, Tool
+from kerneljudge.cli import app, diagnosis_tables, render
+from kerneljudge.grading import local
 
 _HONEST = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
 _FAULT = Fault(
@@ -30,7 +31,7 @@ def found(tool: Tool = Tool.MEMCHECK, **changes: Any) -> Diagnosis:
 
 def shown(value: Diagnosis) -> str:
     console = Console(file=io.StringIO(), width=200)
-    console.print(diagnosis.found(value, render.plain), markup=False, soft_wrap=True)
+    console.print(diagnosis_tables.found(value, render.plain), markup=False, soft_wrap=True)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -70,7 +71,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EvalConfig, Tool, bool]
 
 def run(tmp_path: Path, *options: str) -> Any:
     (tmp_path / "candidate.py").write_text(_HONEST)
-    return CliRunner().invoke(cli.app, ["diagnose", str(tmp_path / "candidate.py"), "--problem", "relu", *options])
+    return CliRunner().invoke(app.app, ["diagnose", str(tmp_path / "candidate.py"), "--problem", "relu", *options])
 
 
 @pytest.mark.parametrize(("tool", "status"), [("memcheck", 0), ("racecheck", 1), ("counters", 3)])

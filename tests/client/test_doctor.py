@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from client.doctor import Device, Examination
 from evaluator.devices import available_devices
 from evaluator.health import Health
 from evaluator.selftest import SelfTest
+from kerneljudge.cli.doctor import Device, Examination
 from tests.client.conftest import CANDIDATES, PROBLEMS, ROOT, Cli
 from tests.machines import without_libseccomp
 
@@ -100,7 +100,7 @@ def on_a_machine_without_libseccomp(folder: Path, *argv: object, **variables: st
         "KERNELJUDGE_DATA_DIR": str(folder / "data"),
         **variables,
     }
-    command = [sys.executable, "-m", "client", *(str(part) for part in argv)]
+    command = [sys.executable, "-m", "kerneljudge", *(str(part) for part in argv)]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
 
 

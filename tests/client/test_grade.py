@@ -19,16 +19,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-import client.cli
-import client.grade
 import evaluator.engine
-from client.http import Client
-from client.inputs import Fields, Input, KnownProblems, Refused, Survey, Work
-from client.local import Bench, Outcome
-from client.outcomes import BadUsage
-from client.records import ProblemRecord, blank_record
-from client.results import ResultFile, is_unsettled
-from client.sources import UnusableFile
+import kerneljudge.cli.app
+import kerneljudge.grading.grade
 from evaluator.candidate import Candidate
 from evaluator.errors import (
     DeviceUnavailable,
@@ -40,6 +33,13 @@ from evaluator.errors import (
 )
 from evaluator.evaluation import Verdict
 from evaluator.problem import Problem
+from kerneljudge.cli.output import BadUsage
+from kerneljudge.client import Client
+from kerneljudge.grading.inputs import Fields, Input, KnownProblems, Refused, Survey, Work
+from kerneljudge.grading.local import Bench, Outcome
+from kerneljudge.grading.results import ResultFile, is_unsettled
+from kerneljudge.grading.sources import UnusableFile
+from kerneljudge.records import ProblemRecord, blank_record
 from storage.submissions.submissions import Submissions
 from tests.api.inmemory import AppTransport
 from tests.api.seeds import SOURCE, Seeds, failed, passed
@@ -139,7 +139,7 @@ def test_only_the_named_columns_of_a_parquet_file_are_read_and_a_few_rows_at_a_t
             writer.write_table(table)
     assert given.stat().st_size > 200 * 2**20
     program = (
-        "import sys; from pathlib import Path; from client.inputs import *; import pyarrow.parquet\n"
+        "import sys; from pathlib import Path; from kerneljudge.grading.inputs import *; import pyarrow.parquet\n"
         "peak = lambda: int(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0]) / 1024\n"
         "known = KnownProblems([{'id': 'relu', 'tags': [], 'kernelbench': None}]); before = peak()\n"
         "found = Input(Path(sys.argv[1]), Fields(), None, known).survey()\n"
@@ -255,7 +255,7 @@ def test_keys_must_be_there_and_differ(tmp_path: Path) -> None:
 @pytest.fixture
 def grading(seeds: Seeds, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Grades whatever comes in, as workers would, once started: what is wrong by its source is wrong."""
-    monkeypatch.setattr(client.grade, "_POLL_S", 0.05)
+    monkeypatch.setattr(kerneljudge.grading.grade, "_POLL_S", 0.05)
     ended = threading.Event()
 
     def work() -> None:
@@ -452,7 +452,9 @@ def test_a_service_that_goes_away_is_waited_for(
 ) -> None:
     grading()
     away = Away(transport)
-    monkeypatch.setattr(client.cli, "connect", lambda _url: Client("http://testserver", transport=away, retries=0))
+    monkeypatch.setattr(
+        kerneljudge.cli.app, "connect", lambda _url: Client("http://testserver", transport=away, retries=0)
+    )
     out = tmp_path / "out.jsonl"
     argv = ["grade", given_lines(tmp_path), "--out", out, "--url", "http://testserver"]
     result = cli(*argv, "--eval-results", tmp_path / "kb.json")
@@ -460,7 +462,7 @@ def test_a_service_that_goes_away_is_waited_for(
     assert away.failures > 2
     assert "it is being started again; it is asked again for up to 60 min" in result.stderr
     assert sorted(line["key"] for line in read_lines(out)) == ["1", "2", "3"]
-    monkeypatch.setattr(client.grade, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(kerneljudge.grading.grade, "_PATIENCE_S", 0.0)
     out.unlink()
     result = cli(*argv)
     assert result.exit_code == 3
@@ -546,7 +548,7 @@ def test_a_service_is_not_asked_where_it_is_to_be_graded_here(online: Cli, tmp_p
 
 
 def test_without_a_service_it_is_graded_here(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client.cli, "connect", lambda _url: Client("http://127.0.0.1:9"))
+    monkeypatch.setattr(kerneljudge.cli.app, "connect", lambda _url: Client("http://127.0.0.1:9"))
     run = tmp_path / "run"
     run.mkdir()
     for sample, source in enumerate((HONEST, WRONG, HONEST, "x = (")):
@@ -728,7 +730,7 @@ def test_a_machine_that_can_grade_nothing_ends_it(
 def test_what_cannot_be_says_why(
     cli: Cli, tmp_path: Path, argv: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client.cli, "connect", lambda _url: Client("http://127.0.0.1:9", retries=0))
+    monkeypatch.setattr(kerneljudge.cli.app, "connect", lambda _url: Client("http://127.0.0.1:9", retries=0))
     result = cli("grade", given_lines(tmp_path), "--problems-dir", PROBLEMS, *argv)
     assert result.exit_code == (3 if "url" in " ".join(argv) or "cuda" in " ".join(argv) else 2), result.output
     assert words in result.stderr

@@ -20,9 +20,10 @@ from api.schemas.submissions import ProblemRecord as ApiProblem
 from api.schemas.submissions import SeriesRecord as ApiSeries
 from api.schemas.submissions import SubmissionPage as ApiPage
 from api.schemas.submissions import SubmissionRecord as ApiSubmission
-from client.errors import NoAnswer, RequestRefused, ServiceUnreachable
-from client.http import Client
-from client.records import (
+from evaluator.evaluation import Verdict
+from kerneljudge.client import Client
+from kerneljudge.errors import NoAnswer, RequestRefused, ServiceUnreachable
+from kerneljudge.records import (
     Attempt,
     Board,
     Diagnosis,
@@ -34,7 +35,6 @@ from client.records import (
     SubmissionRecord,
     blank_record,
 )
-from evaluator.evaluation import Verdict
 from tests.api.inmemory import AppTransport
 from tests.api.seeds import SOURCE, Seeds, failed, passed
 from tests.client.conftest import KNOWN, PROBLEM_IDS, URL, Flaky, Pauses

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from client import importing, local
-from client.sources import extra_problems_folder
 from evaluator.errors import DoesNotFit
 from evaluator.problem import load_problem, load_problems
 from evaluator.vetting import Label
+from kerneljudge.cli import import_problems
+from kerneljudge.grading import local
+from kerneljudge.grading.sources import extra_problems_folder
 from runtime.settings import Settings
 from tests.checkouts import reference, write_published
 from tests.client.conftest import PROBLEMS, Cli
@@ -128,11 +129,11 @@ def test_a_folder_that_cannot_be_written_to_is_bad_usage(cli: Cli, checkout: Pat
 def test_a_complete_sandbox_can_be_required(cli: Cli, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def note(*_given: object, require_sandbox: bool, **_more: object) -> importing.Imported:
+    def note(*_given: object, require_sandbox: bool, **_more: object) -> import_problems.Imported:
         asked.append(require_sandbox)
-        return importing.Imported(checkout, (), {})
+        return import_problems.Imported(checkout, (), {})
 
-    monkeypatch.setattr(importing, "run_import", note)
+    monkeypatch.setattr(import_problems, "run_import", note)
     cli("problems", "import", checkout, "--require-sandbox")
     cli("problems", "import", checkout)
     assert asked == [True, False]

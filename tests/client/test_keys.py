@@ -10,8 +10,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from client import AsyncClient, BadKey, Client, KernelRewards, RequestRefused
-from client.cli import app
+from kerneljudge import AsyncClient, BadKey, Client, KernelRewards, RequestRefused
+from kerneljudge.cli.app import app
 
 KEY = "kj_" + "x" * 43
 

@@ -31,7 +31,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 def as_agent(url: str, use: Callable[[mcp.Client], Awaitable[None]]) -> None:
     """Starts the command and talks to it."""
     parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "client", "mcp", "--url", url], cwd=_ROOT, env=dict(os.environ)
+        command=sys.executable, args=["-m", "kerneljudge", "mcp", "--url", url], cwd=_ROOT, env=dict(os.environ)
     )
 
     async def run() -> None:
@@ -109,12 +109,12 @@ def test_what_is_refused_is_told_to_the_agent(live: LiveServer) -> None:
 
 def test_without_the_package_the_command_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp.server", None)
-    monkeypatch.delitem(sys.modules, "client.mcp_server", raising=False)
+    monkeypatch.delitem(sys.modules, "kerneljudge.mcp_server", raising=False)
     result = cli("mcp")
     assert result.exit_code == 2
     assert "pip install 'kerneljudge[mcp]'" in result.stderr
 
 
 def test_nothing_else_loads_the_package() -> None:
-    code = "import sys, client.cli; print('mcp' in sys.modules)"
+    code = "import sys, kerneljudge.cli.app; print('mcp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from client import progress, render
-from client.progress import ProgressLine
-from client.records import SubmissionRecord, blank_record
 from evaluator.diagnosis.findings import Diagnosis, Fault, Tool
+from kerneljudge.cli import progress, render
+from kerneljudge.cli.progress import ProgressLine
+from kerneljudge.records import SubmissionRecord, blank_record
 
 
 def shown(record: SubmissionRecord) -> str:

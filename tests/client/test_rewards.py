@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.aio import AsyncClient
-from client.errors import RequestRefused
-from client.records import SubmissionRecord, blank_record
-from client.rewards import Completion, KernelRewards, RewardShape, Unmeasured, text_of
 from evaluator.evaluation import Verdict
+from kerneljudge.async_client import AsyncClient
+from kerneljudge.errors import RequestRefused
+from kerneljudge.records import SubmissionRecord, blank_record
+from kerneljudge.rewards import Completion, KernelRewards, RewardShape, Unmeasured, text_of
 from tests.api.conftest import LiveServer
 from tests.client.graded import answer, graded_service
 

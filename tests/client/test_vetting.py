@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from client import cli as commands
-from client import render
-from client.records import Board, ProblemRecord
 from evaluator.errors import InfrastructureFault
 from evaluator.problem import load_problem
 from evaluator.vetting import REFUSALS, Label, Vetting
+from kerneljudge.cli import app as commands
+from kerneljudge.cli import render
+from kerneljudge.records import Board, ProblemRecord
 from tests.client.conftest import PROBLEMS, Cli
 
 REFERENCE = """\

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from client import local
-from client.render import submission as rendered
 from evaluator.config import EvalConfig
 from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Interval, Latency, Verdict
 from evaluator.problem import Problem, load_problem
 from evaluator.vetting import REFUSALS, Label
+from kerneljudge.cli.render import submission as rendered
+from kerneljudge.grading import local
 from tests.client.conftest import PROBLEMS, Cli
 
 CONFIG = EvalConfig(device="cpu", size="smoke")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from client.local import configure
-from client.outcomes import BadUsage
 from evaluator.config import SETTABLE_LIMITS, Limits, checked_limits, parse_limits
 from evaluator.errors import ProblemError
 from evaluator.problem import Problem, load_problem
+from kerneljudge.cli.output import BadUsage
+from kerneljudge.grading.local import configure
 from runtime.settings import Settings
 
 

@@ -163,7 +163,7 @@ def test_every_entry_comes_in_the_order_of_the_board(
     sessions: sessionmaker[Session], finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Pages end between equal speedups, too.
-    monkeypatch.setattr(storage.leaderboard, "_AT_ONCE", 2)
+    monkeypatch.setattr(storage.leaderboards.read, "_AT_ONCE", 2)
     for number, (name, speedup) in enumerate([("a", 2.0), ("a", 1.0), ("b", 3.0), *[("a", 1.5)] * 4]):
         finish(f"# {number}", evaluation={"speedup": speedup, "environment": {"device_name": name}})
     whole = board(sessions)

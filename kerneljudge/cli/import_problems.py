@@ -13,12 +13,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from client import local
-from client.outcomes import BadUsage, ExitStatus
-from client.render import plain
 from evaluator.errors import EvaluatorError
 from evaluator.importing import LEVELS, Admission, Status, find_files, import_file
 from evaluator.problem import load_problem, save_vetting
+from kerneljudge.cli.output import BadUsage, ExitStatus
+from kerneljudge.cli.render import plain
+from kerneljudge.grading import local
 
 __all__ = ["Imported", "parse_scale", "run_import"]
 

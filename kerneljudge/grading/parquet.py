@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from client.outcomes import BadUsage
-from client.sources import UnusableFile
+from kerneljudge.cli.output import BadUsage
+from kerneljudge.grading.sources import UnusableFile
 
 __all__ = ["SUFFIX", "columns_of", "require", "rows_of", "write_rows"]
 

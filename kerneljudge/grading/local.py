@@ -11,9 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from client.outcomes import BadUsage
-from client.records import ProblemRecord, SubmissionRecord, blank_record, evaluation_fields
-from client.sources import UnusableFile
 from evaluator.candidate import Candidate, InvalidSource
 from evaluator.config import EvalConfig, SamplingPlan, parse_limits
 from evaluator.devices import available_devices, has_nvcc
@@ -24,6 +21,9 @@ from evaluator.feedback import feedback
 from evaluator.planning import Planned, plan_each
 from evaluator.problem import Problem
 from evaluator.vetting import Vetting, refusal_of, without_figures
+from kerneljudge.cli.output import BadUsage
+from kerneljudge.grading.sources import UnusableFile
+from kerneljudge.records import ProblemRecord, SubmissionRecord, blank_record, evaluation_fields
 
 if TYPE_CHECKING:
     from evaluator.engine import BuildReport, Engine, Progress

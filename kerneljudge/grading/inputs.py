@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from client import parquet
-from client.completions import text_of
-from client.outcomes import BadUsage
-from client.records import ProblemRecord
-from client.sources import UnusableFile, read_given
+from kerneljudge.cli.output import BadUsage
+from kerneljudge.completions import text_of
+from kerneljudge.grading import parquet
+from kerneljudge.grading.sources import UnusableFile, read_given
+from kerneljudge.records import ProblemRecord
 
 __all__ = ["Entry", "Fields", "Input", "KnownProblems", "Refused", "Survey", "Work"]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from client import parquet
-from client.outcomes import BadUsage
-from client.sources import UnusableFile
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
 from evaluator.summary import Graded
+from kerneljudge.cli.output import BadUsage
+from kerneljudge.grading import parquet
+from kerneljudge.grading.sources import UnusableFile
 
 __all__ = ["SUFFIXES", "Result", "ResultFile", "graded_of", "is_unsettled"]
 

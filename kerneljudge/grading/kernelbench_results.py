@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from client.inputs import KnownProblems
-from client.outcomes import BadUsage
-from client.records import SubmissionRecord
-from client.results import Result, graded_of
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
+from kerneljudge.cli.output import BadUsage
+from kerneljudge.grading.inputs import KnownProblems
+from kerneljudge.grading.results import Result, graded_of
+from kerneljudge.records import SubmissionRecord
 
 __all__ = ["eval_results", "pid_of", "runtime_stats"]
 

@@ -19,9 +19,11 @@ from typing import Any, Final, Self, cast
 
 import httpx
 
-from client import wire
-from client.errors import ServiceUnreachable
-from client.records import (
+from evaluator.evaluation import Status
+from kerneljudge import _http
+from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
+from kerneljudge.errors import ServiceUnreachable
+from kerneljudge.records import (
     Attempt,
     BatchRecord,
     BatchResult,
@@ -34,8 +36,6 @@ from client.records import (
     SubmissionPage,
     SubmissionRecord,
 )
-from client.wire import DEFAULT_CONCURRENCY, DEFAULT_URL
-from evaluator.evaluation import Status
 
 __all__ = ["DEFAULT_URL", "Client", "Event"]
 
@@ -75,9 +75,9 @@ class Client:
         self._http = httpx.Client(
             base_url=self.url,
             transport=transport,
-            timeout=wire.TIMEOUT_S,
-            trust_env=wire.uses_proxies(self.url),
-            headers=wire.headers(api_key),
+            timeout=_http.TIMEOUT_S,
+            trust_env=_http.uses_proxies(self.url),
+            headers=_http.headers(api_key),
         )
 
     def __enter__(self) -> Self:
@@ -133,7 +133,7 @@ class Client:
             "visibility": visibility,
             "idempotency_key": idempotency_key,
         }
-        answer = self._request("POST", "/api/v1/submissions", wait_s=wait_s, **wire.submission(new, wait_s))
+        answer = self._request("POST", "/api/v1/submissions", wait_s=wait_s, **_http.submission(new, wait_s))
         return cast(SubmissionRecord, answer)
 
     def submit_many(
@@ -157,7 +157,7 @@ class Client:
 
         ``concurrency`` of them are waited for at a time, those first that are named first.
         """
-        deadline = wire.Deadline(timeout_s)
+        deadline = _http.Deadline(timeout_s)
         pool = ThreadPoolExecutor(concurrency)
         try:
             waiting = [pool.submit(self._wait_until, each, deadline) for each in submission_ids]
@@ -172,13 +172,13 @@ class Client:
         """The submission as it is now, or as soon as it is over within ``wait_s``."""
         params = {"wait": wait_s} if wait_s else {}
         answer = self._request(
-            "GET", f"/api/v1/submissions/{wire.segment(submission_id)}", params=params, wait_s=wait_s
+            "GET", f"/api/v1/submissions/{_http.segment(submission_id)}", params=params, wait_s=wait_s
         )
         return cast(SubmissionRecord, answer)
 
     def wait(self, submission_id: str, *, timeout_s: float | None = None) -> SubmissionRecord:
         """The submission once it is over. Raises ``TimeoutError`` after ``timeout_s``."""
-        return self._wait_until(submission_id, wire.Deadline(timeout_s))
+        return self._wait_until(submission_id, _http.Deadline(timeout_s))
 
     def events(self, submission_id: str) -> Iterator[Event]:
         """Every change of a submission until it is over; a stream that breaks is asked for again."""
@@ -194,20 +194,22 @@ class Client:
                 failures += 1
                 if failures > self._retries:
                     raise ServiceUnreachable(f"the stream from {self.url} keeps breaking: {error}") from error
-            self._sleep(wire.pause_s(failures))
+            self._sleep(_http.pause_s(failures))
 
     def cancel(self, submission_id: str) -> SubmissionRecord:
         """Cancel a submission; one that is over stays as it is."""
-        return cast(SubmissionRecord, self._request("DELETE", f"/api/v1/submissions/{wire.segment(submission_id)}"))
+        return cast(SubmissionRecord, self._request("DELETE", f"/api/v1/submissions/{_http.segment(submission_id)}"))
 
     def publish(self, submission_id: str, visibility: str = "public") -> SubmissionRecord:
         """Show others more of a submission of yours. Raises ``RequestRefused`` if they see more already."""
-        path = f"/api/v1/submissions/{wire.segment(submission_id)}"
+        path = f"/api/v1/submissions/{_http.segment(submission_id)}"
         return cast(SubmissionRecord, self._request("PATCH", path, body={"visibility": visibility}))
 
     def retry(self, submission_id: str) -> SubmissionRecord:
         """Queue a submission that failed anew. Raises ``RequestRefused`` if it has not failed."""
-        return cast(SubmissionRecord, self._request("POST", f"/api/v1/submissions/{wire.segment(submission_id)}/retry"))
+        return cast(
+            SubmissionRecord, self._request("POST", f"/api/v1/submissions/{_http.segment(submission_id)}/retry")
+        )
 
     def submissions(self, *, limit: int = 50, cursor: str | None = None, **filters: str) -> SubmissionPage:
         """A page of submissions, newest first. ``filters``: problem, device, status, verdict, author, label."""
@@ -231,21 +233,21 @@ class Client:
 
     def batch(self, batch_id: str) -> BatchRecord:
         """How far a batch is, and what it amounts to."""
-        return cast(BatchRecord, self._request("GET", f"/api/v1/batches/{wire.segment(batch_id)}"))
+        return cast(BatchRecord, self._request("GET", f"/api/v1/batches/{_http.segment(batch_id)}"))
 
     def batch_results(self, batch_id: str, cursor: int = 0) -> list[BatchResult]:
         """What is over after ``cursor``, in the order of completion."""
-        path = f"/api/v1/batches/{wire.segment(batch_id)}/results"
+        path = f"/api/v1/batches/{_http.segment(batch_id)}/results"
         answer = self._send("GET", path, params={"cursor": cursor}, wait_s=_BATCH_S)
         # Not by splitlines, for which texts inside of a line have ends of lines as well.
         return [cast(BatchResult, json.loads(line)) for line in answer.content.split(b"\n") if line]
 
     def stream_batch_results(self, batch_id: str, cursor: int = 0) -> Iterator[BatchResult]:
         """As ``batch_results``, one after another; what breaks off is asked for again from there."""
-        path = f"/api/v1/batches/{wire.segment(batch_id)}/results"
+        path = f"/api/v1/batches/{_http.segment(batch_id)}/results"
         failures = 0
         while True:
-            request = wire.build(self._http, "GET", path, params={"cursor": cursor}, wait_s=_BATCH_S)
+            request = _http.build(self._http, "GET", path, params={"cursor": cursor}, wait_s=_BATCH_S)
             failures += 1
             try:
                 answer = self._http.send(request, stream=True)
@@ -257,16 +259,16 @@ class Client:
                             yield result
                         return
                     answer.read()
-                if answer.status_code not in wire.BUSY:
-                    wire.checked(answer)
-                pause = wire.pause_after(answer, self.url, failures, self._retries)
+                if answer.status_code not in _http.BUSY:
+                    _http.checked(answer)
+                pause = _http.pause_after(answer, self.url, failures, self._retries)
             except httpx.TransportError as error:
-                pause = wire.pause_after(error, self.url, failures, self._retries)
+                pause = _http.pause_after(error, self.url, failures, self._retries)
             self._sleep(pause)
 
     def cancel_batch(self, batch_id: str) -> BatchRecord:
         """Cancel what has not begun of a batch."""
-        return cast(BatchRecord, self._request("DELETE", f"/api/v1/batches/{wire.segment(batch_id)}"))
+        return cast(BatchRecord, self._request("DELETE", f"/api/v1/batches/{_http.segment(batch_id)}"))
 
     def is_up(self) -> bool:
         """Whether a service answers, at once, that it is ready."""
@@ -277,30 +279,30 @@ class Client:
 
     def source(self, submission_id: str) -> str:
         """The source that is graded."""
-        return self._send("GET", f"/api/v1/submissions/{wire.segment(submission_id)}/source").text
+        return self._send("GET", f"/api/v1/submissions/{_http.segment(submission_id)}/source").text
 
     def log(self, submission_id: str) -> str:
         """What the compiler and the candidate printed."""
-        return self._send("GET", f"/api/v1/submissions/{wire.segment(submission_id)}/log").text
+        return self._send("GET", f"/api/v1/submissions/{_http.segment(submission_id)}/log").text
 
     def samples(self, submission_id: str) -> dict[str, Series]:
         """The raw samples by track. Raises ``RequestRefused`` while there are none, or if nothing was timed."""
-        answer = self._request("GET", f"/api/v1/submissions/{wire.segment(submission_id)}/samples")
+        answer = self._request("GET", f"/api/v1/submissions/{_http.segment(submission_id)}/samples")
         return cast(dict[str, Series], answer["tracks"])
 
     def attempts(self, submission_id: str) -> list[Attempt]:
         """Every time that a worker took the submission up, the first one first."""
-        answer = self._request("GET", f"/api/v1/submissions/{wire.segment(submission_id)}/attempts")
+        answer = self._request("GET", f"/api/v1/submissions/{_http.segment(submission_id)}/attempts")
         return cast(list[Attempt], answer["items"])
 
     def request_diagnosis(self, submission_id: str, tool: str | None = None) -> Diagnosis:
         """Have a tool run over the candidate (``None``: memcheck). Raises ``RequestRefused`` where that cannot be."""
-        path, params = f"/api/v1/submissions/{wire.segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
+        path, params = f"/api/v1/submissions/{_http.segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
         return cast(Diagnosis, self._request("POST", path, params=params))
 
     def diagnosis(self, submission_id: str, tool: str | None = None) -> Diagnosis:
         """What a tool has found (``None``: the one that was asked for last). Raises ``RequestRefused`` without one."""
-        path, params = f"/api/v1/submissions/{wire.segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
+        path, params = f"/api/v1/submissions/{_http.segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
         return cast(Diagnosis, self._request("GET", path, params=params))
 
     def problems(self) -> list[ProblemRecord]:
@@ -309,7 +311,7 @@ class Client:
 
     def problem(self, problem_id: str) -> ProblemRecord:
         """A problem with its reference."""
-        return cast(ProblemRecord, self._request("GET", f"/api/v1/problems/{wire.segment(problem_id)}"))
+        return cast(ProblemRecord, self._request("GET", f"/api/v1/problems/{_http.segment(problem_id)}"))
 
     def leaderboard(
         self,
@@ -332,7 +334,7 @@ class Client:
         """Who can grade what."""
         return cast(list[dict[str, Any]], self._request("GET", "/api/v1/workers")["items"])
 
-    def _wait_until(self, submission_id: str, deadline: wire.Deadline) -> SubmissionRecord:
+    def _wait_until(self, submission_id: str, deadline: _http.Deadline) -> SubmissionRecord:
         while True:
             record = self.get(submission_id, wait_s=deadline.poll_s)
             if Status(record["status"]).final:
@@ -340,30 +342,30 @@ class Client:
             deadline.check(record)
 
     def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        return wire.as_object(self._send(method, path, **options))
+        return _http.as_object(self._send(method, path, **options))
 
     def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        request = wire.build(self._http, method, path, **options)
+        request = _http.build(self._http, method, path, **options)
         failures = 0
         while True:
             failures += 1
             try:
                 answer = self._http.send(request)
             except httpx.TransportError as error:
-                pause = wire.pause_after(error, self.url, failures, self._retries)
+                pause = _http.pause_after(error, self.url, failures, self._retries)
             else:
-                if answer.status_code not in wire.BUSY:
-                    return wire.checked(answer)
-                pause = wire.pause_after(answer, self.url, failures, self._retries)
+                if answer.status_code not in _http.BUSY:
+                    return _http.checked(answer)
+                pause = _http.pause_after(answer, self.url, failures, self._retries)
             self._sleep(pause)
 
     def _stream(self, submission_id: str) -> Iterator[Event]:
-        path = f"/api/v1/submissions/{wire.segment(submission_id)}/events"
-        timeout = httpx.Timeout(wire.TIMEOUT_S, read=_EVENT_SILENCE_S)
+        path = f"/api/v1/submissions/{_http.segment(submission_id)}/events"
+        timeout = httpx.Timeout(_http.TIMEOUT_S, read=_EVENT_SILENCE_S)
         with self._http.stream("GET", path, timeout=timeout, headers={"Accept": "text/event-stream"}) as answer:
             if answer.status_code != HTTPStatus.OK:
                 answer.read()
-                wire.checked(answer)
+                _http.checked(answer)
             # Not by iter_lines, for which texts inside of a line have ends of lines as well.
             yield from _parse_events(line.decode().removesuffix("\r") for line in _lines(answer.iter_bytes()))
 

@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
-from client import render
-from client.errors import ClientError, RequestRefused
-from client.records import SubmissionRecord
-from client.sources import UnusableFile
 from evaluator.errors import EvaluatorError, ProblemError
 from evaluator.evaluation import Status, Verdict
+from kerneljudge.cli import render
+from kerneljudge.errors import ClientError, RequestRefused
+from kerneljudge.grading.sources import UnusableFile
+from kerneljudge.records import SubmissionRecord
 
 __all__ = ["BadUsage", "ExitStatus", "emit", "exit_status", "finish", "say", "stderr", "turned_into_exits"]
 

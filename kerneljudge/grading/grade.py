@@ -11,21 +11,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from client import local, render
-from client.errors import ServiceUnreachable
-from client.eval_results import eval_results as make_eval_results
-from client.eval_results import pid_of, runtime_stats
-from client.http import Client
-from client.inputs import Entry, Fields, Input, KnownProblems, Refused, Work
-from client.outcomes import BadUsage, ExitStatus, emit, say, stderr
-from client.progress import ProgressLine
-from client.records import BatchResult, SubmissionRecord, blank_record
-from client.results import ResultFile, graded_of, is_unsettled
-from client.sources import Given, UnusableFile, known_problems
 from evaluator.candidate import MAX_BYTES
 from evaluator.evaluation import Status, Verdict
 from evaluator.problem import Problem
 from evaluator.summary import ProblemFacts, Summary, summarise
+from kerneljudge.cli import render
+from kerneljudge.cli.output import BadUsage, ExitStatus, emit, say, stderr
+from kerneljudge.cli.progress import ProgressLine
+from kerneljudge.client import Client
+from kerneljudge.errors import ServiceUnreachable
+from kerneljudge.grading import local
+from kerneljudge.grading.inputs import Entry, Fields, Input, KnownProblems, Refused, Work
+from kerneljudge.grading.kernelbench_results import eval_results as make_eval_results
+from kerneljudge.grading.kernelbench_results import pid_of, runtime_stats
+from kerneljudge.grading.results import ResultFile, graded_of, is_unsettled
+from kerneljudge.grading.sources import Given, UnusableFile, known_problems
+from kerneljudge.records import BatchResult, SubmissionRecord, blank_record
 
 __all__ = ["Fields", "Wishes", "grade_all"]
 

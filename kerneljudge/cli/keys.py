@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from client import render
-from client.options import AsJson
-from client.outcomes import BadUsage, emit, say, turned_into_exits
+from kerneljudge.cli import render
+from kerneljudge.cli.options import AsJson
+from kerneljudge.cli.output import BadUsage, emit, say, turned_into_exits
 
 if TYPE_CHECKING:
     from storage.access.keys import Keys

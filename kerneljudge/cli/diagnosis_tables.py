@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from client import records
 from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters
+from kerneljudge import records
 
 __all__ = ["found", "stored", "tables"]
 

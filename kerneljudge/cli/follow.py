@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from client.http import Client
-from client.outcomes import say, stderr
-from client.progress import ProgressLine
-from client.records import SubmissionRecord
+from kerneljudge.cli.output import say, stderr
+from kerneljudge.cli.progress import ProgressLine
+from kerneljudge.client import Client
+from kerneljudge.records import SubmissionRecord
 
 __all__ = ["watch", "watch_diagnosis"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import Any
 
-from client.outcomes import BadUsage
 from evaluator.prepare import PreparationResult, preparation_names, prepare, prepared_root
+from kerneljudge.cli.output import BadUsage
 
 __all__ = ["prepare_machine"]
 

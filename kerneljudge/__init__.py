@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 
-# ``python -m client`` has put the working folder first, where a candidate's ``json.py`` may lie: away with it, before
-# anything is imported, unless that is where this package was found.
+# ``python -m kerneljudge`` has put the working folder first, where a candidate's ``json.py`` may lie: away with it,
+# before anything is imported, unless that is where this package was found.
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[0] != __path__[0].rpartition("/")[0]:
     del sys.path[0]
 
-from client.aio import AsyncClient
-from client.errors import BadKey, ClientError, NoAnswer, RequestRefused, ServiceUnreachable
-from client.http import Client, Event
-from client.rewards import KernelRewards, RewardShape
+from kerneljudge.async_client import AsyncClient
+from kerneljudge.client import Client, Event
+from kerneljudge.errors import BadKey, ClientError, NoAnswer, RequestRefused, ServiceUnreachable
+from kerneljudge.rewards import KernelRewards, RewardShape
 
 __all__ = [
     "AsyncClient",

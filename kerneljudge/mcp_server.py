@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
-from client.aio import AsyncClient
-from client.errors import ClientError
-from client.records import SubmissionRecord
+from kerneljudge.async_client import AsyncClient
+from kerneljudge.errors import ClientError
+from kerneljudge.records import SubmissionRecord
 
 __all__ = ["make_server"]
 

@@ -12,10 +12,15 @@ from typing import Annotated
 
 import typer
 
-from client import diagnosis, following, local, render
-from client.http import DEFAULT_URL, Client
-from client.keys import keys_app
-from client.options import (
+from evaluator.config import DEVICE_KINDS
+from evaluator.devices import available_devices
+from evaluator.diagnosis.findings import Tool
+from evaluator.evaluation import Status
+from evaluator.problem import Problem, save_vetting
+from evaluator.vetting import Vetting
+from kerneljudge.cli import diagnosis_tables, follow, render
+from kerneljudge.cli.keys import keys_app
+from kerneljudge.cli.options import (
     AsJson,
     AsResponse,
     Baseline,
@@ -32,15 +37,11 @@ from client.options import (
     Url,
     Visibility,
 )
-from client.outcomes import BadUsage, ExitStatus, emit, finish, say, stderr, turned_into_exits
-from client.progress import ProgressLine
-from client.sources import extra_problems_folder, folder_of, known_problems, problems_folder, read_given
-from evaluator.config import DEVICE_KINDS
-from evaluator.devices import available_devices
-from evaluator.diagnosis.findings import Tool
-from evaluator.evaluation import Status
-from evaluator.problem import Problem, save_vetting
-from evaluator.vetting import Vetting
+from kerneljudge.cli.output import BadUsage, ExitStatus, emit, finish, say, stderr, turned_into_exits
+from kerneljudge.cli.progress import ProgressLine
+from kerneljudge.client import DEFAULT_URL, Client
+from kerneljudge.grading import local
+from kerneljudge.grading.sources import extra_problems_folder, folder_of, known_problems, problems_folder, read_given
 
 __all__ = ["app", "main"]
 
@@ -76,7 +77,7 @@ def serve(
 ) -> None:
     """Start the service on this machine: the API, its pages and the workers. Ctrl-C stops it."""
     # Here and not above: no other command needs to know how processes are supervised.
-    from client.serve import serve as run  # noqa: PLC0415
+    from kerneljudge.cli.serve import serve as run  # noqa: PLC0415
 
     with turned_into_exits():
         status = run(
@@ -170,7 +171,7 @@ def diagnose(
         if json_:
             emit(found.to_dict())
         else:
-            render.write(diagnosis.found(found, render.plain))
+            render.write(diagnosis_tables.found(found, render.plain))
         status = ExitStatus.OK if found.clean else ExitStatus.FAULT if found.obstacle else ExitStatus.NOT_PASSED
         raise typer.Exit(status)
 
@@ -190,7 +191,7 @@ def doctor(
 ) -> None:
     """Look whether this machine can evaluate candidates, and in a complete sandbox; say what is missing."""
     # Here and not above: everything else does without starting an engine.
-    from client.doctor import examine  # noqa: PLC0415
+    from kerneljudge.cli.doctor import examine  # noqa: PLC0415
 
     with turned_into_exits(_as_error(json_)):
         if device is not None and device.partition(":")[0] not in DEVICE_KINDS:
@@ -214,7 +215,7 @@ def prepare(
 
     Exit status: 0 everything is there, 1 something could not be made, and builds do without it.
     """
-    from client.preparing import prepare_machine  # noqa: PLC0415
+    from kerneljudge.cli.prepare import prepare_machine  # noqa: PLC0415
 
     with turned_into_exits(_as_error(json_)):
         record, complete = prepare_machine(say, recipes or [])
@@ -273,9 +274,9 @@ def submit(
         )
         known.update(id=record["id"])
         if watch and not Status(record["status"]).final:
-            record = following.watch(client, record)
+            record = follow.watch(client, record)
             if diagnosed:
-                record = following.watch_diagnosis(client, record)
+                record = follow.watch_diagnosis(client, record)
         if Status(record["status"]).final:
             finish(record, as_json=json_)
         if json_:
@@ -325,7 +326,7 @@ def grade(
 
     Exit status: 0 all passed, 1 some did not, 2 bad usage, or lines that were refused, 3 some could not be graded.
     """
-    from client.grade import Fields, Wishes, grade_all  # noqa: PLC0415 - no other command needs it
+    from kerneljudge.grading.grade import Fields, Wishes, grade_all  # noqa: PLC0415 - no other command needs it
 
     with turned_into_exits(_as_error(json_)):
         fields = Fields(code=code_field, response=response_field, problem=problem_field, key=key_field)
@@ -386,7 +387,7 @@ def mcp(url: Url = DEFAULT_URL) -> None:
     with turned_into_exits():
         try:
             # Here and not above: the package is an extra, and brings half a web server along.
-            from client.mcp_server import make_server  # noqa: PLC0415
+            from kerneljudge.mcp_server import make_server  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise BadUsage(f"this needs the package mcp ({error}): pip install 'kerneljudge[mcp]'") from error
         make_server(url).run("stdio")
@@ -523,7 +524,7 @@ def import_problems(
     Exit status: 0 all are admitted, 1 some are refused, 2 bad usage, 3 the fault is ours.
     """
     # Here and not above: everything else does without looking at foreign references.
-    from client.importing import parse_scale, run_import  # noqa: PLC0415
+    from kerneljudge.cli.import_problems import parse_scale, run_import  # noqa: PLC0415
 
     with turned_into_exits(_as_error(json_)):
         with ProgressLine(stderr()) as line:

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Literal, cast
 
-from client.aio import AsyncClient, gather
-from client.completions import Completion, text_of
-from client.errors import ClientError, RequestRefused, ServiceUnreachable
-from client.records import NewSubmission, SubmissionOptions, SubmissionRecord
-from client.wire import DEFAULT_CONCURRENCY, DEFAULT_URL
 from evaluator.evaluation import Gradients, SpeedupStatus, Status, Verdict
+from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
+from kerneljudge.async_client import AsyncClient, gather
+from kerneljudge.completions import Completion, text_of
+from kerneljudge.errors import ClientError, RequestRefused, ServiceUnreachable
+from kerneljudge.records import NewSubmission, SubmissionOptions, SubmissionRecord
 
 __all__ = ["Completion", "Graded", "KernelRewards", "RewardShape", "Unmeasured", "text_of"]
 

@@ -10,12 +10,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from client import diagnosis
-from client.records import Board, Flag, Interval, ProblemRecord, SubmissionRecord
 from evaluator.evaluation import SpeedupStatus
 from evaluator.planning import Planned
 from evaluator.summary import THRESHOLDS, Summary
 from evaluator.vetting import MEANING, Label, Vetting
+from kerneljudge.cli import diagnosis_tables
+from kerneljudge.records import Board, Flag, Interval, ProblemRecord, SubmissionRecord
 
 __all__ = ["leaderboard", "plain", "plans", "problem", "problem_list", "submission", "summary", "vetting", "write"]
 
@@ -55,11 +55,11 @@ def submission(record: SubmissionRecord) -> RenderableType:
     if record["message"]:
         parts.append(_indented(record["message"]))
     parts.extend(Text(f"  {name:<17} {value}".rstrip()) for name, value in _figures(record).items())
-    parts.extend(diagnosis.tables(record["details"], plain))
+    parts.extend(diagnosis_tables.tables(record["details"], plain))
     # A service that is older than diagnoses sends none.
     diagnosed = record.get("diagnosis")
     if diagnosed is not None:
-        parts.append(diagnosis.stored(diagnosed, plain))
+        parts.append(diagnosis_tables.stored(diagnosed, plain))
     parts.extend(_indented(f"note: {note}") for note in record["notes"])
     parts.extend(_indented(f"hint: {hint}", "bold") for hint in record["hints"])
     # A service that is older than flags sends none.

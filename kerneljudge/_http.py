@@ -13,8 +13,8 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from client.errors import BadKey, NoAnswer, RequestRefused, ServiceUnreachable
-from client.records import NewSubmission, SubmissionRecord
+from kerneljudge.errors import BadKey, NoAnswer, RequestRefused, ServiceUnreachable
+from kerneljudge.records import NewSubmission, SubmissionRecord
 
 __all__ = [
     "API_KEY_VARIABLE",

@@ -9,7 +9,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from client.render import plain
+from kerneljudge.cli.render import plain
 
 __all__ = ["ProgressLine"]
 

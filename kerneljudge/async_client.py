@@ -1,7 +1,7 @@
 """The asynchronous client of the HTTP API, for programs with many submissions under way at a time.
 
-It asks, retries and fails exactly as ``client.http.Client`` does. Waiting for verdicts holds at most ``concurrency``
-connections; some more are left for everything else, so that handing in never has to wait for a verdict.
+It asks, retries and fails exactly as ``kerneljudge.client.Client`` does. Waiting for verdicts holds at most
+``concurrency`` connections; some more are left for everything else, so that handing in never has to wait for a verdict.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Final, Self, TypeVar, Unpack, cast
 
 import httpx
 
-from client import wire
-from client.records import Board, NewSubmission, ProblemRecord, SubmissionRecord
-from client.wire import DEFAULT_CONCURRENCY, DEFAULT_URL
 from evaluator.evaluation import Status
+from kerneljudge import _http
+from kerneljudge._http import DEFAULT_CONCURRENCY, DEFAULT_URL
+from kerneljudge.records import Board, NewSubmission, ProblemRecord, SubmissionRecord
 
 __all__ = ["AsyncClient", "gather"]
 
@@ -51,9 +51,9 @@ class AsyncClient:
         self._http = httpx.AsyncClient(
             base_url=self.url,
             transport=transport,
-            timeout=wire.TIMEOUT_S,
-            trust_env=wire.uses_proxies(self.url),
-            headers=wire.headers(api_key),
+            timeout=_http.TIMEOUT_S,
+            trust_env=_http.uses_proxies(self.url),
+            headers=_http.headers(api_key),
             limits=httpx.Limits(
                 max_connections=concurrency + _OTHER_CONNECTIONS, max_keepalive_connections=concurrency
             ),
@@ -73,7 +73,7 @@ class AsyncClient:
 
     async def submit(self, **new: Unpack[NewSubmission]) -> SubmissionRecord:
         """Hand in a candidate; answers at once. Raises ``RequestRefused``, ``ServiceUnreachable``."""
-        answer = await self._request("POST", "/api/v1/submissions", **wire.submission(new, 0))
+        answer = await self._request("POST", "/api/v1/submissions", **_http.submission(new, 0))
         return cast(SubmissionRecord, answer)
 
     async def submit_many(self, submissions: Iterable[NewSubmission]) -> list[SubmissionRecord]:
@@ -86,12 +86,12 @@ class AsyncClient:
     async def get(self, submission_id: str, *, wait_s: float = 0) -> SubmissionRecord:
         """The submission as it is now, or as soon as it is over within ``wait_s``."""
         params = {"wait": wait_s} if wait_s else {}
-        path = f"/api/v1/submissions/{wire.segment(submission_id)}"
+        path = f"/api/v1/submissions/{_http.segment(submission_id)}"
         return cast(SubmissionRecord, await self._request("GET", path, params=params, wait_s=wait_s))
 
     async def wait(self, submission_id: str, *, timeout_s: float | None = None) -> SubmissionRecord:
         """The submission once it is over. Raises ``TimeoutError`` after ``timeout_s``."""
-        deadline = wire.Deadline(timeout_s)
+        deadline = _http.Deadline(timeout_s)
         while True:
             async with self._waiting:
                 record = await self.get(submission_id, wait_s=deadline.poll_s)
@@ -115,7 +115,7 @@ class AsyncClient:
 
     async def cancel(self, submission_id: str) -> SubmissionRecord:
         """Cancel a submission; one that is over stays as it is."""
-        answer = await self._request("DELETE", f"/api/v1/submissions/{wire.segment(submission_id)}")
+        answer = await self._request("DELETE", f"/api/v1/submissions/{_http.segment(submission_id)}")
         return cast(SubmissionRecord, answer)
 
     async def problems(self) -> list[ProblemRecord]:
@@ -124,7 +124,7 @@ class AsyncClient:
 
     async def problem(self, problem_id: str) -> ProblemRecord:
         """A problem with its reference."""
-        return cast(ProblemRecord, await self._request("GET", f"/api/v1/problems/{wire.segment(problem_id)}"))
+        return cast(ProblemRecord, await self._request("GET", f"/api/v1/problems/{_http.segment(problem_id)}"))
 
     async def leaderboard(
         self, problem: str, *, device: str | None = None, track: str = "inference", limit: int = 50
@@ -136,18 +136,18 @@ class AsyncClient:
         return cast(Board, await self._request("GET", "/api/v1/leaderboard", params=params))
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        request = wire.build(self._http, method, path, **options)
+        request = _http.build(self._http, method, path, **options)
         failures = 0
         while True:
             failures += 1
             try:
                 answer = await self._http.send(request)
             except httpx.TransportError as error:
-                pause = wire.pause_after(error, self.url, failures, self._retries)
+                pause = _http.pause_after(error, self.url, failures, self._retries)
             else:
-                if answer.status_code not in wire.BUSY:
-                    return wire.as_object(wire.checked(answer))
-                pause = wire.pause_after(answer, self.url, failures, self._retries)
+                if answer.status_code not in _http.BUSY:
+                    return _http.as_object(_http.checked(answer))
+                pause = _http.pause_after(answer, self.url, failures, self._retries)
             await self._sleep(pause)
 
 
