@@ -50,6 +50,7 @@ _BESIDE_OTHERS = tuple(
         "glances",
         "importing",
         "inputs",
+        "interpreter",
         "limits",
         "logs",
         "long_texts",

@@ -37,7 +37,7 @@ from kerneljudge.records import (
 )
 from tests.api.inmemory import AppTransport
 from tests.api.seeds import SOURCE, Seeds, failed, passed
-from tests.client.conftest import KNOWN, PROBLEM_IDS, URL, Flaky, Pauses
+from tests.kerneljudge.conftest import KNOWN, PROBLEM_IDS, URL, Flaky, Pauses
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from kerneljudge.grading import local
 from kerneljudge.grading.sources import extra_problems_folder
 from runtime.settings import Settings
 from tests.checkouts import reference, write_published
-from tests.client.conftest import PROBLEMS, Cli
+from tests.kerneljudge.conftest import PROBLEMS, Cli
 
 RELU = "kernelbench_1_019_relu"
 ORDER = "kernelbench_1_051_order"

@@ -16,7 +16,7 @@ from evaluator.devices import has_nvcc
 from evaluator.errors import InfrastructureFault
 from kerneljudge.cli import app as commands
 from kerneljudge.records import SubmissionRecord
-from tests.client.conftest import CANDIDATES, KNOWN, PROBLEMS, Cli
+from tests.kerneljudge.conftest import CANDIDATES, KNOWN, PROBLEMS, Cli
 
 ABSENT = "cuda:99"
 

@@ -20,7 +20,7 @@ from storage.queue import workers
 from storage.queue.wakeups import DiagnosisBell, take_announced
 from storage.submissions.submissions import NotRetriable, Submissions, UnknownSubmission
 from tests.storage.conftest import LEASE_S, Submit, candidate, passed
-from tests.storage.test_claims import built, claim, later, read
+from tests.storage.grading.test_claims import built, claim, later, read
 
 FAULT = {"device_fault": "illegal memory access"}
 

@@ -13,7 +13,7 @@ from evaluator.devices import available_devices
 from evaluator.health import Health
 from evaluator.selftest import SelfTest
 from kerneljudge.cli.doctor import Device, Examination
-from tests.client.conftest import CANDIDATES, PROBLEMS, ROOT, Cli
+from tests.kerneljudge.conftest import CANDIDATES, PROBLEMS, ROOT, Cli
 from tests.machines import without_libseccomp
 
 

@@ -14,7 +14,7 @@ from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
 from kerneljudge.records import SubmissionRecord
 from tests.api.seeds import SOURCE, Seeds, failed, passed
-from tests.client.conftest import KNOWN, PROBLEM_IDS, Cli
+from tests.kerneljudge.conftest import KNOWN, PROBLEM_IDS, Cli
 
 
 @pytest.fixture

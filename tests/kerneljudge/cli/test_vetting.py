@@ -16,7 +16,7 @@ from evaluator.vetting import REFUSALS, Label, Vetting
 from kerneljudge.cli import app as commands
 from kerneljudge.cli import render
 from kerneljudge.records import Board, ProblemRecord
-from tests.client.conftest import PROBLEMS, Cli
+from tests.kerneljudge.conftest import PROBLEMS, Cli
 
 REFERENCE = """\
 import torch

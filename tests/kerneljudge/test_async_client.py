@@ -17,7 +17,7 @@ from kerneljudge.client import Client
 from kerneljudge.errors import NoAnswer, RequestRefused, ServiceUnreachable
 from kerneljudge.records import SubmissionRecord
 from tests.api.conftest import LiveServer
-from tests.client.graded import graded_service, source
+from tests.kerneljudge.graded import graded_service, source
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.api.conftest import LiveServer
-from tests.client.conftest import PROBLEM_IDS, Cli
-from tests.client.graded import graded_service, source
+from tests.kerneljudge.conftest import PROBLEM_IDS, Cli
+from tests.kerneljudge.graded import graded_service, source
 
 _ROOT = Path(__file__).parents[2]
 

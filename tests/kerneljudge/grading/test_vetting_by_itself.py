@@ -18,7 +18,7 @@ from evaluator.problem import Problem, load_problem
 from evaluator.vetting import REFUSALS, Label
 from kerneljudge.cli.render import submission as rendered
 from kerneljudge.grading import local
-from tests.client.conftest import PROBLEMS, Cli
+from tests.kerneljudge.conftest import PROBLEMS, Cli
 
 CONFIG = EvalConfig(device="cpu", size="smoke")
 

@@ -19,7 +19,7 @@ from kerneljudge.errors import RequestRefused
 from kerneljudge.records import SubmissionRecord, blank_record
 from kerneljudge.rewards import Completion, KernelRewards, RewardShape, Unmeasured, text_of
 from tests.api.conftest import LiveServer
-from tests.client.graded import answer, graded_service
+from tests.kerneljudge.graded import answer, graded_service
 
 PASSED = 0.3 + math.log(2.0)
 """What the default shape gives for a speedup of 2, which is what the scripted worker measures."""

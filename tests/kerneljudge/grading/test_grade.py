@@ -43,7 +43,7 @@ from kerneljudge.records import ProblemRecord, blank_record
 from storage.submissions.submissions import Submissions
 from tests.api.inmemory import AppTransport
 from tests.api.seeds import SOURCE, Seeds, failed, passed
-from tests.client.conftest import CANDIDATES, PROBLEMS, ROOT, Cli
+from tests.kerneljudge.conftest import CANDIDATES, PROBLEMS, ROOT, Cli
 
 HONEST = (CANDIDATES / "relu_honest_plain" / "candidate.py").read_text()
 WRONG = (CANDIDATES / "relu_abs" / "candidate.py").read_text()

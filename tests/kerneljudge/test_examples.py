@@ -14,9 +14,9 @@ from types import ModuleType
 import pytest
 
 from tests.api.conftest import LiveServer
-from tests.client.conftest import PROBLEM_IDS
-from tests.client.graded import answer, graded_service
-from tests.client.test_rewards import PASSED
+from tests.kerneljudge.conftest import PROBLEM_IDS
+from tests.kerneljudge.graded import answer, graded_service
+from tests.kerneljudge.test_rewards import PASSED
 
 Load = Callable[[str], ModuleType]
 
