@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from evaluator.build.builder import Builder
-from evaluator.build.cache import Artifact, ArtifactCache
-from evaluator.build.recipes import PLAIN, RECIPES, Recipe, find_prepared
-from evaluator.build.request import BuildRequest
-from evaluator.surroundings import Surroundings
+from evaluator.builder.builder import Builder
+from evaluator.builder.cache import Artifact, ArtifactCache
+from evaluator.builder.recipes import PLAIN, RECIPES, Recipe, find_prepared
+from evaluator.builder.request import BuildRequest
+from evaluator.processes.environment import Surroundings
 
 __all__ = ["main"]
 

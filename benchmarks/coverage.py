@@ -19,13 +19,13 @@ from typing import Final, cast
 import numpy as np
 
 from evaluator.config import SamplingPlan
-from evaluator.judge.calls import Caller, Calm, Learnt
-from evaluator.judge.calmness import Calmness
+from evaluator.judge.device.telemetry import NoSensors
 from evaluator.judge.link import TimedCall
-from evaluator.judge.sampling import INFERENCE, Measured, Pair, Sampler
-from evaluator.judge.telemetry import NoSensors
-from evaluator.protocol import CallMode, CallReport
-from evaluator.statistics import half_width
+from evaluator.judge.timing.interference import Calmness
+from evaluator.judge.timing.sampling import INFERENCE, Measured, Pair, Sampler
+from evaluator.judge.timing.statistics import half_width
+from evaluator.judge.timing.timed_call import Caller, Calm, Learnt
+from evaluator.protocol.control_page import CallMode, CallReport
 
 __all__ = ["NOISES", "Covered", "cover", "measured_track"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluator.interpreter import python_command, python_environment
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from tests.corpus import Case
 
 __all__ = ["PlainGrade", "grade_plainly"]

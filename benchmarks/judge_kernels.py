@@ -15,9 +15,9 @@ from types import ModuleType
 
 import torch
 
-from evaluator.judge import compare, fingerprint, kinks
-from evaluator.judge.kernels import kernels
-from evaluator.problem import Tolerance
+from evaluator.judge.correctness import compare, fingerprint, kinks
+from evaluator.judge.correctness.fused_kernels import kernels
+from evaluator.problems.problem import Tolerance
 
 _ELEMENTS = 2**25
 _ROUNDS = 30

@@ -21,7 +21,7 @@ from alembic import command
 from sqlalchemy import Engine
 
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
-from evaluator.problem import Problem, load_problems
+from evaluator.problems.problem import Problem, load_problems
 from evaluator.roofline import Roofline
 from runtime.settings import Settings
 from storage.database import alembic_config, create_engine_for, migrate, session_factory

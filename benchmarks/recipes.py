@@ -25,14 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from evaluator.build.diagnostics import demangled
-from evaluator.build.generated import GENERATED_HEADER, GENERATED_TEXT
-from evaluator.build.request import BuildRequest
-from evaluator.build.split import Refused, SplitToolchain, build
-from evaluator.build.split.objects import ObjectFile, Symbol
-from evaluator.build.split.preparing import load_toolchain
-from evaluator.build.split.sources import sources_of
-from evaluator.prepare import prepare
+from evaluator.builder.diagnostics import demangled
+from evaluator.builder.generated import GENERATED_HEADER, GENERATED_TEXT
+from evaluator.builder.request import BuildRequest
+from evaluator.builder.split import Refused, SplitToolchain, build
+from evaluator.builder.split.objects import ObjectFile, Symbol
+from evaluator.builder.split.preparing import load_toolchain
+from evaluator.builder.split.sources import sources_of
+from evaluator.processes.prepare_machine import prepare
 from tests.build_sources import BuildSource, load_build_sources
 
 _ANONYMOUS = "_GLOBAL__N_"

@@ -20,13 +20,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import PRECISIONS, EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import EvaluatorError
 from evaluator.evaluation import Evaluation, Interval
 from evaluator.interpreter import python_command, python_environment
-from evaluator.problem import load_problems
+from evaluator.problems.problem import load_problems
 
 __all__ = ["Run", "excludes_1", "planned", "told"]
 

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation
-from evaluator.problem import Problem, load_problems
+from evaluator.problems.problem import Problem, load_problems
 
 __all__ = ["main"]
 

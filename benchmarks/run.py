@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.graded_plainly import grade_plainly
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from tests.corpus import Case, known_problems, load_cases
 
 __all__ = ["main"]

@@ -21,10 +21,10 @@ from statistics import median
 from typing import Any, Final
 
 import evaluator
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
-from evaluator.problem import Problem, load_problems
+from evaluator.problems.problem import Problem, load_problems
 
 __all__ = ["PROBLEMS", "Taken", "medians"]
 

@@ -27,12 +27,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Final
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation
 from evaluator.interpreter import python_command, python_environment
-from evaluator.problem import Problem, load_problems
+from evaluator.problems.problem import Problem, load_problems
 
 _PROBLEMS: Final = Path(__file__).parent.parent / "reference_models"
 _SLOWDOWNS: Final = (0.01, 0.02, 0.05)

@@ -23,22 +23,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaluator.artifact_store import StoreAddress
-from evaluator.baselines import CompiledBaselines
-from evaluator.build.client import BuilderProcess
-from evaluator.build.recipes import find_prepared
-from evaluator.build.resources import KernelResources
-from evaluator.candidate import Candidate
-from evaluator.compile_cache import CompileCache
-from evaluator.conclusion import (
-    build_details,
-    conclude,
-    conclude_early,
-    failed_build,
-    kernel_resources,
-    verdict_of_build,
-)
+from evaluator.builder.client import BuilderProcess
+from evaluator.builder.recipes import find_prepared
+from evaluator.builder.resources import KernelResources
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig, Limits
-from evaluator.devices import (
+from evaluator.devices.discovery import (
     available_devices,
     compiler_versions,
     cuda_architectures,
@@ -46,6 +36,7 @@ from evaluator.devices import (
     has_cxx_compiler,
     has_nvcc,
 )
+from evaluator.devices.machine_memory import out_of_memory_kills
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.diagnosis.session import Workplace, diagnose, tool_path
 from evaluator.errors import (
@@ -61,13 +52,22 @@ from evaluator.errors import (
 )
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.judge.client import Contact, JudgeProcess
-from evaluator.machine_memory import out_of_memory_kills
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
+from evaluator.processes.compile_cache import CompileCache
+from evaluator.processes.environment import Surroundings
+from evaluator.processes.runner_handle import Discovery, SupervisedRunner, begin_runner
+from evaluator.results.assemble import (
+    build_details,
+    conclude,
+    conclude_early,
+    failed_build,
+    kernel_resources,
+    verdict_of_build,
+)
+from evaluator.results.compiled_baselines import CompiledBaselines
 from evaluator.sandbox.client import ForkServer
 from evaluator.sandbox.layers import MEANING, OPTIONAL, Layer, SandboxLayer
 from evaluator.sandbox.priority import was_starved
-from evaluator.supervision import Discovery, SupervisedRunner, begin_runner
-from evaluator.surroundings import Surroundings
 
 __all__ = ["BuildReport", "Engine", "Progress", "SandboxLayer", "available_devices", "has_nvcc"]
 

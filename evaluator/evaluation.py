@@ -163,7 +163,7 @@ class Evaluation:
     quartiles of each track, and what forward and backward take. ``details["device_fault"]``: the kind of fault on the
     device that the candidate ended with, if it did.
     ``speedup_compiled`` is that over the reference as ``torch.compile`` makes it, from a ratio that was measured for
-    it once (see ``evaluator.baselines``).
+    it once (see ``evaluator.results.compiled_baselines``).
     ``flags``: advice about the source; no verdict depends on it.
     ``peak_memory_bytes``: the most that judge, candidate and baseline, and the processes that wait for the next
     evaluation, together had taken of the device after calls that were compared as a whole and after each track

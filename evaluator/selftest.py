@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.errors import EvaluationCancelled, EvaluatorError
 from evaluator.evaluation import Evaluation, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 
 __all__ = ["Judging", "SelfTest", "self_test"]
 

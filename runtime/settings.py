@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from evaluator.artifact_store import StoreAddress
 from evaluator.config import parse_limits
-from evaluator.devices import default_build_slots
+from evaluator.devices.discovery import default_build_slots
 from evaluator.logs import LogFormat
 
 __all__ = ["MEASURE_AGAIN_S", "InvalidSettings", "Settings", "is_loopback"]

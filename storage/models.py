@@ -29,7 +29,7 @@ from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, Meta
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from evaluator.evaluation import Evaluation, Status
-from evaluator.vetting import without_figures
+from evaluator.problems.vetting import without_figures
 from storage.columns import CleanText, JsonData, UtcDateTime
 
 __all__ = [

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.clock import database_now
 from storage.models import StoredProblem
 from storage.upsert import insert_into

@@ -15,7 +15,7 @@ from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Evaluation, Verdict
-from evaluator.vetting import Vetting, refusal_of
+from evaluator.problems.vetting import Vetting, refusal_of
 from storage.access.visibility import Visibility
 from storage.clock import database_now
 from storage.grading.withdrawal import settle

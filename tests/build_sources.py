@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluator.build.request import BuildRequest
+from evaluator.builder.request import BuildRequest
 
 __all__ = ["BUILD_CORPUS", "BuildSource", "load_build_source", "load_build_sources"]
 

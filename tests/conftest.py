@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, make_url
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.problem import Problem, load_problems
+from evaluator.problems.problem import Problem, load_problems
 from runtime.settings import Settings
 from storage.database import create_engine_for, migrate, session_factory
 from storage.ids import new_id
@@ -32,7 +32,6 @@ and time limits are those of a busy machine."""
 _BESIDE_OTHERS = tuple(
     f"tests/evaluator/test_{name}.py"
     for name in (
-        "advisory",
         "branches",
         "build",
         "builders_machine",
@@ -71,6 +70,7 @@ _BESIDE_OTHERS = tuple(
         "sensitivity",
         "shapes_of_problems",
         "slices",
+        "source_flags",
         "spent",
         "split",
         "statistics",

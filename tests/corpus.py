@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from evaluator.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
-from evaluator.problem import Problem, load_problem, load_problems
+from evaluator.problems.problem import Problem, load_problem, load_problems
 
 __all__ = ["ATTACKS", "CANDIDATES", "FALSE_SPEEDUP", "KINDS", "Case", "known_problems", "load_case", "load_cases"]
 

@@ -18,7 +18,7 @@ from benchmarks import before_and_after, stages
 from benchmarks.candidates import cuda
 from benchmarks.kernelbench import KINDS, Line, chosen, sources, told
 from benchmarks.reference_as_candidate import planned
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.interpreter import DISTRIBUTION_ROOT, python_command, python_environment
 
 _LINE = Line(

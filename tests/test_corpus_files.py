@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.evaluation import Verdict
 from tests import corpus
 from tests.corpus import CANDIDATES, Case, known_problems, load_case, load_cases

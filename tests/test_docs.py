@@ -12,11 +12,11 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.evaluation import Verdict
 from evaluator.flags import FlagKind
-from evaluator.problem import load_problem
-from evaluator.vetting import REFUSALS, Label
+from evaluator.problems.problem import load_problem
+from evaluator.problems.vetting import REFUSALS, Label
 from kerneljudge.cli.app import app
 from runtime.settings import Settings
 from tests.corpus import Case

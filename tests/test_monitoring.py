@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.app import create_app
 from evaluator.evaluation import Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.batches.batches import Batches
 from storage.batches.webhooks import Webhooks

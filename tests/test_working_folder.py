@@ -198,7 +198,7 @@ def test_a_named_path_is_kept_and_the_working_folder_is_not(tmp_path: Path, monk
     monkeypatch.chdir(working)
     environment = python_environment(os.environ)
     assert environment["PYTHONPATH"].split(os.pathsep) == [str(DISTRIBUTION_ROOT), str(named)]
-    code = "import json, known_here, evaluator.wire; print(known_here.value)"
+    code = "import json, known_here, evaluator.protocol.messages; print(known_here.value)"
     done = subprocess.run(python_command("-c", code), env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
 

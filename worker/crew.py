@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from evaluator.devices import available_devices
+from evaluator.devices.discovery import available_devices
 from evaluator.errors import DeviceUnavailable
 from evaluator.interpreter import python_command, python_environment
 from runtime.process_supervisor import STOPPING_S, ChildSpec, Supervisor

@@ -23,7 +23,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator import logs
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import DEVICE_KINDS, EvalConfig, SamplingPlan, parse_limits
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.engine import BuildReport, Progress, SandboxLayer
@@ -34,9 +34,9 @@ from evaluator.errors import (
     InfrastructureFault,
 )
 from evaluator.evaluation import Evaluation, Verdict
-from evaluator.problem import Problem
-from evaluator.vetting import Vetting
-from evaluator.vetting.vet import vet
+from evaluator.problems.problem import Problem
+from evaluator.problems.vetting import Vetting
+from evaluator.problems.vetting.run import vet
 from runtime import tracing
 from runtime.settings import Settings
 from storage.grading.claims import Claim, Claims

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from evaluator.devices.health import DeviceHealth
 from evaluator.errors import EvaluationCancelled
-from evaluator.health import DeviceHealth
 from evaluator.selftest import SelfTest
 from storage.models import WorkerState
 from storage.queue.workers import Condition

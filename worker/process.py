@@ -16,9 +16,9 @@ from celery import Celery, signals
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.config import DEVICE_KINDS
-from evaluator.devices import device_id
+from evaluator.devices.discovery import device_id
+from evaluator.devices.health import device_health
 from evaluator.engine import Engine, SandboxLayer
-from evaluator.health import device_health
 from evaluator.selftest import self_test
 from runtime.settings import Settings
 from storage.database import create_engine_for, session_factory

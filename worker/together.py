@@ -12,12 +12,12 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Protocol, Self
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.engine import Progress
 from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFault
 from evaluator.evaluation import Evaluation
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 
 __all__ = ["EvaluatesTogether", "NotComeTo", "Together"]
 

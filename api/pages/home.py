@@ -17,7 +17,7 @@ from api.services.auth import READS, ViewerDep
 from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, Services, ServicesDep
 from evaluator.config import DEVICE_KINDS
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.access.visibility import Viewer
 from storage.leaderboards.read import Entry, Ranking, leaders
 from storage.queue.workers import list_workers

@@ -14,7 +14,7 @@ from api.schemas.submissions import Track
 from api.services.auth import READS
 from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, ServicesDep
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.leaderboards.history import author_figures, rankings_of
 from storage.models import StoredRanking
 

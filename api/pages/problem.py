@@ -20,7 +20,7 @@ from api.schemas.submissions import Track
 from api.services.auth import READS
 from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, ServicesDep
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.leaderboards.history import rankings_of, records, sample, verdicts_of
 from storage.leaderboards.read import Entry, ends_above, standings
 from storage.models import StoredRanking

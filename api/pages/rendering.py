@@ -17,7 +17,7 @@ from api.pages.charts import drawing
 from api.services.auth import Caller
 from api.services.container import Services
 from api.services.exports import parquet_is_there
-from evaluator.vetting import MEANING
+from evaluator.problems.vetting import MEANING
 from storage.access.keys import Scope
 
 __all__ = ["base_url", "query", "render"]

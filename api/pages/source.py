@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.schemas.submissions import FlagRecord
-from evaluator.diagnosis.sources import SourceMap
+from evaluator.diagnosis.source_map import SourceMap
 from evaluator.evaluation import Verdict
 
 __all__ = ["Listing", "SourceLine", "Text", "bounded", "changes", "line_of_error", "listing", "visible"]

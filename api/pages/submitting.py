@@ -16,7 +16,7 @@ from api.schemas.submissions import SubmissionRequest
 from api.services.auth import SUBMITS, Caller, CallerDep
 from api.services.container import Services, ServicesDep
 from api.services.submit import submit
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from storage.access.quotas import QuotaSpent
 from storage.queue.fair_order import QueueFull
 

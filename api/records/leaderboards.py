@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from api.records.submissions import leaderboard_entry
 from api.schemas.submissions import Board
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.leaderboards.read import BoardKey, every_entry, leaderboard
 
 __all__ = ["BOARD_COLUMNS", "board", "board_rows"]

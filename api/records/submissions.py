@@ -33,8 +33,8 @@ from api.schemas.submissions import (
 from evaluator.config import parse_limits
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Interval, Status, Verdict
-from evaluator.feedback import feedback
-from evaluator.problem import Problem
+from evaluator.feedback.feedback import feedback
+from evaluator.problems.problem import Problem
 from storage.access.visibility import Viewer
 from storage.grading.diagnoses import Diagnoses, undiagnosable
 from storage.grading.verification import checks_of, verification_of

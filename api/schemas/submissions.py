@@ -11,7 +11,7 @@ from evaluator.config import SETTABLE_LIMITS
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Gradients, SpeedupStatus, Status, Verdict
 from evaluator.flags import FlagKind
-from evaluator.vetting import Label
+from evaluator.problems.vetting import Label
 from storage.models import DiagnosisStatus, VerificationStatus, WorkerState
 
 __all__ = [

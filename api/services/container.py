@@ -16,7 +16,7 @@ from api.records.queries import BatchGlance, Glance, batch_glances, glances
 from api.services.rate_limit import Meter
 from api.services.response_cache import SharedAnswers
 from api.services.status_watcher import Watcher
-from evaluator.problem import Problem, load_problems
+from evaluator.problems.problem import Problem, load_problems
 from runtime.settings import Settings
 from storage.database import CommitMark, create_engine_for, migrate, session_factory
 from storage.problems import sync_problems

@@ -15,7 +15,7 @@ from api.records.queries import served_queues
 from api.schemas.submissions import DeviceKind, DeviceRequirements, SubmissionRequest, VisibilityName
 from api.services.auth import Caller
 from api.services.container import Services
-from evaluator.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.config import checked_limits
 from storage.access.quotas import charge_submissions
 from storage.access.visibility import Visibility

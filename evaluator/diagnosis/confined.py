@@ -1,7 +1,7 @@
 """A tool with a candidate below it, in a sandbox: ``python -m evaluator.diagnosis.confined BUILD_FD``.
 
 A runner is forked from a warm process; a tool has to start its program itself. So this process takes the way of a
-compiler (see ``evaluator.build.plain``): it puts the sandbox on, and only then starts the tool, which starts a fresh
+compiler (see ``evaluator.builder.plain``): it puts the sandbox on, and only then starts the tool, which starts a fresh
 interpreter. It reads what to do from standard input; the last line of standard error is a JSON object with the
 tool's report. Torch-free.
 """
@@ -20,8 +20,8 @@ import threading
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from evaluator import wire
 from evaluator.interpreter import python_command
+from evaluator.protocol import messages
 from evaluator.sandbox.confinement import Confinement, move_in
 
 __all__ = ["main"]
@@ -29,7 +29,7 @@ __all__ = ["main"]
 _SUPPORT: Final = (
     "evaluator/__init__.py",
     "evaluator/dtypes.py",
-    "evaluator/wire.py",
+    "evaluator/protocol/messages.py",
     "evaluator/runner/__init__.py",
     "evaluator/runner/extensions.py",
     "evaluator/runner/imports.py",
@@ -109,7 +109,7 @@ def _hand_out(listener: socket.socket, descriptor: int) -> None:
     with listener, contextlib.suppress(OSError):
         connection, _ = listener.accept()
         with connection:
-            wire.send(connection, {}, [descriptor])
+            messages.send(connection, {}, [descriptor])
 
 
 def _read(path: Path, limit: int) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from evaluator.build.resources import short_name
+from evaluator.builder.resources import short_name
 from evaluator.diagnosis.findings import KernelCounters
 
 __all__ = ["METRICS", "not_permitted", "parse_counters", "tool_error"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from evaluator.build.resources import short_name
+from evaluator.builder.resources import short_name
 from evaluator.diagnosis.findings import Fault
 
 __all__ = ["parse_faults", "tool_error"]

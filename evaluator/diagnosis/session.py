@@ -17,15 +17,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.build.resources import KernelResources, spill_notes
-from evaluator.candidate import Candidate
+from evaluator.builder.resources import KernelResources, spill_notes
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.diagnosis import counters, sanitizer
 from evaluator.diagnosis.findings import Diagnosis, Tool
-from evaluator.diagnosis.sources import SourceMap
+from evaluator.diagnosis.source_map import SourceMap
 from evaluator.errors import EvaluationCancelled, ToolchainMissing
 from evaluator.interpreter import python_command
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.confinement import Confinement
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import torch
 
-from evaluator import wire
 from evaluator.dtypes import is_differentiable
+from evaluator.protocol import messages
 from evaluator.runner.extensions import ExtensionClient
 from evaluator.runner.imports import import_file
 
@@ -67,7 +67,7 @@ def _build_socket(path: str) -> socket.socket:
     """The socket to the builder. A tool may close what it inherits, so it is asked for."""
     with socket.socket(socket.AF_UNIX) as door:
         door.connect(path)
-        _, descriptors = wire.receive(door)
+        _, descriptors = messages.receive(door)
     return socket.socket(fileno=descriptors[0])
 
 

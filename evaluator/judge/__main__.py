@@ -26,15 +26,15 @@ from typing import Any, Literal
 
 import torch
 
-from evaluator import wire
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.errors import DeviceUnavailable, DoesNotFit, ProblemError
-from evaluator.judge.calls import Side
-from evaluator.judge.device import Device, open_device
+from evaluator.judge.device.device import Device, open_device
 from evaluator.judge.link import RunnerLink
 from evaluator.judge.session import KeptBaseline, Session, Supervisor
-from evaluator.problem import Problem
-from evaluator.sandbox.enclosure import Enclosure
+from evaluator.judge.timing.timed_call import Side
+from evaluator.problems.problem import Problem
+from evaluator.protocol import messages
+from evaluator.sandbox.freezer import Enclosure
 
 __all__ = ["main"]
 
@@ -46,13 +46,13 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
     # The reference is held to full precision; a candidate or baseline sets its own process as it likes.
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
-    with contextlib.suppress(wire.ConnectionClosed):
+    with contextlib.suppress(messages.ConnectionClosed):
         try:
             device = open_device(kind, ceilings_folder)
         except (RuntimeError, AssertionError) as error:
-            wire.send(supervisor, {"event": "refused", "error": DeviceUnavailable.__name__, "message": str(error)})
+            messages.send(supervisor, {"event": "refused", "error": DeviceUnavailable.__name__, "message": str(error)})
             return
-        wire.send(supervisor, {"event": "ready", "environment": device.describe()})
+        messages.send(supervisor, {"event": "ready", "environment": device.describe()})
         # Torch imports it with the first operator on the meta device, which takes a second; the supervisor has other
         # things to start now.
         importlib.import_module("torch._dynamo")
@@ -61,12 +61,12 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
         gc.freeze()
         kept: KeptBaseline | None = None
         while True:
-            message, descriptors = wire.receive(supervisor)
+            message, descriptors = messages.receive(supervisor)
             if message["op"] == "begin":
                 device.note_waiting(message["waiting"])
                 device.ceilings()  # measured while there is nobody who could disturb it
                 device.note_idle()
-                wire.send(supervisor, {"event": "begun"})
+                messages.send(supervisor, {"event": "begun"})
                 continue
             kept = _evaluate(supervisor, device, message, descriptors, kept)
             # The parts of a session refer to each other: its reference's model would stay for several more.
@@ -107,13 +107,13 @@ def _evaluate(
 
     def progress(index: int, stage: str, text: str, share: float | None) -> None:
         event = {"event": "progress", "candidate": index, "stage": stage, "message": text, "share": share}
-        wire.send(supervisor, event)
+        messages.send(supervisor, event)
 
     def prepared() -> None:
-        wire.send(supervisor, {"event": "prepared"})
+        messages.send(supervisor, {"event": "prepared"})
 
     def admit() -> None:
-        wire.send(supervisor, {"event": "admit"})
+        messages.send(supervisor, {"event": "admit"})
 
     def still() -> None:
         ask("still")
@@ -122,8 +122,8 @@ def _evaluate(
         return bool(ask("settle")["waiting"])
 
     def ask(question: str) -> dict[str, Any]:
-        wire.send(supervisor, {"event": question})
-        answer, _ = wire.receive(supervisor)
+        messages.send(supervisor, {"event": question})
+        answer, _ = messages.receive(supervisor)
         if answer["op"] != question:
             raise _Withdrawn(answer)
         return answer
@@ -142,20 +142,20 @@ def _evaluate(
     answer: dict[str, Any] | None = None
     try:
         found = session.run()
-        wire.send(supervisor, {"event": "found", **asdict(found)})
+        messages.send(supervisor, {"event": "found", **asdict(found)})
     except (DoesNotFit, ProblemError) as error:
-        wire.send(supervisor, {"event": "refused", "error": type(error).__name__, "message": str(error)})
+        messages.send(supervisor, {"event": "refused", "error": type(error).__name__, "message": str(error)})
     except _Withdrawn as withdrawn:
         answer = withdrawn.answer
-    except wire.ConnectionClosed:
+    except messages.ConnectionClosed:
         raise
     except Exception:  # noqa: BLE001 - reported as our fault, with all that is known
-        wire.send(supervisor, {"event": "fault", "message": traceback.format_exc()})
+        messages.send(supervisor, {"event": "fault", "message": traceback.format_exc()})
     # Runners map the shared memory: it is freed when the supervisor says that they are gone.
     if answer is None:
-        answer, _ = wire.receive(supervisor)
+        answer, _ = messages.receive(supervisor)
     keeps = bool(answer["keeps_baseline"])
-    wire.send(supervisor, {"event": "clean", "left": session.close(keeps_baseline=keeps)})
+    messages.send(supervisor, {"event": "clean", "left": session.close(keeps_baseline=keeps)})
     return session.kept if keeps else None
 
 

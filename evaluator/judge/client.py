@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.child import ChildProcess
 from evaluator.config import EvalConfig
 from evaluator.errors import (
     DeviceUnavailable,
@@ -19,7 +18,8 @@ from evaluator.errors import (
     InfrastructureFault,
     ProblemError,
 )
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
+from evaluator.protocol.child_process import ChildProcess
 
 __all__ = ["Contact", "JudgeProcess"]
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from evaluator import wire
-from evaluator.memory import Block
-from evaluator.protocol import (
+from evaluator.protocol import messages
+from evaluator.protocol.control_page import (
     FRAME_BYTES,
     CallMode,
     CallReport,
@@ -24,6 +23,7 @@ from evaluator.protocol import (
     Location,
     WeightReport,
 )
+from evaluator.protocol.shared_memory import Block
 
 __all__ = ["RunnerFailed", "RunnerGone", "RunnerLink", "RunnerTimeout", "TimedCall"]
 
@@ -176,8 +176,8 @@ class RunnerLink:
         # A runner that does not read must not hold the judge.
         self._control.settimeout(_SEND_S)
         try:
-            wire.send(self._control, message, descriptors)
-        except wire.ConnectionClosed:
+            messages.send(self._control, message, descriptors)
+        except messages.ConnectionClosed:
             raise RunnerGone from None
         except TimeoutError:
             raise RunnerTimeout(f"the runner did not take a message within {_SEND_S:.0f} s") from None

@@ -2,11 +2,12 @@
 once the runner is stopped.
 
 What follows the clock is nobody's time, so an output that is looked at only there could be computed there. The runner
-says at "done" where its outputs and gradients lie (``evaluator.protocol.Location``), and the judge reads there by
-itself: on a CPU through the kernel (``process_vm_readv``), on CUDA by mapping the allocation as it maps its own blocks
-into runners (CUDA IPC). Nothing that a runner says is trusted: addresses and strides are bounded before they are used,
-a handle that cannot be opened is an error code, and on CUDA no kernel reads outside of a mapping, whose size the driver
-tells. A lie shows other values than those of the tensor, which are wrong, or not those that are delivered later.
+says at "done" where its outputs and gradients lie (``evaluator.protocol.control_page.Location``), and the judge reads
+there by itself: on a CPU through the kernel (``process_vm_readv``), on CUDA by mapping the allocation as it maps its
+own blocks into runners (CUDA IPC). Nothing that a runner says is trusted: addresses and strides are bounded before they
+are used, a handle that cannot be opened is an error code, and on CUDA no kernel reads outside of a mapping, whose size
+the driver tells. A lie shows other values than those of the tensor, which are wrong, or not those that are delivered
+later.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ import torch
 
 from evaluator.dtypes import as_signed, rows_of, spoilt, tensor_on
 from evaluator.judge.link import RunnerGone
-from evaluator.memory import IpcHandle, Runs, TensorSpec, driver, open_handle, shares_elements, wrap
-from evaluator.protocol import Location
+from evaluator.protocol.control_page import Location
+from evaluator.protocol.shared_memory import IpcHandle, Runs, TensorSpec, driver, open_handle, shares_elements, wrap
 
 __all__ = ["DeviceMemory", "ElementPlaces", "ProcessMemory", "RunnerMemory", "Unreadable"]
 

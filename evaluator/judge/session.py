@@ -25,23 +25,23 @@ import torch
 from evaluator.config import EvalConfig, Limits
 from evaluator.errors import DoesNotFit, InfrastructureFault, ProblemError
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.gate import GATE
-from evaluator.judge.calls import ANY_OUTPUT, Caller, Learnt, Side
-from evaluator.judge.calmness import Calmness
-from evaluator.judge.device import Device
+from evaluator.judge.candidate_session import Common, Concluded, Judgement, Standard
+from evaluator.judge.correctness.reference import Reference, Signature
+from evaluator.judge.device.device import Device
 from evaluator.judge.errors import ClocksDisagree, DeviceBusy, Violation
-from evaluator.judge.inputs import InputSource
-from evaluator.judge.judgement import Common, Concluded, Judgement, Standard
+from evaluator.judge.inputs.drawing import InputSource
+from evaluator.judge.inputs.informative_kinds import USUAL_PROBLEMS, timed_kinds, usual_kinds
+from evaluator.judge.inputs.planting import Planter
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
-from evaluator.judge.outcome import HARMLESS, Outcome
-from evaluator.judge.plan import MemoryPlan, plan_memory
-from evaluator.judge.planting import Planter
-from evaluator.judge.reference import Reference, Signature
-from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Pair, Sampling, Track
-from evaluator.judge.telling import USUAL_PROBLEMS, timed_kinds, usual_kinds
-from evaluator.memory import Block, create_block
-from evaluator.problem import Problem
-from evaluator.protocol import MAX_GRADIENTS, CallMode, Failure
+from evaluator.judge.memory_plan import MemoryPlan, plan_memory
+from evaluator.judge.result import HARMLESS, Outcome
+from evaluator.judge.timing.interference import Calmness
+from evaluator.judge.timing.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Pair, Sampling, Track
+from evaluator.judge.timing.timed_call import ANY_OUTPUT, Caller, Learnt, Side
+from evaluator.problems.problem import Problem
+from evaluator.protocol.control_page import MAX_GRADIENTS, CallMode, Failure
+from evaluator.protocol.shared_memory import Block, create_block
+from evaluator.protocol.stream_gate import GATE
 
 __all__ = ["Found", "KeptBaseline", "Session", "Supervisor"]
 

@@ -19,11 +19,11 @@ from typing import Any, Final
 import torch
 import torch.fx.experimental.symbolic_shapes  # torch imports it in a first backward pass: paid once, before any fork
 
-from evaluator import wire
 from evaluator.dtypes import is_differentiable, spoilt
-from evaluator.gate import await_gate
-from evaluator.memory import Block, open_block, shares_elements
-from evaluator.protocol import MAX_LOCATIONS, MEMORY_PROBE, CallMode, Doorbell, Failure, Frame, FrameKind
+from evaluator.protocol import messages
+from evaluator.protocol.control_page import MAX_LOCATIONS, MEMORY_PROBE, CallMode, Doorbell, Failure, Frame, FrameKind
+from evaluator.protocol.shared_memory import Block, open_block, shares_elements
+from evaluator.protocol.stream_gate import await_gate
 from evaluator.runner.locations import ABSENT, SHARED, Locator
 from evaluator.runner.tracebacks import classify, describe
 from evaluator.runner.variants import as_baseline
@@ -75,7 +75,7 @@ class CallLoop:
 
     def serve(self) -> None:
         """Until the judge closes the control socket, or the candidate fails."""
-        message, descriptors = wire.receive(self._control)
+        message, descriptors = messages.receive(self._control)
         self._doorbell = doorbell = Doorbell.join(descriptors, message["spin_s"])
         try:
             self._construct(message)
@@ -84,7 +84,7 @@ class CallLoop:
             while True:
                 mode = doorbell.await_release(sequence)
                 if mode is CallMode.MESSAGE:
-                    self._obey(*wire.receive(self._control))
+                    self._obey(*messages.receive(self._control))
                     doorbell.describe_weights(self._weights.report(len(self._weight_names)))
                     self._say_ready()
                 elif mode is CallMode.DELIVER:
@@ -103,7 +103,7 @@ class CallLoop:
                     clock = self._call(mode)
                     doorbell.finish(sequence, clock.device_ns, 0, self._present, clock.forward_ns)
                 sequence += 1
-        except (wire.ConnectionClosed, ConnectionError):
+        except (messages.ConnectionClosed, ConnectionError):
             return
         except CandidateError as error:
             self._fail(error.failure, str(error))

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.utils.cpp_extension as torch_extension
 
-from evaluator import wire
+from evaluator.protocol import messages
 
 __all__ = ["ExtensionClient"]
 
@@ -134,8 +134,8 @@ class ExtensionClient:
             "." if self._is_own(Path(path)) else path for path in request["extra_include_paths"]
         ]
         request.update({argument: arguments[argument] for argument in _PASSED_ON if argument in arguments})
-        wire.send(self._connection, request)
-        reply, descriptors = wire.receive(self._connection)
+        messages.send(self._connection, request)
+        reply, descriptors = messages.receive(self._connection)
         if "error" in reply:
             raise RuntimeError(f"Error building extension {name!r}: {reply['error']}")
         if self._placeholders:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import torch
 
-from evaluator.memory import GRANULE, IpcHandle, Runs, driver, shares_elements
-from evaluator.protocol import MAX_DIMENSIONS, Location, Whereabouts
+from evaluator.protocol.control_page import MAX_DIMENSIONS, Location, Whereabouts
+from evaluator.protocol.shared_memory import GRANULE, IpcHandle, Runs, driver, shares_elements
 
 __all__ = ["ABSENT", "SHARED", "Locator"]
 

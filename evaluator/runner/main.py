@@ -1,7 +1,7 @@
 """What happens in a runner's process, from its fork to its end.
 
 A runner imports the candidate, builds ``ModelNew`` and answers calls. It knows no reference output, no
-seed of an input, no tolerance; all that it can say is in ``evaluator.protocol``. Code in this package
+seed of an input, no tolerance; all that it can say is in ``evaluator.protocol.control_page``. Code in this package
 shares its process with the candidate and is therefore never believed: the judge decides.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from evaluator import wire
-from evaluator.protocol import Failure, Frame, FrameKind
+from evaluator.protocol import messages
+from evaluator.protocol.control_page import Failure, Frame, FrameKind
 from evaluator.runner.calls import CallLoop, CandidateError
 from evaluator.runner.extensions import ExtensionClient
 from evaluator.runner.imports import import_file
@@ -40,20 +40,20 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
     # for. A candidate may switch it on: the tolerance decides.
     torch.backends.cudnn.allow_tf32 = False
     try:
-        wire.receive(control)  # the word to warm up: until then others may be measured on the device
+        messages.receive(control)  # the word to warm up: until then others may be measured on the device
         if spec["cuda"]:
             # Context, kernels and autograd's threads take a third of a second.
             torch.ones((), device="cuda", requires_grad=True).clone().backward()  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
-    except (wire.ConnectionClosed, ConnectionError):
+    except (messages.ConnectionClosed, ConnectionError):
         return
     except Exception as error:  # noqa: BLE001 - nothing of a candidate's was executed yet: the device's fault
         control.sendall(Frame(FrameKind.FAILED, classify(error), describe(error, directory)).encode())
         return
     try:
         control.sendall(Frame(FrameKind.READY, Failure.NONE, "").encode())
-        task, compiled = wire.receive(control)
-    except (wire.ConnectionClosed, ConnectionError):
+        task, compiled = messages.receive(control)
+    except (messages.ConnectionClosed, ConnectionError):
         return
     for archive in compiled:
         unpack(archive, directory)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from evaluator.protocol import Failure
+from evaluator.protocol.control_page import Failure
 
 __all__ = ["classify", "describe"]
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from evaluator.dtypes import is_differentiable
-from evaluator.protocol import WeightReport
+from evaluator.protocol.control_page import WeightReport
 
 __all__ = ["State", "WeightMatch", "load_weights", "match_weights", "take_weights", "write_weights"]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from evaluator.child import ChildProcess
 from evaluator.errors import InfrastructureFault
+from evaluator.protocol.child_process import ChildProcess
 from evaluator.sandbox.layers import Layer
 
 __all__ = ["ForkServer", "RunnerProcess"]

@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator import wire
+from evaluator.devices.machine_memory import available_memory_bytes
 from evaluator.logs import report
-from evaluator.machine_memory import available_memory_bytes
+from evaluator.protocol import messages
 from evaluator.sandbox import namespaces
 from evaluator.sandbox.cgroups import Group, GroupParent
 from evaluator.sandbox.compile_archive import FOLDERS, pack
@@ -79,8 +79,8 @@ def main(descriptor: int) -> None:
     groups = GroupParent.open()
     least_bytes = available_memory_bytes() // _LEAST_SHARE
     children: dict[int, _Child] = {}
-    wire.send(connection, {"event": "ready", "torch": torch.__version__, "cuda": torch.version.cuda})
-    with contextlib.suppress(wire.ConnectionClosed):
+    messages.send(connection, {"event": "ready", "torch": torch.__version__, "cuda": torch.version.cuda})
+    with contextlib.suppress(messages.ConnectionClosed):
         while True:
             keepers = {child.connection.fileno(): number for number, child in children.items()}
             readable, _, _ = select.select([connection.fileno(), *keepers], [], [])
@@ -88,7 +88,7 @@ def main(descriptor: int) -> None:
                 if keeper in keepers:
                     _hear_keeper(connection, children, keepers[keeper])
             if connection.fileno() in readable:
-                message, descriptors = wire.receive(connection)
+                message, descriptors = messages.receive(connection)
                 _obey(children, message, descriptors, groups, least_bytes)
     for child in children.values():
         _kill(child)
@@ -127,7 +127,7 @@ def _hear_keeper(connection: socket.socket, children: dict[int, _Child], number:
         child.pid = started["pid"]
         if child.gives_way:
             have_give_way(child.pid)
-        wire.send(connection, {"event": "spawned", "id": number, **started})
+        messages.send(connection, {"event": "spawned", "id": number, **started})
         return
     # The second message is about the runner's end; an end without one means that the keeper was killed.
     killed = {"out_of_memory": False, "killed_for_others": False, "left": False, "archive": ""}
@@ -136,7 +136,7 @@ def _hear_keeper(connection: socket.socket, children: dict[int, _Child], number:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child.keeper, 0)
     del children[number]
-    wire.send(connection, {"event": "exited", "id": number, **ended})
+    messages.send(connection, {"event": "exited", "id": number, **ended})
 
 
 def _kill(child: _Child) -> None:

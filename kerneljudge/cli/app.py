@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 
 from evaluator.config import DEVICE_KINDS
-from evaluator.devices import available_devices
+from evaluator.devices.discovery import available_devices
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Status
-from evaluator.problem import Problem, save_vetting
-from evaluator.vetting import Vetting
+from evaluator.problems.problem import Problem, save_vetting
+from evaluator.problems.vetting import Vetting
 from kerneljudge.cli import diagnosis_tables, follow, render
 from kerneljudge.cli.keys import keys_app
 from kerneljudge.cli.options import (

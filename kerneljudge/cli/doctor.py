@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from evaluator.devices import has_cxx_compiler, machine_memory_bytes, nvcc_path
+from evaluator.devices.discovery import has_cxx_compiler, machine_memory_bytes, nvcc_path
+from evaluator.devices.health import Health, device_health
 from evaluator.engine import Engine, SandboxLayer
 from evaluator.errors import DeviceUnavailable, EvaluatorError
-from evaluator.health import Health, device_health
-from evaluator.prepare import RecipeState, recipe_states
+from evaluator.processes.prepare_machine import RecipeState, recipe_states
 from evaluator.selftest import SelfTest
 from evaluator.selftest import self_test as run_self_test
 

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from evaluator.errors import EvaluatorError
-from evaluator.importing import LEVELS, Admission, Status, find_files, import_file
-from evaluator.problem import load_problem, save_vetting
+from evaluator.problems.importing import LEVELS, Admission, Status, find_files, import_file
+from evaluator.problems.problem import load_problem, save_vetting
 from kerneljudge.cli.output import BadUsage, ExitStatus
 from kerneljudge.cli.render import plain
 from kerneljudge.grading import local

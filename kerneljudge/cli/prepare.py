@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import Any
 
-from evaluator.prepare import PreparationResult, preparation_names, prepare, prepared_root
+from evaluator.processes.prepare_machine import PreparationResult, preparation_names, prepare, prepared_root
 from kerneljudge.cli.output import BadUsage
 
 __all__ = ["prepare_machine"]

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from evaluator.evaluation import SpeedupStatus
-from evaluator.planning import Planned
+from evaluator.problems.memory_check import Planned
+from evaluator.problems.vetting import MEANING, Label, Vetting
 from evaluator.summary import THRESHOLDS, Summary
-from evaluator.vetting import MEANING, Label, Vetting
 from kerneljudge.cli import diagnosis_tables
 from kerneljudge.records import Board, Flag, Interval, ProblemRecord, SubmissionRecord
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
-from evaluator.devices import available_devices
+from evaluator.devices.discovery import available_devices
 from evaluator.errors import EvaluatorError
 from evaluator.interpreter import python_command, python_environment
 from runtime.process_supervisor import STOPPING_S, ChildSpec, Supervisor

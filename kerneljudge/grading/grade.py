@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from evaluator.candidate import MAX_BYTES
+from evaluator.candidates.candidate import MAX_BYTES
 from evaluator.evaluation import Status, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from evaluator.summary import ProblemFacts, Summary, summarise
 from kerneljudge.cli import render
 from kerneljudge.cli.output import BadUsage, ExitStatus, emit, say, stderr

@@ -11,23 +11,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from evaluator.candidate import Candidate, InvalidSource
+from evaluator.candidates.candidate import Candidate, InvalidSource
 from evaluator.config import EvalConfig, SamplingPlan, parse_limits
-from evaluator.devices import available_devices, has_nvcc
+from evaluator.devices.discovery import available_devices, has_nvcc
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFault
 from evaluator.evaluation import Evaluation, Status, Verdict
-from evaluator.feedback import feedback
-from evaluator.planning import Planned, plan_each
-from evaluator.problem import Problem
-from evaluator.vetting import Vetting, refusal_of, without_figures
+from evaluator.feedback.feedback import feedback
+from evaluator.problems.memory_check import Planned, plan_each
+from evaluator.problems.problem import Problem
+from evaluator.problems.vetting import Vetting, refusal_of, without_figures
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading.sources import UnusableFile
 from kerneljudge.records import ProblemRecord, SubmissionRecord, blank_record, evaluation_fields
 
 if TYPE_CHECKING:
     from evaluator.engine import BuildReport, Engine, Progress
-    from evaluator.vetting.vet import Judge
+    from evaluator.problems.vetting.run import Judge
 
 __all__ = [
     "Bench",
@@ -258,7 +258,7 @@ def vetted(
     known = problem.vettings_at(config.precision) or _kept_vetting(problem, config)
     if not known:
         from evaluator.engine import Progress  # noqa: PLC0415 - see evaluate
-        from evaluator.vetting.vet import vet as vet_one  # noqa: PLC0415
+        from evaluator.problems.vetting.run import vet as vet_one  # noqa: PLC0415
 
         def report(check: str, number: int, most: int) -> None:
             progress(Progress("vetting", f"the problem: {check}", number / most))
@@ -331,7 +331,7 @@ def vet(problems: Sequence[tuple[Problem, EvalConfig]], show: Show) -> Iterator[
     Raises ``EvaluatorError`` for what is ours.
     """
     from evaluator.engine import Engine  # noqa: PLC0415 - as above
-    from evaluator.vetting.vet import vet as vet_one  # noqa: PLC0415
+    from evaluator.problems.vetting.run import vet as vet_one  # noqa: PLC0415
 
     device = problems[0][1].device
     with Engine(device=device, cache_dir=cache_dir()) as engine:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from evaluator.candidate import Candidate, InvalidSource, parse_candidate
-from evaluator.problem import Problem, load_problems
+from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.problems.problem import Problem, load_problems
 
 __all__ = [
     "Given",

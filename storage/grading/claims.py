@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVarTuple
 from sqlalchemy import CursorResult, Select, and_, func, select, update
 from sqlalchemy.orm import Session
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.evaluation import Evaluation, Status
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import MEASURE_AGAIN_S
 from storage.clock import database_now
 from storage.grading.diagnoses import Diagnoses

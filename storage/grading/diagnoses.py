@@ -15,10 +15,10 @@ from typing import Any, Final
 from sqlalchemy import CursorResult, and_, or_, select, true, update
 from sqlalchemy.orm import Session
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.evaluation import Status, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.clock import database_now
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
 from storage.queue.backoff import rest_after, rested

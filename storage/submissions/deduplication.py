@@ -19,7 +19,7 @@ from typing import Any, Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from evaluator.candidate import InvalidSource
+from evaluator.candidates.candidate import InvalidSource
 from evaluator.config import limits_text
 from evaluator.evaluation import Status, Verdict
 from runtime.tracing import new_trace

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from evaluator.evaluation import Evaluation, certain_speedup
-from evaluator.vetting import without_figures
+from evaluator.problems.vetting import without_figures
 from storage.columns import json_safe
 from storage.ids import new_id
 from storage.models import StoredEvaluation

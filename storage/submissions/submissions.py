@@ -17,10 +17,10 @@ from sqlalchemy.orm import Session, joinedload, undefer
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.orm.interfaces import ORMOption
 
-from evaluator.candidate import Candidate, InvalidSource
+from evaluator.candidates.candidate import Candidate, InvalidSource
 from evaluator.config import EvalConfig, limits_text
 from evaluator.evaluation import Evaluation, Status, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.tracing import traceparent
 from storage.access.visibility import EVERYTHING, Viewer, Visibility, owned_key
 from storage.clock import database_now

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from api.app import create_app
 from api.server import Server, make_server
 from api.services.container import Services
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from tests.api.inmemory import AppTransport, running
 from tests.api.seeds import Seeds

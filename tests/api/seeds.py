@@ -7,10 +7,10 @@ from typing import Any
 from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.evaluation import ErrorFigures, Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.grading.claims import Claim, Claims
 from storage.grading.diagnoses import Diagnoses
 from storage.models import Submission

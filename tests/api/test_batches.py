@@ -15,7 +15,7 @@ from sqlalchemy import update
 
 from api.app import create_app
 from evaluator.evaluation import Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.batches.batches import Batches
 from storage.models import Batch

@@ -7,7 +7,7 @@ import asyncio
 import httpx
 
 from api.app import create_app
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from tests.api.conftest import assert_problem
 from tests.api.inmemory import running

@@ -13,7 +13,7 @@ from sqlalchemy import event, update
 from api.app import create_app
 from api.services.container import Services
 from evaluator.evaluation import Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.batches.batches import Batches
 from storage.grading.claims import Claims

@@ -26,7 +26,7 @@ from api.app import create_app
 from api.schemas.batches import ResultRecord
 from evaluator.diagnosis.findings import Fault, KernelCounters, Tool
 from evaluator.flags import Flag, FlagKind
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.access.keys import Scope
 from storage.access.visibility import Visibility

@@ -20,7 +20,7 @@ from api.services.auth import Needs
 from api.services.container import Services
 from evaluator.diagnosis.findings import Tool
 from evaluator.evaluation import Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.access.keys import Scope
 from storage.access.visibility import Visibility

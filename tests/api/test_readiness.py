@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from api.app import create_app
 from api.services.container import Services
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from tests.api.conftest import PROBLEM_IDS, assert_problem
 from tests.api.inmemory import running

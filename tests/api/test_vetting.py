@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from api.services.container import Services
-from evaluator.problem import load_problem, save_vetting
-from evaluator.vetting import MEANING, NOT_VETTED, REFUSALS, Label, Vetting
+from evaluator.problems.problem import load_problem, save_vetting
+from evaluator.problems.vetting import MEANING, NOT_VETTED, REFUSALS, Label, Vetting
 from runtime.settings import Settings
 from storage.vettings import record_vetting
 from tests.api.conftest import PROBLEMS

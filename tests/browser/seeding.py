@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.candidate import parse_candidate
+from evaluator.candidates.candidate import parse_candidate
 from evaluator.evaluation import Evaluation
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.batches.batches import Batches, BatchLine
 from storage.grading.claims import Claims
 from storage.submissions.deduplication import Turns

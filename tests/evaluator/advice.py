@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from evaluator.candidate import MAX_BYTES
+from evaluator.candidates.candidate import MAX_BYTES
 from evaluator.flags import FlagKind
 
 __all__ = ["HOSTILE", "NEGATIVE", "POSITIVE", "with_cuda", "with_forward", "with_statements"]

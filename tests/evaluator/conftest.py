@@ -12,7 +12,7 @@ import pytest
 
 from evaluator.engine import Engine, available_devices
 from evaluator.evaluation import Evaluation
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from tests.corpus import known_problems
 from tests.redteam.grading import build_ahead
 

@@ -6,13 +6,14 @@ import contextlib
 import socket
 import sys
 
-from evaluator import logs, wire
+from evaluator import logs
+from evaluator.protocol import messages
 
 if __name__ == "__main__":
     supervisor = socket.socket(fileno=int(sys.argv[1]))
-    with contextlib.suppress(wire.ConnectionClosed):
+    with contextlib.suppress(messages.ConnectionClosed):
         while True:
-            message, _ = wire.receive(supervisor)
+            message, _ = messages.receive(supervisor)
             if message["op"] == "report":
                 try:
                     raise ZeroDivisionError(message["text"])
@@ -20,4 +21,4 @@ if __name__ == "__main__":
                     logs.report("child.module", "it failed", message["number"])
             else:
                 print(message["text"], file=sys.stderr, flush=True)
-            wire.send(supervisor, {})
+            messages.send(supervisor, {})

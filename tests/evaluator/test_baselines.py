@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from evaluator.baselines import CompiledBaselines
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import BASELINES, LOWER_PRECISIONS, EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import EvaluationCancelled, InfrastructureFault, ProblemError
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
-from evaluator.problem import Problem, load_problem
+from evaluator.problems.problem import Problem, load_problem
+from evaluator.results.compiled_baselines import CompiledBaselines
 from evaluator.runner.variants import as_baseline
 from tests.corpus import load_case
 

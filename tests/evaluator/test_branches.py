@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.commitment import Commitment
-from evaluator.judge.inputs import Variant
-from evaluator.judge.own import OwnGradients
-from evaluator.judge.reference import GradientSlice
-from evaluator.judge.verify import CallFindings
-from evaluator.problem import load_problem
-from evaluator.protocol import CallReport
+from evaluator.judge.correctness.commitment import Commitment
+from evaluator.judge.correctness.native_precision import OwnGradients
+from evaluator.judge.correctness.reference import GradientSlice
+from evaluator.judge.correctness.verify import CallFindings
+from evaluator.judge.inputs.drawing import Variant
+from evaluator.problems.problem import load_problem
+from evaluator.protocol.control_page import CallReport
 from tests.evaluator.verifying import constructed_reference, verifier_of
 
 REFERENCE = """\

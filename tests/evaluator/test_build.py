@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.build.builder import Builder
-from evaluator.build.cache import ArtifactCache, BuildFailure
-from evaluator.build.diagnostics import first_error, foreign_header_missing
-from evaluator.build.request import SHARED_NAME, BuildRequest, InvalidRequest
+from evaluator.builder.builder import Builder
+from evaluator.builder.cache import ArtifactCache, BuildFailure
+from evaluator.builder.diagnostics import first_error, foreign_header_missing
+from evaluator.builder.request import SHARED_NAME, BuildRequest, InvalidRequest
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
 

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
-from evaluator.build import builder as building
-from evaluator.build.builder import Builder
-from evaluator.build.cache import Artifact, ArtifactCache, BuildFailure
-from evaluator.build.recipes import Recipe
-from evaluator.build.request import BuildRequest
+from evaluator.builder import builder as building
+from evaluator.builder.builder import Builder
+from evaluator.builder.cache import Artifact, ArtifactCache, BuildFailure
+from evaluator.builder.recipes import Recipe
+from evaluator.builder.request import BuildRequest
 from evaluator.errors import InfrastructureFault
 from evaluator.interpreter import python_environment
 from evaluator.sandbox.confinement import Confinement

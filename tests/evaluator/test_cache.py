@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.build.cache import Artifact, ArtifactCache, BuildFailure
+from evaluator.builder.cache import Artifact, ArtifactCache, BuildFailure
 
 _DAY_S = 86400
 
@@ -156,7 +156,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, "No space left on device")
 
     cache = ArtifactCache(tmp_path / "cache")
-    monkeypatch.setattr("evaluator.build.cache.shutil.copyfile", full)
+    monkeypatch.setattr("evaluator.builder.cache.shutil.copyfile", full)
     with pytest.raises(OSError, match="No space left"):
         _store(cache, "ab" * 32, tmp_path)
     assert not list((tmp_path / "cache").glob("??/.new-*"))

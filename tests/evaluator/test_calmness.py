@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from evaluator.config import Limits
-from evaluator.judge.calls import Caller, CallInputs, Calm, Learnt, _Drawing
-from evaluator.judge.calmness import Calmness, Look
-from evaluator.judge.commitment import GIVEN
+from evaluator.judge.correctness.commitment import GIVEN
 from evaluator.judge.errors import Violation
-from evaluator.judge.inputs import Variant
+from evaluator.judge.inputs.drawing import Variant
 from evaluator.judge.link import TimedCall
-from evaluator.protocol import CallMode, CallReport
+from evaluator.judge.timing.interference import Calmness, Look
+from evaluator.judge.timing.timed_call import Caller, CallInputs, Calm, Learnt, _Drawing
+from evaluator.protocol.control_page import CallMode, CallReport
 
 _CALM_MS = 0.14
 _LATE_MS = 0.43

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.candidate import MAX_BYTES, Candidate, InvalidSource, parse_candidate
+from evaluator.candidates.candidate import MAX_BYTES, Candidate, InvalidSource, parse_candidate
 
 GOOD = '''import torch
 import torch.nn as nn

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from evaluator.judge.ceilings import CeilingFile, copy_rate, largest_cache_bytes, measure_ceilings
-from evaluator.judge.device import CpuDevice
+from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.device.peak_rates import CeilingFile, copy_rate, largest_cache_bytes, measure_ceilings
 from evaluator.roofline import Ceilings
 
 _CPU = torch.device("cpu")
@@ -62,12 +62,12 @@ def test_little_free_memory_is_enough() -> None:
 
 
 def test_a_copy_is_counted_in_bytes_read_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.judge.ceilings._call_ms", lambda *_: 2.0)
+    monkeypatch.setattr("evaluator.judge.device.peak_rates._call_ms", lambda *_: 2.0)
     assert copy_rate(_CPU, 2**20, budget_s=0.01) == pytest.approx(2 * 2**20 / 0.002)
 
 
 def test_a_product_is_counted_as_two_operations_for_each_multiplication(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.judge.ceilings._call_ms", lambda *_: 60_000.0)
+    monkeypatch.setattr("evaluator.judge.device.peak_rates._call_ms", lambda *_: 60_000.0)
     found = measure_ceilings(_CPU, free_bytes=2**28)
     assert found.operations_per_s["float64"] == pytest.approx(2 * 256**3 / 60)
 
@@ -153,7 +153,7 @@ def test_a_device_measures_once_and_the_next_process_takes_what_it_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measuring = _Measuring(Ceilings(1e15, {"float32": 1e18}))
-    monkeypatch.setattr("evaluator.judge.device.measure_ceilings", lambda *_: measuring())
+    monkeypatch.setattr("evaluator.judge.device.device.measure_ceilings", lambda *_: measuring())
     device = CpuDevice(tmp_path)
     assert device.ceilings() is device.ceilings()
     assert CpuDevice(tmp_path).ceilings() == measuring.result
@@ -161,7 +161,7 @@ def test_a_device_measures_once_and_the_next_process_takes_what_it_left(
 
 
 def test_the_floor_of_a_cpu_does_not_follow_its_ceilings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.judge.device.measure_ceilings", lambda *_: Ceilings(1.0, {}))
+    monkeypatch.setattr("evaluator.judge.device.device.measure_ceilings", lambda *_: Ceilings(1.0, {}))
     device = CpuDevice(tmp_path)
     before = device.floor_ms(2**30)
     device.ceilings()

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from evaluator.judge.commitment import GIVEN, Commitment, _agrees, same_bits
+from evaluator.judge.correctness.commitment import GIVEN, Commitment, _agrees, same_bits
 from evaluator.judge.errors import Violation
-from evaluator.judge.inputs import InputSource, Variant
-from evaluator.judge.seeding import seed_generators
-from evaluator.problem import Problem
-from evaluator.protocol import CallReport
+from evaluator.judge.inputs.drawing import InputSource, Variant
+from evaluator.judge.inputs.seeding import seed_generators
+from evaluator.problems.problem import Problem
+from evaluator.protocol.control_page import CallReport
 from tests.evaluator.verifying import verifier_over_blocks
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from evaluator.judge import compare
-from evaluator.judge.compare import SliceComparison, Tally, compare_slice, compare_usually
-from evaluator.judge.fingerprint import Fingerprinter
-from evaluator.judge.kernels import _SUMS
-from evaluator.judge.kinks import Deviation, deviations
-from evaluator.problem import Tolerance
+from evaluator.judge.correctness import compare
+from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_usually
+from evaluator.judge.correctness.fingerprint import Fingerprinter
+from evaluator.judge.correctness.fused_kernels import _SUMS
+from evaluator.judge.correctness.kinks import Deviation, deviations
+from evaluator.problems.problem import Tolerance
 
 _TOLERANCE = Tolerance(atol=1e-4, rtol=1e-4)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.candidate import Candidate, InvalidSource, parse_candidate
-from evaluator.compile_cache import CompileCache
+from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
+from evaluator.processes.compile_cache import CompileCache
 from evaluator.sandbox import compile_archive
 from evaluator.sandbox.compile_archive import pack, unpack
 from tests.corpus import load_case

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from evaluator.candidate import Candidate
-from evaluator.conclusion import conclude
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.evaluation import Evaluation, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
+from evaluator.results.assemble import conclude
 
 _ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
 _TERMINATED = "terminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  " + _ILLEGAL

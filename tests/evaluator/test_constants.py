@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from evaluator.constants import integers, rewritten
+from evaluator.problems.module_constants import integers, rewritten
 
 SOURCE = """\
 M = 1024 * 2

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from evaluator.engine import Engine
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from tests.corpus import Case, load_cases
 from tests.redteam.grading import grade
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
+from evaluator.devices.health import CudaHealth, device_health
 from evaluator.engine import Engine, Progress
 from evaluator.errors import DoesNotFit, InfrastructureFault
 from evaluator.evaluation import Evaluation, Gradients, Verdict
-from evaluator.health import CudaHealth, device_health
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from evaluator.selftest import self_test
 from tests.corpus import load_case
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from evaluator import devices
-from evaluator.devices import (
+from evaluator.devices import discovery
+from evaluator.devices.discovery import (
     available_devices,
     cuda_architectures,
     cuda_nodes,
@@ -22,14 +22,14 @@ from evaluator.devices import (
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Eight cores of two processors each, 0 and 8 to 7 and 15, and two CUDA devices."""
+    """Eight cores of two processors each, 0 and 8 to 7 and 15, and two CUDA discovery."""
     for number in range(16):
         folder = tmp_path / f"cpu{number}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{number % 8},{number % 8 + 8}\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)))
-    found = (devices._CudaDevice("GPU-0a1b", 1, (9, 0)), devices._CudaDevice("GPU-0a2c", 0, (8, 6)))
-    monkeypatch.setattr(devices, "_all_cuda_devices", lambda: found)
+    found = (discovery._CudaDevice("GPU-0a1b", 1, (9, 0)), discovery._CudaDevice("GPU-0a2c", 0, (8, 6)))
+    monkeypatch.setattr(discovery, "_all_cuda_devices", lambda: found)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return tmp_path
 
@@ -93,7 +93,7 @@ def test_what_is_known_of_a_device_is_its_own(machine: Path, monkeypatch: pytest
 
 
 def test_without_a_driver_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "_all_cuda_devices", tuple)
+    monkeypatch.setattr(discovery, "_all_cuda_devices", tuple)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert available_devices() == ["cpu"]
     with pytest.raises(IndexError):
@@ -120,10 +120,10 @@ NVML = SimpleNamespace(
 
 
 def test_a_device_that_does_not_answer_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(devices, "pynvml", NVML)
+    monkeypatch.setattr(discovery, "pynvml", NVML)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(9)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    devices._all_cuda_devices.cache_clear()
+    discovery._all_cuda_devices.cache_clear()
     try:
         assert available_devices() == ["cpu", "cuda:0", "cuda:2"]
         assert cuda_uuid("cuda:2") == "GPU-2", "as before it was lost: nobody else has its name"
@@ -138,4 +138,4 @@ def test_a_device_that_does_not_answer_takes_no_other_with_it(monkeypatch: pytes
         assert available_devices() == ["cpu", "cuda:0", "cuda:2"]
         assert cuda_uuid("cuda:0") == "GPU-2"
     finally:
-        devices._all_cuda_devices.cache_clear()
+        discovery._all_cuda_devices.cache_clear()

@@ -14,14 +14,14 @@ import torch.utils.cpp_extension as torch_extension
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig
 from evaluator.diagnosis import counters, sanitizer
 from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters, Tool
-from evaluator.diagnosis.sources import SourceMap
+from evaluator.diagnosis.source_map import SourceMap
 from evaluator.engine import Engine
 from evaluator.errors import EvaluationCancelled
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from tests.sanitizers import make_fake_tool
 
 _MEMCHECK = """\

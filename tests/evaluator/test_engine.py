@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from evaluator import engine as engine_module
-from evaluator import surroundings as surroundings_module
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
-from evaluator.devices import ProcessorShares, compiler_versions
+from evaluator.devices.discovery import ProcessorShares, compiler_versions
 from evaluator.engine import Engine, Progress
 from evaluator.errors import (
     DeviceUnavailable,
@@ -31,11 +30,12 @@ from evaluator.errors import (
 )
 from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.flags import FlagKind
-from evaluator.judge.device import CpuDevice
-from evaluator.judge.plan import plan_memory
-from evaluator.judge.reference import Reference
-from evaluator.problem import Problem, load_problem
-from evaluator.supervision import SupervisedRunner
+from evaluator.judge.correctness.reference import Reference
+from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.memory_plan import plan_memory
+from evaluator.problems.problem import Problem, load_problem
+from evaluator.processes import environment as surroundings_module
+from evaluator.processes.runner_handle import SupervisedRunner
 from tests.corpus import load_case
 from tests.processes import resident_bytes, wait_until
 from tests.settled import settled
@@ -1153,7 +1153,7 @@ def test_weights_that_depend_on_the_number_of_threads_are_the_reference_s_own(
     has a processor of its own, as beside a GPU."""
     allowed = frozenset(os.sched_getaffinity(0))
     shares = ProcessorShares(judge=frozenset({min(allowed)}), others=allowed)
-    monkeypatch.setattr("evaluator.surroundings.processor_shares", lambda _device: shares)
+    monkeypatch.setattr("evaluator.processes.environment.processor_shares", lambda _device: shares)
     folder = tmp_path / "orthogonal"
     folder.mkdir()
     (folder / "problem.toml").write_text(

@@ -11,20 +11,20 @@ import torch
 
 from evaluator.config import EvalConfig
 from evaluator.evaluation import Gradients
-from evaluator.judge.calls import Learnt
-from evaluator.judge.calmness import Calmness
-from evaluator.judge.commitment import GIVEN
-from evaluator.judge.compare import Tally
-from evaluator.judge.device import CpuDevice
-from evaluator.judge.inputs import InputSource, Variant
-from evaluator.judge.judgement import Common, Judgement, Standard
-from evaluator.judge.kinks import Deviation
-from evaluator.judge.outcome import Outcome
-from evaluator.judge.plan import plan_memory
-from evaluator.judge.verify import CallFindings, Excused, Verifier
-from evaluator.memory import Block
-from evaluator.problem import Problem
-from evaluator.protocol import CallMode, CallReport
+from evaluator.judge.candidate_session import Common, Judgement, Standard
+from evaluator.judge.correctness.commitment import GIVEN
+from evaluator.judge.correctness.compare import Tally
+from evaluator.judge.correctness.kinks import Deviation
+from evaluator.judge.correctness.verify import CallFindings, Excused, Verifier
+from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.inputs.drawing import InputSource, Variant
+from evaluator.judge.memory_plan import plan_memory
+from evaluator.judge.result import Outcome
+from evaluator.judge.timing.interference import Calmness
+from evaluator.judge.timing.timed_call import Learnt
+from evaluator.problems.problem import Problem
+from evaluator.protocol.control_page import CallMode, CallReport
+from evaluator.protocol.shared_memory import Block
 from tests.corpus import known_problems
 from tests.evaluator.verifying import constructed_reference, verifier_of, verifier_over_blocks
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, SpeedupStatus, Verdict
-from evaluator.feedback import MAX_CHARACTERS, feedback
-from evaluator.judge.compare import Tally, compare_slice
-from evaluator.judge.inputs import Variant
-from evaluator.problem import Tolerance
+from evaluator.feedback.feedback import MAX_CHARACTERS, feedback
+from evaluator.judge.correctness.compare import Tally, compare_slice
+from evaluator.judge.inputs.drawing import Variant
+from evaluator.problems.problem import Tolerance
 from evaluator.roofline import Roofline
 
 SOURCE = '''\

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.commitment import GIVEN, Commitment
+from evaluator.judge.correctness.commitment import GIVEN, Commitment
+from evaluator.judge.correctness.verify import CallFindings
 from evaluator.judge.errors import Violation
-from evaluator.judge.inputs import Variant
-from evaluator.judge.verify import CallFindings
-from evaluator.problem import Problem, load_problem
-from evaluator.protocol import CallReport
+from evaluator.judge.inputs.drawing import Variant
+from evaluator.problems.problem import Problem, load_problem
+from evaluator.protocol.control_page import CallReport
 from tests.evaluator.verifying import verifier_over_blocks
 
 REFERENCE = """\

@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from evaluator.health import CpuHealth, CudaHealth, Health, device_health
+from evaluator.devices.health import CpuHealth, CudaHealth, Health, device_health
 
 _UUID = "GPU-11111111-2222-3333-4444-555555555555"
 _HANDLE = object()

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.engine import Engine
 from evaluator.errors import InfrastructureFault, ProblemError
-from evaluator.importing import Admission, Status, find_files, import_file
-from evaluator.importing.checkout import identify
-from evaluator.importing.examine import SMOKE_BYTES
-from evaluator.importing.findings import read_findings
-from evaluator.problem import KernelBenchIdentity, Problem
-from evaluator.vetting import NOT_VETTED
+from evaluator.problems.importing import Admission, Status, find_files, import_file
+from evaluator.problems.importing.checkout import identify
+from evaluator.problems.importing.examine import SMOKE_BYTES
+from evaluator.problems.importing.findings import read_findings
+from evaluator.problems.problem import KernelBenchIdentity, Problem
+from evaluator.problems.vetting import NOT_VETTED
 from tests.checkouts import reference, write_published
 
 LINEAR = "self.fc = nn.Linear(2048, 64)"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from evaluator.judge import inputs as inputs_module
-from evaluator.judge.inputs import InputSource, Variant, make_upstream
-from evaluator.memory import TensorSpec
+from evaluator.judge.inputs import drawing as inputs_module
+from evaluator.judge.inputs.drawing import InputSource, Variant, make_upstream
+from evaluator.protocol.shared_memory import TensorSpec
 
 _SHAPE = (50, 41)
 _SCALE = 3.0

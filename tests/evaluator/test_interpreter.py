@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.interpreter import DISTRIBUTION_ROOT, own_packages
-from evaluator.surroundings import Surroundings
+from evaluator.processes.environment import Surroundings
 
 
 def test_in_a_checkout_all_packages_that_are_released_or_checked_are_its_own() -> None:

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from evaluator.judge import compare, fingerprint, kinks, limits
-from evaluator.judge.kernels import _MOST_PLACES, kernels
-from evaluator.problem import Tolerance
+from evaluator.judge.correctness import compare, fingerprint, kinks, limits
+from evaluator.judge.correctness.fused_kernels import _MOST_PLACES, kernels
+from evaluator.problems.problem import Tolerance
 
 pytestmark = pytest.mark.gpu
 

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from evaluator.judge.compare import SliceComparison, compare_slice
-from evaluator.judge.limits import (
+from evaluator.judge.correctness.compare import SliceComparison, compare_slice
+from evaluator.judge.correctness.limits import (
     is_rounding,
     root_mean_square,
     smallest_step,
@@ -18,7 +18,7 @@ from evaluator.judge.limits import (
     widen,
     with_terms,
 )
-from evaluator.problem import Tolerance
+from evaluator.problems.problem import Tolerance
 
 _TOLERANCE = Tolerance(atol=1e-4, rtol=1e-4)
 _HALF = Tolerance(atol=1e-2, rtol=1e-2)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from evaluator.config import SETTABLE_LIMITS, Limits, checked_limits, parse_limits
 from evaluator.errors import ProblemError
-from evaluator.problem import Problem, load_problem
+from evaluator.problems.problem import Problem, load_problem
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.grading.local import configure
 from runtime.settings import Settings

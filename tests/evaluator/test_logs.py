@@ -13,7 +13,7 @@ from contextvars import copy_context
 import pytest
 
 from evaluator import logs
-from evaluator.child import ChildProcess
+from evaluator.protocol.child_process import ChildProcess
 
 _log = logging.getLogger("evaluator.test_logs")
 

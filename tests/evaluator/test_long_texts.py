@@ -9,24 +9,24 @@ from typing import Any, Final
 
 import pytest
 
-from evaluator.advisory.cxx import bound_functions, code_of, redefined_runtime_functions, unlaunched_kernels
-from evaluator.answers import read_answer
-from evaluator.build.builder import _last_object, _storable, _texts
-from evaluator.build.diagnostics import first_error, foreign_header_missing
-from evaluator.build.request import BuildRequest
-from evaluator.build.resources import ResourceReader, short_name
-from evaluator.build.split.lexer import tokens_of
-from evaluator.build.split.recipe import _LATER, _UNRESOLVED
-from evaluator.build.split.refused import Refused
-from evaluator.candidate import parse_candidate
+from evaluator.builder.builder import _last_object, _storable, _texts
+from evaluator.builder.diagnostics import first_error, foreign_header_missing
+from evaluator.builder.request import BuildRequest
+from evaluator.builder.resources import ResourceReader, short_name
+from evaluator.builder.split.lexer import tokens_of
+from evaluator.builder.split.recipe import _LATER, _UNRESOLVED
+from evaluator.builder.split.refused import Refused
+from evaluator.candidates.candidate import parse_candidate
+from evaluator.candidates.llm_response import read_answer
 from evaluator.diagnosis.counters import parse_counters
 from evaluator.diagnosis.counters import tool_error as counters_error
 from evaluator.diagnosis.sanitizer import parse_faults
 from evaluator.diagnosis.sanitizer import tool_error as sanitizer_error
 from evaluator.diagnosis.session import _object
-from evaluator.diagnosis.sources import SourceMap
-from evaluator.feedback import _FIGURE
-from evaluator.importing.examine import _report as examined
+from evaluator.diagnosis.source_map import SourceMap
+from evaluator.feedback.feedback import _FIGURE
+from evaluator.problems.importing.examine import _report as examined
+from evaluator.source_flags.cxx import bound_functions, code_of, redefined_runtime_functions, unlaunched_kernels
 
 _BYTES: Final = 2**20
 _LIMIT_S: Final = 20.0

@@ -11,14 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation, Verdict
-from evaluator.judge import mismatch
-from evaluator.judge.compare import Tally, compare_slice
-from evaluator.judge.mismatch import Evidence
-from evaluator.problem import Problem, Tolerance
+from evaluator.judge.correctness import mismatch
+from evaluator.judge.correctness.compare import Tally, compare_slice
+from evaluator.judge.correctness.mismatch import Evidence
+from evaluator.problems.problem import Problem, Tolerance
 
 _TOLERANCE = Tolerance(atol=1e-4, rtol=1e-4)
 

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from evaluator.judge.compare import SliceComparison, Tally, compare_slice, compare_usually
-from evaluator.judge.nonfinite import settle
-from evaluator.problem import Tolerance
+from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_usually
+from evaluator.judge.correctness.nonfinite import settle
+from evaluator.problems.problem import Tolerance
 
 _TOLERANCE = Tolerance(atol=1e-4, rtol=1e-4)
 _ODD = (math.nan, math.inf, -math.inf)

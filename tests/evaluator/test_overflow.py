@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from evaluator.judge.overflow import Saturating, undetermined_where_lost
+from evaluator.judge.correctness.overflow import Saturating, undetermined_where_lost
 
 Formula = Callable[[torch.Tensor], torch.Tensor]
 _INF = math.inf

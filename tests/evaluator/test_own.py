@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.commitment import GIVEN, Commitment
-from evaluator.judge.compare import compare_slice
-from evaluator.judge.inputs import Variant
-from evaluator.judge.own import further_off
-from evaluator.problem import Tolerance, load_problem
-from evaluator.protocol import CallReport
+from evaluator.judge.correctness.commitment import GIVEN, Commitment
+from evaluator.judge.correctness.compare import compare_slice
+from evaluator.judge.correctness.native_precision import further_off
+from evaluator.judge.inputs.drawing import Variant
+from evaluator.problems.problem import Tolerance, load_problem
+from evaluator.protocol.control_page import CallReport
 from tests.evaluator.verifying import constructed_reference, verifier_of
 
 # A fifth off where all rows are there at once, in float32 alone: no part of them shows it.

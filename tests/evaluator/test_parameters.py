@@ -9,8 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from evaluator.judge.parameters import Values, constants_of, drawn, drawn_alike, look_alike, mixed, stepped, varied
-from evaluator.protocol import Doorbell, WeightReport
+from evaluator.judge.inputs.parameters import (
+    Values,
+    constants_of,
+    drawn,
+    drawn_alike,
+    look_alike,
+    mixed,
+    stepped,
+    varied,
+)
+from evaluator.protocol.control_page import Doorbell, WeightReport
 from evaluator.runner.calls import _forget_gradients, _memory_of, _state_of
 from evaluator.runner.weights import State, WeightMatch, load_weights, match_weights, take_weights
 

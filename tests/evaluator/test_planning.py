@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.judge.device import Capacity, CpuDevice
-from evaluator.judge.plan import draft_plan, fitting_share
-from evaluator.judge.reference import Reference
-from evaluator.memory import TensorSpec
-from evaluator.planning import Planned, plan_each
-from evaluator.problem import Problem, load_problem
+from evaluator.judge.correctness.reference import Reference
+from evaluator.judge.device.device import Capacity, CpuDevice
+from evaluator.judge.memory_plan import draft_plan, fitting_share
+from evaluator.problems.memory_check import Planned, plan_each
+from evaluator.problems.problem import Problem, load_problem
+from evaluator.protocol.shared_memory import TensorSpec
 
 _GIB = 2**30
 _SOURCE = """\

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from evaluator.judge import planting
-from evaluator.judge.inputs import InputSource, Variant
-from evaluator.judge.planting import Planter, Strength, swap_edge_rows
-from evaluator.memory import TensorSpec
+from evaluator.judge.inputs import planting
+from evaluator.judge.inputs.drawing import InputSource, Variant
+from evaluator.judge.inputs.planting import Planter, Strength, swap_edge_rows
+from evaluator.protocol.shared_memory import TensorSpec
 
 _ROWS, _WIDTH = 256, 128
 _ROW_WISE = Planter(rows=_ROWS, outputs=_ROWS * _WIDTH, tolerance=2e-4)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from evaluator import prepare as preparing
-from evaluator.build import headers
-from evaluator.build.headers import INSTANTIATED_HEADERS, PRECOMPILED_HEADERS
-from evaluator.build.preparation import Preparation, PreparationFailed, find, make, root, toolchain_facts
-from evaluator.build.recipes import PLAIN, Recipe
-from evaluator.surroundings import Surroundings
+from evaluator.builder import headers
+from evaluator.builder.headers import INSTANTIATED_HEADERS, PRECOMPILED_HEADERS
+from evaluator.builder.preparation import Preparation, PreparationFailed, find, make, root, toolchain_facts
+from evaluator.builder.recipes import PLAIN, Recipe
+from evaluator.processes import prepare_machine as preparing
+from evaluator.processes.environment import Surroundings
 
 _ENVIRONMENT: Mapping[str, str] = {"PATH": "/usr/bin:/bin"}
 

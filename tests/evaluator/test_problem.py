@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from evaluator.errors import ProblemError
-from evaluator.problem import KernelBenchIdentity, Problem, Tolerance, load_problem, load_problems
-from evaluator.vetting import NOT_VETTED
+from evaluator.problems.problem import KernelBenchIdentity, Problem, Tolerance, load_problem, load_problems
+from evaluator.problems.vetting import NOT_VETTED
 
 REFERENCE = """\
 import torch

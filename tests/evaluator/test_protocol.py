@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator import wire
-from evaluator.protocol import (
+from evaluator.protocol import messages
+from evaluator.protocol.control_page import (
     FRAME_BYTES,
     MAX_LOCATIONS,
     CallMode,
@@ -194,8 +194,8 @@ def test_the_runner_notices_that_the_judge_is_gone(ends: Ends) -> None:
 def test_a_message_carries_its_descriptors(ends: Ends) -> None:
     left, right = ends.sockets()
     read, write = os.pipe()
-    wire.send(left, {"op": "test", "text": "ä" * 1000}, [write])
-    message, descriptors = wire.receive(right)
+    messages.send(left, {"op": "test", "text": "ä" * 1000}, [write])
+    message, descriptors = messages.receive(right)
     assert message["text"] == "ä" * 1000
     os.write(descriptors[0], b"!")
     assert os.read(read, 1) == b"!"
@@ -205,13 +205,13 @@ def test_a_message_carries_its_descriptors(ends: Ends) -> None:
 
 def test_a_message_above_the_limit_is_not_read(ends: Ends) -> None:
     left, right = ends.sockets()
-    wire.send(left, {"text": "x" * 1000})
-    with pytest.raises(wire.MessageTooLarge):
-        wire.receive(right, max_bytes=100)
+    messages.send(left, {"text": "x" * 1000})
+    with pytest.raises(messages.MessageTooLarge):
+        messages.receive(right, max_bytes=100)
 
 
 def test_the_end_of_the_stream_is_told_apart_from_a_message(ends: Ends) -> None:
     left, right = ends.sockets()
     left.close()
-    with pytest.raises(wire.ConnectionClosed):
-        wire.receive(right)
+    with pytest.raises(messages.ConnectionClosed):
+        messages.receive(right)

@@ -17,19 +17,19 @@ from typing import Any
 
 import pytest
 
-from evaluator.build import headers
-from evaluator.build.builder import Builder
-from evaluator.build.cache import Artifact, ArtifactCache, BuildFailure
-from evaluator.build.commands import TorchCommands
-from evaluator.build.headers import COMMANDS_FILE, INSTANTIATED_HEADERS, PRECOMPILED_HEADERS, header_folder
-from evaluator.build.preparation import Preparation, find, make
-from evaluator.build.recipes import PLAIN, RECIPES, Recipe, recipe_versions
-from evaluator.build.request import BuildRequest
-from evaluator.conclusion import build_details
+from evaluator.builder import headers
+from evaluator.builder.builder import Builder
+from evaluator.builder.cache import Artifact, ArtifactCache, BuildFailure
+from evaluator.builder.commands import TorchCommands
+from evaluator.builder.headers import COMMANDS_FILE, INSTANTIATED_HEADERS, PRECOMPILED_HEADERS, header_folder
+from evaluator.builder.preparation import Preparation, find, make
+from evaluator.builder.recipes import PLAIN, RECIPES, Recipe, recipe_versions
+from evaluator.builder.request import BuildRequest
 from evaluator.errors import InfrastructureFault
+from evaluator.processes.environment import Surroundings
+from evaluator.results.assemble import build_details
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
-from evaluator.surroundings import Surroundings
 
 _INLINE: dict[str, Any] = {"name": "x", "cpp_sources": ["int f() { return 3; }"], "functions": ["f"]}
 # Without torch's headers the plain recipe takes seconds.
@@ -83,7 +83,7 @@ def _recipe(folder: Path, name: str, body: str, preparation: Preparation | None 
     (folder / "modules" / f"{module}.py").write_text(
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from evaluator.build.workplace import begin, deliver, fail, refuse, succeed\n"
+        "from evaluator.builder.workplace import begin, deliver, fail, refuse, succeed\n"
         "task = begin()\n" + textwrap.dedent(body)
     )
     return Recipe(name, 1, module, lambda request: "not for it" not in str(request.texts), preparation)
@@ -235,8 +235,8 @@ _REQUESTS: tuple[dict[str, Any], ...] = (
 _ASKING = """
 import json, sys, tempfile
 from pathlib import Path
-from evaluator.build.request import BuildRequest
-from evaluator.build.template import written_by_torch
+from evaluator.builder.request import BuildRequest
+from evaluator.builder.template import written_by_torch
 for data in json.load(sys.stdin):
     directory = Path(tempfile.mkdtemp(dir=Path.cwd()))
     print(json.dumps([str(directory), written_by_torch(BuildRequest.parse(data), directory)]))
@@ -246,7 +246,7 @@ for data in json.load(sys.stdin):
 @pytest.fixture(scope="session")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> TorchCommands:
     folder = tmp_path_factory.mktemp("template")
-    command = [sys.executable, "-m", "evaluator.build.template"]
+    command = [sys.executable, "-m", "evaluator.builder.template"]
     done = subprocess.run(command, cwd=folder, env=_environment(folder), capture_output=True, text=True, check=True)
     return TorchCommands.from_json(json.loads(done.stdout))
 

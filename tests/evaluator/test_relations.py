@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from evaluator.judge.parameters import constants_of
-from evaluator.judge.relations import related_of
+from evaluator.judge.inputs.parameters import constants_of
+from evaluator.judge.inputs.relations import related_of
 
 
 class _Weights(nn.Module):

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from evaluator.judge.inputs import InputSource, Variant
-from evaluator.judge.repeats import FEW, MANY, Repeats, flip_some, repeats_of
-from evaluator.memory import TensorSpec
+from evaluator.judge.inputs.drawing import InputSource, Variant
+from evaluator.judge.inputs.repeats import FEW, MANY, Repeats, flip_some, repeats_of
+from evaluator.protocol.shared_memory import TensorSpec
 
 
 def _causal() -> torch.Tensor:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.build.builder import Builder
-from evaluator.build.cache import Artifact, ArtifactCache
-from evaluator.build.request import BuildRequest
-from evaluator.build.resources import ASKING, KernelResources, ResourceReader, asks_itself, short_name, spill_notes
-from evaluator.devices import cuda_architectures, nvcc_path
+from evaluator.builder.builder import Builder
+from evaluator.builder.cache import Artifact, ArtifactCache
+from evaluator.builder.request import BuildRequest
+from evaluator.builder.resources import ASKING, KernelResources, ResourceReader, asks_itself, short_name, spill_notes
+from evaluator.devices.discovery import cuda_architectures, nvcc_path
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
 

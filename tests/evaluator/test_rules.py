@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
-from evaluator.problem import Problem
-from evaluator.statistics import median_ms
+from evaluator.judge.timing.statistics import median_ms
+from evaluator.problems.problem import Problem
 from tests.settled import settled
 
 _CONFIG = EvalConfig(device="cpu", size="smoke", sampling=SamplingPlan(min_samples=10, max_samples=10, warm_samples=0))

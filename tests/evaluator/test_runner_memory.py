@@ -15,8 +15,8 @@ import torch
 
 from evaluator.judge.link import RunnerGone
 from evaluator.judge.runner_memory import DeviceMemory, ElementPlaces, ProcessMemory, Unreadable
-from evaluator.memory import TensorSpec, shares_elements
-from evaluator.protocol import Location, Whereabouts
+from evaluator.protocol.control_page import Location, Whereabouts
+from evaluator.protocol.shared_memory import TensorSpec, shares_elements
 from evaluator.runner.locations import Locator
 
 _SHAPE = (6, 10, 4)

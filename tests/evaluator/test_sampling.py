@@ -12,14 +12,14 @@ import pytest
 
 from evaluator.config import SamplingPlan
 from evaluator.errors import InfrastructureFault
-from evaluator.judge.calls import Caller, Calm, Learnt
-from evaluator.judge.calmness import Calmness
+from evaluator.judge.device.telemetry import NoSensors
 from evaluator.judge.errors import ClocksDisagree, Violation
 from evaluator.judge.link import TimedCall
-from evaluator.judge.outcome import Outcome
-from evaluator.judge.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Measured, Pair, Sampler, Track
-from evaluator.judge.telemetry import NoSensors
-from evaluator.protocol import CallMode, CallReport
+from evaluator.judge.result import Outcome
+from evaluator.judge.timing.interference import Calmness
+from evaluator.judge.timing.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Measured, Pair, Sampler, Track
+from evaluator.judge.timing.timed_call import Caller, Calm, Learnt
+from evaluator.protocol.control_page import CallMode, CallReport
 
 _OVERHEAD_MS = 0.8
 Side = Callable[[int], tuple[float, float]]

@@ -19,22 +19,22 @@ from typing import cast
 
 import pytest
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import EvaluationCancelled, InfrastructureFault, SandboxIncomplete
 from evaluator.evaluation import Evaluation, Verdict
-from evaluator.judge.calls import Side
 from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout
 from evaluator.judge.runner_memory import ProcessMemory
-from evaluator.problem import Problem
+from evaluator.judge.timing.timed_call import Side
+from evaluator.problems.problem import Problem
+from evaluator.processes.environment import Surroundings
 from evaluator.sandbox.cgroups import GroupParent
 from evaluator.sandbox.client import ForkServer
 from evaluator.sandbox.confinement import Confinement
-from evaluator.sandbox.enclosure import CannotBeStopped, Enclosure
 from evaluator.sandbox.filesystem import visible_paths
+from evaluator.sandbox.freezer import CannotBeStopped, Enclosure
 from evaluator.sandbox.layers import MEANING, Layer
-from evaluator.surroundings import Surroundings
 from tests.corpus import load_case
 from tests.machines import without_libseccomp
 
@@ -488,7 +488,7 @@ def test_who_cannot_be_stopped_is_out_of_time_and_the_baseline_is_our_fault(
     (tmp_path / "cgroup.freeze").write_text("")
     events = tmp_path / "cgroup.events"
     events.write_text("populated 1\nfrozen 0\n")
-    monkeypatch.setattr("evaluator.sandbox.enclosure._FREEZE_S", 0.1)
+    monkeypatch.setattr("evaluator.sandbox.freezer._FREEZE_S", 0.1)
     enclosure = Enclosure(os.getpid(), str(tmp_path))
     link = cast(RunnerLink, None)
     with pytest.raises(RunnerTimeout, match="could not be stopped"):
@@ -500,7 +500,7 @@ def test_who_cannot_be_stopped_is_out_of_time_and_the_baseline_is_our_fault(
         with pytest.raises(told), Side("candidate", link, enclosure, ProcessMemory(os.getpid())).stopped_afterwards():
             raise error
     # A machine that came to nothing for longer than that has not shown that it cannot.
-    monkeypatch.setattr("evaluator.sandbox.enclosure._FREEZE_S", -1.0)
+    monkeypatch.setattr("evaluator.sandbox.freezer._FREEZE_S", -1.0)
     looks: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -613,7 +613,7 @@ def _running(session: int) -> list[str]:
 
 
 def test_a_chain_of_processes_is_stopped_or_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.sandbox.enclosure._FREEZE_S", 0.5)
+    monkeypatch.setattr("evaluator.sandbox.freezer._FREEZE_S", 0.5)
     process = subprocess.Popen(
         [sys.executable, "-c", _RELAY], start_new_session=True, stdout=subprocess.PIPE, text=True
     )

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Verdict
-from evaluator.judge.inputs import InputSource
-from evaluator.judge.seeding import SECRET_SEEDS
-from evaluator.problem import Problem, load_problem
+from evaluator.judge.inputs.drawing import InputSource
+from evaluator.judge.inputs.seeding import SECRET_SEEDS
+from evaluator.problems.problem import Problem, load_problem
 
 _HEAD = """\
 import random

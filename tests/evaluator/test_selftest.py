@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.engine import Engine
 from evaluator.errors import EvaluationCancelled, InfrastructureFault
 from evaluator.evaluation import Evaluation, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from evaluator.selftest import self_test
 
 

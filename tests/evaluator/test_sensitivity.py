@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from evaluator.judge.device import CpuDevice
-from evaluator.judge.inputs import InputSource, Variant
-from evaluator.judge.reference import GradientSlice, Reference
-from evaluator.judge.sensitivity import Rounding, Sensitivity
-from evaluator.memory import TensorSpec
-from evaluator.problem import Problem, Tolerance
+from evaluator.judge.correctness.reference import GradientSlice, Reference
+from evaluator.judge.correctness.sensitivity import Rounding, Sensitivity
+from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.inputs.drawing import InputSource, Variant
+from evaluator.problems.problem import Problem, Tolerance
+from evaluator.protocol.shared_memory import TensorSpec
 
 _KINK = 5
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Evaluation, Gradients, Verdict
-from evaluator.problem import load_problem
+from evaluator.problems.problem import load_problem
 
 REFERENCE = """\
 import torch

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import DoesNotFit
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.device import CpuDevice
-from evaluator.judge.fingerprint import Fingerprinter
-from evaluator.judge.plan import MemoryPlan, plan_memory
-from evaluator.judge.reference import Signature
-from evaluator.memory import TensorSpec
-from evaluator.problem import Problem, load_problem
+from evaluator.judge.correctness.fingerprint import Fingerprinter
+from evaluator.judge.correctness.reference import Signature
+from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.memory_plan import MemoryPlan, plan_memory
+from evaluator.problems.problem import Problem, load_problem
+from evaluator.protocol.shared_memory import TensorSpec
 
 # Two slices on a CPU, of 511 rows and of 2. A row of bytes is no whole number of words, so neither is where they meet.
 REFERENCE = """\

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from evaluator.config import Limits
-from evaluator.judge.calls import Caller, Learnt, Release
-from evaluator.judge.commitment import GIVEN
-from evaluator.judge.device import CpuDevice
-from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.correctness.commitment import GIVEN
+from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.link import TimedCall
-from evaluator.memory import Block
-from evaluator.problem import Problem
-from evaluator.protocol import CallMode, CallReport, Location, Whereabouts
+from evaluator.judge.timing.timed_call import Caller, Learnt, Release
+from evaluator.problems.problem import Problem
+from evaluator.protocol.control_page import CallMode, CallReport, Location, Whereabouts
+from evaluator.protocol.shared_memory import Block
 from tests.evaluator.verifying import constructed_reference, verifier_of
 
 _CALL_S = 60.0

@@ -21,24 +21,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.build.builder import Builder
-from evaluator.build.cache import Artifact, ArtifactCache, BuildFailure
-from evaluator.build.preparation import find, make
-from evaluator.build.recipes import RECIPES, Recipe
-from evaluator.build.request import BuildRequest
-from evaluator.build.split import Built, Refused, SplitToolchain, build, is_prepared, plan, prepare
-from evaluator.build.split.chunks import Form, chunks_of
-from evaluator.build.split.flags import cuda_host_flags, cxx_flags, link_flags
-from evaluator.build.split.headers import HOST_SHIM, device_prelude
-from evaluator.build.split.lexer import Kind, definition_of, included, tokens_of
-from evaluator.build.split.objects import ObjectFile, Registered, registered
-from evaluator.build.split.prepare import clang_command
-from evaluator.build.split.preparing import SPLIT_HEADERS, load_toolchain
-from evaluator.build.split.recipe import REPORTING, instances, unresolved
-from evaluator.build.split.sources import sources_of
-from evaluator.build.split.units import Units, headers_for, split
-from evaluator.devices import cuda_architectures, nvcc_path
-from evaluator.surroundings import Surroundings
+from evaluator.builder.builder import Builder
+from evaluator.builder.cache import Artifact, ArtifactCache, BuildFailure
+from evaluator.builder.preparation import find, make
+from evaluator.builder.recipes import RECIPES, Recipe
+from evaluator.builder.request import BuildRequest
+from evaluator.builder.split import Built, Refused, SplitToolchain, build, is_prepared, plan, prepare
+from evaluator.builder.split.chunks import Form, chunks_of
+from evaluator.builder.split.flags import cuda_host_flags, cxx_flags, link_flags
+from evaluator.builder.split.headers import HOST_SHIM, device_prelude
+from evaluator.builder.split.lexer import Kind, definition_of, included, tokens_of
+from evaluator.builder.split.objects import ObjectFile, Registered, registered
+from evaluator.builder.split.prepare import clang_command
+from evaluator.builder.split.preparing import SPLIT_HEADERS, load_toolchain
+from evaluator.builder.split.recipe import REPORTING, instances, unresolved
+from evaluator.builder.split.sources import sources_of
+from evaluator.builder.split.units import Units, headers_for, split
+from evaluator.devices.discovery import cuda_architectures, nvcc_path
+from evaluator.processes.environment import Surroundings
 from tests.build_sources import BuildSource, load_build_source, load_build_sources
 
 _CLANG = shutil.which("clang++-19") or shutil.which("clang++")

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from evaluator.evaluation import Interval
-from evaluator.statistics import (
+from evaluator.judge.timing.statistics import (
     correlation_factor,
     median_error,
     median_ms,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from evaluator.judge.reference import Reference
-from evaluator.judge.steps import Steps
-from evaluator.problem import Problem
+from evaluator.judge.correctness.reference import Reference
+from evaluator.judge.correctness.steps import Steps
+from evaluator.problems.problem import Problem
 from tests.evaluator.verifying import constructed_reference
 
 SOURCE = """\

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from evaluator.artifact_store import StoreAddress
-from evaluator.build.builder import Builder
-from evaluator.build.cache import Artifact, ArtifactCache, BuildFailure
-from evaluator.build.package import UnusablePackage, open_package, seal_package
-from evaluator.build.request import BuildRequest
-from evaluator.build.resources import KernelResources
-from evaluator.build.store import SharedArtifacts, open_store
+from evaluator.builder.builder import Builder
+from evaluator.builder.cache import Artifact, ArtifactCache, BuildFailure
+from evaluator.builder.package import UnusablePackage, open_package, seal_package
+from evaluator.builder.request import BuildRequest
+from evaluator.builder.resources import KernelResources
+from evaluator.builder.store import SharedArtifacts, open_store
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
 from tests.object_store import ObjectServer, object_server

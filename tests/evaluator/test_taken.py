@@ -16,16 +16,16 @@ import pytest
 import torch
 
 from evaluator.config import Limits
-from evaluator.judge.calls import Caller, Learnt, Release, Side
-from evaluator.judge.commitment import Commitment
-from evaluator.judge.device import CpuDevice
+from evaluator.judge.correctness.commitment import Commitment
+from evaluator.judge.device.device import CpuDevice
 from evaluator.judge.errors import Violation
-from evaluator.judge.inputs import InputSource, Variant
+from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.link import TimedCall
 from evaluator.judge.runner_memory import ProcessMemory, Unreadable
-from evaluator.memory import Block, Runs, TensorSpec
-from evaluator.problem import Problem
-from evaluator.protocol import CallMode, CallReport, Location, Whereabouts
+from evaluator.judge.timing.timed_call import Caller, Learnt, Release, Side
+from evaluator.problems.problem import Problem
+from evaluator.protocol.control_page import CallMode, CallReport, Location, Whereabouts
+from evaluator.protocol.shared_memory import Block, Runs, TensorSpec
 from evaluator.runner.locations import Locator
 from tests.evaluator.verifying import constructed_reference, verifier_of
 

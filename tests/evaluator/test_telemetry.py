@@ -12,7 +12,15 @@ from typing import Any
 import pynvml
 import pytest
 
-from evaluator.judge.telemetry import CpuSensors, CudaSensors, NoSensors, Reading, Sensors, Telemetry, cuda_sensors
+from evaluator.judge.device.telemetry import (
+    CpuSensors,
+    CudaSensors,
+    NoSensors,
+    Reading,
+    Sensors,
+    Telemetry,
+    cuda_sensors,
+)
 
 _UUID = "GPU-11111111-2222-3333-4444-555555555555"
 _HANDLE = object()

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.device import CpuDevice
-from evaluator.judge.inputs import InputSource, Variant
-from evaluator.judge.reference import Reference
-from evaluator.judge.telling import UsualProblems, timed_kinds, usual_kinds
-from evaluator.problem import Problem
-from evaluator.protocol import CallMode
+from evaluator.judge.correctness.reference import Reference
+from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.inputs.drawing import InputSource, Variant
+from evaluator.judge.inputs.informative_kinds import UsualProblems, timed_kinds, usual_kinds
+from evaluator.problems.problem import Problem
+from evaluator.protocol.control_page import CallMode
 from tests.corpus import known_problems
 
 _BOTH = [CallMode.FORWARD, CallMode.BACKWARD]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
-from evaluator.judge import timeline
-from evaluator.judge.timeline import Timeline, medians_ms
-from evaluator.problem import Problem
+from evaluator.judge.timing import timeline
+from evaluator.judge.timing.timeline import Timeline, medians_ms
+from evaluator.problems.problem import Problem
 
 
 def test_a_step_begins_at_the_end_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:

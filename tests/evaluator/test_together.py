@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from evaluator import engine as engine_module
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine, Progress
 from evaluator.errors import (
@@ -25,7 +25,7 @@ from evaluator.errors import (
     ProblemError,
 )
 from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from evaluator.sandbox.client import ForkServer, RunnerProcess
 from tests.corpus import load_case
 from tests.processes import Process, descendants

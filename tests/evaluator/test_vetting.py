@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from evaluator.candidate import Candidate, parse_candidate
+from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Evaluation, Gradients, Verdict
-from evaluator.problem import Problem, load_problem, load_problems, save_vetting
-from evaluator.vetting import MEANING, NOT_VETTED, REFUSALS, Check, Inputs, Label, Vetting
-from evaluator.vetting.candidates import (
+from evaluator.problems.problem import Problem, load_problem, load_problems, save_vetting
+from evaluator.problems.vetting import MEANING, NOT_VETTED, REFUSALS, Check, Inputs, Label, Vetting
+from evaluator.problems.vetting.probes import (
     ABSENT_CONSTANTS,
     BACKWARD_PROBE,
     INITIAL_CONSTANTS,
@@ -31,7 +31,7 @@ from evaluator.vetting.candidates import (
     Trivial,
     source_of,
 )
-from evaluator.vetting.vet import vet
+from evaluator.problems.vetting.run import vet
 
 INIT_INPUTS = "\n\ndef get_init_inputs():\n    return []\n"
 REPEATED = "def get_inputs():\n    return [torch.arange(512).remainder(7)]\n"

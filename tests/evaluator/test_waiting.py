@@ -10,9 +10,9 @@ import time
 import pytest
 
 from evaluator.judge.link import TimedCall
-from evaluator.judge.waiting import held_up_ms
-from evaluator.protocol import CallReport
-from evaluator.sandbox.enclosure import Enclosure, total_wait_ms
+from evaluator.judge.timing.waiting import held_up_ms
+from evaluator.protocol.control_page import CallReport
+from evaluator.sandbox.freezer import Enclosure, total_wait_ms
 
 _OVERHEAD_MS = 0.8
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evaluator.weight_words import listed, sentences_about
+from evaluator.feedback.weight_words import listed, sentences_about
 
 
 def test_each_group_has_a_sentence() -> None:

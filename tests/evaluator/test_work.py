@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from evaluator.judge.device import CpuDevice
-from evaluator.judge.reference import Reference
-from evaluator.judge.work import count_work, known_work, work_of
-from evaluator.problem import Problem
+from evaluator.judge.correctness.reference import Reference
+from evaluator.judge.device.device import CpuDevice
+from evaluator.judge.timing.flop_count import count_work, known_work, work_of
+from evaluator.problems.problem import Problem
 from evaluator.roofline import Work
 
 

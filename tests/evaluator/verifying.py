@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from evaluator.judge.device import CpuDevice
-from evaluator.judge.reference import Reference
-from evaluator.judge.verify import Excused, Verifier
-from evaluator.memory import Block, BlockLayout, create_block
-from evaluator.problem import Problem
+from evaluator.judge.correctness.reference import Reference
+from evaluator.judge.correctness.verify import Excused, Verifier
+from evaluator.judge.device.device import CpuDevice
+from evaluator.problems.problem import Problem
+from evaluator.protocol.shared_memory import Block, BlockLayout, create_block
 
 __all__ = ["constructed_reference", "verifier_of", "verifier_over_blocks"]
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 import kerneljudge.cli.app
 from api.app import create_app
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from kerneljudge.client import Client
 from runtime.settings import Settings
 from tests.api.inmemory import AppTransport, running

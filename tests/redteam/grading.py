@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from evaluator.candidate import InvalidSource
+from evaluator.candidates.candidate import InvalidSource
 from evaluator.engine import Engine
 from evaluator.errors import EvaluatorError
 from evaluator.evaluation import Evaluation
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from tests.corpus import Case
 
 __all__ = ["build_ahead", "complaints_about", "grade"]

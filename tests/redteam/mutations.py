@@ -30,7 +30,7 @@ MUTATIONS = (
         "relu_identity",
         (
             (
-                "judge/inputs.py",
+                "judge/inputs/drawing.py",
                 "        self._variants = variants\n",
                 "        self._variants = False\n",
             ),
@@ -41,13 +41,13 @@ MUTATIONS = (
         "attack_b_shape_cache",
         (
             (
-                "judge/calls.py",
+                "judge/timing/timed_call.py",
                 "drawing = _Drawing(variant, secrets.randbits(63),",
                 "drawing = _Drawing(Variant.MIXED, 7,",
             ),
             # Else what a short call follows is another call's, and an answer kept from that is wrong.
             (
-                "judge/calls.py",
+                "judge/timing/timed_call.py",
                 "made = self._other(drawing)",
                 "made = self._make(drawing)",
             ),
@@ -61,57 +61,57 @@ MUTATIONS = (
     Mutation(
         "nobody looks how results are mapped",
         "attack_a_heads_on_shared_pages",
-        (("judge/calls.py", "if secrets.randbelow(_MAPPINGS_OF) == 0:", "if False:"),),
+        (("judge/timing/timed_call.py", "if secrets.randbelow(_MAPPINGS_OF) == 0:", "if False:"),),
     ),
     Mutation(
         "an exact run has the epsilon of float64",
         "wrong_surprisal_of_nothing",
-        (("judge/reference.py", "if self._asks_limits else", "if False else"),),
+        (("judge/correctness/reference.py", "if self._asks_limits else", "if False else"),),
     ),
     Mutation(
         "what get_inputs seeds is seeded as it says",
         "attack_b_seeded_inputs",
         (
-            ("judge/seeding.py", "            setattr(owner, name, stand_in)\n", "            pass\n"),
-            ("judge/inputs.py", "if self._draws_to_compare:", "if False:"),
+            ("judge/inputs/seeding.py", "            setattr(owner, name, stand_in)\n", "            pass\n"),
+            ("judge/inputs/drawing.py", "if self._draws_to_compare:", "if False:"),
         ),
     ),
     Mutation(
         "nothing is planted in mixed inputs",
         "attack_e_softmax_probed",
-        (("judge/planting.py", "if not self.strength or tensor.numel() < _SHARE:", "if True:"),),
+        (("judge/inputs/planting.py", "if not self.strength or tensor.numel() < _SHARE:", "if True:"),),
     ),
     Mutation(
         "a share of a sum may be left out",
         "attack_e_mean_of_a_share_bfloat16",
         (
-            ("judge/planting.py", "if fan_in < _LEAST_FAN_IN:", "if True:"),
-            ("judge/planting.py", "if self.rows or stream.random() < 0.5:", "if self.rows:"),
-            ("judge/planting.py", "if not gradients and self.is_still(seed)", "if False"),
-            ("judge/judgement.py", "    Variant.SPECIAL,\n", ""),
+            ("judge/inputs/planting.py", "if fan_in < _LEAST_FAN_IN:", "if True:"),
+            ("judge/inputs/planting.py", "if self.rows or stream.random() < 0.5:", "if self.rows:"),
+            ("judge/inputs/planting.py", "if not gradients and self.is_still(seed)", "if False"),
+            ("judge/candidate_session.py", "    Variant.SPECIAL,\n", ""),
         ),
     ),
     Mutation(
         "nothing is still",
         "attack_e_mean_clipped_of_a_share",
-        (("judge/planting.py", "if not gradients and self.is_still(seed)", "if False"),),
+        (("judge/inputs/planting.py", "if not gradients and self.is_still(seed)", "if False"),),
     ),
     Mutation(
         "no row has levels",
         "attack_e_mean_gate_of_a_share",
-        (("judge/planting.py", "if not self.rows or size < _LEAST_FAN_IN:", "if True:"),),
+        (("judge/inputs/planting.py", "if not self.rows or size < _LEAST_FAN_IN:", "if True:"),),
     ),
     Mutation(
         "masks are only ever as the problem writes them",
         "attack_e_neighbours_known",
-        (("judge/judgement.py", "        self.source.vary_masks(masks)\n", ""),),
+        (("judge/candidate_session.py", "        self.source.vary_masks(masks)\n", ""),),
     ),
     Mutation(
         "no gradient call has exact zeros",
         "wrong_row_norms_of_zero",
         (
             (
-                "judge/judgement.py",
+                "judge/candidate_session.py",
                 "signature.takes_largest):\n            variants.append(Variant.ZEROS)\n",
                 "signature.takes_largest):\n            pass\n",
             ),
@@ -122,7 +122,7 @@ MUTATIONS = (
         "wrong_zero_rows_without_gradient",
         (
             (
-                "judge/judgement.py",
+                "judge/candidate_session.py",
                 "signature.chooses:\n            variants.append(Variant.ZEROS)\n",
                 "signature.chooses:\n            pass\n",
             ),
@@ -133,7 +133,7 @@ MUTATIONS = (
         "wrong_scores_without_scale",
         (
             (
-                "judge/limits.py",
+                "judge/correctness/limits.py",
                 "    return torch.where(is_fill, largest, 0.0)\n",
                 "    return torch.zeros_like(largest)\n",
             ),
@@ -142,22 +142,28 @@ MUTATIONS = (
     Mutation(
         "something may flow back where nothing does",
         "wrong_gradient_of_detached",
-        (("judge/verify.py", "if report.present >> (1 + index) & 1:  # where nothing", "if False:  # where nothing"),),
+        (
+            (
+                "judge/correctness/verify.py",
+                "if report.present >> (1 + index) & 1:  # where nothing",
+                "if False:  # where nothing",
+            ),
+        ),
     ),
     Mutation(
         "a gradient that is nothing but rounding must be there",
         "honest_bias_before_norm_left_out",
-        (("judge/verify.py", "(is_there or not is_rounding(right, (near() - right).abs_()))", "True"),),
+        (("judge/correctness/verify.py", "(is_there or not is_rounding(right, (near() - right).abs_()))", "True"),),
     ),
     Mutation(
         "factors near zero are moved by shares of themselves",
         "attack_d_layer_scale_left_out",
-        (("judge/parameters.py", "torch.where(exact.abs() < _SMALL,", "torch.where(exact == 0,"),),
+        (("judge/inputs/parameters.py", "torch.where(exact.abs() < _SMALL,", "torch.where(exact == 0,"),),
     ),
     Mutation(
         "scales keep their sign",
         "attack_d_pool_before_norm",
-        (("judge/parameters.py", "    if share == 1.0 and not side:\n", "    if False:\n"),),
+        (("judge/inputs/parameters.py", "    if share == 1.0 and not side:\n", "    if False:\n"),),
     ),
     Mutation(
         "parts of a model load as torch does",
@@ -169,7 +175,7 @@ MUTATIONS = (
         "honest_norms_in_another_order",
         (
             (
-                "judge/judgement.py",
+                "judge/candidate_session.py",
                 "self._verifier.look_alike = look_alike(variation.initial, unnamed)",
                 "look_alike(variation.initial, unnamed)",
             ),
@@ -178,15 +184,15 @@ MUTATIONS = (
     Mutation(
         "upstream gradients have a mean of zero",
         "attack_d_long_layer_norm_without_mean",
-        (("judge/inputs.py", "                if sign is not None:\n", "                if False:\n"),),
+        (("judge/inputs/drawing.py", "                if sign is not None:\n", "                if False:\n"),),
     ),
     Mutation(
         "what is small beside the largest counts as cancelled",
         "attack_f_zeros_beside_large_powers",
         (
-            ("judge/limits.py", "    nothing &= own_error >= magnitude * tolerance.rtol\n", ""),
+            ("judge/correctness/limits.py", "    nothing &= own_error >= magnitude * tolerance.rtol\n", ""),
             (
-                "judge/limits.py",
+                "judge/correctness/limits.py",
                 "    return torch.where(is_fill, largest, 0.0)\n",
                 "    return torch.zeros_like(largest)\n",
             ),
@@ -197,14 +203,18 @@ MUTATIONS = (
         "attack_d_a_column_left_out",
         (
             (
-                "judge/limits.py",
+                "judge/correctness/limits.py",
                 "around = _root_mean_square_around(expected).clamp_(",
                 "around = torch.clamp(magnitude, ",
             ),
-            ("judge/limits.py", "min=usual.scale, max=usual.root_mean_square)", "min=usual.root_mean_square)"),
-            ("judge/limits.py", "kept = kept & ~(far &", "kept = kept | (far &"),
             (
-                "judge/limits.py",
+                "judge/correctness/limits.py",
+                "min=usual.scale, max=usual.root_mean_square)",
+                "min=usual.root_mean_square)",
+            ),
+            ("judge/correctness/limits.py", "kept = kept & ~(far &", "kept = kept | (far &"),
+            (
+                "judge/correctness/limits.py",
                 "    return torch.where(is_fill, largest, 0.0)\n",
                 "    return torch.zeros_like(largest)\n",
             ),
@@ -214,9 +224,9 @@ MUTATIONS = (
         "any integer between two hashes is right",
         "attack_d_buckets_between",
         (
-            ("judge/steps.py", "step.chooses or step.mixes for", "step.chooses for"),
+            ("judge/correctness/steps.py", "step.chooses or step.mixes for", "step.chooses for"),
             (
-                "judge/judgement.py",
+                "judge/candidate_session.py",
                 "signature.chooses:\n            variants.append(Variant.ZEROS)\n",
                 "signature.chooses:\n            pass\n",
             ),
@@ -225,24 +235,34 @@ MUTATIONS = (
     Mutation(
         "NaN counts as right",
         "attack_g_one_nan",
-        (("judge/compare.py", "return error <= limit\n", "return ~(error > limit)\n"),),
+        (("judge/correctness/compare.py", "return error <= limit\n", "return ~(error > limit)\n"),),
     ),
     Mutation(
         "the tolerance is a hundred times as wide",
         "attack_f_rounded_answer",
-        (("judge/limits.py", "return Limits(limit, scale, mean)", "return Limits(100 * limit, scale, mean)"),),
+        (
+            (
+                "judge/correctness/limits.py",
+                "return Limits(limit, scale, mean)",
+                "return Limits(100 * limit, scale, mean)",
+            ),
+        ),
     ),
     Mutation(
         "any class is right where the reference is not finite",
         "wrong_log_of_magnitudes",
-        (("judge/nonfinite.py", "mismatched if bool(mismatched.any()) else None,", "None,"),),
+        (("judge/correctness/nonfinite.py", "mismatched if bool(mismatched.any()) else None,", "None,"),),
     ),
     Mutation(
         "one element that is not finite silences its tensor",
         "attack_e_nothing_beside_overflow",
         (
-            ("judge/nonfinite.py", "finite & finite_of_own & ~beyond\n", "finite & (finite_of_own & ~beyond).all()\n"),
-            ("judge/nonfinite.py", "mismatched if bool(mismatched.any()) else None,", "None,"),
+            (
+                "judge/correctness/nonfinite.py",
+                "finite & finite_of_own & ~beyond\n",
+                "finite & (finite_of_own & ~beyond).all()\n",
+            ),
+            ("judge/correctness/nonfinite.py", "mismatched if bool(mismatched.any()) else None,", "None,"),
         ),
     ),
     Mutation(
@@ -250,7 +270,7 @@ MUTATIONS = (
         "wrong_half_beside_inexact_row",
         (
             (
-                "judge/limits.py",
+                "judge/correctness/limits.py",
                 "torch.maximum(typical, own_error * OWN_FACTOR, out=typical).add_(limits.limit)",
                 "limits.limit * (1 + OWN_FACTOR * float((own_error / limits.limit).max()))",
             ),
@@ -261,7 +281,7 @@ MUTATIONS = (
         "attack_d_exponentials_below_mean",
         (
             (
-                "judge/limits.py",
+                "judge/correctness/limits.py",
                 "scale = max(min(mean, float(_typical_of(sample, fill))), _SMALLEST_SCALE)",
                 "scale = mean",
             ),
@@ -272,7 +292,7 @@ MUTATIONS = (
         "attack_g_one_nan",
         (
             (
-                "judge/compare.py",
+                "judge/correctness/compare.py",
                 "return self.right + self.undetermined == self.total == math.prod(self.shape)",
                 "return self.right >= 0.99 * self.total",
             ),
@@ -281,15 +301,21 @@ MUTATIONS = (
     Mutation(
         "gradients are not compared",
         "attack_d_lying_hook",
-        (("judge/verify.py", "if tally.total and not tally.passed and tally.name not in excused:", "if False:"),),
+        (
+            (
+                "judge/correctness/verify.py",
+                "if tally.total and not tally.passed and tally.name not in excused:",
+                "if False:",
+            ),
+        ),
     ),
     Mutation(
         "the runner's clock is believed",
         "attack_a_tenth_of_the_time",
         (
-            ("judge/clocks.py", "if excess > overhead_ms:", "if False:"),
-            ("judge/clocks.py", "if excess > self.most_overhead_ms:", "if False:"),
-            ("judge/clocks.py", "if missing <= unnoticed and doubt <=", "if True or doubt <="),
+            ("judge/timing/clocks.py", "if excess > overhead_ms:", "if False:"),
+            ("judge/timing/clocks.py", "if excess > self.most_overhead_ms:", "if False:"),
+            ("judge/timing/clocks.py", "if missing <= unnoticed and doubt <=", "if True or doubt <="),
         ),
         timed=True,
     ),
@@ -298,25 +324,25 @@ MUTATIONS = (
         "attack_a_early_upstream",
         (
             (
-                "judge/calls.py",
+                "judge/timing/timed_call.py",
                 "                self._show(warming)\n",
                 "                self._show(replace(warming, upstream=given.upstream))\n",
             ),
             # On a busy machine no call is short, and none has another one before it.
-            ("judge/calls.py", "_SHORT_MS: Final = 1.0\n", "_SHORT_MS: Final = 1000.0\n"),
+            ("judge/timing/timed_call.py", "_SHORT_MS: Final = 1.0\n", "_SHORT_MS: Final = 1000.0\n"),
         ),
     ),
     Mutation(
         "outputs are looked at when they are delivered, and not at done",
         "attack_a_rows_on_delivery",
-        (("judge/commitment.py", "if done is None or not same_bits(done, delivered):", "if False:"),),
+        (("judge/correctness/commitment.py", "if done is None or not same_bits(done, delivered):", "if False:"),),
     ),
     Mutation(
         "an output that is not there at done may be delivered all the same",
         "attack_a_absent_until_delivery",
         (
             (
-                "judge/commitment.py",
+                "judge/correctness/commitment.py",
                 "if done is None or not same_bits(done, delivered):",
                 "if done is not None and not same_bits(done, delivered):",
             ),
@@ -327,11 +353,11 @@ MUTATIONS = (
         "attack_a_wild_location",
         (
             (
-                "judge/commitment.py",
+                "judge/correctness/commitment.py",
                 'with _named(name, index, "read"):',
                 "with contextlib.suppress(Unreadable):",
             ),
-            ("judge/commitment.py", "if done is None or not same_bits(done, delivered):", "if False:"),
+            ("judge/correctness/commitment.py", "if done is None or not same_bits(done, delivered):", "if False:"),
         ),
     ),
     Mutation(
@@ -374,7 +400,7 @@ MUTATIONS = (
     Mutation(
         "only the first call may compile",
         "relu_honest_slow_first_calls",
-        (("judge/judgement.py", "_MAY_COMPILE: Final = 2", "_MAY_COMPILE: Final = 1"),),
+        (("judge/candidate_session.py", "_MAY_COMPILE: Final = 2", "_MAY_COMPILE: Final = 1"),),
     ),
     Mutation(
         "the runner shares its keeper's process group",
@@ -390,29 +416,29 @@ MUTATIONS = (
     Mutation(
         "a source's word for its own name is taken",
         "attack_h_blames_the_toolkit",
-        (("build/builder.py", "if header is not None and not request.renames_lines:", "if header is not None:"),),
+        (("builder/builder.py", "if header is not None and not request.renames_lines:", "if header is not None:"),),
     ),
     Mutation(
         "parameters keep the values that they are constructed with",
         "attack_d_shut_gate",
-        (("judge/judgement.py", "        if not initial:\n", "        if True:\n"),),
+        (("judge/candidate_session.py", "        if not initial:\n", "        if True:\n"),),
     ),
     Mutation(
         "running statistics keep the values that they are constructed with",
         "attack_d_statistics_left_out",
-        (("judge/parameters.py", 'if name.rpartition(".")[2] in _STATISTICS and', "if False and"),),
+        (("judge/inputs/parameters.py", 'if name.rpartition(".")[2] in _STATISTICS and', "if False and"),),
     ),
     Mutation(
         "who has no counterpart of a constant parameter is measured all the same",
         "attack_d_affine_absent",
-        (("judge/judgement.py", "if missing and common.matter(missing):", "if False:"),),
+        (("judge/candidate_session.py", "if missing and common.matter(missing):", "if False:"),),
     ),
     Mutation(
         "who is right with constant parameters alone is measured all the same",
         "attack_d_bias_of_zeros_left_out",
         (
             (
-                "judge/judgement.py",
+                "judge/candidate_session.py",
                 '        self.outcome.details["parameters"].setdefault("fixed", []).extend(names)\n',
                 "",
             ),
@@ -422,8 +448,8 @@ MUTATIONS = (
         "parameters that cannot be moved together are not moved",
         "attack_d_norm_beside_a_bound",
         (
-            ("judge/parameters.py", "            groups += [", "            groups += [] and ["),
-            ("judge/judgement.py", "        if unmoved:\n", "        if False:\n"),
+            ("judge/inputs/parameters.py", "            groups += [", "            groups += [] and ["),
+            ("judge/candidate_session.py", "        if unmoved:\n", "        if False:\n"),
         ),
     ),
     Mutation(
@@ -431,7 +457,7 @@ MUTATIONS = (
         "attack_d_slope_of_negatives",
         (
             (
-                "judge/judgement.py",
+                "judge/candidate_session.py",
                 "kinds = [variant for variant in _TRIALS if self.source.available(variant)]",
                 "kinds = [Variant.AS_WRITTEN]",
             ),
@@ -442,7 +468,7 @@ MUTATIONS = (
         "attack_d_lengths_at_first",
         (
             (
-                "judge/reference.py",
+                "judge/correctness/reference.py",
                 "                _CONSTANTS[self._known] = constants, related\n",
                 "                _CONSTANTS[self._known] = constants, ()\n",
             ),
@@ -451,24 +477,30 @@ MUTATIONS = (
     Mutation(
         "copies that are not trained keep the values of what is",
         "attack_d_start_taken_for_now",
-        (("judge/relations.py", "    tensors = {**parts.drawn, **parts.beside}\n", "    tensors = parts.drawn\n"),),
+        (
+            (
+                "judge/inputs/relations.py",
+                "    tensors = {**parts.drawn, **parts.beside}\n",
+                "    tensors = parts.drawn\n",
+            ),
+        ),
     ),
     Mutation(
         "the rank that drawn parameters begin with stays",
         "attack_d_rank_at_first",
-        (("judge/relations.py", "        if _is_singular(matrix):\n", "        if False:\n"),),
+        (("judge/inputs/relations.py", "        if _is_singular(matrix):\n", "        if False:\n"),),
     ),
     Mutation(
         "loud rows say how large the terms of others may be",
         "attack_f_tf32_beside_loud_rows",
         (
             (
-                "judge/limits.py",
+                "judge/correctness/limits.py",
                 "    most = _root_mean_square_around(expected).clamp_(max=limits.root_mean_square)\n",
                 "    most = expected.new_full((), limits.root_mean_square)\n",
             ),
             (
-                "judge/limits.py",
+                "judge/correctness/limits.py",
                 "around = _root_mean_square_around(expected).clamp_(min=usual.scale, max=usual.root_mean_square)",
                 "around = expected.new_full((), usual.root_mean_square)",
             ),
@@ -477,42 +509,64 @@ MUTATIONS = (
     Mutation(
         "gradients are as far off as inputs move by the whole tolerance",
         "attack_f_backward_of_rounded_inputs",
-        (("judge/sensitivity.py", "min(rtol, max(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * rtol))", "rtol"),),
+        (
+            (
+                "judge/correctness/sensitivity.py",
+                "min(rtol, max(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * rtol))",
+                "rtol",
+            ),
+        ),
     ),
     Mutation(
         "numbers that are exact have limits before a step as well",
         "wrong_round_half_up",
-        (("judge/steps.py", "if not bool(error.any()) and (move is None or self._is_given(exact)):", "if False:"),),
+        (
+            (
+                "judge/correctness/steps.py",
+                "if not bool(error.any()) and (move is None or self._is_given(exact)):",
+                "if False:",
+            ),
+        ),
     ),
     Mutation(
         "an index may be chosen twice",
         "wrong_top_k_repeated_index",
-        (("judge/steps.py", "        right &= ~twice | (index == chosen)\n", "        right |= twice\n"),),
+        (("judge/correctness/steps.py", "        right &= ~twice | (index == chosen)\n", "        right |= twice\n"),),
     ),
     Mutation(
         "whatever is within the bounds counts as well chosen",
         "wrong_argmax_of_the_next",
-        (("judge/steps.py", "    return (right & inside).reshape(shape)\n", "    return inside.reshape(shape)\n"),),
+        (
+            (
+                "judge/correctness/steps.py",
+                "    return (right & inside).reshape(shape)\n",
+                "    return inside.reshape(shape)\n",
+            ),
+        ),
     ),
     Mutation(
         "casts are left out where they are the function",
         "wrong_split_without_low_half",
-        (("judge/reference.py", "_ROUNDED_LOOKS if self._casts else 0", "0"),),
+        (("judge/correctness/reference.py", "_ROUNDED_LOOKS if self._casts else 0", "0"),),
     ),
     Mutation(
         "float64 is as exact as float32",
         "wrong_float64_in_single_precision",
-        (("judge/limits.py", "    if dtype is given is torch.float64:\n", "    if False:\n"),),
+        (("judge/correctness/limits.py", "    if dtype is given is torch.float64:\n", "    if False:\n"),),
     ),
     Mutation(
         "results are let go of when they are delivered",
         "attack_a_zeroed_when_let_go",
         (
-            ("judge/calls.py", "takes = timed and mode in side.kept", "takes = False and mode in side.kept"),
+            (
+                "judge/timing/timed_call.py",
+                "takes = timed and mode in side.kept",
+                "takes = False and mode in side.kept",
+            ),
             ("runner/calls.py", "        self._spent.append(self._results)\n", ""),
             # On a noisy machine, doubt would keep these figures from being reported.
-            ("judge/clocks.py", "if missing <= unnoticed and doubt <=", "if True or doubt <="),
-            ("judge/sampling.py", "if sampled.high > most_apart * sampled.low:", "if False:"),
+            ("judge/timing/clocks.py", "if missing <= unnoticed and doubt <=", "if True or doubt <="),
+            ("judge/timing/sampling.py", "if sampled.high > most_apart * sampled.low:", "if False:"),
         ),
         timed=True,
     ),
@@ -521,13 +575,13 @@ MUTATIONS = (
         "attack_b_wiped_where_written",
         (
             ("runner/calls.py", "value.fill_(spoilt(value.dtype))", "pass"),
-            ("judge/commitment.py", "memory.spoil(location, spec)", "pass"),
+            ("judge/correctness/commitment.py", "memory.spoil(location, spec)", "pass"),
         ),
     ),
     Mutation(
         "what was taken stays as it is",
         "attack_b_wiped_once_timed",
-        (("judge/commitment.py", "memory.spoil(location, spec)", "pass"),),
+        (("judge/correctness/commitment.py", "memory.spoil(location, spec)", "pass"),),
         timed=True,
     ),
     Mutation(
@@ -535,7 +589,7 @@ MUTATIONS = (
         "attack_d_weight_turned_once",
         (
             (
-                "judge/judgement.py",
+                "judge/candidate_session.py",
                 "        if not names:\n            yield\n            return\n        common,",
                 "        if True:\n            yield\n            return\n        common,",
             ),

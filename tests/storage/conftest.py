@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency, SampleSeries, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.grading.claims import Claims
 from storage.submissions.submissions import NewSubmission, Submissions
 

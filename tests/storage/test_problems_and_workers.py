@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.models import StoredWorker
 from storage.problems import current_problems, stored_problem, sync_problems
 from storage.queue import workers

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import Evaluation
-from evaluator.problem import Problem
-from evaluator.vetting import NOT_VETTED, REFUSALS, Label, Vetting
+from evaluator.problems.problem import Problem
+from evaluator.problems.vetting import NOT_VETTED, REFUSALS, Label, Vetting
 from storage.batches.batches import Batches, BatchLine
 from storage.batches.export import batch_rows
 from storage.grading.claims import Claims

@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.diagnosis.findings import Tool
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.database import create_engine_for, session_factory
 from storage.grading.diagnoses import Diagnoses

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.diagnosis.findings import Diagnosis, Fault, Tool
 from evaluator.engine import BuildReport, Progress, SandboxLayer
@@ -27,7 +27,7 @@ from evaluator.errors import (
     ToolchainMissing,
 )
 from evaluator.evaluation import Evaluation, Gradients, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 
 
 class ScriptedEngine:

@@ -24,7 +24,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import OperationalError
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from storage.batches.batches import Batches, BatchLine
 from storage.batches.webhooks import InvalidUrl, Webhooks, checked_url
 from storage.models import BatchStatus, Webhook

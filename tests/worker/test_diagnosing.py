@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.diagnosis.findings import Diagnosis, Tool
 from evaluator.engine import Engine
 from evaluator.evaluation import Status
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.grading.diagnoses import Diagnoses
 from storage.models import DiagnosisStatus, StoredDiagnosis
 from tests.sanitizers import make_fake_tool

@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import TimeoutError as NoConnection
 
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Status
-from evaluator.problem import Problem
-from evaluator.vetting import REFUSALS, Label
+from evaluator.problems.problem import Problem
+from evaluator.problems.vetting import REFUSALS, Label
 from storage.batches.batches import Batches, BatchLine
 from storage.grading.claims import Claims
 from storage.leaderboards.read import BoardKey, leaderboard

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
-from evaluator.health import DeviceHealth, Health
+from evaluator.devices.health import DeviceHealth, Health
 from evaluator.selftest import SelfTest
 from storage.models import WorkerState
 from tests.processes import wait_until

@@ -17,11 +17,11 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator import logs
 from evaluator.config import EvalConfig
+from evaluator.devices.health import DeviceHealth, Health
 from evaluator.engine import Progress
 from evaluator.errors import DoesNotFit
 from evaluator.evaluation import Status
-from evaluator.health import DeviceHealth, Health
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.batches.batches import Batches, BatchLine
 from storage.clock import database_now

@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-from evaluator.protocol import Location, Whereabouts
+from evaluator.protocol.control_page import Location, Whereabouts
 from evaluator.runner.locations import Locator
 
 locate = Locator.locate

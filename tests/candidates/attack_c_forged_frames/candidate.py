@@ -3,7 +3,7 @@
 import os
 import sys
 
-from evaluator.protocol import Failure, Frame, FrameKind
+from evaluator.protocol.control_page import Failure, Frame, FrameKind
 
 import torch
 import torch.nn as nn

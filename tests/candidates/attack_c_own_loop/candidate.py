@@ -1,7 +1,7 @@
 """A runner of its own: says ready, and "done" as soon as a call is released."""
 
-from evaluator.protocol import CallMode, Doorbell, Failure, Frame, FrameKind
-from evaluator import wire
+from evaluator.protocol.control_page import CallMode, Doorbell, Failure, Frame, FrameKind
+from evaluator.protocol import messages
 from evaluator.runner import main
 
 
@@ -11,12 +11,12 @@ class Loop:
 
     def serve(self):
         ready = Frame(FrameKind.READY, Failure.NONE, "").encode()
-        message, descriptors = wire.receive(self.control)
+        message, descriptors = messages.receive(self.control)
         doorbell = Doorbell.join(descriptors, message["spin_s"])
         self.control.sendall(ready)
         for sequence in range(1, 10**6):
             if doorbell.await_release(sequence) is CallMode.MESSAGE:
-                wire.receive(self.control)
+                messages.receive(self.control)
                 self.control.sendall(ready)
             else:
                 doorbell.finish(sequence, 1000, 0, 1)

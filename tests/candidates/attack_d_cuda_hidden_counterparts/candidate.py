@@ -3,7 +3,7 @@ from dataclasses import replace
 import torch
 import torch.nn as nn
 
-from evaluator.protocol import Doorbell
+from evaluator.protocol.control_page import Doorbell
 
 describe_weights = Doorbell.describe_weights
 Doorbell.describe_weights = lambda bell, found: describe_weights(bell, replace(found, counterparts=0))

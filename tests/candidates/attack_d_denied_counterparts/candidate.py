@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-from evaluator.protocol import Doorbell
+from evaluator.protocol.control_page import Doorbell
 
 genuine = Doorbell.describe_weights
 Doorbell.describe_weights = lambda bell, found: genuine(bell, type(found)())

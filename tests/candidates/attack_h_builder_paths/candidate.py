@@ -4,7 +4,7 @@ import torch
 import torch.nn as nn
 from torch.utils import cpp_extension
 
-from evaluator import wire
+from evaluator.protocol import messages
 
 cells = [cell.cell_contents for cell in cpp_extension.load_inline.__closure__]
 connection = next(cell.__self__ for cell in cells if hasattr(cell, "__self__"))._connection
@@ -17,8 +17,8 @@ for request in (
     {"name": "x", "functions": [["x"]]},
     {"name": "x", "cpp_sources": ["x" * (5 * 2**20)]},
 ):
-    wire.send(connection, request)
-    wire.receive(connection)
+    messages.send(connection, request)
+    messages.receive(connection)
 
 
 class ModelNew(nn.Module):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.devices import available_devices
-from evaluator.health import Health
+from evaluator.devices.discovery import available_devices
+from evaluator.devices.health import Health
 from evaluator.selftest import SelfTest
 from kerneljudge.cli.doctor import Device, Examination
 from tests.kerneljudge.conftest import CANDIDATES, PROBLEMS, ROOT, Cli
@@ -117,7 +117,7 @@ def test_preparing_without_a_compiler_says_so_and_is_status_1(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELJUDGE_PREPARED_DIR", str(tmp_path / "prepared"))
-    monkeypatch.setattr("evaluator.build.headers.compiler_versions", lambda: {"compiler": None, "nvcc": None})
+    monkeypatch.setattr("evaluator.builder.headers.compiler_versions", lambda: {"compiler": None, "nvcc": None})
     result = cli("prepare", "precompiled", "--json")
     assert result.exit_code == 1
     record = json.loads(result.stdout)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from evaluator.errors import DoesNotFit
-from evaluator.problem import load_problem, load_problems
-from evaluator.vetting import Label
+from evaluator.problems.problem import load_problem, load_problems
+from evaluator.problems.vetting import Label
 from kerneljudge.cli import import_problems
 from kerneljudge.grading import local
 from kerneljudge.grading.sources import extra_problems_folder

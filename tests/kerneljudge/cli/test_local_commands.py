@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.devices import has_nvcc
+from evaluator.devices.discovery import has_nvcc
 from evaluator.errors import InfrastructureFault
 from kerneljudge.cli import app as commands
 from kerneljudge.records import SubmissionRecord

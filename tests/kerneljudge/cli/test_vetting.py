@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from evaluator.errors import InfrastructureFault
-from evaluator.problem import load_problem
-from evaluator.vetting import REFUSALS, Label, Vetting
+from evaluator.problems.problem import load_problem
+from evaluator.problems.vetting import REFUSALS, Label, Vetting
 from kerneljudge.cli import app as commands
 from kerneljudge.cli import render
 from kerneljudge.records import Board, ProblemRecord

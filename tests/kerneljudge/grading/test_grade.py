@@ -22,7 +22,7 @@ import pytest
 import evaluator.engine
 import kerneljudge.cli.app
 import kerneljudge.grading.grade
-from evaluator.candidate import Candidate
+from evaluator.candidates.candidate import Candidate
 from evaluator.errors import (
     DeviceUnavailable,
     DoesNotFit,
@@ -32,7 +32,7 @@ from evaluator.errors import (
     ToolchainMissing,
 )
 from evaluator.evaluation import Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from kerneljudge.cli.output import BadUsage
 from kerneljudge.client import Client
 from kerneljudge.grading.inputs import Fields, Input, KnownProblems, Refused, Survey, Work

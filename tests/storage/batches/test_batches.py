@@ -9,7 +9,7 @@ from datetime import timedelta
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.batches.batches import BatchClosed, Batches, BatchLine, LineError
 from storage.database import create_engine_for, session_factory

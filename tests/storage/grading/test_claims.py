@@ -12,7 +12,7 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import ErrorFigures, SpeedupStatus, Status, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.clock import database_now
 from storage.database import create_engine_for, session_factory

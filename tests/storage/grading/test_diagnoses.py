@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters, Tool
 from evaluator.evaluation import Status, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.grading.claims import Claims
 from storage.grading.diagnoses import Diagnoses, DiagnosisClaim, NobodyDiagnoses, NotDiagnosable
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission

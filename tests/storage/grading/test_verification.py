@@ -10,7 +10,7 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import Gradients, Interval, SpeedupStatus, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.access.visibility import Visibility
 from storage.clock import database_now
 from storage.grading.claims import Claims

@@ -13,9 +13,9 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session, sessionmaker
 
 import storage.leaderboards.read
-from evaluator.candidate import parse_candidate
+from evaluator.candidates.candidate import parse_candidate
 from evaluator.evaluation import Gradients, Interval, Latency, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from evaluator.roofline import Roofline
 from storage.batches.batches import Batches, BatchLine
 from storage.batches.export import BATCH_COLUMNS, batch_rows, batch_rows_after

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, func, select, text, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import Status, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.batches.batches import Batches, BatchLine, LineError
 from storage.batches.webhooks import Webhooks
 from storage.database import alembic_config

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.config import Limits
 from evaluator.diagnosis.findings import Tool
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from runtime.settings import Settings
 from storage.database import create_engine_for, migrate, session_factory
 from storage.problems import sync_problems

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.batches.batches import Batches, BatchLine
 from storage.grading.claims import Claims
 from storage.models import Stage, Submission, WorkerState

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import Engine, event, func, select, update
 from sqlalchemy.orm import Session, sessionmaker
 
-from evaluator.candidate import InvalidSource
+from evaluator.candidates.candidate import InvalidSource
 from evaluator.evaluation import Status, Verdict
-from evaluator.problem import Problem
+from evaluator.problems.problem import Problem
 from storage.grading.claims import Claims
 from storage.models import StoredSource, Submission
 from storage.queue import workers

@@ -1,0 +1,86 @@
+"""The precompiled recipe and the instantiated one: C++ extensions with torch's own commands and its header
+precompiled, in one of its two forms (``evaluator.builder.headers``). Torch-free.
+
+``python -m evaluator.builder.precompiled FD``: see ``evaluator.builder.workplace``. The files and commands are those
+that torch would write (``evaluator.builder.commands``), to the letter; the compiler is told by its environment
+where a precompiled header may be found. What it says of a candidate's mistake is therefore what it says in the
+plain recipe, and counts; what may have to do with the header is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from evaluator.builder.commands import TorchCommands
+from evaluator.builder.diagnostics import first_error
+from evaluator.builder.headers import COMMANDS_FILE, header_folder, shadowing_name
+from evaluator.builder.resources import ResourceReader, asks_itself
+from evaluator.builder.workplace import Task, begin, deliver, fail, refuse, run_ninja, succeed
+
+__all__ = ["main"]
+
+# What a compiler says where something is wrong with it, or with what it was given besides the candidate's sources.
+_SUSPICIOUS: Final = ("internal compiler error", "out of memory", "Killed", ".gch", "PCH file")
+
+
+def main(library_fd: int) -> None:
+    """Build once, or refuse."""
+    task = begin()
+    try:
+        library = _build(task)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the next recipe may do better
+        refuse(f"{type(error).__name__}: {error}")
+    if not library.is_file() or library.read_bytes()[:4] != b"\x7fELF":
+        refuse("no library came out")
+    deliver(library, library_fd)
+    succeed()
+
+
+def _build(task: Task) -> Path:
+    request, directory = task.request, task.directory
+    if task.prepared is None:
+        refuse("nothing is prepared")
+    headers = header_folder(task.prepared, request["extra_cflags"])
+    if headers is None:
+        refuse(f"no header is precompiled for the flags {' '.join(request['extra_cflags'])}")
+    commands = TorchCommands.from_json(json.loads((task.prepared / COMMANDS_FILE).read_text()))
+    sources = _write_sources(commands, request, directory)
+    words = [word for flag in request["extra_cflags"] for word in flag.split()]
+    folders = [*request["extra_include_paths"], *(word[2:] for word in words if word.startswith("-I"))]
+    shadowing = shadowing_name(task.prepared, [directory / folder.strip() for folder in folders])
+    if shadowing is not None:
+        refuse(f"torch's header might include the candidate's {shadowing}")
+    (directory / "build.ninja").write_text(commands.ninja_text(request, directory, sources))
+    try:
+        # GCC takes what it finds there as if it were named by the last -I: before torch's own folders.
+        run_ninja(
+            [],
+            directory,
+            reader=ResourceReader(),
+            quiet=not asks_itself(request["extra_cuda_cflags"]),
+            environment={"CPATH": str(headers)},
+        )
+    except subprocess.CalledProcessError as error:
+        signs = (*_SUSPICIOUS, str(task.prepared))
+        if first_error(error.output, str(directory)) is None or any(sign in error.output for sign in signs):
+            refuse("the compiler failed, and not by a mistake in the sources alone")
+        fail()
+    return directory / f"{request['name']}.so"
+
+
+def _write_sources(commands: TorchCommands, request: dict[str, Any], directory: Path) -> list[str]:
+    """The names of the sources, in torch's order."""
+    for name, text in (*request["headers"], *request["files"]):
+        (directory / name).write_text(text)
+    if request["files"]:
+        return [name for name, _ in request["files"]]
+    (directory / "main.cpp").write_text(commands.main_text(request))
+    return ["main.cpp"]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,75 @@
+"""The ladder of recipes: ways to build, the fastest first, the last of which is what torch itself does.
+
+The builder tries them in this order. A recipe that refuses costs its time and nothing else; what the last one
+says counts. To add one, write its process (``evaluator.builder.workplace``) and put it in here; what it needs to
+have been made beforehand is a ``Preparation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from evaluator.builder.headers import INSTANTIATED_HEADERS, PRECOMPILED_HEADERS
+from evaluator.builder.preparation import Preparation, find
+from evaluator.builder.request import BuildRequest
+from evaluator.builder.split.preparing import SPLIT_HEADERS
+
+__all__ = ["PLAIN", "RECIPES", "Recipe", "find_prepared", "recipe_versions"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One way to build.
+
+    ``module`` is run as the process that builds. ``version`` changes with whatever may change its results.
+    ``handles`` says of a request whether it is worth asking: it costs nothing, and nothing is noted where it
+    says no. ``covered_by`` names a faster recipe that handles the same requests: where that one is prepared,
+    nothing needs to be for this one, and it is not asked.
+    """
+
+    name: str
+    version: int
+    module: str
+    handles: Callable[[BuildRequest], bool]
+    preparation: Preparation | None = None
+    covered_by: str | None = None
+
+
+def _is_cxx_alone(request: BuildRequest) -> bool:
+    # With with_cuda=True torch adds CUDA's folders and libraries, whatever the sources are.
+    named_so = all(name.endswith((".cpp", ".cc", ".cxx")) for name, _ in request.files)
+    # What lies in folders could stand for a header of torch's, which only the plain recipe compiles anew.
+    flat = not any("/" in name for name, _ in request.headers)
+    return named_so and flat and not request.uses_cuda and not request.cuda_sources
+
+
+def _is_inline_cuda(request: BuildRequest) -> bool:
+    return request.uses_cuda and not request.files
+
+
+PLAIN: Final = Recipe("plain", 1, "evaluator.builder.plain", lambda _request: True)
+
+RECIPES: Final = (
+    Recipe("instantiated", 1, "evaluator.builder.precompiled", _is_cxx_alone, INSTANTIATED_HEADERS),
+    Recipe("split", 3, "evaluator.builder.split", _is_inline_cuda, SPLIT_HEADERS),
+    Recipe("precompiled", 1, "evaluator.builder.precompiled", _is_cxx_alone, PRECOMPILED_HEADERS, "instantiated"),
+    PLAIN,
+)
+
+
+def recipe_versions() -> dict[str, int]:
+    """Part of the key of every artifact.
+
+    All recipes of this program are in it, also those that this machine cannot use: which of them has made an
+    artifact makes no difference, so that machines with and without preparations share a cache.
+    """
+    return {recipe.name: recipe.version for recipe in RECIPES}
+
+
+def find_prepared(environment: Mapping[str, str]) -> dict[str, Path]:
+    """The prepared folder of each recipe that has one here, by the recipe's name."""
+    found = {recipe.name: find(recipe.preparation, environment) for recipe in RECIPES if recipe.preparation is not None}
+    return {name: prepared.folder for name, prepared in found.items() if prepared is not None}

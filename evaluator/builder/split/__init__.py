@@ -1,0 +1,13 @@
+"""Fast builds of unmodified CUDA sources: the device's side by nvcc, the host's side by clang with precompiled headers.
+
+Torch-free, but for ``facts``, which is a program of its own. ``SplitToolchain.collect`` finds the tools, ``prepare``
+precompiles headers once, ``plan`` says whether a request is for this recipe, and ``build`` builds. Each of them raises
+``Refused`` where another recipe must do it.
+"""
+
+from evaluator.builder.split.prepare import is_prepared, prepare
+from evaluator.builder.split.recipe import Built, Plan, build, plan
+from evaluator.builder.split.refused import Refused
+from evaluator.builder.split.toolchain import SplitToolchain
+
+__all__ = ["Built", "Plan", "Refused", "SplitToolchain", "build", "is_prepared", "plan", "prepare"]

@@ -1,0 +1,1 @@
+"""Words about a verdict, for the language model or the person that wrote the candidate."""

@@ -1,0 +1,854 @@
+"""One candidate in its session: its trials, its samples, what is found of it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+
+from evaluator.config import EvalConfig
+from evaluator.dtypes import rows_of, tensor_on
+from evaluator.errors import ProblemError
+from evaluator.evaluation import ErrorFigures, Gradients, Latency, Verdict
+from evaluator.feedback.weight_words import listed, sentences_about
+from evaluator.judge.correctness.commitment import same_bits
+from evaluator.judge.correctness.reference import Reference
+from evaluator.judge.correctness.verify import CallFindings, Excused, Verifier
+from evaluator.judge.device.device import Device
+from evaluator.judge.errors import Violation
+from evaluator.judge.inputs.drawing import InputSource, Variant
+from evaluator.judge.inputs.informative_kinds import LEAST_TELLING, USUAL_PROBLEMS
+from evaluator.judge.inputs.parameters import Values, Variation, look_alike, mixed, stepped, varied
+from evaluator.judge.inputs.repeats import MANY, Repeats, flip_some
+from evaluator.judge.link import RunnerFailed, RunnerTimeout, TimedCall
+from evaluator.judge.memory_plan import MemoryPlan
+from evaluator.judge.result import Outcome
+from evaluator.judge.timing.flop_count import count_work, known_work
+from evaluator.judge.timing.interference import Calmness
+from evaluator.judge.timing.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
+from evaluator.judge.timing.timed_call import Caller, CallInputs, InputKind, Learnt, Side
+from evaluator.judge.timing.timeline import Timeline
+from evaluator.problems.problem import Problem
+from evaluator.protocol.control_page import CallMode, WeightReport
+from evaluator.protocol.shared_memory import Block, TensorSpec
+from evaluator.roofline import share_of_roofline
+
+__all__ = ["Common", "Concluded", "Judgement", "Standard"]
+
+_TRIALS: Final = (
+    Variant.AS_WRITTEN,
+    Variant.MIXED,
+    Variant.WIDE,
+    Variant.SPECIAL,
+    Variant.STRUCTURED,
+)
+_GRADIENT_TRIALS: Final = (Variant.MIXED, Variant.AS_WRITTEN, Variant.WIDE)
+_BETWEEN_OTHERS: Final = 2
+"""This gradient trial, counted from zero, is as between other calls of a training: by then all is compiled, and numbers
+of both signs are drawn."""
+_INTERLEAVED_BYTES: Final = 2**30
+"""Where a runner needs more by itself, there may be no memory for a second graph."""
+_MOVED_BYTES: Final = 2**28
+"""Larger weights are not moved between calls: copies of them would be memory that nobody has planned for."""
+_CALLED_ONCE_MORE: Final = "where the model is called once more between forward and backward"
+_MAY_COMPILE: Final = 2
+"""So many calls of each mode may compile something: the first does, and the second may record graphs."""
+_WHOLE_TRIALS: Final = 2
+_WHOLE_GRADIENT_TRIALS: Final = 1
+"""After so many trials in which every element of tensors was compared that are treated in slices, secret rows of
+theirs are enough."""
+
+_CALLS_FOR_ONE: Final = 3
+"""A timed call that says nothing is made anew; so many are enough to know that it is no chance."""
+_CAPPED: Final = 0.01
+"""Limits that are capped at more than this share of a tensor's elements are in the record: in this precision the
+reference itself is too inexact to tell right from wrong."""
+
+
+_FEW_ROWS: Final = 64
+_DIFFERS: Final = 1e-7
+"""Float64 outputs that are further apart, as a share of their root mean square, differ by more than rounding: what
+cancels in an exponential of large numbers leaves as much as 1e-9."""
+
+
+_WRONG_ONCE_VARIED: Final = "the outputs are wrong once these have other values"
+_WITHOUT_COUNTERPART: Final = "the candidate has no counterpart of them"
+_UNMOVED: Final = "the reference is not finite with other values of them"
+
+
+_REPEATS: Final[dict[tuple[str, str, str], Repeats]] = {}
+"""What repeats in draws of inputs, by problem, version and size: drawing takes long where they are large."""
+
+
+class _WrongOnceVaried(Exception):
+    """With other values of what is constructed the same as ever, something is wrong."""
+
+
+class Concluded(Exception):
+    """The verdict stands; ``Judgement.outcome`` has it."""
+
+
+@dataclass
+class Common:
+    """What all candidates of a session are judged with.
+
+    ``sampled``: what inputs of timed calls are like, by mode, of those that say enough to be timed;
+    ``training``: whether there are gradients to be compared;
+    ``deadline``: when it has to be over; ``calmness``: of the device, whoever is called; ``used_before``: what was in
+    use of its memory, and ``spare_bytes`` what runners hold that wait for a larger session. ``blamed``: a context in
+    which what a side does wrong is put down to it. ``candidates``: how many there are; ``warming``: inputs of calls
+    that nobody looks at; ``spent``: those of the latest two calls that had new ones; ``prelude_inputs``: what preludes
+    write;
+    ``baseline_ms``: what each call of the baseline said that it took.
+    """
+
+    problem: Problem
+    config: EvalConfig
+    device: Device
+    baseline: Side
+    reference: Reference
+    blocks: dict[str, Block]
+    plan: MemoryPlan
+    source: InputSource
+    sampled: dict[CallMode, Variant]
+    training: bool
+    deadline: float
+    learnt: Learnt
+    used_before: int
+    spare_bytes: int
+    candidates: int
+    blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
+    calmness: Calmness
+    warming: dict[InputKind, CallInputs] = field(default_factory=dict)
+    spent: dict[InputKind, list[CallInputs]] = field(default_factory=dict)
+    prelude_inputs: dict[InputKind, CallInputs] = field(default_factory=dict)
+    baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
+    variation: Variation = field(default_factory=Variation)
+    """Of what the reference has constructed the same as ever, once it is constructed."""
+    repeats: Mapping[str, list[str]] = field(default_factory=dict)
+    """Inputs that are the same in every draw: those that the judge ``varied``, and those that are the ``same`` or
+    ``related`` in every call. Without those of which there are none."""
+
+    def kind_of(self, mode: CallMode) -> Variant:
+        """What inputs of timed calls are like; of those that are not timed, since no kind says enough, as written."""
+        return self.sampled.get(mode, Variant.AS_WRITTEN)
+
+    @property
+    def used_bytes(self) -> int:
+        """What is in use of the device's memory."""
+        return self.device.total_bytes() - self.device.free_bytes()
+
+    @property
+    def weight_names(self) -> list[str]:
+        """Of parameters, then buffers, as the shared memory has them."""
+        signature = self.reference.signature
+        return [name for name, _ in (*signature.weights, *signature.buffers)]
+
+    @property
+    def known(self) -> tuple[Hashable, ...]:
+        """All that decides what inputs can be like, but chance."""
+        config, training = self.config, self.training and self.config.sampling.gradient_trials > 0
+        settings = config.size, config.precision, config.given_inputs_only, training
+        return self.problem.id, self.problem.version, *settings
+
+    def vary(self) -> None:
+        """Draw other values for what the reference has constructed the same as ever, or in the same relation, such that
+        its outputs are as finite as they were."""
+        initial = self.reference.values_of(self.reference.constants)
+        if not initial:
+            return
+        inputs = self._few_inputs(Variant.AS_WRITTEN)
+        self.reference.hold(initial)
+        finite = _finite(self.reference.own_outputs(inputs))
+
+        def is_finite(values: Values) -> bool:
+            self.reference.hold(values)
+            return self._is_as_finite(inputs, finite)
+
+        self.variation = varied(initial, self.device.generator(), is_finite)
+
+    def look_into_inputs(self) -> None:
+        """Find inputs that repeat, and vary those masks of which the reference takes other values and is as finite as
+        it was."""
+        if self.config.given_inputs_only:
+            return
+        specs, known = self.reference.signature.input_tensors, (self.problem.id, self.problem.version, self.config.size)
+        as_written = self.problem.input_domain == "as_written"
+        if known not in _REPEATS:
+            # Numbers are drawn by the judge as well where any are fair.
+            looked_at = [place for place, spec in enumerate(specs) if as_written or not spec.is_differentiable]
+            _REPEATS[known] = self.source.repeats(looked_at)
+        same, related = _REPEATS[known].same, _REPEATS[known].related
+        masks = [place for place in same if specs[place].torch_dtype is torch.bool and not as_written]
+        masks = [place for place in masks if self._takes_another_mask(place)]
+        self.source.vary_masks(masks)
+        kinds = {"varied": masks, "same": [place for place in same if place not in masks], "related": related}
+        self.repeats = {kind: [f"input {place}" for place in places] for kind, places in kinds.items() if places}
+
+    def _takes_another_mask(self, place: int) -> bool:
+        inputs = self._few_inputs(Variant.AS_WRITTEN)
+        finite = _finite(self.reference.own_outputs(inputs))
+        tensors = [number for number, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
+        mask = inputs[tensors[place]]
+        inputs[tensors[place]] = flip_some(mask, secrets.randbits(63), MANY)
+        return self._is_as_finite(inputs, finite)
+
+    def _is_as_finite(self, inputs: Sequence[Any], finite: Mapping[tuple[int, tuple[int, ...]], int]) -> bool:
+        """Whether as many elements of the reference's outputs are finite as there were, ``finite``, in the same
+        shapes."""
+        try:
+            found = _finite(self.reference.own_outputs(inputs))
+        except ProblemError:  # one that is a place in a tensor, or an extent
+            return False
+        return [*found] == [*finite] and all(found[shape] >= count for shape, count in finite.items())
+
+    def matter(self, names: Collection[str]) -> bool:
+        """Whether the reference's outputs depend on these of its parameters and buffers, on any kind of inputs."""
+        kinds = [variant for variant in _TRIALS if self.source.available(variant)]
+        return any(self._matter_on(self._few_inputs(variant), names) for variant in kinds)
+
+    def _matter_on(self, inputs: Sequence[Any], names: Collection[str]) -> bool:
+        found = []
+        for values in (self.variation.each, mixed(self.variation.each, self.variation.initial, names)):
+            self.reference.hold(values)
+            found.append(self.reference.exact_outputs(inputs))
+        return any(_differ(one, other) for one, other in zip(*found, strict=True))
+
+    def _few_inputs(self, variant: Variant) -> list[Any]:
+        """Inputs of a kind, in the problem's precision; of independent rows, a few, and those in which something is
+        planted."""
+        signature, seed = self.reference.signature, secrets.randbits(63)
+        tensors = self.source.make(signature.input_tensors, variant, seed, avoid_zero=False)
+        if self.problem.row_independent and signature.rows is not None:
+            rows = sorted({*range(min(_FEW_ROWS, signature.rows)), *self.source.planted_rows(variant, seed)})
+            tensors = [rows_of(tensor, tensor_on(tensor.device, rows, torch.int64)) for tensor in tensors]
+        given = iter(tensors)
+        return [
+            value.arrange(next(given)) if isinstance(value, TensorSpec) else value["value"]
+            for value in signature.inputs
+        ]
+
+    def write_weights(self) -> None:
+        """Write the reference's parameters and buffers to the shared memory."""
+        for target, value in zip(self.blocks["weights"].tensors, self.reference.state_values(), strict=True):
+            target.copy_(value)
+        self.device.synchronize()
+
+    @contextlib.contextmanager
+    def weights_shown(self, values: Values) -> Iterator[None]:
+        """While a candidate compares, loads or takes them, the shared memory has the reference's parameters and
+        buffers, with these ``values``, whatever another one has written there. Raises ``Violation``."""
+        self.reference.hold(values)
+        self.write_weights()
+        yield
+        if self.candidates == 1:
+            return  # it could only spoil its own
+        shown, right = self.blocks["weights"].tensors, self.reference.state_values()
+        if not all(same_bits(one, other.contiguous()) for one, other in zip(shown, right, strict=True)):
+            raise Violation("the reference's weights were overwritten in the shared memory")
+
+    def new_verifier(self, usual: Excused | None = None) -> Verifier:
+        return Verifier(
+            self.reference,
+            self.blocks,
+            self.problem.tolerance(self.config.precision),
+            self.device.generator,
+            self.device.slice_elements if self.problem.row_independent else None,
+            usual,
+        )
+
+    def new_caller(self, candidate: Side, verifier: Verifier) -> Caller:
+        return Caller(
+            self.device,
+            self.config.limits,
+            candidate,
+            self.baseline,
+            self.blocks,
+            self.reference.signature.input_tensors,
+            self.source,
+            verifier.commitments,
+            self.plan.lean,
+            self.blamed,
+            self.warming,
+            self.spent,
+            self.prelude_inputs,
+            self.learnt,
+            baseline_ms=self.baseline_ms,
+            calmness=self.calmness,
+        )
+
+
+class Standard:
+    """What all candidates are held against: timed calls of the baseline. ``candidate``: one that it takes turns with
+    in keeping memory, where that is lean."""
+
+    def __init__(self, common: Common, candidate: Side) -> None:
+        self._common = common
+        self._verifier = common.new_verifier()
+        self.caller = common.new_caller(candidate, self._verifier)
+
+    @property
+    def excused(self) -> Excused:
+        """What was excused of the baseline's gradients so far."""
+        return self._verifier.excused
+
+    def sample(self, track: Track) -> TimedCall:
+        """One timed call."""
+        common, caller = self._common, self.caller
+        side, limits, kind = common.baseline, common.config.limits, common.kind_of(track.mode)
+        common.reference.hold(common.variation.each)
+        # Whatever comes next finds processor and device as it would after a call of a candidate's. In a session of
+        # one, where each side follows itself as often as the other, only what is short feels it: without this, the
+        # candidate's calls had some 10 µs more around them than the baseline's on an H200.
+        compared = common.candidates > 1 or (common.device.outlives_processes and caller.is_short(track.mode))
+        while True:
+            call, commitment = caller.call(
+                side, track.mode, kind, limits.call_s, glance=True, cold=track.cold, compared=compared
+            )
+            timeline, findings = Timeline(), None
+            if common.candidates > 1 and track.mode is CallMode.BACKWARD:
+                counterparts = side.link.weight_report().counterparts
+                findings = self._verifier.verify_gradients(commitment, call.report, counterparts, kind, own_too=False)
+            elif compared:
+                findings = self._verifier.verify_outputs(commitment, kind, own_too=False)
+            timeline.note("comparison")
+            # A baseline in another precision is wrong by design.
+            is_right = findings is None or findings.verdict is None or common.config.baseline != "eager"
+            if is_right or caller.has(side, commitment):
+                return replace(call, steps_ms={**call.steps_ms, **timeline.ms})
+
+
+class Judgement:
+    """What is found of one candidate, by calls of it. ``report`` says how far it is: a stage, a message, a share."""
+
+    def __init__(
+        self,
+        common: Common,
+        standard: Standard,
+        candidate: Side,
+        outcome: Outcome,
+        report: Callable[[str, str, float | None], None],
+    ) -> None:
+        self.candidate = candidate
+        self.outcome = outcome
+        self._common = common
+        self._standard = standard
+        self._report = report
+        self._device = common.device
+        self._config = common.config
+        problem, config = common.problem, common.config
+        self._verifier = common.new_verifier(usual=standard.excused)
+        self.caller = common.new_caller(candidate, self._verifier)
+        self._sampler = Sampler(
+            self.caller,
+            config.sampling,
+            self._floor_ms,
+            lambda message, share: report("sampling", message, share),
+            share_of_time=1 / common.candidates,
+        )
+        self._output_names = {tally.name for tally in self._verifier.output_tallies()}
+        self._gradients_required = (
+            problem.gradient_policy == "require" if config.require_gradients is None else config.require_gradients
+        )
+        self._telling: dict[str, float] = {}
+        """By tensor the largest share that said something in a trial."""
+        self._peak_bytes = 0
+        self._max_abs: float | None = None
+        self._max_rel: float | None = None
+        self._reference_max_rel: float | None = None
+        self._values: Values = {}
+        """Of parameters and buffers, in the calls of this candidate."""
+        self._varied = self._loaded = False
+        self._fixed: dict[str, list[str]] = {}
+        """Constants of which nothing is known but with the values that they are constructed with, by the reason."""
+        self._found = WeightReport()
+        """What was found of its weights when it had constructed them."""
+        self._calls = Counter[CallMode]()
+        self._kept_weights: tuple[str, ...] = ()
+        """It is wrong once these have changed between two calls: there is no figure for training."""
+        outcome.gradients = Gradients.NOT_CHECKED if common.training else Gradients.NOT_APPLICABLE
+        if problem.gradient_policy == "none":
+            outcome.gradients = Gradients.NOT_CHECKED
+
+    @property
+    def first_slice(self) -> tuple[int, int] | None:
+        """The rows that are compared first of large tensors; ``None`` for all of them."""
+        return self._verifier.commitments.first_slice
+
+    def verify(self) -> None:
+        """Forward trials, then gradient trials; sets the gradient result. Raises ``Concluded`` where something is
+        wrong, and what ``Caller.call`` raises."""
+        self._found = self.candidate.link.weight_report()
+        if self._common.repeats:
+            self.outcome.details["inputs"] = dict(self._common.repeats)
+        self._vary()
+        try:
+            self._verify(vary=True)
+        except _WrongOnceVaried:
+            # Folded while constructing, perhaps: right then for what was constructed, and for nothing else.
+            self._take(self._common.variation.initial)
+            self._forget_errors()
+            self._kept_weights = ()
+            self._verify(vary=False)
+            self._fixed = {_WRONG_ONCE_VARIED: [*self._common.reference.constants]}
+        self._varied = False
+        for why, names in self._fixed.items():
+            self._note_fixed(names, why)
+        if self._kept_weights:
+            self._note_kept_weights()
+
+    def _vary(self) -> None:
+        """Have the candidate take other values for what is constructed the same as ever."""
+        common, variation = self._common, self._common.variation
+        constants, related = common.reference.constants, common.reference.related
+        self._values = variation.initial
+        self._fixed = {}
+        if not constants:
+            return
+        self.outcome.details["parameters"] = {"constant": [name for name in constants if name not in related]}
+        if related:
+            self.outcome.details["parameters"]["related"] = list(related)
+        report, places = self.candidate.link.weight_report(), common.weight_names
+        missing = [name for name in constants if not report.taking >> places.index(name) & 1]
+        unnamed = [name for name in constants if name not in missing and not report.named >> places.index(name) & 1]
+        self._verifier.look_alike = look_alike(variation.initial, unnamed)
+        named = not unnamed
+        values = variation.each if named else variation.alike
+        unmoved = [name for name in variation.unmoved(values) if name not in missing]
+        if unmoved:
+            self.outcome.details["parameters"]["unmoved"] = unmoved
+            self._fixed[_UNMOVED] = unmoved
+        if missing and common.matter(missing):
+            self._fixed[_WITHOUT_COUNTERPART] = missing
+        if len(missing) < len(constants):
+            self._take(mixed(values, variation.initial, missing))
+            self._varied = True
+
+    def _take(self, values: Values) -> None:
+        """From now on reference and candidate have these values of what is constructed the same as ever."""
+        common = self._common
+        self._values = values
+        self._varied = False
+        places = [common.weight_names.index(name) for name in values]
+        with common.weights_shown(values):
+            self.caller.take_weights(self.candidate, places)
+
+    def _note_fixed(self, names: Sequence[str], why: str) -> None:
+        """Note that nothing is known of the candidate but with these as they are constructed."""
+        self.outcome.details["parameters"].setdefault("fixed", []).extend(names)
+        related = [name for name in names if name in self._common.reference.related]
+        same = "have the same relations" if len(related) == len(names) else "are the same"
+        same += " or have the same relations" if 0 < len(related) < len(names) else ""
+        note = (
+            f"weights fixed at construction: {listed(names)} {same} under every seed, and {why}, so they may "
+            "have been folded in or left out; a model whose load_state_dict takes other values is ranked"
+        )
+        self.outcome.note_once([note])
+
+    def _forget_errors(self) -> None:
+        self._max_abs = self._max_rel = self._reference_max_rel = None
+        for name in ("gradient_max_abs", "tolerance_widened"):
+            self.outcome.details.pop(name, None)
+
+    def _verify(self, *, vary: bool) -> None:
+        """``vary``: whether the candidate has other values of what is constant, as far as it takes any."""
+        trials, gradient_trials = self._config.sampling.trials, self._config.sampling.gradient_trials
+        conclusive = 0
+        variants = list(self._cycle(_TRIALS, trials))
+        # Which of several equal numbers is chosen may differ.
+        if trials > 1 and not self._common.reference.signature.chooses:
+            variants.append(Variant.ZEROS)
+        position = 0
+        while position < len(variants):
+            variant = variants[position]
+            self._report("verifying", f"forward, inputs {variant.value}", position / (len(variants) + gradient_trials))
+            glance = conclusive >= _WHOLE_TRIALS and self._verifier.commitments.sliced
+            _, findings = self._call(CallMode.FORWARD, variant, glance=glance)
+            differing = self.candidate.link.weight_report().differing.bit_count()
+            if findings.verdict is Verdict.WRONG_OUTPUT and differing and not self._loaded:
+                # Constructed from another stream of random numbers than the reference, perhaps: try its weights.
+                with self._common.weights_shown(self._values):
+                    self.caller.load_weights(self.candidate)
+                self.outcome.notes.append(
+                    f"{differing} weights differed from the reference's after constructing under the same seed; "
+                    "the reference's were loaded"
+                )
+                self._loaded, position, conclusive = True, 0, 0
+                if vary:
+                    self._vary()  # what it had drawn otherwise is a counterpart now
+                continue
+            self._conclude_if_wrong(findings)
+            conclusive += not findings.inconclusive
+            if position == 0:
+                self._try_baseline(INFERENCE)
+            position += 1
+        untold = [name for name in self._output_names if not self._telling.get(name)]
+        if untold:
+            raise ProblemError(
+                f"{min(untold)} of the reference is not finite on any of its inputs: nothing can be compared"
+            )
+        if self._common.training:
+            self._verify_gradients(gradient_trials, trials)
+
+    def _verify_gradients(self, gradient_trials: int, trials: int) -> None:
+        conclusive = 0
+        signature = self._common.reference.signature
+        variants = [*self._cycle(_GRADIENT_TRIALS, gradient_trials)]
+        # The largest of several zeros is any of them, and something flows back to that alone.
+        if gradient_trials > 1 and not (signature.chooses or signature.takes_largest):
+            variants.append(Variant.ZEROS)
+        for number, variant in enumerate(variants):
+            share = (trials + number) / (trials + len(variants))
+            self._report("verifying", f"gradients, inputs {variant.value}", share)
+            glance = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.commitments.sliced
+            findings = (
+                self._call_between_others(variant, glance=glance)
+                if number == _BETWEEN_OTHERS and variant is not Variant.ZEROS
+                else self._call(CallMode.BACKWARD, variant, glance=glance)[1]
+            )
+            conclusive += not findings.inconclusive
+            self.outcome.gradients = findings.gradients
+            self._conclude_if_wrong(findings)
+            self.outcome.note_once(findings.gradient_notes)
+            if number == 0:
+                self._try_baseline(TRAINING)
+            if findings.gradients is Gradients.MISSING:
+                if self._gradients_required:
+                    self._conclude(
+                        Verdict.WRONG_GRADIENT,
+                        "gradients are required, and the output carries no graph: nothing flows back to the inputs",
+                    )
+                return
+        untold = [name for name, share in self._telling.items() if share < LEAST_TELLING]
+        if untold and self.outcome.gradients is Gradients.MATCH:
+            if self._gradients_required:
+                raise ProblemError(f"gradients are required, and {min(untold)} is not finite on too much of any inputs")
+            self.outcome.gradients = Gradients.PARTIAL
+            self.outcome.note_once(
+                [f"{name} is not finite on too much of any inputs to be compared as a whole" for name in sorted(untold)]
+            )
+        if self._gradients_required and self.outcome.gradients is not Gradients.MATCH:
+            self._conclude(
+                Verdict.WRONG_GRADIENT, "gradients are required, and not all of them could be compared: see the notes"
+            )
+
+    def _call_between_others(self, variant: Variant, *, glance: bool) -> CallFindings:
+        """A forward and backward as between others of a training: after a step that has moved the weights, and with
+        another forward before the backward. Weights that have to stay as they are leave training without a figure.
+
+        What is wrong once with moved weights and twice right without is put down to them: a race that shows in one call
+        of all is one of several dozen that are verified.
+        """
+
+        def call(names: Sequence[str] = (), kind: Variant = variant, *, interleaved: bool = True) -> CallFindings:
+            between = self._interleaved(kind) if interleaved else contextlib.nullcontext()
+            with self._weights_moved(names), between:
+                return self._call(CallMode.BACKWARD, kind, glance=glance, noted=False)[1]
+
+        moved, names = CallFindings(), self._movable_weights()
+        # Where one kind of inputs says too little, another one may say enough.
+        for kind in dict.fromkeys((variant, self._common.kind_of(CallMode.BACKWARD))) if names else ():
+            try:
+                moved = call(names, kind)
+            except ProblemError:  # the reference takes no such values
+                break
+            if moved.verdict is not None or not moved.inconclusive:
+                break
+        found = moved
+        if moved.verdict is not None or moved.inconclusive or not moved.tallies:
+            found = call()
+        if found.verdict is not None:
+            if call(interleaved=False).verdict is None:
+                found.message = f"{_CALLED_ONCE_MORE}, {found.message}"
+        elif moved.verdict is not None:
+            again = call()
+            if again.verdict is None:
+                self._kept_weights = tuple(names)
+            else:
+                found = again
+        self._note_errors(found, variant, own_too=True)
+        return found
+
+    @contextlib.contextmanager
+    def _interleaved(self, variant: Variant) -> Iterator[None]:
+        """Meanwhile there is another forward between each forward and its backward, where there is memory for it: what
+        belongs to one call is kept with its graph, and not on the module."""
+        known = self._common.plan.runner_bytes, self.caller.peak_bytes[self.candidate.name]
+        if self._common.plan.lean or max(known) > _INTERLEAVED_BYTES:
+            yield
+            return
+        with self.caller.interleaved(self.candidate, variant):
+            try:
+                yield
+            except RunnerFailed as error:
+                raise RunnerFailed(error.failure, f"{_CALLED_ONCE_MORE}: {error.text}") from None
+
+    def _movable_weights(self) -> list[str]:
+        """The trained weights that the candidate takes other values of, where they are small enough to be kept twice
+        and a figure for training depends on it."""
+        common = self._common
+        weights = common.reference.signature.weights
+        total_bytes = sum(spec.size_bytes for _, spec in weights)
+        if self.outcome.gradients is not Gradients.MATCH or total_bytes > _MOVED_BYTES:
+            return []
+        report = self.candidate.link.weight_report()
+        taken = report.taking & report.counterparts
+        fixed = {*common.variation.unmoved(common.variation.each), *self._verifier.look_alike}
+        movable = common.reference.trained - fixed
+        return [name for place, (name, _) in enumerate(weights) if name in movable and taken >> place & 1]
+
+    @contextlib.contextmanager
+    def _weights_moved(self, names: Sequence[str]) -> Iterator[None]:
+        """Meanwhile reference and candidate have other values of these weights, as after a step of training."""
+        if not names:
+            yield
+            return
+        common, held = self._common, self._values
+        common.reference.hold(held)
+        values = common.reference.values_of(names)
+        before = {**held, **values}
+        places = [common.weight_names.index(name) for name in names]
+        try:
+            self._values = {**held, **stepped(values, self._device.generator())}
+            with common.weights_shown(self._values):
+                self.caller.step_weights(self.candidate, places)
+            refusal: ProblemError | None = None
+            try:
+                yield
+            except ProblemError as error:  # the reference's, when the call is over: the candidate goes on
+                refusal = error
+            with common.weights_shown(before):
+                self.caller.step_weights(self.candidate, places)
+            if refusal is not None:
+                raise refusal
+        finally:
+            self._values = held
+            common.reference.hold(before)  # another candidate's calls do not know of it
+
+    def _note_kept_weights(self) -> None:
+        self.outcome.details.setdefault("parameters", {})["kept"] = [*self._kept_weights]
+        note = "training: no figure, since what was made of the weights is kept, and wrong once these have changed"
+        self.outcome.note_once([note])
+
+    def measure(self, track: Track) -> Sampling:
+        """Sample one track: asks for pairs, and comes to figures (see ``record``)."""
+        return self._sampler.measure(track)
+
+    def record(self, track: Track, measured: Measured) -> None:
+        """Take the figures of one track into the outcome."""
+        if track is TRAINING and self._kept_weights:
+            self.outcome.record_fixed_training(measured)
+            return
+        self.outcome.record(track, measured)
+        if track.cold and not measured.unsettled:
+            self._record_roofline(track, measured.latency)
+
+    def _record_roofline(self, track: Track, latency: Latency) -> None:
+        common, outcome = self._common, self.outcome
+        try:
+            work = known_work(
+                (common.problem.id, common.problem.version, self._config.size, self._config.precision, common.training),
+                lambda: count_work(
+                    common.reference, lambda: common.source.draw(secrets.randbits(63)), training=common.training
+                ),
+            )
+            found = share_of_roofline(
+                work[track.name], self._device.ceilings(), self._config.precision, latency.candidate
+            )
+        except Exception as error:  # noqa: BLE001 - a reference may raise anything; what is measured stands without
+            outcome.note_once([f"no roofline: the reference's work cannot be counted: {error}"])
+            return
+        outcome.roofline[track.name] = found
+        if track is INFERENCE:
+            outcome.roofline_share = found.share
+        outcome.note_once([note for note in [found.note(track.name)] if note is not None])
+
+    def sample(self, track: Track) -> TimedCall:
+        """One timed call of the candidate, verified. One that says nothing is none: there is another in its place.
+        Raises ``ProblemError`` where that is no better."""
+        kind = self._common.kind_of(track.mode)
+        for _ in range(_CALLS_FOR_ONE):
+            call, findings = self._call(track.mode, kind, glance=True, cold=track.cold, own_too=False)
+            self._conclude_if_wrong(findings)
+            if track.mode is CallMode.BACKWARD and findings.gradients is not Gradients.MATCH:
+                self._conclude(
+                    Verdict.WRONG_GRADIENT, f"gradients were {findings.gradients} in a timed call, not before"
+                )
+            if not findings.inconclusive:
+                return call
+        raise ProblemError(f"the reference is not finite on too much of the inputs of timed calls ({kind.value})")
+
+    def _try_baseline(self, track: Track) -> None:
+        """Where nothing is timed, the baseline would not be called at all, and what is wrong with it not be found."""
+        if not self._config.sampling.max_samples:
+            self._standard.sample(track)
+
+    def _call(
+        self,
+        mode: CallMode,
+        variant: Variant,
+        *,
+        glance: bool = False,
+        cold: bool = True,
+        own_too: bool = True,
+        noted: bool = True,
+    ) -> tuple[TimedCall, CallFindings]:
+        if time.monotonic() > self._common.deadline:
+            raise RunnerTimeout(f"the evaluation took longer than {self._config.limits.total_s:.0f} s in all")
+        timeout_s = self._call_limit_s(mode)
+        while True:
+            call, commitment = self.caller.call(self.candidate, mode, variant, timeout_s, glance=glance, cold=cold)
+            timeline = Timeline()
+            self._common.reference.hold(self._values)
+            if call.report.device_ms <= 0:
+                raise Violation("the runner reported a call that took no time")
+            if mode is CallMode.FORWARD:
+                findings = self._verifier.verify_outputs(commitment, variant, own_too=own_too)
+            else:
+                counterparts = self.candidate.link.weight_report().counterparts
+                findings = self._verifier.verify_gradients(
+                    commitment, call.report, counterparts, variant, own_too=own_too
+                )
+            timeline.note("comparison")
+            if findings.verdict is None or self.caller.has(self.candidate, commitment):
+                break
+        call = replace(call, steps_ms={**call.steps_ms, **timeline.ms})
+        if findings.verdict is None and findings.inconclusive and variant is self._common.kind_of(mode):
+            USUAL_PROBLEMS.note(self._common.known, usual=False)
+        if noted:
+            if not glance or self._common.plan.lean:
+                self.measure_memory()
+            self._note_errors(findings, variant, own_too=own_too)
+        return call, findings
+
+    def _call_limit_s(self, mode: CallMode) -> float:
+        limits = self._config.limits
+        self._calls[mode] += 1
+        if self._calls[mode] <= _MAY_COMPILE:
+            return limits.call_s + limits.late_build_s
+        baseline_ms = self.caller.baseline_ms.get(mode)
+        return limits.later_call_s(max(baseline_ms) / 1000 if baseline_ms else None)
+
+    def _floor_ms(self, _track: Track) -> float:
+        """The least time for moving the outputs and the inputs that they depend on."""
+        signature = self._common.reference.signature
+        moved = sum(spec.size_bytes for spec in signature.outputs)
+        for index, spec in enumerate(signature.float_inputs):
+            moved += int(spec.size_bytes * self._verifier.influence.get(index, 0.0))
+        return self._device.floor_ms(moved)
+
+    def measure_memory(self) -> None:
+        """Note what is in use of the device's memory now; whose it is cannot be told where there are several."""
+        if self._common.candidates > 1:
+            return
+        # A CPU's memory is everybody's; a CUDA device is the judge's and its runners'.
+        foreign = self._common.used_before if self._device.torch_device.type == "cpu" else 0
+        self._peak_bytes = max(self._peak_bytes, self._common.used_bytes - foreign - self._common.spare_bytes)
+
+    def note_memory(self, *, baseline_peak_bytes: int, grown_bytes: int | None) -> None:
+        """Peaks that the runners' allocators report, and by how much what the device has given away has grown since
+        the candidate was constructed, where that can be told."""
+        # Where memory is lean, both give back what they hold, and reserve it again.
+        if self._device.outlives_processes and not self._common.plan.lean:
+            self.outcome.details["memory"] = {
+                "candidate_peak_bytes": self.caller.peak_bytes["candidate"],
+                "baseline_peak_bytes": baseline_peak_bytes,
+                **({} if grown_bytes is None else {"grown_bytes": grown_bytes}),
+            }
+
+    def _note_errors(self, findings: CallFindings, variant: Variant, *, own_too: bool) -> None:
+        details = self.outcome.details
+        for tally in findings.tallies:
+            if tally.total:
+                if own_too:  # else it is not known of all, where all is right
+                    self._telling[tally.name] = max(self._telling.get(tally.name, 0.0), tally.telling)
+                if tally.telling < 1.0:
+                    shares = details.setdefault("telling_share", {}).setdefault(tally.name, {})
+                    shares[variant.value] = min(shares.get(variant.value, 1.0), tally.telling)
+                if tally.name in self._output_names:
+                    # Of the trials alone, which the reference's own are known of: else whoever is called more often
+                    # would look less exact.
+                    if own_too or not tally.passed:
+                        self._max_abs = max(self._max_abs or 0.0, tally.max_abs)
+                        self._max_rel = max(self._max_rel or 0.0, tally.max_rel)
+                    if own_too and tally.reference_max_rel is not None:
+                        self._reference_max_rel = max(self._reference_max_rel or 0.0, tally.reference_max_rel)
+                else:
+                    worst = details.setdefault("gradient_max_abs", {})
+                    worst[tally.name] = max(worst.get(tally.name, 0.0), tally.max_abs)
+                if tally.widened > 1.0:
+                    widened = details.setdefault("tolerance_widened", {})
+                    widened[tally.name] = max(widened.get(tally.name, 1.0), tally.widened)
+                if tally.capped > _CAPPED:
+                    capped = details.setdefault("tolerance_capped", {})
+                    capped[tally.name] = max(capped.get(tally.name, 0.0), tally.capped)
+
+    def _conclude_if_wrong(self, findings: CallFindings) -> None:
+        if findings.verdict is not None:
+            if self._varied:
+                raise _WrongOnceVaried
+            self.outcome.gradients = (
+                Gradients.MISMATCH if findings.verdict is Verdict.WRONG_GRADIENT else self.outcome.gradients
+            )
+            if findings.mismatch is not None:
+                self.outcome.details["mismatch"] = findings.mismatch
+            weights = self._describe_weights()
+            if weights:
+                self.outcome.details["weights"] = weights
+            self._conclude(findings.verdict, "; ".join([findings.message, *sentences_about(weights)]))
+
+    def _describe_weights(self) -> dict[str, Any]:
+        """Which of the reference's parameters have no counterpart in the candidate, which of them and of its buffers
+        had another value there when both were constructed, and which are transposed: names and shapes."""
+        signature, found = self._common.reference.signature, self._found
+        state = [*signature.weights, *signature.buffers]
+        alone = [
+            place
+            for place, (name, _) in enumerate(state)
+            if not (found.taking | found.counterparts | found.differing) >> place & 1
+            and (place < len(signature.weights) or name in self._common.reference.constants)
+        ]
+        differing = [place for place in range(len(state)) if found.differing >> place & 1]
+        transposed = [place for place in range(len(signature.weights)) if found.transposed >> place & 1]
+        groups = {"without_counterpart": alone, "differing": differing, "transposed": transposed}
+        return {
+            group: [{"name": state[place][0], "shape": list(state[place][1].shape)} for place in places]
+            for group, places in groups.items()
+            if places
+        }
+
+    def _conclude(self, verdict: Verdict, message: str) -> None:
+        self.outcome.note_verdict(verdict, message)
+        raise Concluded
+
+    def finish(self) -> None:
+        """What there is to be said at the end, whatever the verdict."""
+        self.outcome.errors = ErrorFigures(self._max_abs, self._max_rel, self._reference_max_rel)
+        self.outcome.peak_memory_bytes = self._peak_bytes or None
+
+    def _cycle(self, variants: Sequence[Variant], count: int) -> Iterator[Variant]:
+        usable = [variant for variant in variants if self._common.source.available(variant)]
+        return (usable[number % len(usable)] for number in range(count))
+
+
+def _finite(outputs: Sequence[torch.Tensor]) -> dict[tuple[int, tuple[int, ...]], int]:
+    """How many elements are, by the number and shape of an output."""
+    return {(index, tuple(output.shape)): int(torch.isfinite(output).sum()) for index, output in enumerate(outputs)}
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two outputs of the reference in float64 differ by more than rounding."""
+    if not one.is_floating_point():
+        return not torch.equal(one, other)
+    usable = torch.isfinite(one)
+    if not torch.equal(usable, torch.isfinite(other)):
+        return True
+    one, other = one[usable], other[usable]
+    scale = one.square().mean().sqrt() if one.numel() else torch.zeros(())
+    return bool(((one - other).abs() > _DIFFERS * scale).any())

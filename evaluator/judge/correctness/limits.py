@@ -1,0 +1,457 @@
+"""Limits: by how much an element may differ from the float64 reference. Pure functions of the reference alone.
+
+The usual limit of an element is ``rtol * |expected| + atol * scale``. The scale is the root mean square of the expected
+tensor or, where that is less, a magnitude that most of its elements have: a few large elements hide nothing in the
+others. Where that is too narrow, three things are known of single elements, and each widens theirs alone:
+
+- the reference's own error in the problem's precision: that of the element itself, and what is typical of elements of
+  about its magnitude (``widen``);
+- the magnitude of the terms that the element is a sum of (``with_terms``): rounding is relative to these;
+- how far the element moves where inputs are rounded otherwise, or pass a kink
+(``evaluator.judge.correctness.sensitivity``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+import torch
+
+from evaluator.problems.problem import Tolerance
+
+__all__ = [
+    "FAR_ABOVE",
+    "GOLDEN",
+    "NOTHING",
+    "OWN_FACTOR",
+    "QUANTILES",
+    "ROUNDING_FACTOR",
+    "SAMPLE",
+    "Limits",
+    "Widened",
+    "excused_outliers",
+    "fused_rules",
+    "is_rounding",
+    "least_limit",
+    "rounding_of_terms",
+    "smallest_step",
+    "tolerance_of",
+    "typical_magnitude",
+    "typical_own_error",
+    "usual_limits",
+    "widen",
+    "widened_few",
+    "with_terms",
+]
+
+OWN_FACTOR: Final = 4.0
+"""An element may be so many times as far off as the reference's own in the problem's precision."""
+_SMALLEST_SCALE: Final = 1e-30
+_OF_HALF: Final = 1e-2
+_OF_DOUBLE: Final = 1e-8
+SAMPLE: Final = 2048
+"""Elements that a typical magnitude is taken from."""
+GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0
+"""Multiples of it, modulo 1, are spread evenly however many there are."""
+QUANTILES: Final = ((0.5, 1.5), (0.25, 3.0), (0.05, 16.0), (0.01, 120.0))
+"""Each quantile of the magnitudes, times its factor, is about the standard deviation of what is normally distributed.
+One quantile alone can be reached by filled or planted elements: nine scores of ten may be -1e9."""
+FAR_ABOVE: Final = 2.0**12
+"""A magnitude that several elements have and that is so many times the next one is a fill."""
+NOTHING: Final = 2.0**-40
+"""Magnitudes that are less than this share of the largest are as good as zero to what is typical."""
+_SAMPLE_OF_ERRORS: Final = 2**18
+_ROUNDINGS_OF_TERMS: Final = 4.0
+_TERMS_FACTOR: Final = 8.0
+"""A magnitude of terms that was seen in three random moves may be as much too small."""
+_TYPICAL_FACTOR: Final = 12.0
+"""Of errors that are normally distributed, the mean of ``typical_own_error`` is 0.68 standard deviations."""
+ROUNDING_FACTOR: Final = 32.0
+"""Of nothing but rounding another computation may be so many times as far off as is typical of the own."""
+_CAP: Final = 16.0
+"""What is typical of the reference's own error widens a limit to no more than so many times the one with the root mean
+square as its scale: with more, half of the right answer would be right."""
+_FEW: Final = 0.02
+_FEW_OF_ALL: Final = 1e-3
+_LEAST_OF_ALL: Final = 8
+"""At so many elements, a share or a number, the scale is the root mean square of all whatever that of their rows."""
+_OUTLIERS: Final = 0.05
+_MOST_OUTLIERS: Final = 0.005
+"""So many elements may be outside of widened limits: a share of those that the reference's own error takes out of the
+usual ones, and of all."""
+_SCATTERED: Final = 0.5
+"""What is lost by chance is no more than this share of a column."""
+_LEAST_OF_GROUP: Final = 64
+_LEAST_OF_ROW: Final = 16
+_LOWEST_EXPONENT: Final = -300
+_EXPONENTS: Final = 600
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The usual limits of a tensor: ``limit`` by element (float64), and what they were made of."""
+
+    limit: torch.Tensor
+    scale: float
+    root_mean_square: float
+
+
+@dataclass(frozen=True)
+class Widened:
+    """Limits that the reference's own error widens. ``factor``: the harmonic mean of widened over usual limit, which a
+    few elements do not decide; ``capped``: the share of the elements whose typical own error is above the cap."""
+
+    limit: torch.Tensor
+    factor: float
+    capped: float
+
+
+def tolerance_of(
+    dtype: torch.dtype | None, given: torch.dtype | None, precision: torch.dtype, usual: Tolerance
+) -> Tolerance:
+    """That of a tensor of ``dtype`` in a problem in this ``precision``, which has the ``usual`` one. ``given``: the
+    coarsest dtype of inputs and weights."""
+    if dtype is given is torch.float64:
+        return Tolerance(min(usual.atol, _OF_DOUBLE), min(usual.rtol, _OF_DOUBLE))
+    if dtype in (torch.float16, torch.bfloat16) and precision is torch.float32:
+        return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, _OF_HALF))
+    if dtype is not None and dtype.itemsize == 1:
+        step = torch.finfo(dtype).eps  # what is rounded to so few bits is right on either side
+        return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, step))
+    return usual
+
+
+def usual_limits(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtype) -> Limits:
+    """Of a finite float64 tensor that is delivered as ``dtype``."""
+    scale, mean = scale_of(expected)
+    limit = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * scale + smallest_step(dtype))
+    return Limits(limit, scale, mean)
+
+
+def scale_of(expected: torch.Tensor) -> tuple[float, float]:
+    """The scale of a float64 tensor's usual limits, and its root mean square without what it is filled up with; both
+    are at least 1e-30, and not finite where an element is not."""
+    mean = root_mean_square(expected)
+    if not math.isfinite(mean):
+        return mean, mean
+    sample = _sample_of(expected)
+    fill = _fill_of(sample)
+    scale = max(min(mean, float(_typical_of(sample, fill))), _SMALLEST_SCALE)
+    return scale, root_mean_square(expected[expected.abs() != fill]) if float(fill) else mean
+
+
+def root_mean_square(expected: torch.Tensor) -> float:
+    """That of a float64 tensor; at least 1e-30. NaN stays NaN."""
+    count = expected.numel()
+    norm = float(torch.linalg.vector_norm(expected)) if count else 1.0
+    # max() returns its first argument where the other is NaN: what is not finite stays so.
+    return max(norm / math.sqrt(max(1, count)), _SMALLEST_SCALE)
+
+
+def typical_magnitude(expected: torch.Tensor) -> torch.Tensor:
+    """A magnitude that most elements of a float64 tensor have, as a tensor of no dimension on its device; infinite
+    where all are zero.
+
+    From quantiles of a sample that is spread evenly. Zeros are left out, of which a mask or a rectifier makes many, and
+    so are what float64 leaves of terms that cancel, and what scores are filled up with that do not count.
+    """
+    sample = _sample_of(expected)
+    return _typical_of(sample, _fill_of(sample))
+
+
+def _typical_of(sample: torch.Tensor, fill: torch.Tensor) -> torch.Tensor:
+    """The typical magnitude by a ``sample`` of magnitudes, without those that are ``fill``."""
+    if not sample.numel():
+        return torch.full((), math.inf, dtype=torch.float64, device=sample.device)
+    finite = (sample < math.inf) & (sample != fill)
+    told = finite & (sample > NOTHING * torch.where(finite, sample, 0.0).amax())
+    ordered = torch.where(told, sample, math.inf).sort().values
+    # No number is brought to the processor: that would be to wait for the device.
+    quantiles = torch.tensor([quantile for quantile, _ in QUANTILES], dtype=torch.float64, device=sample.device)
+    factors = torch.tensor([factor for _, factor in QUANTILES], dtype=torch.float64, device=sample.device)
+    places = (quantiles * told.sum()).long().clamp_(max=ordered.numel() - 1)
+    return (ordered[places] * factors).amin()
+
+
+def _sample_of(expected: torch.Tensor) -> torch.Tensor:
+    """Magnitudes of elements that are spread evenly, as one dimension."""
+    flat = expected.reshape(-1)
+    return (flat[_spread(flat, SAMPLE)] if flat.numel() > SAMPLE else flat).abs()
+
+
+def _spread(flat: torch.Tensor, places: int) -> torch.Tensor:
+    """So many ``places`` in a tensor of one dimension, spread evenly and without a period."""
+    at = torch.arange(places, device=flat.device, dtype=torch.float64).add_(0.5).mul_(GOLDEN).frac_()
+    return at.mul_(flat.numel()).long()
+
+
+def _fill_of(sample: torch.Tensor) -> torch.Tensor:
+    """The magnitude that numbers which do not count are filled up with, as masked scores are with -1e9: the largest of
+    ``sample`` where it is there several times, and far above the rest. Zero where there is none; no dimension."""
+    finite = torch.where(sample < math.inf, sample, 0.0)
+    if not sample.numel():
+        return finite.sum()
+    largest = finite.amax()
+    others = torch.where(finite < largest, finite, 0.0).amax()
+    is_fill = ((finite == largest).sum() > 1) & (largest > FAR_ABOVE * others) & (others > 0)
+    return torch.where(is_fill, largest, 0.0)
+
+
+def least_limit(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtype) -> float:
+    """The usual limit of an exact zero, which every other one adds ``rtol`` of its magnitude to."""
+    return tolerance.atol * scale_of(expected)[0] + smallest_step(dtype)
+
+
+def fused_rules(tolerance: Tolerance, dtype: torch.dtype) -> tuple[float, float, float, float]:
+    """What a kernel makes the usual limits of, of what is delivered as ``dtype``: absolute and relative tolerance, the
+    smallest scale and step."""
+    return tolerance.atol, tolerance.rtol, _SMALLEST_SCALE, smallest_step(dtype)
+
+
+def smallest_step(dtype: torch.dtype) -> float:
+    """What is lost of a number at the lower end of ``dtype``: devices flush to zero what is not normal, but in
+    float16."""
+    info = torch.finfo(dtype)
+    return info.smallest_normal * info.eps if dtype is torch.float16 else info.smallest_normal
+
+
+def with_terms(
+    limits: Limits, expected: torch.Tensor, terms: torch.Tensor, tolerance: Tolerance, epsilon: float
+) -> Limits:
+    """Limits with each element's own scale, where that is more: the magnitude of the ``terms`` that it is a sum of
+    (float64, of the shape of ``expected`` or one for all), up to the root mean square of its row, or that of most
+    rows: one that is loud, as planted ones are, says nothing about the others.
+
+    A few roundings of the terms themselves (``epsilon``: the distance from one to the next number in the tensor's
+    dtype) are allowed beyond that, but a tenth of the tolerance at the most: what is left of terms that cancel is not
+    known better. It is the gradient of a softmax at its one large element.
+    """
+    magnitude = terms * _TERMS_FACTOR
+    rounded = rounding_of_terms(terms, tolerance, epsilon)
+    most = _root_mean_square_around(expected).clamp_(max=limits.root_mean_square)
+    scale = torch.minimum(magnitude.nan_to_num_(nan=math.inf), most).clamp_(min=limits.scale)
+    added = scale.sub_(limits.scale).mul_(tolerance.atol)
+    return Limits(limits.limit + torch.maximum(added, rounded), limits.scale, limits.root_mean_square)
+
+
+def rounding_of_terms(terms: torch.Tensor, tolerance: Tolerance, epsilon: float) -> torch.Tensor:
+    """What a few roundings of the ``terms`` come to (see ``with_terms``): float64, of their shape, zero where they are
+    not known."""
+    known = (terms * _TERMS_FACTOR).nan_to_num_(nan=0.0, posinf=0.0)
+    return known.mul_(min(_ROUNDINGS_OF_TERMS * epsilon, tolerance.atol / 10))
+
+
+def _root_mean_square_around(expected: torch.Tensor) -> torch.Tensor:
+    """That of each row of a float64 tensor or, where it is more, what is in the middle of those of all rows that are
+    not zero; shaped for comparing. Rows are along the first dimension that has several. Infinite where a row is one
+    element."""
+    first = next((dimension for dimension, extent in enumerate(expected.shape) if extent > 1), None)
+    if first is None or expected.numel() <= expected.shape[first]:
+        return expected.new_full((), math.inf)
+    rows = torch.linalg.vector_norm(expected.reshape(expected.shape[first], -1), dim=1)
+    rows /= math.sqrt(expected.numel() / len(rows))
+    usual = torch.where(rows > 0, rows, torch.nan).nanmedian().nan_to_num_(nan=0.0)
+    return torch.maximum(rows, usual).view(-1, *[1] * (expected.dim() - first - 1))
+
+
+def typical_own_error(expected: torch.Tensor, own_error: torch.Tensor) -> torch.Tensor:
+    """For each element the typical own error of the reference at elements of about the same magnitude.
+
+    Both are float64, of one shape and finite. Elements are put into groups by the exponent of ``expected``; where there
+    are few in one, its neighbours count as well. Typical is the square of the mean root, which a few large errors
+    hardly move. Elements without any error are not counted. In a row in which the reference is more inexact than in
+    others, for each magnitude, more is typical: a softmax of large scores beside one of small ones.
+    """
+    typical = _typical_by_magnitude(expected.reshape(-1), own_error.reshape(-1)).view(expected.shape)
+    return typical.mul_(_times_as_inexact(own_error, typical))
+
+
+def _typical_by_magnitude(
+    expected: torch.Tensor, own_error: torch.Tensor, wanted: torch.Tensor | None = None
+) -> torch.Tensor:
+    """``typical_own_error`` without regard to rows, of one dimension. ``wanted``: the expected values that it is wanted
+    of, where these are others."""
+    known = _groups_of(expected)
+    zero = expected == 0
+    lowest = known.masked_fill(zero, _EXPONENTS - 1).amin() if expected.numel() else known.new_zeros(())
+    known = torch.where(zero, lowest, known)
+    groups = known if wanted is None else torch.where(wanted == 0, lowest, _groups_of(wanted))
+    roots = own_error.sqrt()
+    counts = torch.bincount(known, weights=(roots > 0).double(), minlength=_EXPONENTS).tolist()
+    sums = torch.bincount(known, weights=roots, minlength=_EXPONENTS).tolist()
+    asked = torch.bincount(groups, minlength=_EXPONENTS).tolist()
+    table = torch.tensor(_means_around(asked, counts, sums), dtype=torch.float64, device=expected.device).square_()
+    return table[groups]
+
+
+def _groups_of(expected: torch.Tensor) -> torch.Tensor:
+    return torch.frexp(expected).exponent.long().sub_(_LOWEST_EXPONENT).clamp_(0, _EXPONENTS - 1)
+
+
+def _times_as_inexact(own_error: torch.Tensor, typical: torch.Tensor) -> torch.Tensor:
+    """How many times as far off as is typical the elements of each row are, at least 1; shaped for multiplying. A row
+    is of the last dimension, or of as many of the last ones as make it long enough."""
+    dimensions = own_error.dim()
+    while dimensions > 0 and own_error[(0,) * dimensions].numel() < _LEAST_OF_ROW:
+        dimensions -= 1
+    if not dimensions or not own_error.numel():
+        return own_error.new_ones(())
+    within = tuple(range(dimensions, own_error.dim()))
+    roots = (own_error / typical.clamp(min=_SMALLEST_SCALE)).sqrt_()
+    counted = (roots > 0).sum(within, keepdim=True)
+    times = roots.sum(within, keepdim=True).div_(counted.clamp(min=1)).square_().clamp_(min=1.0)
+    return times.masked_fill_(counted < _LEAST_OF_ROW / 2, 1.0)
+
+
+def _means_around(asked: list[int], counts: list[float], sums: list[float]) -> list[float]:
+    """For each group that is asked for the mean in it and in as many neighbours on either side as it takes to have
+    enough. ``counts``: how many elements are counted, ``sums``: what they add up to."""
+    total = sum(counts)
+    until_counts, until_sums = [0.0, *accumulate(counts)], [0.0, *accumulate(sums)]
+    means: list[float] = []
+    for place, wanted in enumerate(asked):
+        if not wanted:
+            means.append(0.0)
+            continue
+        begin, end = place, place + 1
+        while until_counts[end] - until_counts[begin] < min(_LEAST_OF_GROUP, total):
+            begin, end = max(0, begin - 1), min(len(counts), end + 1)
+        counted = until_counts[end] - until_counts[begin]
+        means.append((until_sums[end] - until_sums[begin]) / counted if counted else 0.0)
+    return means
+
+
+def widen(limits: Limits, expected: torch.Tensor, own_error: torch.Tensor, tolerance: Tolerance) -> Widened:
+    """Widen limits by the reference's own error, element by element; what is typical of it only up to the cap.
+
+    The reference's own error may be all that there is of a tensor: no size of an element says then how far off it may
+    be.
+    """
+    typical = typical_own_error(expected, own_error).mul_(_TYPICAL_FACTOR)
+    cap = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * limits.root_mean_square).mul_(_CAP)
+    capped = float((typical > cap).double().mean()) if expected.numel() else 0.0
+    rounding = _rounding_of(expected, own_error)
+    if rounding < limits.root_mean_square:
+        typical = torch.minimum(typical, cap, out=typical)
+    else:
+        typical = typical.clamp_(min=ROUNDING_FACTOR * rounding)
+    limit = torch.maximum(typical, own_error * OWN_FACTOR, out=typical).add_(limits.limit)
+    share = float((limits.limit / limit).mean()) if expected.numel() else 1.0
+    return Widened(limit, 1.0 / share if share > 0 else math.inf, capped)
+
+
+def widened_few(
+    places: torch.Tensor,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    reference: torch.Tensor,
+    least: float,
+    tolerance: Tolerance,
+) -> float | None:
+    """Whether a few elements that are outside of their usual limits are within those that ``widen`` makes: then the
+    ``factor`` that ``Widened`` has, as if the others had not been widened. ``None`` says nothing.
+
+    ``places`` are theirs (int64, one dimension, counted row by row), ``least`` is the usual limit of a zero; the others
+    are as ``compare_slice`` has them, and finite. ``widen`` goes over the memory forty times, and mostly for a handful
+    of elements. Here only these are widened, and what is typical comes from a sample. But for that, no limit is more
+    than that of ``widen``: rows in which more is typical are left out of account, the cap is of the usual scale, and
+    nothing is taken for mere rounding.
+    """
+    flat, own = expected.reshape(-1), reference.reshape(-1)
+    right = flat[places]
+    error = (actual.reshape(-1)[places].double() - right).abs_()
+    usual = right.abs().mul_(tolerance.rtol).add_(least)
+    of_own = (own[places].double() - right).abs_().mul_(OWN_FACTOR)
+    limit = usual + of_own
+    if not bool((error <= limit).all()):
+        at = _spread(flat, _SAMPLE_OF_ERRORS) if flat.numel() > _SAMPLE_OF_ERRORS else slice(None)
+        sample = flat[at]
+        typical = _typical_by_magnitude(sample, (own[at].double() - sample).abs_(), right).mul_(_TYPICAL_FACTOR)
+        limit = usual + torch.maximum(of_own, torch.minimum(typical, usual * _CAP))
+        if not bool((error <= limit).all()):
+            return None
+    share = 1.0 - float((1.0 - usual / limit).sum()) / flat.numel()
+    return 1.0 / share
+
+
+def is_rounding(expected: torch.Tensor, own_error: torch.Tensor) -> bool:
+    """Whether a float64 tensor is nothing but rounding: the reference's typical own error exceeds its root mean square.
+    The few elements next to kinks, however far off, do not make it so."""
+    return expected.numel() > 0 and _rounding_of(expected, own_error) >= root_mean_square(expected)
+
+
+def _rounding_of(expected: torch.Tensor, own_error: torch.Tensor) -> float:
+    """The typical own error of elements that are no more than it: the square of the mean root of all, which a few large
+    errors hardly move."""
+    if not expected.numel():
+        return 0.0
+    return float(torch.where(own_error > expected.abs(), own_error, 0.0).sqrt().mean().square())
+
+
+def excused_outliers(
+    error: torch.Tensor,
+    right: torch.Tensor,
+    expected: torch.Tensor,
+    own_error: torch.Tensor,
+    usual: Limits,
+    tolerance: Tolerance,
+) -> torch.Tensor:
+    """Which elements are right besides those that are within their widened limits; booleans of the tensor's shape.
+
+    - Where terms cancel to nothing, and at no more than 2 % of the elements elsewhere, the scale is the root mean
+      square: what single intermediate results lose is seen in no error of the reference's own. Terms have cancelled
+      where next to nothing is left and the reference's own is off by the relative tolerance of that. Elsewhere it is
+      the root mean square of the row, or that of most rows, but at very few: where a softmax is 1, its gradient is a
+      difference of terms larger than all of its row.
+    - Where the reference itself is outside of the usual limits at many elements, others that compute in its precision
+      are as far off at a few for which its own error is small by chance. Those are excused, up to four times the
+      largest own error, each relative to the limit with the root mean square as its scale.
+
+    Losses are scattered. Elements that make up most of a column were not lost but left out, and only cancelled ones
+    are excused of them.
+    """
+    count = error.numel()
+    magnitude = expected.abs()
+    limit = (magnitude * tolerance.rtol).add_(tolerance.atol * usual.root_mean_square)
+    below = (error <= limit) & ~right
+    nothing = below & (magnitude <= NOTHING * magnitude.amax())
+    # Where the reference itself is exact nothing has cancelled: powers and exponentials are small beside the largest.
+    nothing &= own_error >= magnitude * tolerance.rtol
+    lost = _scattered(below & ~nothing, error, own_error)
+    # Large rows, as planted ones are, say nothing about what is lost in the others.
+    around = _root_mean_square_around(expected).clamp_(min=usual.scale, max=usual.root_mean_square)
+    near = error <= (magnitude * tolerance.rtol).add_(around, alpha=tolerance.atol)
+    excused = nothing
+    for some, room in ((lost & near, _FEW * count), (lost & ~near, _room_of_all(count))):
+        excused = excused | some if int(some.sum()) <= room else excused
+    outside = int((own_error > usual.limit).sum())
+    few = min(_OUTLIERS * outside, _MOST_OUTLIERS * count)
+    if count - int((right | excused).sum()) > few:
+        return excused
+    most = OWN_FACTOR * float((own_error / limit).max())
+    return excused | _scattered((error <= limit.mul_(most)) & ~right, error, own_error)
+
+
+def _room_of_all(count: int) -> float:
+    return max(min(_LEAST_OF_ALL, _FEW * count), _FEW_OF_ALL * count)
+
+
+def _scattered(marked: torch.Tensor, error: torch.Tensor, own_error: torch.Tensor) -> torch.Tensor:
+    """What is marked but for elements that make up most of a column, of all that has one index in a dimension behind
+    the rows'. One row may well be lost as a whole, as a query's gradient is with one difference; where the reference's
+    own error is about as large as theirs, columns may be."""
+    first = next((dimension for dimension, extent in enumerate(marked.shape) if extent > 1), None)
+    if first is None or not bool(marked.any()):
+        return marked
+    kept = marked
+    for dimension in range(first + 1, marked.dim()):
+        extent = marked.shape[dimension]
+        length = marked.numel() // extent
+        if extent > 1 and length >= _LEAST_OF_ROW:
+            others = tuple(other for other in range(marked.dim()) if other != dimension)
+            far = marked & (error > own_error.amax(others, keepdim=True) * ROUNDING_FACTOR)
+            kept = kept & ~(far & (far.sum(others, keepdim=True) > _SCATTERED * length))
+    return kept

@@ -1,0 +1,70 @@
+"""What the reference comes to in the problem's own precision: computed where it is asked for.
+
+It says how exact the reference itself is, which widens limits, and is reported beside a candidate's errors. Where
+everything is right without it and nobody wants to know, computing it is as much work as the candidate's own call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from evaluator.judge.correctness.reference import GradientSlice, Reference
+from evaluator.judge.correctness.sensitivity import accumulate
+
+__all__ = ["Own", "OwnGradients", "further_off"]
+
+Own = Callable[[], torch.Tensor]
+"""Asks for one tensor."""
+
+
+class OwnGradients:
+    """Those of one call. ``slices``: the numbers of those that it is compared in; ``slice_of``: inputs and upstream
+    gradients of one, anew each time, since a reference may write to what it is given."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        slices: Sequence[int],
+        slice_of: Callable[[int], tuple[list[Any], list[torch.Tensor]]],
+    ) -> None:
+        self._reference = reference
+        self._slices = slices
+        self._slice_of = slice_of
+        self._weights: list[torch.Tensor | None] = [None] * len(reference.signature.weights)
+        self._summed: set[int] = set()
+
+    def of_slice(
+        self, number: int, values: Sequence[Any], upstream: Sequence[torch.Tensor]
+    ) -> Callable[[], GradientSlice]:
+        """Outputs and gradients of slice ``number`` at these ``values``; computed once."""
+        return cache(partial(self._compute, number, values, upstream))
+
+    def of_weight(self, index: int, exact: torch.Tensor) -> torch.Tensor:
+        """The gradient of weight ``index``, over all slices; ``exact``, where the reference has none."""
+        for number in self._slices:
+            if number not in self._summed:
+                self._compute(number, *self._slice_of(number))
+        own = self._weights[index]
+        return exact if own is None else own
+
+    def _compute(self, number: int, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
+        found = self._reference.own_gradients(values, upstream)
+        if number not in self._summed:
+            accumulate(self._weights, found.weights)
+            self._summed.add(number)
+        return found
+
+
+def further_off(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:
+    """Of two results of the reference in its precision, element by element, the one that is further from ``exact``
+    (float64); all have one shape. Where the second is not finite and the candidate's, ``actual``, is of the same class,
+    it is the second: a candidate cannot be held to what the reference has lost by the same way of adding up. Where any
+    is not finite otherwise, the first."""
+    further = torch.sub(other, exact).abs_() > torch.sub(one, exact).abs_()
+    finite = other.isfinite()
+    same_class = (actual == other) | (actual.isnan() & other.isnan())
+    return torch.where((further & finite) | (~finite & same_class), other, one)

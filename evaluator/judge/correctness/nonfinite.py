@@ -1,0 +1,91 @@
+"""Values that are not finite: what is compared by class, what by value, and what cannot be told.
+
+An element is compared by value where the reference is finite, in float64 as well as in the problem's precision. Where
+it is finite in neither, the class has to be the same: NaN, infinity or minus infinity, by either of the two. Elements
+that a reference loses by overflowing are an exception (see ``evaluator.judge.correctness.overflow``). Where one of the
+two is finite and the other is not, nothing is known that a candidate could be held to: mostly something has overflowed
+in the problem's precision alone. Such an element is *undetermined*, and so is one that is next to overflowing: rounding
+decides whether it does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+__all__ = ["Settled", "largest_comparable", "settle"]
+
+_NEARLY: Final = 0.98
+"""Of the largest number of the problem's precision: what is beyond that may be infinite after rounding."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Tensors with zeros wherever nothing is compared by value. ``undetermined``: how many elements are;
+    ``mismatched``: where the class is another one than the reference's, ``None`` for nowhere; ``told``: how many say
+    something: they are compared by value, or infinite in both."""
+
+    actual: torch.Tensor
+    expected: torch.Tensor
+    reference: torch.Tensor
+    undetermined: int
+    mismatched: torch.Tensor | None
+    told: int
+
+    @property
+    def telling(self) -> float:
+        """The share of the elements that say something; 1 where there is none."""
+        return self.told / self.actual.numel() if self.actual.numel() else 1.0
+
+    def shown(self, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """``actual`` and ``expected`` with what is wrong in them: where the class is another one, the candidate's value
+        beside NaN."""
+        if self.mismatched is None:
+            return self.actual, self.expected
+        return (
+            torch.where(self.mismatched, actual, self.actual),
+            self.expected.masked_fill(self.mismatched, torch.nan),
+        )
+
+
+def largest_comparable(dtype: torch.dtype) -> float:
+    """The largest magnitude that is compared by value in a floating-point ``dtype``."""
+    return float(_NEARLY * torch.finfo(dtype).max)
+
+
+def settle(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor) -> Settled:
+    """Settle the class of each element. ``expected`` is float64, ``reference`` what it comes to in the problem's
+    precision, ``actual`` a candidate's; all have one shape."""
+    most = largest_comparable(actual.dtype)
+    if _are_within(most, expected) and _are_within(math.inf, reference):
+        return Settled(actual, expected, reference, 0, None, expected.numel())
+    finite, finite_of_own = torch.isfinite(expected), torch.isfinite(reference)
+    beyond = finite & (expected.abs() > most)
+    by_value = finite & finite_of_own & ~beyond
+    by_class = ~(finite | finite_of_own)
+    mismatched = by_class & ~(_same_class(actual, expected) | _same_class(actual, reference))
+    rest = ~by_value
+    return Settled(
+        actual.masked_fill(rest, 0.0),
+        expected.masked_fill(rest, 0.0),
+        reference.masked_fill(rest, 0.0),
+        int(((finite ^ finite_of_own) | beyond).sum()),
+        mismatched if bool(mismatched.any()) else None,
+        int((by_value | (by_class & torch.isinf(expected))).sum()),
+    )
+
+
+def _are_within(most: float, tensor: torch.Tensor) -> bool:
+    """Whether all elements are finite and none is larger than ``most``: one look at each, and no tensor of answers."""
+    if not tensor.numel():
+        return True
+    least, largest = map(float, torch.stack(torch.aminmax(tensor)).tolist())
+    return -most <= least and largest <= most and math.isfinite(least) and math.isfinite(largest)
+
+
+def _same_class(actual: torch.Tensor, infinite: torch.Tensor) -> torch.Tensor:
+    """Whether ``actual`` is of the class of ``infinite`` where that is not finite; anything elsewhere."""
+    return (actual == infinite.to(actual.dtype)) | (torch.isnan(actual) & torch.isnan(infinite))

@@ -1,0 +1,787 @@
+"""The reference model in the judge: its shapes, its weights, its outputs and gradients in float64."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import re
+import secrets
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from unittest.mock import patch
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from evaluator.dtypes import as_reals, coarsest, in_double, is_differentiable, unjudged
+from evaluator.errors import ProblemError
+from evaluator.judge.correctness.overflow import Saturating
+from evaluator.judge.device.device import Device, working_on
+from evaluator.judge.inputs.parameters import Values, constants_of
+from evaluator.judge.inputs.relations import related_of
+from evaluator.judge.inputs.seeding import SECRET_SEEDS, seed_generators
+from evaluator.problems.problem import Problem
+from evaluator.protocol.control_page import MAX_TENSORS
+from evaluator.protocol.shared_memory import TensorSpec, shares_elements
+
+__all__ = ["NUDGE", "GradientSlice", "Reference", "Signature"]
+
+_PRODUCTS: Final = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm}
+_CHOICES: Final = {
+    f"aten::{name}"
+    for name in (
+        *("argmax", "argmin", "topk", "sort", "kthvalue", "median", "nanmedian", "mode"),
+        *("cummax", "cummin", "max_pool2d_with_indices", "max_pool3d_with_indices"),
+    )
+}
+_LARGEST: Final = {f"aten::{name}" for name in ("max", "min", "amax", "amin", "cummax", "cummin")}
+_EXACT: Final = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
+_CASTS: Final = re.compile(r"\.(?:float|half|type|bfloat16)\b|float32|float16|dtype")
+"""Where a reference says nothing of the kind, it has no other dtype than what goes into it."""
+_NAMES_DOUBLE: Final = re.compile(r"float64|double")
+_NOT_OF_THE_REFERENCE: Final = ("can't allocate memory", "CUDA error", "ALLOC_FAILED")
+"""Libraries say so in an exception of no class of its own."""
+_FAR: Final = 4.0
+_ROUNDED_RUNS: Final = 6
+_PERTURBATIONS: Final = 12
+"""What depends on two numbers' difference does not move where both move alike, which is so in every one of six random
+moves in 1.6 % of the cases: as often an honest candidate was turned down for one element of a softmax's gradient."""
+_SOFTMAXES: Final = frozenset({"aten::_softmax", "aten::_safe_softmax", "aten::_log_softmax"})
+_MOST_SHIFT: Final = 2.0**-10
+"""An exponent of a softmax moves by no more than this: it is the rounding of numbers about 8000 in float32. Where every
+score is masked by a number such as -1e9, its rounding would excuse anything."""
+_NUDGES: Final = 3
+NUDGE: Final = 2.0**-20
+_RANDOM_SIDES: Final = 6
+_BESIDE_ZERO: Final = torch.finfo(torch.float32).tiny
+"""So small a relative move changes no result but in proportion, and is still far from rounding in float64."""
+
+_ROUNDING: Final = frozenset(
+    """
+    acos acosh add addbmm addcdiv addcmul addmm addmv addr asin asinh atan atan2 atanh avg_pool1d avg_pool2d avg_pool3d
+    adaptive_avg_pool1d _adaptive_avg_pool2d _adaptive_avg_pool3d baddbmm binary_cross_entropy bmm celu convolution cos
+    cosh cumprod cumsum dist div dot elu erf erfc exp exp2 expm1 _fft_c2c _fft_c2r _fft_r2c gelu hardsigmoid hardswish
+    huber_loss lerp lgamma linalg_vector_norm log log10 log1p log2 logaddexp logcumsumexp logit _log_softmax logsumexp
+    mean mish mm mse_loss mul mv native_batch_norm _native_batch_norm_legit native_group_norm native_layer_norm nll_loss
+    norm pow prod reciprocal rsqrt rsub _safe_softmax sigmoid silu sin sinh smooth_l1_loss _softmax softplus sqrt square
+    std std_mean sub sum tan tanh tanhshrink true_divide var var_mean
+    """.split()  # noqa: SIM905 - ninety names are read more easily in lines
+)
+"""Operators of torch whose results are rounded."""
+_CONSTANTS: Final[dict[tuple[str, str, str], tuple[tuple[str, ...], tuple[str, ...]]]] = {}
+"""What is constant and what is related, by problem, version and size: constructing a model twice takes long where it is
+large."""
+_ROUNDS: Final[set[tuple[str, str, str]]] = set()
+"""The problems, by version and size, of which rounding is found to be the function."""
+_ROUNDED_LOOKS: Final = 6
+"""On so many inputs of an evaluation is looked whether it is."""
+_OTHERWISE: Final = 0.25
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Shapes and dtypes of a problem at one size and precision, found without computing it.
+
+    ``inputs``: one entry per argument of ``forward``: a tensor's spec, or the value of what is no tensor. ``buffers``:
+    those with floating-point values that belong to the model's state. ``products``: whether there are matrix products
+    in it; ``chooses``: operators that say which of several numbers it is; ``takes_largest``: such as take the largest
+    or smallest of several.
+    """
+
+    inputs: tuple[Any, ...]
+    outputs: tuple[TensorSpec, ...]
+    weights: tuple[tuple[str, TensorSpec], ...]
+    buffers: tuple[tuple[str, TensorSpec], ...]
+    differentiable: bool
+    products: bool
+    chooses: bool = False
+    takes_largest: bool = False
+    """Whether something is put in order, or chosen by its size."""
+
+    @property
+    def input_tensors(self) -> tuple[TensorSpec, ...]:
+        return tuple(value for value in self.inputs if isinstance(value, TensorSpec))
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """All that goes in or comes out."""
+        return (*self.input_tensors, *self.outputs)
+
+    @property
+    def overflows_soon(self) -> bool:
+        """Whether any of it is float16."""
+        specs = [*self.tensors, *(spec for _, spec in (*self.weights, *self.buffers))]
+        return any(spec.torch_dtype is torch.float16 for spec in specs)
+
+    @property
+    def float_inputs(self) -> tuple[TensorSpec, ...]:
+        """Those that something flows back to, real or complex; their gradients are contiguous."""
+        return tuple(spec.contiguous for spec in self.input_tensors if spec.is_differentiable)
+
+    @property
+    def rows(self) -> int | None:
+        """How many every tensor that goes in or comes out has along its first dimension; ``None`` where they differ."""
+        extents = {spec.shape[:1] for spec in self.tensors}
+        if not self.input_tensors or len(extents) != 1 or () in extents:
+            return None
+        return extents.pop()[0]
+
+
+@dataclass
+class GradientSlice:
+    """Outputs and gradients of one slice, as ``as_reals`` has them. Lists run over outputs, float inputs and weights.
+
+    ``None`` stands for a gradient that the reference itself does not have.
+    """
+
+    outputs: list[torch.Tensor]
+    inputs: list[torch.Tensor | None]
+    weights: list[torch.Tensor | None]
+
+
+class Reference:
+    """One problem at one size and precision on one device."""
+
+    def __init__(self, problem: Problem, size: str, precision: str, device: Device) -> None:
+        self._module = _execute(problem, size)
+        self._casts = _CASTS.search(problem.source) is not None
+        self._looks = _ROUNDED_LOOKS if self._casts else 0
+        self._asks_limits = "finfo" in problem.source and _NAMES_DOUBLE.search(problem.source) is None
+        self._device = device.torch_device
+        self._dtype: torch.dtype = getattr(torch, precision)
+        self._model: torch.nn.Module | None = None
+        self._model64: torch.nn.Module | None = None
+        self._known = (problem.id, problem.version, size)
+        self._held: Values = {}
+        self.constants: tuple[str, ...] = ()
+        """Parameters and buffers whose values are the same under every seed (see
+        ``evaluator.judge.inputs.parameters``), or whose relations are: these are ``related`` as well."""
+        self.related: tuple[str, ...] = ()
+        # Executed once more under secret seeds: generators that the source makes would otherwise give each evaluation
+        # the same inputs, and the model may need them as they are for its weights.
+        with SECRET_SEEDS.held(secrets.randbits(63)):
+            self.get_inputs: Callable[[], Sequence[Any]] = _execute(problem, size).get_inputs
+        self.signature = self._find_signature()
+
+    def construct(self, seed: int, processors: frozenset[int]) -> None:
+        """Build the model as the runners do: on the CPU, under ``seed``, then moved. On their ``processors``, with as
+        many threads: of orthogonal weights and the like the last bits depend on it."""
+        with working_on(processors):
+            model = self._make(seed)
+            if self._known not in _CONSTANTS:
+                other = self._make(seed ^ 1)
+                constants = constants_of(model, other)
+                related = related_of(model, other, lambda: self._make(seed ^ 2), constants)
+                _CONSTANTS[self._known] = constants, related
+            carried = dict((*self.signature.weights, *self.signature.buffers))
+            constants, related = _CONSTANTS[self._known]
+            self.related = tuple(name for name in related if name in carried)
+            self.constants = (*(name for name in constants if name in carried), *self.related)
+            self._model = self._placed(model)
+            # A function that a module keeps goes on calling the modules that it was made with, in a copy as well.
+            again = _keeps_functions(self._model)
+            twin = self._placed(self._make(seed)) if again else copy.deepcopy(self._model)
+            self._model64 = _model_in_double(twin)
+
+    def state_values(self) -> list[torch.Tensor]:
+        """The values of parameters and buffers as they are now, in the order of ``signature.weights``, then
+        ``signature.buffers``."""
+        state = _state_of(self._constructed)
+        return [state[name].detach() for name, _ in (*self.signature.weights, *self.signature.buffers)]
+
+    @property
+    def trained(self) -> frozenset[str]:
+        """Names of the parameters that a training changes."""
+        return frozenset(name for name, weight in self._constructed.named_parameters() if weight.requires_grad)
+
+    def values_of(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
+        """Copies of what these parameters and buffers are now."""
+        state = _state_of(self._constructed)
+        return {name: state[name].detach().clone() for name in names}
+
+    def hold(self, values: Values) -> None:
+        """Go on with these values of parameters and buffers, which have the problem's precision."""
+        if values is self._held:
+            return
+        assert self._model64 is not None
+        with torch.no_grad():
+            for model in (self._constructed, self._model64):
+                state = _state_of(model)
+                for name, value in values.items():
+                    state[name].copy_(value)
+        self._held = values
+
+    @property
+    def _constructed(self) -> torch.nn.Module:
+        assert self._model is not None
+        return self._model
+
+    def exact_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """Outputs in float64, for inputs in the problem's precision; all outputs here are as ``as_reals`` has them."""
+        assert self._model64 is not None
+        with torch.no_grad(), self._exactly():
+            return _exact(_call(self._model64, [*map(in_double, inputs)]))
+
+    def look_at_casts(self, inputs: Sequence[Any]) -> None:
+        """Find out whether casts are the function, as where numbers are split into a high and a low half: outputs are
+        others then than without them. On a few inputs of an evaluation, unless it is known."""
+        if self._rounds or not self._looks:
+            return
+        self._looks -= 1
+        exact = self.exact_outputs(inputs)
+        _ROUNDS.add(self._known)
+        if not any(map(_is_otherwise, exact, self.exact_outputs(inputs))):
+            _ROUNDS.discard(self._known)
+
+    def saturated_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
+        """Outputs in float64 with intermediate numbers held where they overflow; ``None`` where that cannot be done."""
+        return _saturated(lambda: self.exact_outputs(inputs))
+
+    def saturated_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice | None:
+        """Likewise outputs and gradients."""
+        return _saturated(lambda: self.exact_gradients(inputs, upstream))
+
+    @property
+    def _rounds(self) -> bool:
+        return self._known in _ROUNDS
+
+    def own_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """Outputs in the problem's precision."""
+        assert self._model is not None
+        with torch.no_grad():
+            return [as_reals(output) for output in _as_list(_call(self._model, inputs))]
+
+    def exact_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
+        """Outputs and gradients in float64."""
+        assert self._model64 is not None
+        with self._exactly():
+            return _differentiate(
+                self._model64, [*map(in_double, inputs)], [in_double(gradient) for gradient in upstream], exact=True
+            )
+
+    def own_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
+        """Outputs and gradients in the problem's precision."""
+        assert self._model is not None
+        return _differentiate(self._model, inputs, upstream)
+
+    def is_finite_on(self, tensors: Sequence[torch.Tensor], *, gradients: bool) -> bool:
+        """Whether floating-point outputs, and gradients where these are wanted, are finite in the problem's precision,
+        and far from what is not. ``tensors``: the tensor inputs, which may be written to."""
+        assert self._model is not None
+        given = iter(tensors)
+        values = [
+            value.arrange(next(given)) if isinstance(value, TensorSpec) else value["value"]
+            for value in self.signature.inputs
+        ]
+        with torch.no_grad():
+            outputs = _as_list(_call(self._model, values))
+        found: list[torch.Tensor | None] = [*outputs]
+        if gradients:
+            upstream = [torch.randn_like(each) if is_differentiable(each) else each for each in outputs]
+            differentiated = self.own_gradients(values, upstream)
+            found += [*differentiated.inputs, *differentiated.weights]
+        return all(_is_far_from_infinite(tensor) for tensor in found if tensor is not None and tensor.numel())
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The problem's; what a reference makes in another dtype keeps it in float32 alone."""
+        return self._dtype
+
+    @property
+    def epsilon(self) -> float:
+        """The distance from one to the next number in the problem's precision, or in that of a tensor that has less."""
+        specs = [*self.signature.tensors, *(spec for _, spec in self.signature.weights)]
+        found = coarsest([self._dtype, *(spec.torch_dtype for spec in specs if spec.is_differentiable)])
+        assert found is not None
+        return torch.finfo(found).eps
+
+    @property
+    def _rounding(self) -> float:
+        """The distance from one to the next number where kernels keep sums, which is in float32 at the least."""
+        return min(self.epsilon, torch.finfo(torch.float32).eps)
+
+    def perturbed_outputs(
+        self, inputs: Sequence[Any], relative: float, generator: torch.Generator
+    ) -> Iterator[list[torch.Tensor]]:
+        """Float64 outputs at inputs moved by ± ``relative`` times their magnitude, with random signs, while softmaxes
+        move by roundings of the logarithm of their sum."""
+        assert self._model64 is not None
+        for moved in _moved(inputs, relative, generator):
+            with torch.no_grad(), self._exactly(), _SoftmaxRounded(self._rounding, generator):
+                outputs = _exact(_call(self._model64, moved))
+            yield outputs
+
+    def perturbed_gradients(
+        self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], relative: float, generator: torch.Generator
+    ) -> Iterator[GradientSlice]:
+        """Float64 gradients at inputs moved by ± ``relative`` times their magnitude, with random signs."""
+        assert self._model64 is not None
+        upstream64 = [in_double(gradient) for gradient in upstream]
+        for moved in _moved(inputs, relative, generator):
+            with self._exactly():
+                yield _differentiate(self._model64, moved, upstream64, exact=True)
+
+    def rounded_gradients(
+        self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], relative: float, generator: torch.Generator
+    ) -> Iterator[GradientSlice]:
+        """Float64 gradients half a dozen times, with each intermediate result moved by up to ``relative`` of it, at
+        random (Monte Carlo arithmetic, Parker 1997), and with softmaxes moved by roundings of the logarithm of their
+        sum."""
+        assert self._model64 is not None
+        values, upstream64 = [*map(in_double, inputs)], [in_double(gradient) for gradient in upstream]
+        for _ in range(_ROUNDED_RUNS):
+            with self._exactly(), _SoftmaxRounded(self._rounding, generator), _Rounded(relative, generator):
+                found = _differentiate(self._model64, values, upstream64, exact=True)
+            yield found
+
+    def gradients_beside_zero(
+        self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], generator: torch.Generator
+    ) -> Iterator[GradientSlice]:
+        """Float64 gradients at inputs whose exact zeros are next to zero: above it, below it, and on either side at
+        random, half a dozen times. Where a derivative jumps at zero, those are the one-sided ones."""
+        assert self._model64 is not None
+        upstream64 = [in_double(gradient) for gradient in upstream]
+        for sign in (1.0, -1.0, *[None] * _RANDOM_SIDES):
+            moved = [_beside_zero(value, sign, generator) for value in inputs]
+            with self._exactly():
+                yield _differentiate(self._model64, moved, upstream64, exact=True)
+
+    def nudged_outputs(self, inputs: Sequence[Any], generator: torch.Generator) -> Iterator[list[torch.Tensor]]:
+        """Float64 outputs three times, at inputs and weights that are moved by about ``NUDGE`` of each: by how much
+        they differ from the exact ones says how large the terms are that an output is a sum of."""
+        assert self._model64 is not None
+        for _ in range(_NUDGES):
+            moved = [_nudged(in_double(value), generator) for value in inputs]
+            with torch.no_grad(), self._exactly(), self._nudged_weights(generator):
+                outputs = _exact(_call(self._model64, moved))
+            yield outputs
+
+    def nudged_gradients(
+        self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], generator: torch.Generator
+    ) -> Iterator[GradientSlice]:
+        """Likewise float64 gradients, at upstream gradients that are moved as well."""
+        assert self._model64 is not None
+        for _ in range(_NUDGES):
+            moved = [_nudged(in_double(value), generator) for value in inputs]
+            moved_upstream = [_nudged(in_double(gradient), generator) for gradient in upstream]
+            with self._exactly(), self._nudged_weights(generator):
+                found = _differentiate(self._model64, moved, moved_upstream, exact=True)
+            yield found
+
+    @contextlib.contextmanager
+    def _nudged_weights(self, generator: torch.Generator) -> Iterator[None]:
+        """The float64 model with its weights moved; afterwards they are what they were."""
+        assert self._model is not None
+        assert self._model64 is not None
+        pairs = list(zip(self._model64.parameters(), self._model.parameters(), strict=True))
+        with torch.no_grad():
+            for exact, _ in pairs:
+                if is_differentiable(exact):
+                    exact.copy_(_nudged(exact, generator))
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for exact, own in pairs:
+                    if is_differentiable(exact):
+                        exact.copy_(own)
+
+    @contextlib.contextmanager
+    def _exactly(self) -> Iterator[None]:
+        """Have the model in float64 compute in float64, whatever it asks for; but with the constants that it has in its
+        own precision."""
+        uncast = _Uncast(self._dtype if self._rounds else None) if self._casts else contextlib.nullcontext()
+        constants = _finfo_of(self._dtype) if self._asks_limits else contextlib.nullcontext()
+        with _default_dtype(torch.float64), uncast, constants:
+            yield
+
+    def _find_signature(self) -> Signature:
+        """Run everything on the meta device, which knows shapes and computes nothing."""
+        try:
+            model, arguments = self.on_meta()
+            self._refuse({f"input {index}": value for index, value in enumerate(arguments)})
+            self._refuse({f"the parameter {name}": parameter for name, parameter in model.named_parameters()})
+            outputs, seen = _call_and_look(model, arguments)
+            self._refuse({f"output {index}": value for index, value in enumerate(outputs)})
+        except ProblemError:
+            raise
+        except Exception as error:
+            raise ProblemError(f"the reference cannot be run to find its shapes: {error}") from error
+        return Signature(
+            inputs=tuple(
+                TensorSpec.laid_out(value) if isinstance(value, torch.Tensor) else {"value": value}
+                for value in arguments
+            ),
+            outputs=tuple(TensorSpec.of(output) for output in outputs),
+            weights=tuple((name, TensorSpec.of(parameter)) for name, parameter in model.named_parameters()),
+            buffers=tuple(_carried_buffers(model)),
+            differentiable=any(output.requires_grad for output in outputs),
+            products=seen.products,
+            chooses=seen.chooses,
+            takes_largest=seen.takes_largest,
+        )
+
+    def _refuse(self, named: Mapping[str, Any]) -> None:
+        """Raises ``ProblemError`` for a tensor among these that cannot be judged."""
+        for name, value in named.items():
+            reason = unjudged(value) if isinstance(value, torch.Tensor) else None
+            if reason is None and self._dtype is not torch.float32 and _is_complex(value):
+                reason = "it is complex, which float32 alone is known for"
+            if reason is not None:
+                raise ProblemError(f"{name} of the reference cannot be judged: {reason}")
+
+    def on_meta(self) -> tuple[torch.nn.Module, list[Any]]:
+        """The model and its arguments on the meta device, in the problem's precision; floating-point arguments
+        require gradients. Raises whatever the reference raises."""
+        with torch.device("meta"):
+            values = list(self._module.get_inputs())
+            try:
+                model: torch.nn.Module | None = self._module.Model(*self._module.get_init_inputs())
+            except (RuntimeError, NotImplementedError):
+                model = None
+        if model is None:
+            # A constructor may look at values, which there are none of on the meta device.
+            model = self._module.Model(*self._module.get_init_inputs()).to("meta")
+            assert isinstance(model, torch.nn.Module)
+        if self._dtype is not torch.float32:
+            model = model.to(self._dtype)
+        return model, [self._on_meta(value) for value in values]
+
+    def constructed(self, values: Sequence[Any]) -> tuple[torch.nn.Module, list[Any]]:
+        """The model as ``construct`` left it, and ``values`` as its arguments: as ``on_meta``, on the device."""
+        assert self._model is not None
+        return self._model, [_as_argument(value, self._dtype) for value in values]
+
+    def _make(self, seed: int) -> torch.nn.Module:
+        seed_generators(seed)
+        model: torch.nn.Module = self._module.Model(*self._module.get_init_inputs())
+        return model
+
+    def _placed(self, model: torch.nn.Module) -> torch.nn.Module:
+        return model.to(self._device) if self._dtype is torch.float32 else model.to(self._device, self._dtype)
+
+    def _on_meta(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return _as_argument(value.to("meta"), self._dtype)
+
+
+def _state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _carried_buffers(model: torch.nn.Module) -> Iterator[tuple[str, TensorSpec]]:
+    """Of buffers with floating-point values that are part of the model's state, as many as can be told of."""
+    room = MAX_TENSORS - len(list(model.parameters()))
+    lasting = model.state_dict().keys()
+    for name, buffer in model.named_buffers():
+        if room > 0 and name in lasting and buffer.is_floating_point():
+            room -= 1
+            yield name, TensorSpec.of(buffer)
+
+
+def _is_far_from_infinite(tensor: torch.Tensor) -> bool:
+    if not is_differentiable(tensor):
+        return True
+    return float(tensor.abs().amax()) <= torch.finfo(tensor.dtype).max / _FAR  # NaN is not
+
+
+def _call_and_look(model: torch.nn.Module, arguments: Sequence[Any]) -> tuple[list[torch.Tensor], _Seen]:
+    """What a call returns, and what there is in it."""
+    seen = _Seen()  # type: ignore[no-untyped-call] # torch leaves its base unannotated
+    # What compiles itself may refuse to be looked at, and nothing depends on it but how soon a first call is over.
+    with contextlib.suppress(Exception), seen:
+        return _as_list(model(*arguments)), seen
+    return _as_list(model(*arguments)), seen
+
+
+@contextlib.contextmanager
+def _finfo_of(dtype: torch.dtype) -> Iterator[None]:
+    """Where a model asks for the limits of float64, which it computes in for once, give it those of ``dtype``: an
+    epsilon that it adds is a part of what it computes."""
+    usual = torch.finfo
+
+    def finfo(asked: torch.dtype | None = None) -> torch.finfo:
+        return usual(dtype if asked in (None, torch.float64) else asked)
+
+    with patch.object(torch, "finfo", finfo):
+        yield
+
+
+class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Makes numbers float64 where a reference asks for less: what is right does not depend on how it rounds.
+
+    ``precision``: the problem's, where right answers depend on it. Numbers of fewer bits than that are rounded to these
+    then, and stored as float64.
+    """
+
+    def __init__(self, precision: torch.dtype | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._precision = precision
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        dtype = kwargs.get("dtype")
+        if dtype not in _EXACT:
+            return func(*args, **kwargs)
+        if self._precision is not None and torch.finfo(dtype).eps > torch.finfo(self._precision).eps:
+            return func(*args, **kwargs).to(_EXACT[dtype])
+        return func(*args, **(kwargs | {"dtype": _EXACT[dtype]}))
+
+
+def _saturated(run: Callable[[], _Found]) -> _Found | None:
+    """What ``run`` finds with numbers held where they overflow; ``None`` where an operator does not allow that: a run
+    that only excuses a candidate ends no evaluation. A want of memory is nobody's fault, and is raised."""
+    try:
+        with Saturating():
+            return run()
+    except torch.OutOfMemoryError:
+        raise
+    except (ProblemError, RuntimeError, TypeError):
+        return None
+
+
+def _is_otherwise(exact: torch.Tensor, rounded: torch.Tensor) -> bool:
+    """Whether two float64 tensors of one shape are farther apart than rounding takes them, where both are finite."""
+    if not exact.is_floating_point():
+        return False
+    finite = exact.isfinite() & rounded.isfinite()
+    between, size = (torch.where(finite, each, 0.0) for each in (exact - rounded, rounded))
+    return bool(torch.linalg.vector_norm(between) > _OTHERWISE * torch.linalg.vector_norm(size))
+
+
+class _Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Moves the results of operators that round by up to ``relative`` of them, at random: forward and backward. Others,
+    which copy or choose, are left alone, since a reference may compare what they return."""
+
+    def __init__(self, relative: float, generator: torch.Generator) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._relative = relative
+        self._generator = generator
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = func._schema.name.removeprefix("aten::").removesuffix("_")
+        if name not in _ROUNDING and not name.endswith("_backward"):
+            return found
+        for result in found if isinstance(found, tuple | list) else (found,):
+            if _can_be_moved(result):
+                shares = torch.rand(result.shape, generator=self._generator, device=result.device, dtype=torch.float64)
+                result.mul_(shares.mul_(2.0).sub_(1.0).mul_(self._relative).add_(1.0))
+        return found
+
+
+class _SoftmaxRounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Moves the exponents of each softmax, and the results of its logarithm, by up to ``rounding`` times the logarithm
+    of the sum: all of one sum alike, at random.
+
+    The operator subtracts the largest number first, and is as exact as that for numbers of any size. A kernel that
+    keeps the logarithm of the sum, as a fused attention does for its backward, rounds that number, which is as large as
+    the largest that goes in.
+    """
+
+    def __init__(self, rounding: float, generator: torch.Generator) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._rounding = rounding
+        self._generator = generator
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = func._schema.name
+        if name not in _SOFTMAXES or not _can_be_moved(found) or not found.numel():
+            return found
+        total = torch.logsumexp(args[0].double(), args[1], keepdim=True)
+        shares = torch.rand(total.shape, generator=self._generator, device=total.device, dtype=torch.float64)
+        largest = torch.where(total.isfinite(), total, 0.0).abs_().mul_(self._rounding).clamp_(max=_MOST_SHIFT)
+        moves = largest.mul_(shares.mul_(2.0).sub_(1.0))
+        return found.add_(moves) if name == "aten::_log_softmax" else found.mul_(moves.exp_())
+
+
+def _can_be_moved(result: Any) -> bool:
+    if not isinstance(result, torch.Tensor) or result.dtype not in (torch.float64, torch.complex128):
+        return False
+    return result.layout is torch.strided and not shares_elements(result.shape, result.stride())
+
+
+class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether there are matrix products among the operators, and such as choose, or take what is largest."""
+
+    products = False
+    chooses = False
+    takes_largest = False
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.products = self.products or func.overloadpacket in _PRODUCTS
+        self.chooses = self.chooses or func._schema.name in _CHOICES
+        self.takes_largest = self.takes_largest or func._schema.name in _LARGEST or "max_pool" in func._schema.name
+        return func(*args, **(kwargs or {}))
+
+
+def _as_argument(value: Any, dtype: torch.dtype) -> Any:
+    """``value`` in ``dtype``, where that is a lower precision than the usual one; else in its own."""
+    if not is_differentiable(value):
+        return value
+    kept = dtype is torch.float32 or value.is_complex()
+    return (value.detach() if kept else value.detach().to(dtype)).requires_grad_()
+
+
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def _model_in_double(model: torch.nn.Module) -> torch.nn.Module:
+    converted: torch.nn.Module = model._apply(in_double)  # type: ignore[no-untyped-call] # double() leaves complex out
+    return converted
+
+
+def _exact(result: Any) -> list[torch.Tensor]:
+    """Outputs of the model in float64, in which all are that are real or complex."""
+    return [as_reals(_as_exact(output)) for output in _as_list(result)]
+
+
+def _as_exact(tensor: torch.Tensor) -> torch.Tensor:
+    """In float64, also where a reference itself has made it something less exact."""
+    return tensor.double() if tensor.is_floating_point() else in_double(tensor)
+
+
+def _execute(problem: Problem, size: str) -> types.ModuleType:
+    module = types.ModuleType("reference")
+    try:
+        exec(compile(problem.sized_source(size), f"{problem.id}/reference.py", "exec"), module.__dict__)  # noqa: S102 - a problem is trusted
+    except ProblemError:
+        raise
+    except Exception as error:
+        raise ProblemError(f"the reference of {problem.id} cannot be executed: {error}") from error
+    return module
+
+
+def _keeps_functions(model: torch.nn.Module) -> bool:
+    """Whether an attribute of the model or of a part of it is a function that refers to something."""
+    return any(
+        isinstance(value, types.FunctionType) and value.__closure__
+        for part in model.modules()
+        for value in vars(part).values()
+    )
+
+
+@contextlib.contextmanager
+def _of_the_reference(where: str) -> Iterator[None]:
+    """What the reference raises is the problem's fault, and no fault of the judge's; a device that fails or has too
+    little memory is neither's."""
+    try:
+        yield
+    except (ProblemError, torch.OutOfMemoryError, torch.AcceleratorError, MemoryError):
+        raise
+    except Exception as error:
+        if any(words in str(error) for words in _NOT_OF_THE_REFERENCE):
+            raise
+        raise ProblemError(f"the reference fails {where}: {type(error).__name__}: {error}") from error
+
+
+def _call(model: torch.nn.Module, inputs: Sequence[Any]) -> Any:
+    with _of_the_reference("in its forward pass"):
+        return model(*inputs)
+
+
+def _differentiate(
+    model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], *, exact: bool = False
+) -> GradientSlice:
+    leaves = [value.detach().requires_grad_() if is_differentiable(value) else value for value in inputs]
+    inputs_wanted = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    weights = list(model.parameters())
+    trained = [weight for weight in weights if weight.requires_grad]
+    outputs = _as_list(_call(model, leaves))
+    pairs = [
+        (output, gradient.to(output.dtype))
+        for output, gradient in zip(outputs, upstream, strict=True)
+        if output.requires_grad
+    ]
+    with _of_the_reference("in its backward pass"):
+        gradients = torch.autograd.grad(
+            [output for output, _ in pairs],
+            [*inputs_wanted, *trained],
+            [gradient for _, gradient in pairs],
+            allow_unused=True,
+        )
+    of_weights = iter(gradients[len(inputs_wanted) :])
+
+    def plain(gradient: torch.Tensor | None) -> torch.Tensor | None:
+        if gradient is None:
+            return None
+        # An embedding may have a sparse one.
+        dense = gradient if gradient.layout is torch.strided else gradient.to_dense()
+        return as_reals(_as_exact(dense) if exact else dense)
+
+    return GradientSlice(
+        [as_reals(_as_exact(output.detach()) if exact else output.detach()) for output in outputs],
+        [plain(gradient) for gradient in gradients[: len(inputs_wanted)]],
+        [plain(next(of_weights)) if weight.requires_grad else None for weight in weights],
+    )
+
+
+def _moved(inputs: Sequence[Any], relative: float, generator: torch.Generator) -> Iterator[list[Any]]:
+    """The inputs in float64, moved by ± ``relative`` times their magnitude, with random signs: two dozen times."""
+    exact = [in_double(value) for value in inputs]
+    for _ in range(_PERTURBATIONS):
+        moves = [_random_move(value, relative, generator) for value in exact]
+        for sign in (1.0, -1.0):
+            yield [value if move is None else value + sign * move for value, move in zip(exact, moves, strict=True)]
+
+
+def _nudged(value: Any, generator: torch.Generator) -> Any:
+    """A tensor in float64 or complex128 with each element moved by a normal share of it; anything else as it is."""
+    if not is_differentiable(value):
+        return value
+    # Not of one size: two terms that are about equal and have opposite signs would move alike in half of the cases.
+    shares = torch.randn(value.shape, generator=generator, device=value.device, dtype=torch.float64)
+    return shares.mul_(NUDGE).add_(1.0) * value
+
+
+def _beside_zero(value: Any, sign: float | None, generator: torch.Generator) -> Any:
+    """A tensor in float64 or complex128 with the smallest normal number of float32 in the place of exact zeros, with
+    this ``sign`` or with random ones; anything else as it is."""
+    if not is_differentiable(value):
+        return value
+    exact = in_double(value)
+    if sign is None:
+        signs = torch.randint(0, 2, exact.shape, generator=generator, device=exact.device).mul_(2).sub_(1)
+        return torch.where(exact == 0, signs * _BESIDE_ZERO, exact)
+    return torch.where(exact == 0, sign * _BESIDE_ZERO, exact)
+
+
+def _random_move(value: Any, relative: float, generator: torch.Generator) -> torch.Tensor | None:
+    if not is_differentiable(value):
+        return None
+    if value.is_complex():  # a sign for each part
+        parts = _random_move(torch.view_as_real(value.resolve_conj()), relative, generator)
+        assert parts is not None
+        return torch.view_as_complex(parts)
+    signs = torch.randint(0, 2, value.shape, generator=generator, device=value.device, dtype=torch.int8)
+    return signs.mul_(2).sub_(1).to(value.dtype).mul_(value).mul_(relative)
+
+
+def _as_list(result: Any) -> list[torch.Tensor]:
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Let factories inside a reference make ``dtype`` too."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

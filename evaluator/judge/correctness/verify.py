@@ -1,0 +1,663 @@
+"""Verifying one call: what was committed to, compared with the reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any, Final
+
+import torch
+
+from evaluator.dtypes import coarsest
+from evaluator.errors import ProblemError
+from evaluator.evaluation import Gradients, Verdict
+from evaluator.judge.correctness.commitment import Commitment, Commitments
+from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_usually
+from evaluator.judge.correctness.kinks import FEW, Deviation, deviations, is_expected, is_whole
+from evaluator.judge.correctness.limits import NOTHING, is_rounding, root_mean_square, rounding_of_terms, tolerance_of
+from evaluator.judge.correctness.native_precision import Own, OwnGradients, further_off
+from evaluator.judge.correctness.nonfinite import settle
+from evaluator.judge.correctness.overflow import undetermined_where_lost
+from evaluator.judge.correctness.reference import NUDGE, GradientSlice, Reference
+from evaluator.judge.correctness.sensitivity import BesideZero, Rounding, Sensitivity, Terms, accumulate, take_largest
+from evaluator.judge.correctness.steps import Steps
+from evaluator.judge.inputs.drawing import Variant
+from evaluator.problems.problem import Tolerance
+from evaluator.protocol.control_page import CallReport
+from evaluator.protocol.shared_memory import Block, TensorSpec
+
+__all__ = ["CallFindings", "Excused", "Verifier"]
+
+_ROUNDINGS: Final = 4.0
+_OF_RTOL: Final = 0.1
+"""To see which outputs are ill-conditioned, inputs are moved by so many times the distance of neighbouring numbers, and
+at most by this share of the relative tolerance."""
+_ILL_CONDITIONED: Final = 0.01
+_FEW_WRONG: Final = 4
+"""At most this share of an output, or as many elements, may be: where more is wrong, it is not asked how it moves."""
+_MOST_LOST: Final = 0.1
+"""So much of a tensor may be undetermined in the run over all rows alone, and is told all the same."""
+_TELLING: Final = 0.5
+"""A call says something where this share of each tensor that was compared does."""
+
+
+@dataclass
+class CallFindings:
+    """What one verified call showed. ``verdict`` is ``None`` where nothing is wrong."""
+
+    verdict: Verdict | None = None
+    message: str = ""
+    gradients: Gradients = Gradients.NOT_CHECKED
+    gradient_notes: list[str] = field(default_factory=list)
+    tallies: list[Tally] = field(default_factory=list)
+    mismatch: dict[str, Any] | None = None
+    """What is known of the wrong tensor that the message names (``mismatch.Evidence.describe``)."""
+
+    @property
+    def inconclusive(self) -> bool:
+        """The call says nothing of a tensor, or of too little of it: the reference itself is not finite there."""
+        return any(tally.telling < _TELLING for tally in self.tallies)
+
+
+Excused = dict[tuple[str, Variant], Deviation]
+"""By tensor and kind of inputs: how a gradient deviated from the reference where that was next to kinks alone."""
+
+
+class Verifier:
+    """Verifies the calls of one side over the shared blocks. ``usual``: what was excused of the baseline, which has no
+    reason to be further off than rounding makes it; it may grow."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        blocks: dict[str, Block],
+        tolerance: Tolerance,
+        new_generator: Callable[[], torch.Generator],
+        slice_elements: int | None,
+        usual: Excused | None = None,
+    ) -> None:
+        self._reference = reference
+        self._tolerance = tolerance
+        self.look_alike: frozenset[str] = frozenset()
+        """Weights whose counterparts were found by their values alone, which others have as well: another may be
+        theirs."""
+        self._tolerances = _tolerances(reference, tolerance)
+        self._generator = new_generator
+        self.commitments = Commitments(reference.signature, blocks, new_generator, slice_elements)
+        self._rows_alone = slice_elements is not None and reference.signature.rows is not None
+        self.excused: Excused = {}
+        self._looked_into: set[str] = set()
+        """Gradients of which all that looked wrong was found to be next to kinks."""
+        self._usual = {} if usual is None else usual
+        self.influence: dict[int, float] = {}
+        """Share of the elements of each floating-point input that the outputs were seen to depend on."""
+
+    def verify_outputs(self, commitment: Commitment, variant: Variant, *, own_too: bool) -> CallFindings:
+        """Compare the outputs of a forward call. ``own_too``: the reference's own error is wanted, needed or not.
+        Raises ``Violation``."""
+        tallies = self.output_tallies(commitment.rows)
+        of_all = cache(partial(self._own_of_all_rows, commitment, gradients=False))
+
+        def add(number: int) -> None:
+            given = partial(self.commitments.input_slice, commitment, number)
+            values = given()
+            self._reference.look_at_casts(values)
+            exact = self._reference.exact_outputs(values)
+            own = cache(partial(self._reference.own_outputs, values))
+            saturated = cache(lambda: self._reference.saturated_outputs(given()))
+            among = partial(_outputs_of, partial(self._of_these_rows, of_all, commitment, number))
+            self._add_outputs(tallies, commitment, number, values, exact, own, among, saturated, own_too=own_too)
+
+        for number in self.commitments.compared(commitment):
+            add(number)  # by itself, so that nothing is left of a slice when the next one needs memory
+        return self._judge(tallies, [], variant)
+
+    def verify_gradients(
+        self, commitment: Commitment, report: CallReport, counterparts: int, variant: Variant, *, own_too: bool
+    ) -> CallFindings:
+        """Compare outputs and gradients of a forward and backward call. ``own_too``: as for outputs. Raises
+        ``Violation``."""
+        signature = self._reference.signature
+        outputs = self.output_tallies(commitment.rows)
+        inputs = [
+            _tally(_gradient_of_input(index), spec, commitment.rows)
+            for index, spec in enumerate(signature.float_inputs)
+        ]
+        weights = [_tally(_gradient_of(name), spec, None) for name, spec in signature.weights]
+        exact_weights: list[torch.Tensor | None] = [None] * len(weights)
+        expected: set[str] = set()
+        influence: dict[int, float] = {}
+        numbers = self.commitments.compared(commitment)
+
+        def slice_of(number: int) -> tuple[list[Any], list[torch.Tensor]]:
+            return self.commitments.input_slice(commitment, number), self.commitments.upstream_slice(commitment, number)
+
+        sensitivity = Sensitivity(
+            self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=self._rows_alone
+        )
+        all_terms = Terms(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
+        rounding = Rounding(
+            self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=self._rows_alone
+        )
+        beside = BesideZero(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
+        at_zero = variant is Variant.ZEROS
+        owns = OwnGradients(self._reference, numbers, slice_of)
+        saturated_weights = cache(partial(self._saturated_weights, numbers, slice_of))
+        of_all = cache(partial(self._own_of_all_rows, commitment, gradients=True))
+
+        def add(number: int) -> None:
+            values, upstream = slice_of(number)
+            exact = self._reference.exact_gradients(values, upstream)
+            own = owns.of_slice(number, values, upstream)
+            accumulate(exact_weights, exact.weights)
+            saturated = cache(lambda: self._reference.saturated_gradients(*slice_of(number)))
+            among = partial(self._of_these_rows, of_all, commitment, number)
+            self._add_outputs(
+                outputs,
+                commitment,
+                number,
+                values,
+                exact.outputs,
+                lambda: own().outputs,
+                partial(_outputs_of, among),
+                partial(_outputs_of, saturated),
+                own_too=own_too,
+            )
+            for index, tally in enumerate(inputs):
+                right = exact.inputs[index]
+                if right is None:
+                    if report.present >> (1 + index) & 1:  # where nothing flows back, nothing but zeros may
+                        actual = self.commitments.private(commitment, "input_gradients", index, number)
+                        nothing = torch.zeros_like(actual, dtype=torch.float64)
+                        tally.add(compare_slice(actual, nothing, torch.zeros_like(actual), self._tolerance))
+                    continue
+                # On a CPU, count_nonzero takes three times as long.
+                share = int((right != 0).sum()) / max(1, right.numel())
+                if commitment.rows is None:
+                    part = right.numel() / max(1, math.prod(tally.shape))
+                    influence[index] = influence.get(index, 0.0) + share * part
+                if share:
+                    expected.add(tally.name)
+                if report.present >> (1 + index) & 1:
+                    actual = self.commitments.private(commitment, "input_gradients", index, number)
+                    near = partial(_own_input, own, index, right)
+                    errors, jumps, move, terms = (
+                        partial(_move_of_input, kind, number, index, exact, actual, near)
+                        for kind in (rounding, beside, sensitivity, all_terms)
+                    )
+                    moves = [errors, jumps, move] if at_zero else [errors, move]
+                    if at_zero:
+                        actual = _where_defined(actual, right, near())
+                    self._add(
+                        tally,
+                        actual,
+                        right,
+                        near,
+                        variant,
+                        moves,
+                        own_too=own_too,
+                        among=partial(_input_of, among, index),
+                        saturated=partial(_input_of, saturated, index),
+                        terms=terms,
+                    )
+
+        for number in numbers:
+            add(number)
+        for index, share in influence.items():
+            self.influence[index] = max(share, self.influence.get(index, 0.0))
+        for index, tally in enumerate(weights):
+            right = exact_weights[index]
+            if right is None:
+                continue
+            near = partial(owns.of_weight, index, right)
+            is_there = bool(report.present >> (1 + len(inputs) + index) & 1)
+            # Of a bias before a normalisation nothing flows back but rounding, and who leaves it out is right.
+            if bool((right != 0).any()) and (is_there or not is_rounding(right, (near() - right).abs_())):
+                expected.add(tally.name)
+            if is_there:
+                actual = self.commitments.private(commitment, "weight_gradients", index, 0)
+                by_rows = partial(sensitivity.near_weight, index)
+                by_all = partial(sensitivity.of_weight, index, exact_weights)
+                terms = partial(all_terms.of_weight, index, exact_weights)
+                kinds = (rounding, beside) if at_zero else (rounding,)
+                first = [partial(kind.of_weight, index, exact_weights) for kind in kinds]
+                if at_zero:
+                    actual = _where_defined(actual, right, near())
+                moves = [*first, by_rows, by_all]
+                self._add(
+                    tally,
+                    actual,
+                    right,
+                    near,
+                    variant,
+                    moves,
+                    own_too=own_too,
+                    among=partial(_weight_of, of_all, index),
+                    saturated=partial(_weight_of, saturated_weights, index),
+                    terms=terms,
+                )
+        findings = self._judge(outputs, [*inputs, *weights], variant)
+        if findings.verdict is None:
+            self._judge_gradients(findings, inputs, weights, expected, bool(report.present & 1), counterparts, variant)
+        return findings
+
+    def _add_outputs(
+        self,
+        tallies: Sequence[Tally],
+        commitment: Commitment,
+        number: int,
+        values: Sequence[Any],
+        exact: Sequence[torch.Tensor],
+        own: Callable[[], Sequence[torch.Tensor]],
+        among: Callable[[], Sequence[torch.Tensor] | None],
+        saturated: Callable[[], Sequence[torch.Tensor] | None],
+        *,
+        own_too: bool,
+    ) -> None:
+        """Compare one slice of every output, and look closely at what is wrong.
+
+        Where little is, it may be ill-conditioned there: in a softmax of large scores, say, in which two are about
+        equal, rounding alone decides which is the larger. So an element may be as far off as it moves when the inputs
+        are rounded otherwise. ``among`` is as for gradients (see ``_add``).
+        """
+        terms: list[torch.Tensor | None] | None = None
+        moves: list[torch.Tensor | None] | None = None
+        exact = list(exact)
+        steps = Steps(self._reference, values, own, self._tolerance.rtol, self._generator)
+        for index, tally in enumerate(tallies):
+            actual, right = self.commitments.private(commitment, "outputs", index, number), exact[index]
+            floating = right.is_floating_point()
+            if not floating:
+                right = exact[index] = steps.nearest(index, actual, right)
+            tolerance = self._tolerances[tally.name]
+            usual = compare_usually(actual, right, None, tolerance) if floating and not own_too else None
+            if usual is not None and usual.right == usual.total:
+                tally.add(usual)
+                continue
+            near = own()[index] if floating else right
+            known: tuple[torch.Tensor | None, torch.Tensor | None] = None, None
+            found = compare_slice(actual, right, near, tolerance)
+            if found.wrong and floating and _is_of_another_class(actual, right, near):
+                held = saturated()
+                if held is not None:
+                    near = undetermined_where_lost(near, right, held[index])
+                    found = compare_slice(actual, right, near, tolerance)
+            if found.wrong and floating and _may_be_terms(actual, right, near, tolerance):
+                terms = terms or self._terms_of_outputs(values, exact)
+                known = None, terms[index]
+                found = compare_slice(actual, right, near, tolerance, *known)
+            if floating and 0 < found.wrong <= max(_FEW_WRONG, _ILL_CONDITIONED * found.total):
+                moves = moves or self._moves_of_outputs(values, exact)
+                known = moves[index], known[1]
+                found = compare_slice(actual, right, near, tolerance, *known)
+            if found.wrong and floating and not tally.wrong:
+                others = among()
+                if others is not None:
+                    near = further_off(near, others[index], right, actual)
+                    found = _with_loss(found, compare_slice(actual, right, near, tolerance, *known))
+            tally.add(found)
+            if found.wrong:
+                tally.examine(actual, right, near, tolerance, *known)
+
+    def _terms_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+        """How large the terms are that each element of the outputs is a sum of; ``None`` for integers."""
+        nudged = self._reference.nudged_outputs(values, self._generator())
+        moves = _largest_moves(nudged, exact)
+        # Next to a step an output jumps, which says nothing of its terms: none is taken to be larger than the rest.
+        return [
+            None if moved is None else (moved / NUDGE).clamp_(max=root_mean_square(right))
+            for moved, right in zip(moves, exact, strict=True)
+        ]
+
+    def _moves_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+        """How far each output moves, at most, when the inputs are rounded otherwise; ``None`` for integers."""
+        relative = min(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * self._tolerance.rtol)
+        return _largest_moves(self._reference.perturbed_outputs(values, relative, self._generator()), exact)
+
+    def _add(
+        self,
+        tally: Tally,
+        actual: torch.Tensor,
+        expected: torch.Tensor,
+        own: Own,
+        variant: Variant,
+        moves: Sequence[Callable[[], torch.Tensor | None]],
+        *,
+        own_too: bool,
+        among: Callable[[], torch.Tensor | None],
+        saturated: Callable[[], torch.Tensor | None],
+        terms: Callable[[], torch.Tensor | None] | None = None,
+    ) -> None:
+        """Compare a slice of a gradient, and look closely at one that is wrong. ``terms`` say how large the terms are
+        that its elements are sums of, ``moves`` how far it moves when the inputs do, one after the other until nothing
+        is wrong any more; ``saturated``: the float64 reference's with numbers held where they overflow; ``among``,
+        where the rest is in vain: the reference's own where all rows are computed at once.
+
+        Those moves cost two dozen evaluations of the reference, so they are asked for only where nothing else explains
+        the difference. Next to a kink, a few elements are on the one side of it or on the other by rounding alone: as
+        many and as far are expected as were excused before on inputs of the same kind, of this side's or the
+        baseline's; and once this gradient has been looked into, as the reference's own in the problem's precision has
+        on these very inputs. Only more than that is looked into: an error in the same places each time, and in as few,
+        is found when it is looked into first.
+        """
+        tolerance = self._tolerances[tally.name]
+        usual = compare_usually(actual, expected, own() if own_too else None, tolerance)
+        if usual is not None and usual.right == usual.total:
+            tally.add(usual)
+            return
+        place = tally.name, variant
+        known = self._known(place)
+        if usual is not None and known is not None:
+            seen, _ = deviations(actual, expected, None, tolerance)
+            if is_expected(seen, known) and is_whole(seen, None):
+                tally.add(replace(usual, right=usual.total))
+                return
+        of_terms: torch.Tensor | None = None
+        sensitivity: torch.Tensor | None = None
+        found = compare_slice(actual, expected, own(), tolerance)
+        if found.wrong and _is_of_another_class(actual, expected, own()):
+            held = saturated()
+            if held is not None:
+                own = partial(undetermined_where_lost, own(), expected, held)
+                found = compare_slice(actual, expected, own(), tolerance)
+        if found.suspect:
+            seen, its_own, of_one_class = _deviations(actual, expected, own(), tolerance)
+            whole = is_whole(seen, its_own)
+            if tally.name in self._looked_into and 0 < its_own.share <= FEW:
+                known = its_own if known is None else known.joined(its_own)
+            if known is not None and whole and of_one_class and is_expected(seen, known):
+                self.excused[place] = known
+                tally.add(replace(found, right=found.total - found.undetermined, widened=1.0, capped=0.0, worst=None))
+                return
+            if found.wrong and terms is not None:
+                of_terms = terms()
+                found = compare_slice(actual, expected, own(), tolerance, None, of_terms)
+            looked_into = bool(found.wrong)
+            for move in moves:
+                if not found.wrong:
+                    break
+                moved = move()
+                if moved is not None:
+                    sensitivity = moved if sensitivity is None else torch.maximum(sensitivity, moved)
+                    found = compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms)
+            others = among() if found.wrong and not tally.wrong else None
+            if others is not None:
+                own = partial(further_off, own(), others, expected, actual)
+                found = _with_loss(found, compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms))
+                seen, its_own, _ = _deviations(actual, expected, own(), tolerance)
+                whole = is_whole(seen, its_own)
+            if not found.wrong and not whole and terms is not None:
+                of_terms = terms() if of_terms is None else of_terms
+                whole = of_terms is not None and _differs_by_rounding(
+                    seen, actual, expected, own(), of_terms, tolerance
+                )
+            if not found.wrong and not whole:
+                # Whichever side of a tie or kink a candidate is on, about as much flows back. Who leaves it out
+                # would otherwise be excused wherever ties are dense.
+                found = replace(found, right=found.right - max(1, round(seen.share * found.total)))
+            elif not found.wrong and looked_into and seen.share <= FEW:
+                self._looked_into.add(tally.name)
+                self.excused[place] = seen if known is None else known.joined(seen)
+        tally.add(found)
+        if found.wrong:
+            tally.examine(actual, expected, own(), tolerance, sensitivity, of_terms)
+
+    def _saturated_weights(
+        self, numbers: Sequence[int], slice_of: Callable[[int], tuple[list[Any], list[torch.Tensor]]]
+    ) -> GradientSlice | None:
+        """The gradients of the weights over all slices, and nothing else, with numbers held where they overflow."""
+        total: list[torch.Tensor | None] = [None] * len(self._reference.signature.weights)
+        for number in numbers:
+            found = self._reference.saturated_gradients(*slice_of(number))
+            if found is None:
+                return None
+            accumulate(total, found.weights)
+        return GradientSlice([], [], total)
+
+    def _own_of_all_rows(self, commitment: Commitment, *, gradients: bool) -> GradientSlice | None:
+        """Outputs, and ``gradients`` where these are wanted, in the problem's precision with all rows at once; ``None``
+        where a call is compared so anyway, and where there is no memory for it.
+
+        Kernels divide their work by the number of rows, and with it what they round: a running sum of a few rows in
+        bfloat16 may be right where that of many has long stopped growing. Of rows that are looked at alone, so many
+        copies stand for the others. A run that only excuses a candidate ends no evaluation.
+        """
+        if commitment.rows is None and not self.commitments.sliced:
+            return None
+        try:
+            found = self._computed_at_once(commitment, gradients=gradients)
+        except (torch.OutOfMemoryError, ProblemError, RuntimeError, TypeError):
+            found = None
+        # Nobody has planned for what this took. At a glance, which is a timed call, giving it back would be felt.
+        if commitment.rows is None and self._generator().device.type == "cuda":
+            torch.cuda.empty_cache()
+        return found
+
+    def _computed_at_once(self, commitment: Commitment, *, gradients: bool) -> GradientSlice:
+        values = self.commitments.inputs(commitment)
+        if not gradients:
+            return GradientSlice(self._reference.own_outputs(values), [], [])
+        return self._reference.own_gradients(values, self.commitments.upstream(commitment))
+
+    def _of_these_rows(
+        self, found: Callable[[], GradientSlice | None], commitment: Commitment, number: int
+    ) -> GradientSlice | None:
+        """The part of slice ``number``, or of the rows that are looked at, in what ``_own_of_all_rows`` found."""
+        held = found()
+        if held is None:
+            return None
+        cut = self.commitments.rows_compared(commitment, number)
+        assert cut is not None
+        outputs = [output[cut[0] : cut[1]] for output in held.outputs]
+        inputs = [None if gradient is None else gradient[cut[0] : cut[1]] for gradient in held.inputs]
+        return GradientSlice(outputs, inputs, held.weights)
+
+    def _known(self, gradient: tuple[str, Variant]) -> Deviation | None:
+        """What was excused of a gradient before, of either side."""
+        ours, usual = self.excused.get(gradient), self._usual.get(gradient)
+        return ours.joined(usual) if ours is not None and usual is not None else ours or usual
+
+    def _judge(self, outputs: list[Tally], gradients: list[Tally], variant: Variant) -> CallFindings:
+        findings = CallFindings(tallies=[*outputs, *(tally for tally in gradients if tally.total)])
+        wrong = [tally for tally in outputs if not tally.passed]
+        if wrong:
+            findings.verdict = Verdict.WRONG_OUTPUT
+            _explain(findings, wrong[0].describe(), wrong[0], variant)
+        return findings
+
+    def _judge_gradients(
+        self,
+        findings: CallFindings,
+        inputs: list[Tally],
+        weights: list[Tally],
+        expected: set[str],
+        has_graph: bool,
+        counterparts: int,
+        variant: Variant,
+    ) -> None:
+        if not has_graph:
+            findings.gradients = Gradients.MISSING
+            return
+        without_counterpart = [
+            name
+            for index, (name, _) in enumerate(self._reference.signature.weights)
+            if not counterparts >> index & 1 and weights[index].name in expected
+        ]
+        excused = {_gradient_of(name) for name in without_counterpart}
+        names = {_gradient_of(name): name for name, _ in self._reference.signature.weights}
+        confused = [
+            names[tally.name]
+            for tally in weights
+            if tally.total and not tally.passed and names[tally.name] in self.look_alike
+        ]
+        excused |= {_gradient_of(name) for name in confused}
+        for tally in (*inputs, *weights):
+            if tally.total and not tally.passed and tally.name not in excused:
+                message = tally.describe()
+            elif tally.name in expected and not tally.total and tally.name not in excused:
+                message = f"{tally.name} is missing: it does not reach the outputs, and the reference's does"
+            else:
+                continue
+            findings.verdict = Verdict.WRONG_GRADIENT
+            findings.gradients = Gradients.MISMATCH
+            _explain(findings, message, tally, variant)
+            return
+        findings.gradients = Gradients.PARTIAL if without_counterpart or confused else Gradients.MATCH
+        if confused:
+            findings.gradient_notes.append(
+                f"which of the candidate's tensors stand for {', '.join(confused)} could not be told, since several "
+                "begin with the same values and none has their names, so those gradients could not be compared"
+            )
+        if without_counterpart:
+            findings.gradient_notes.append(
+                "no counterpart of "
+                + ", ".join(without_counterpart)
+                + " was found in the candidate, so that gradient could not be compared"
+            )
+
+    def output_tallies(self, rows: torch.Tensor | None = None) -> list[Tally]:
+        """An empty tally for each output, named as messages name it."""
+        specs = self._reference.signature.outputs
+        return [_tally(_output(index, specs), spec, rows) for index, spec in enumerate(specs)]
+
+
+def _output(index: int, specs: Sequence[TensorSpec]) -> str:
+    return "the output" if len(specs) == 1 else f"output {index}"
+
+
+def _gradient_of(weight: str) -> str:
+    return f"the gradient of {weight}"
+
+
+def _gradient_of_input(index: int) -> str:
+    return f"the gradient of input {index}"
+
+
+def _tolerances(reference: Reference, tolerance: Tolerance) -> dict[str, Tolerance]:
+    """That of each tensor that comes out, by the name of its tally. ``tolerance`` is that of the problem's precision:
+    a tensor of fewer bits has that of its own, and so has one of float64, where nothing that goes in has fewer. What
+    flows back has gone through the outputs, and is no more exact than the coarsest of them."""
+    signature = reference.signature
+    given = [*signature.float_inputs, *(spec for _, spec in signature.weights)]
+    before = [spec.torch_dtype for spec in given if spec.is_differentiable]
+    after = [spec.torch_dtype for spec in signature.outputs if spec.is_differentiable]
+    named = [(_output(index, signature.outputs), [spec.torch_dtype]) for index, spec in enumerate(signature.outputs)]
+    for index, spec in enumerate(signature.float_inputs):
+        named.append((_gradient_of_input(index), [spec.torch_dtype, *after]))
+    named += [(_gradient_of(name), [spec.torch_dtype, *after]) for name, spec in signature.weights]
+    return {
+        name: tolerance_of(coarsest(dtypes), coarsest(before), reference.precision, tolerance) for name, dtypes in named
+    }
+
+
+def _outputs_of(found: Callable[[], GradientSlice | None]) -> list[torch.Tensor] | None:
+    held = found()
+    return None if held is None else held.outputs
+
+
+def _input_of(found: Callable[[], GradientSlice | None], index: int) -> torch.Tensor | None:
+    """The gradient of input ``index``."""
+    held = found()
+    return None if held is None else held.inputs[index]
+
+
+def _weight_of(found: Callable[[], GradientSlice | None], index: int) -> torch.Tensor | None:
+    """The gradient of weight ``index``."""
+    held = found()
+    return None if held is None else held.weights[index]
+
+
+def _own_input(own: Callable[[], GradientSlice], index: int, exact: torch.Tensor) -> torch.Tensor:
+    """The reference's own gradient of input ``index``; ``exact``, where it has none."""
+    found = own().inputs[index]
+    return exact if found is None else found
+
+
+def _where_defined(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """A gradient with the reference's ``own`` wherever the reference has none that is finite: at exact zeros nobody is
+    held to another one's NaN."""
+    return torch.where(exact.isfinite() & own.isfinite(), actual, own.to(actual.dtype))
+
+
+def _move_of_input(
+    sensitivity: Sensitivity, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: Own
+) -> torch.Tensor | None:
+    return sensitivity.of_input(number, index, exact, actual, own())
+
+
+def _deviations(
+    actual: torch.Tensor, expected: torch.Tensor, own: torch.Tensor, tolerance: Tolerance
+) -> tuple[Deviation, Deviation, bool]:
+    """How a gradient and the reference's ``own`` deviate where all three are finite, and whether the others are of the
+    same class."""
+    settled = settle(actual, expected, own)
+    seen, its_own = deviations(settled.actual, settled.expected, settled.reference, tolerance)
+    return seen, its_own, settled.mismatched is None
+
+
+def _is_of_another_class(actual: torch.Tensor, expected: torch.Tensor, own: torch.Tensor) -> bool:
+    """Whether an element is finite, infinite or NaN where the reference is something else."""
+    return settle(actual, expected, own).mismatched is not None
+
+
+def _differs_by_rounding(
+    seen: Deviation,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    own: torch.Tensor,
+    terms: torch.Tensor,
+    tolerance: Tolerance,
+) -> bool:
+    """Whether the magnitudes of a gradient add up to more or less than those of the exact one by no more than a few
+    roundings of the ``terms``, or by next to nothing of what flows back in all. So it is with a softmax of one large
+    score, in the row in which the reference is finite in both precisions: nothing flows back there but what is left of
+    terms that cancel, and a stable formula may leave a better rest than the float64 reference."""
+    settled = settle(actual, expected, own)
+    there = (settled.actual != 0) | (settled.expected != 0)
+    rounded = rounding_of_terms(terms, tolerance, torch.finfo(actual.dtype).eps)
+    rounded = torch.where(there, rounded, 0.0).sum()
+    nothing = NOTHING * expected.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().sum()
+    apart = abs(seen.magnitude - 1.0) * float(settled.expected.abs().sum())
+    return apart <= max(float(rounded), float(nothing))
+
+
+def _with_loss(before: SliceComparison, found: SliceComparison) -> SliceComparison:
+    """What was ``found`` where elements count as undetermined that the reference loses with all rows at once. A few of
+    them are told all the same: that run is made of calls that have something wrong, whose number a candidate decides,
+    and a call that says less is made anew. With more than a few, nothing would be held to the tensor."""
+    lost = found.undetermined - before.undetermined
+    return replace(found, told=before.told) if lost <= _MOST_LOST * found.total else found
+
+
+def _may_be_terms(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor, tolerance: Tolerance) -> bool:
+    """Whether hardly anything would be wrong if the terms of every element were as large as can be: else it is in vain
+    to find out how large they are."""
+    found = compare_slice(actual, exact, own, tolerance, None, exact.new_full((), math.inf))
+    return found.wrong <= max(_FEW_WRONG, _ILL_CONDITIONED * found.total)
+
+
+def _largest_moves(moved: Iterator[list[torch.Tensor]], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """How far each of several outputs is from the exact one at the most, by element; ``None`` for integers."""
+    floating = [output if output.is_floating_point() else None for output in exact]
+    largest: list[torch.Tensor | None] = [None] * len(exact)
+    for outputs in moved:
+        take_largest(largest, outputs, floating)
+    return largest
+
+
+def _explain(findings: CallFindings, message: str, tally: Tally, variant: Variant) -> None:
+    """The message about a wrong tensor, and all that is known of how it is wrong."""
+    patterns = [] if tally.evidence is None else [pattern.sentence for pattern in tally.evidence.patterns()]
+    findings.message = "; ".join([f"{message} (inputs: {variant.value})", *patterns])
+    if tally.evidence is not None:
+        findings.mismatch = tally.evidence.describe(tally.name, variant.value)
+
+
+def _tally(name: str, spec: TensorSpec, rows: torch.Tensor | None) -> Tally:
+    """An empty tally of a tensor as ``as_reals`` has it, or of so many rows of it."""
+    shape = (*spec.shape, 2) if spec.torch_dtype.is_complex else spec.shape
+    if rows is None:
+        return Tally(name, shape)
+    return Tally(name, (len(rows), *shape[1:]), rows.tolist())

@@ -1,0 +1,466 @@
+"""What the judge needs of a device, the same for a CPU and for CUDA."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import platform
+import re
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pynvml
+import torch
+
+from evaluator.judge.device.peak_rates import CeilingFile, copy_rate, glance_at_ceilings, measure_ceilings
+from evaluator.judge.device.telemetry import CpuSensors, Sensors, cuda_sensors
+from evaluator.judge.runner_memory import DeviceMemory, ProcessMemory, RunnerMemory
+from evaluator.roofline import Ceilings
+
+__all__ = ["CpuDevice", "CudaDevice", "Device", "open_device", "working_on"]
+
+_CPU_FLUSH_BYTES: Final = 64 * 2**20
+_CONTEXT_BYTES: Final = 600 * 2**20
+_IDLE_CONTEXTS: Final = 3
+_CUDA_SLICE: Final = 2**25
+_COPY_BYTES: Final = 512 * 2**20
+_CACHED_COPY_BYTES: Final = 2 * 2**20
+_QUICK_COPY_S: Final = 0.1
+# How much faster than the fastest copy seen a candidate may be before it is impossible.
+_CUDA_HEADROOM: Final = 1.2
+_CPU_HEADROOM: Final = 4.0
+_CALM_PROBES: Final = 200
+_PROBES: Final = 3
+_OCCUPIED_CYCLES: Final = 1_200_000
+"""About 0.6 ms: longer than a process takes to ask for the first kernels of a call, also one on a slow processor, and
+less than the time slice after which a device turns to another process (2 ms)."""
+_OCCUPIED_CYCLES_BACKWARD: Final = 1_800_000
+"""About 0.9 ms: a backward is asked for by another thread, which takes some hundred microseconds for it."""
+_PROBE_ROUNDS: Final = 3
+_LOOK_MS: Final = 3.0
+"""Longer than the time slice after which a device turns to another process that has something for it to do."""
+_ASKED_AHEAD_CYCLES: Final = 2_000_000
+"""About a millisecond: longer than the judge takes to ask for a look, also on a slow processor."""
+_QUIET_SLACK_MS: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Memory in use while no runner has anything to do: in all, and without what the judge's allocator keeps."""
+
+    used_bytes: int
+    foreign_bytes: int
+
+
+@contextlib.contextmanager
+def working_on(processors: frozenset[int]) -> Iterator[None]:
+    """Let torch compute on these processors, with a thread for each.
+
+    Threads without processors of their own would be worse than none: LAPACK's wait for each other at every column, and
+    sixteen on two processors took minutes for a matrix that two have in a tenth of a second.
+    """
+    own, before = frozenset(os.sched_getaffinity(0)), torch.get_num_threads()
+    _move_threads(processors)
+    torch.set_num_threads(len(processors))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        _move_threads(own)
+
+
+def _move_threads(processors: frozenset[int]) -> None:
+    """Have every thread of this process run on ``processors``, and those that they start."""
+    if processors == os.sched_getaffinity(0):
+        return
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), processors)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a plan has to know of a device's memory: ``used_bytes`` by others, ``context_bytes`` by each process before
+    its first tensor. ``outlives_processes`` and ``slice_elements`` are as in ``Device``."""
+
+    total_bytes: int
+    used_bytes: int
+    slice_elements: int
+    context_bytes: int
+    outlives_processes: bool
+
+    @classmethod
+    def of_cuda(cls, total_bytes: int) -> Capacity:
+        """That of a CUDA device of so many bytes, on which nothing is but a judge, a candidate and a baseline."""
+        return cls(total_bytes, _IDLE_CONTEXTS * _CONTEXT_BYTES, _CUDA_SLICE, _CONTEXT_BYTES, True)
+
+
+class Device(ABC):
+    """One device that evaluations run on. The judge holds one for its whole life."""
+
+    idle = Idle(0, 0)
+    """What was in use before the runners of this evaluation were given anything to do (see ``note_idle``)."""
+    torch_device: torch.device
+    spin_s: float
+    """How long to spin on a doorbell before blocking."""
+    slice_elements: int
+    """How many elements of the largest tensor the reference is computed on at a time, where it may be sliced."""
+    cache_bytes: int
+    """Size of the last-level cache."""
+    context_bytes: int
+    """Memory that each process takes on the device before its first tensor."""
+    sensors: Sensors
+    """What tells how the device is doing."""
+
+    def __init__(self, ceilings_folder: Path | None = None) -> None:
+        self._ceilings_folder = ceilings_folder
+        self._ceilings: Ceilings | None = None
+        self._alone_bytes = 0
+        self._waiting_bytes: int | None = None
+
+    outlives_processes: bool
+    """Whether work can go on here while the processes that asked for it are stopped."""
+
+    @abstractmethod
+    def memory_of(self, pid: int) -> RunnerMemory:
+        """The memory on this device of the runner whose first process is ``pid``, as seen from here."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until everything that the judge has asked of the device is done."""
+
+    @abstractmethod
+    def flush_cache(self) -> None:
+        """Push everything out of the last-level cache, so that every call starts cold."""
+
+    @abstractmethod
+    def overwrite_cache(self) -> None:
+        """What a flush does on the device, without waiting for anything."""
+
+    @abstractmethod
+    def occupy(self, *, backward: bool) -> None:
+        """Give the device something to do for the next moments, so that what anybody asks of it meanwhile waits: for as
+        long as it takes to ask for a forward, or for a ``backward`` as well."""
+
+    @abstractmethod
+    def probe(self) -> None:
+        """Keep the device busy for a moment in a way that takes longer when somebody else works on it."""
+
+    @abstractmethod
+    def look_ms(self, begin: Callable[[], None]) -> float:
+        """How long it takes for what ``begin`` asks for and some milliseconds of work, by the device's own clock and
+        all asked for ahead: longer only where it does something for somebody else in between."""
+
+    @abstractmethod
+    def is_quiet(self) -> bool:
+        """Whether nothing but the judge works on the device right now."""
+
+    @abstractmethod
+    def floor_ms(self, byte_count: int) -> float:
+        """The least time in which this device can move so many bytes, from what it has been seen to do at its best."""
+
+    @abstractmethod
+    def copied_bytes_per_s(self) -> float:
+        """What a copy reads and writes in memory, beyond every cache: the fastest of a few."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What its highest rates depend on: which device it is, and its software."""
+
+    def ceilings(self) -> Ceilings:
+        """The highest rates of this device. Measured, which takes about a second, unless they are known from
+        before; to be called while nobody else works on it."""
+        if self._ceilings is None:
+            device, free_bytes = self.torch_device, self.free_bytes()
+            self._ceilings = CeilingFile(self._ceilings_folder, self.identity()).load_or_measure(
+                lambda: glance_at_ceilings(device, free_bytes, self.copied_bytes_per_s()),
+                lambda: measure_ceilings(device, free_bytes),
+            )
+        return self._ceilings
+
+    @abstractmethod
+    def total_bytes(self) -> int:
+        """Memory of the device."""
+
+    @abstractmethod
+    def free_bytes(self) -> int:
+        """Memory that can still be allocated."""
+
+    @abstractmethod
+    def foreign_bytes(self) -> int:
+        """Memory in use that is not the judge's allocator's."""
+
+    @abstractmethod
+    def release_cache(self) -> None:
+        """Give memory that the judge's allocator keeps back to the device."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What a result has to say about the device, its driver and its library versions."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Memory that a runner takes on the device while it waits for something to do."""
+        return self._waiting_bytes or 0
+
+    def note_waiting(self, count: int) -> None:
+        """The first time, there is nothing new on the device since it was opened but so many runners that wait:
+        remember what each of them takes."""
+        if self._waiting_bytes is None:
+            self._waiting_bytes = max(0, self.foreign_bytes() - self._alone_bytes) // count
+
+    def capacity(self) -> Capacity:
+        """What there is for an evaluation; after ``note_idle``."""
+        return Capacity(
+            self.total_bytes(), self.idle.used_bytes, self.slice_elements, self.context_bytes, self.outlives_processes
+        )
+
+    def note_idle(self) -> None:
+        """Remember what is in use now: by the judge, by others, and by the runners, which are about to be given
+        something to do."""
+        self.idle = Idle(self.total_bytes() - self.free_bytes(), self.foreign_bytes())
+
+    def generator(self) -> torch.Generator:
+        """A generator on this device, seeded from the operating system; the seed is known to nobody."""
+        return torch.Generator(self.torch_device).manual_seed(secrets.randbits(63))
+
+
+class CpuDevice(Device):
+    """The machine's processors."""
+
+    def __init__(self, ceilings_folder: Path | None = None) -> None:
+        super().__init__(ceilings_folder)
+        self.torch_device = torch.device("cpu")
+        self.sensors = CpuSensors()
+        self.outlives_processes = False
+        # A spinning judge would take a core from what it measures.
+        self.spin_s = 0.0
+        self.slice_elements = 2**23
+        self.context_bytes = 300 * 2**20
+        self.cache_bytes = _CPU_FLUSH_BYTES // 2
+        self._total_bytes = _meminfo_bytes("MemTotal")
+        # Written once: what was never written has no memory of its own.
+        self._flush = torch.ones(_CPU_FLUSH_BYTES // 8, dtype=torch.int64)
+        # Within the caches, so that no machine's memory is faster.
+        self._bytes_per_ms = copy_rate(self.torch_device, _CACHED_COPY_BYTES) / 1000
+
+    def memory_of(self, pid: int) -> RunnerMemory:
+        return ProcessMemory(pid)
+
+    def synchronize(self) -> None:
+        pass
+
+    def probe(self) -> None:
+        pass
+
+    def look_ms(self, begin: Callable[[], None]) -> float:
+        begin()
+        return 0.0
+
+    def is_quiet(self) -> bool:
+        # Nothing outlives the stopping of processes on a CPU, and the machine may be somebody else's as well.
+        return True
+
+    def floor_ms(self, byte_count: int) -> float:
+        return byte_count / (_CPU_HEADROOM * self._bytes_per_ms)
+
+    def copied_bytes_per_s(self) -> float:
+        return copy_rate(self.torch_device, budget_s=_QUICK_COPY_S)
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "device_name": _processor_name(),
+            "threads": len(os.sched_getaffinity(0)),
+            "kernel": platform.release(),
+            "torch": torch.__version__,
+        }
+
+    def flush_cache(self) -> None:
+        self.overwrite_cache()
+
+    def overwrite_cache(self) -> None:
+        # Reading is enough, takes less, and leaves nothing that is still to be written back in the next call.
+        self._flush.sum()
+
+    def occupy(self, *, backward: bool) -> None:
+        pass
+
+    def total_bytes(self) -> int:
+        return self._total_bytes
+
+    def free_bytes(self) -> int:
+        return _meminfo_bytes("MemAvailable")
+
+    def foreign_bytes(self) -> int:
+        return self.total_bytes() - self.free_bytes()
+
+    def release_cache(self) -> None:
+        pass
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            **_common(),
+            "device_name": _processor_name(),
+            "cores": len(os.sched_getaffinity(0)),
+            "memory_bytes": self.total_bytes(),
+        }
+
+
+class CudaDevice(Device):
+    """The one CUDA device that this process can see."""
+
+    def __init__(self, ceilings_folder: Path | None = None) -> None:
+        super().__init__(ceilings_folder)
+        self.torch_device = torch.device("cuda", 0)
+        self.sensors = cuda_sensors()
+        self.outlives_processes = True
+        self.spin_s = 0.5
+        self.slice_elements = _CUDA_SLICE
+        self.context_bytes = _CONTEXT_BYTES
+        properties = torch.cuda.get_device_properties(self.torch_device)
+        l2_bytes = int(getattr(properties, "L2_cache_size", 64 * 2**20))
+        self._flush = torch.zeros(2 * l2_bytes // 4, dtype=torch.int32, device=self.torch_device)
+        self._properties = properties
+        self.cache_bytes = l2_bytes
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._mark = torch.zeros(1, dtype=torch.int32, device=self.torch_device)
+        self._bytes_per_ms = copy_rate(self.torch_device, _COPY_BYTES) / 1000
+        torch.cuda.empty_cache()
+        self._total_bytes = int(torch.cuda.mem_get_info(self.torch_device)[1])
+        self._look_flushes = math.ceil(_LOOK_MS * self._bytes_per_ms / (2 * self._flush.nbytes))
+        calm = sorted(self._probe_ms() for _ in range(_CALM_PROBES))
+        # Another context's kernel makes the judge's wait for its time slice, which is some hundred microseconds
+        # or more; the slowest of many probes on an idle device is an interrupt of the processor's.
+        self._quiet_ms = 2 * calm[-1 - _CALM_PROBES // 20] + _QUIET_SLACK_MS
+        self._alone_bytes = self.foreign_bytes()
+
+    def memory_of(self, pid: int) -> RunnerMemory:  # noqa: ARG002 - a handle says whose memory it is of
+        return DeviceMemory(self.torch_device)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.torch_device)
+
+    def flush_cache(self) -> None:
+        # Lines that some context has had set aside would survive the flush.
+        self._driver.cuCtxResetPersistingL2Cache()
+        self.overwrite_cache()
+
+    def overwrite_cache(self) -> None:
+        self._flush.add_(1)
+
+    def occupy(self, *, backward: bool) -> None:
+        self._driver.cuCtxResetPersistingL2Cache()
+        cycles = _OCCUPIED_CYCLES_BACKWARD if backward else _OCCUPIED_CYCLES
+        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+
+    def probe(self) -> None:
+        # Each waits for the one before: a context that has the device in between is noticed.
+        for _ in range(_PROBES):
+            self._probe_ms()
+
+    def look_ms(self, begin: Callable[[], None]) -> float:
+        torch.cuda._sleep(_ASKED_AHEAD_CYCLES)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        first.record()
+        begin()
+        for _ in range(self._look_flushes):
+            self._flush.add_(1)
+        last.record()
+        last.synchronize()
+        return float(first.elapsed_time(last))
+
+    def is_quiet(self) -> bool:
+        return min(max(self._probe_ms() for _ in range(_PROBES)) for _ in range(_PROBE_ROUNDS)) <= self._quiet_ms
+
+    def floor_ms(self, byte_count: int) -> float:
+        # What the last-level cache can hold need not have come from memory, or reached it yet.
+        return max(0, byte_count - self.cache_bytes) / (_CUDA_HEADROOM * self._bytes_per_ms)
+
+    def copied_bytes_per_s(self) -> float:
+        return 1000 * self._bytes_per_ms
+
+    def ceilings(self) -> Ceilings:
+        found = super().ceilings()
+        # The floor is that of the fastest copy ever seen: a faster one lowers it.
+        self._bytes_per_ms = max(self._bytes_per_ms, found.bytes_per_s / 1000)
+        return found
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "device_name": self._properties.name,
+            "uuid": str(self._properties.uuid),
+            "driver": _driver_version(),
+            "cuda": torch.version.cuda,
+            "torch": torch.__version__,
+        }
+
+    def _probe_ms(self) -> float:
+        """How long a kernel takes that has nothing to do."""
+        begin = time.perf_counter()
+        self._mark.add_(1)
+        torch.cuda.synchronize(self.torch_device)
+        return 1000 * (time.perf_counter() - begin)
+
+    def total_bytes(self) -> int:
+        return self._total_bytes
+
+    def free_bytes(self) -> int:
+        return int(torch.cuda.mem_get_info(self.torch_device)[0])
+
+    def foreign_bytes(self) -> int:
+        return self.total_bytes() - self.free_bytes() - torch.cuda.memory_reserved(self.torch_device)
+
+    def release_cache(self) -> None:
+        torch.cuda.empty_cache()
+
+    def describe(self) -> dict[str, Any]:
+        capability = f"{self._properties.major}.{self._properties.minor}"
+        return {
+            **_common(),
+            "device_name": self._properties.name,
+            "memory_bytes": self.total_bytes(),
+            "compute_capability": capability,
+            "multiprocessors": self._properties.multi_processor_count,
+            "cuda": torch.version.cuda,
+            "driver": _driver_version(),
+        }
+
+
+def open_device(kind: str, ceilings_folder: Path | None = None) -> Device:
+    """``cpu`` or ``cuda`` (the one CUDA device that this process can see).
+
+    ``ceilings_folder``: where its highest rates are kept from one process to the next.
+    """
+    return CpuDevice(ceilings_folder) if kind == "cpu" else CudaDevice(ceilings_folder)
+
+
+def _common() -> dict[str, Any]:
+    return {"python": platform.python_version(), "torch": torch.__version__, "kernel": platform.release()}
+
+
+def _driver_version() -> str:
+    pynvml.nvmlInit()
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _processor_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _meminfo_bytes(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024

@@ -1,0 +1,135 @@
+"""Kinds of inputs that timed calls can have: those on which the reference says something.
+
+On mixed inputs half of a logarithm is NaN, and in half precision much may overflow. A timed call has to be verified as
+well as a trial is, so it gets inputs of a kind on which nearly everything can be compared.
+
+To ask for it takes several calls of the reference, and most problems give the same answer each time. One is a draw of
+inputs, so an answer is believed once several evaluations have had it, and until a timed call says too little after all.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import torch
+
+from evaluator.judge.correctness.nonfinite import settle
+from evaluator.judge.correctness.reference import Reference
+from evaluator.judge.inputs.drawing import InputSource, Variant, make_upstream
+from evaluator.protocol.control_page import CallMode
+from evaluator.protocol.shared_memory import TensorSpec
+
+__all__ = ["LEAST_TELLING", "USUAL_PROBLEMS", "Kinds", "UsualProblems", "timed_kinds", "usual_kinds"]
+
+LEAST_TELLING: Final = 0.6
+"""Inputs of which less of a tensor can be compared are no inputs of timed calls."""
+_NEARLY_ALL: Final = 0.99
+_KINDS: Final = (
+    Variant.MIXED,
+    Variant.AS_WRITTEN,
+    Variant.SIGNED,
+    Variant.STRUCTURED,
+    Variant.WIDE,
+    Variant.SPECIAL,
+)
+
+
+_AGREEING: Final = 3
+
+
+class Kinds(NamedTuple):
+    """The kind of inputs of each mode of timed calls that has one; and whether that is ``usual``: for each mode the
+    first one that there is, since nearly all can be compared on it."""
+
+    found: dict[CallMode, Variant]
+    usual: bool
+
+
+class UsualProblems:
+    """Problems, each known by something hashable, of which several evaluations found what is usual, and none anything
+    else."""
+
+    def __init__(self) -> None:
+        self._evaluations: Counter[Hashable] = Counter()
+        self._unusual: set[Hashable] = set()
+
+    def __contains__(self, problem: Hashable) -> bool:
+        return problem not in self._unusual and self._evaluations[problem] >= _AGREEING
+
+    def note(self, problem: Hashable, *, usual: bool) -> None:
+        """What an evaluation found of it. Once it was not usual, it is asked about for ever."""
+        if usual:
+            self._evaluations[problem] += 1
+        else:
+            self._unusual.add(problem)
+
+
+USUAL_PROBLEMS: Final = UsualProblems()
+"""Of all sessions of this process."""
+
+
+def usual_kinds(source: InputSource, modes: Sequence[CallMode]) -> dict[CallMode, Variant]:
+    """What ``timed_kinds`` finds where it is usual."""
+    return dict.fromkeys(modes, next(filter(source.available, _KINDS)))
+
+
+def timed_kinds(
+    reference: Reference, source: InputSource, cut: tuple[int, int] | None, modes: Sequence[CallMode]
+) -> Kinds:
+    """For each of these modes of timed calls a kind of inputs: the first of which nearly all can be compared, else the
+    one of which most can be. A mode of which no kind says enough has none.
+
+    Found by evaluating the reference in both precisions, in the rows of ``cut`` (all of them for ``None``).
+    """
+    found: dict[CallMode, Variant] = {}
+    usual = True
+    for mode in modes:
+        shares: dict[Variant, float] = {}
+        for kind in filter(source.available, _KINDS):
+            shares[kind] = _telling(reference, source, kind, cut, gradients=mode is CallMode.BACKWARD)
+            if shares[kind] >= _NEARLY_ALL:
+                break
+        best = max(shares, key=shares.__getitem__)
+        usual = usual and shares[best] >= _NEARLY_ALL and len(shares) == 1
+        if shares[best] >= LEAST_TELLING:
+            found[mode] = best
+    return Kinds(found, usual)
+
+
+def _telling(
+    reference: Reference, source: InputSource, kind: Variant, cut: tuple[int, int] | None, *, gradients: bool
+) -> float:
+    """The share of the outputs that says something on inputs of this kind, or of the gradients and outputs: of the
+    tensor of which it is the least."""
+    signature = reference.signature
+    made = _cut(source.make(signature.input_tensors, kind, secrets.randbits(63), avoid_zero=gradients), cut)
+    tensors = iter(made)
+    values = [
+        value.arrange(next(tensors)) if isinstance(value, TensorSpec) else value["value"] for value in signature.inputs
+    ]
+    # A reference may write to what it is given.
+    given = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
+    if not gradients:
+        return _least_share(zip(reference.exact_outputs(values), reference.own_outputs(given), strict=True))
+    device = made[0].device if made else torch.device("cpu")
+    weights = [spec for _, spec in signature.weights]
+    upstream = _cut(make_upstream(signature.outputs, weights, secrets.randbits(63), device), cut)
+    exact, own = reference.exact_gradients(values, upstream), reference.own_gradients(given, upstream)
+    pairs = [*zip(exact.outputs, own.outputs, strict=True)]
+    for some, others in ((exact.inputs, own.inputs), (exact.weights, own.weights)):
+        pairs += [
+            (one, other) for one, other in zip(some, others, strict=True) if one is not None and other is not None
+        ]
+    return _least_share(iter(pairs))
+
+
+def _cut(tensors: list[torch.Tensor], cut: tuple[int, int] | None) -> list[torch.Tensor]:
+    """The rows of ``cut``, or everything."""
+    return tensors if cut is None else [tensor[slice(*cut)] for tensor in tensors]
+
+
+def _least_share(pairs: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> float:
+    return min((settle(own, exact, own).telling for exact, own in pairs if exact.is_floating_point()), default=1.0)

@@ -1,0 +1,105 @@
+"""Inputs that are the same in every draw of ``get_inputs``, or that are always in the same relation.
+
+A mask of ones may be left out, and so may the division of rows by their length where that is one each time: a candidate
+that does so is right on every input that there is. A mask of booleans gets some other elements where the judge draws
+inputs of its own. The rest is named, since nobody knows which other values would be fair.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from evaluator.dtypes import as_signed
+from evaluator.judge.inputs.relations import related_among
+
+__all__ = ["FEW", "MANY", "PROOF_BYTES", "PROOF_DRAWS", "Repeats", "are_equal", "flip_some", "repeats_of"]
+
+MANY: Final = 0.25
+FEW: Final = 2.0**-10
+"""Of the elements of a mask, so many are flipped, but one at the least. With a few, a mask is not told from that of
+``get_inputs`` by a look at some places, and what skips parts by their mask does so still."""
+
+PROOF_DRAWS: Final = 16
+"""So many draws of small inputs tell chance (a few whole numbers that agree) from values that are always the same."""
+PROOF_BYTES: Final = 2**24
+_MOST_MENDED: Final = 8
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Places among the tensor inputs of those that are the ``same`` in every draw, and of those that are ``related``:
+    to themselves or each other, in the same way each time."""
+
+    same: tuple[int, ...] = ()
+    related: tuple[int, ...] = ()
+
+
+def repeats_of(draw: Callable[[], list[torch.Tensor]], looked_at: Sequence[int]) -> Repeats:
+    """What repeats among the tensors at the places ``looked_at`` of what ``draw`` returns under ever other seeds. Real
+    numbers among these are looked at for relations."""
+    if not looked_at:
+        return Repeats()
+
+    def drawn() -> dict[int, torch.Tensor]:
+        tensors = draw()
+        return {place: tensors[place] for place in looked_at}
+
+    def numbers(tensors: dict[int, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {
+            str(place): tensor.detach().float() if tensor.itemsize < torch.float32.itemsize else tensor.detach()
+            for place, tensor in tensors.items()
+            if tensor.is_floating_point() and tensor.numel() and place not in same
+        }
+
+    first, other = drawn(), drawn()
+    same = [place for place in looked_at if first[place].numel() and are_equal([first[place]], [other[place]])]
+    related = related_among(numbers(first), numbers(other), lambda: numbers(drawn()))
+    del other
+    if same:
+        small = sum(first[place].nbytes for place in same) <= PROOF_BYTES
+        for _ in range(PROOF_DRAWS if small else 1):
+            other = drawn()
+            same = [place for place in same if are_equal([first[place]], [other[place]])]
+            if not same:
+                break
+    return Repeats(tuple(same), tuple(int(place) for place in related))
+
+
+def are_equal(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether all are, NaN being equal to itself."""
+    return len(some) == len(others) and all(
+        one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+        for one, other in zip(map(as_signed, some), map(as_signed, others), strict=True)
+    )
+
+
+def flip_some(mask: torch.Tensor, seed: int, share: float) -> torch.Tensor:
+    """A copy of a mask (bool, of any shape) with about this share of its elements flipped, one at the least. What is
+    neither all true nor all false along a dimension stays so: a softmax over nothing is NaN. ``seed`` decides it."""
+    stream = random.Random(f"mask {seed}")  # noqa: S311 - it only spreads a secret seed
+    generator = torch.Generator(mask.device).manual_seed(stream.getrandbits(63))
+    chosen = torch.zeros_like(mask, memory_format=torch.contiguous_format)
+    if mask.numel():
+        count = max(1, int(share * mask.numel()))
+        places = torch.randint(mask.numel(), (count,), generator=generator, device=mask.device)
+        chosen.view(-1)[places] = True
+    flipped = mask ^ chosen
+    for _ in range(_MOST_MENDED):
+        emptied = torch.zeros_like(mask)
+        for dimension, extent in enumerate(mask.shape):
+            if extent > 1:
+                emptied |= _is_uniform(flipped, dimension) & ~_is_uniform(mask, dimension)
+        if not bool(emptied.any()):
+            return flipped
+        flipped = torch.where(emptied, mask, flipped)
+    return mask.clone()
+
+
+def _is_uniform(mask: torch.Tensor, dimension: int) -> torch.Tensor:
+    """Whether all are the same along a dimension, which stays with an extent of one."""
+    return mask.all(dimension, keepdim=True) | ~mask.any(dimension, keepdim=True)

@@ -1,0 +1,197 @@
+"""How much memory an evaluation takes, computed before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from evaluator.errors import DoesNotFit, DoNotFitTogether
+from evaluator.judge.correctness.reference import Signature
+from evaluator.judge.device.device import Capacity
+from evaluator.protocol.shared_memory import BlockLayout, TensorSpec
+
+__all__ = ["PRELUDE_BYTES", "MemoryPlan", "draft_plan", "fitting_share", "plan_memory"]
+
+_REFERENCE_FACTOR: Final = 24
+"""Float64 copies of a slice that are alive at once while gradients are compared, generously counted."""
+_GIB: Final = 2**30
+_MOST_HALVINGS: Final = 24
+PRELUDE_BYTES: Final = _GIB
+"""Inputs of more than that are not kept to be written in preludes, which write a pattern then."""
+_SHORT_BYTES: Final = 4 * _GIB
+"""No device reads and writes more in a millisecond, which a short call takes at the most."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Layouts of the shared blocks, and the bytes that the evaluation may reach on the device.
+
+    ``room_bytes``: what there is. ``lean``: candidate and baseline take turns in keeping memory, because both at once
+    would be too much. ``candidates``: how many there are beside the baseline.
+    """
+
+    layouts: dict[str, BlockLayout]
+    shared_bytes: int
+    judge_bytes: int
+    runner_bytes: int
+    context_bytes: int
+    room_bytes: int
+    lean: bool
+    candidates: int
+
+    @property
+    def peak_bytes(self) -> int:
+        runners = self.runner_bytes if self.lean else (self.candidates + 1) * self.runner_bytes
+        return self.shared_bytes + self.judge_bytes + runners + self.context_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room for it."""
+        return self.peak_bytes <= self.room_bytes
+
+    def has_room_for(self, byte_count: int) -> bool:
+        """Whether the plan would be the same, and not a lean one, with so much less room."""
+        return not self.lean and self.peak_bytes + self.runner_bytes + byte_count <= self.room_bytes
+
+    def describe(self) -> str:
+        return (
+            f"{self.peak_bytes / _GIB:.1f} GiB ({self.shared_bytes / _GIB:.1f} for inputs, outputs and gradients, "
+            f"{self.judge_bytes / _GIB:.1f} for the reference, {self.runner_bytes / _GIB:.1f} for a model's own "
+            f"tensors, {self.context_bytes / _GIB:.1f} for processes)"
+        )
+
+
+def plan_memory(
+    signature: Signature,
+    capacity: Capacity,
+    *,
+    sliced: bool,
+    gradients: bool,
+    limit: int | None,
+    contexts: int,
+    candidates: int,
+) -> MemoryPlan:
+    """The plan for one evaluation of so many ``candidates``; ``contexts``: how many processes come to the device
+    meanwhile. ``limit``: bytes that it may take, ``None`` for all that are free.
+
+    Raises ``DoesNotFit`` with the figures where the device is too small, ``DoNotFitTogether`` for several candidates.
+    """
+    plan = draft_plan(
+        signature,
+        capacity,
+        sliced=sliced,
+        gradients=gradients,
+        limit=limit,
+        contexts=contexts,
+        candidates=candidates,
+    )
+    if plan.lean and candidates > 1:
+        at_once = replace(plan, lean=False).describe()
+        raise DoNotFitTogether(f"so many together need {at_once}, of {plan.room_bytes / _GIB:.1f} GiB")
+    if not plan.fits:
+        share = fitting_share(signature, capacity, sliced=sliced, gradients=gradients, limit=limit, contexts=contexts)
+        raise DoesNotFit(
+            f"this size needs {plan.describe()}, and the device has {plan.room_bytes / _GIB:.1f} GiB free of "
+            f"{capacity.total_bytes / _GIB:.1f} GiB" + (f"; about {share} of its bytes would fit" if share else "")
+        )
+    return plan
+
+
+def draft_plan(
+    signature: Signature,
+    capacity: Capacity,
+    *,
+    sliced: bool,
+    gradients: bool,
+    limit: int | None,
+    contexts: int,
+    candidates: int,
+) -> MemoryPlan:
+    """``plan_memory``, whether it fits or not."""
+    weights = tuple(spec for _, spec in signature.weights)
+    layouts = {
+        "inputs": BlockLayout(signature.input_tensors),
+        "outputs": BlockLayout(signature.outputs),
+        "upstream": BlockLayout(signature.outputs if gradients else ()),
+        "input_gradients": BlockLayout(signature.float_inputs if gradients else ()),
+        "weights": BlockLayout((*weights, *(spec for _, spec in signature.buffers))),
+        "weight_gradients": BlockLayout(weights if gradients else ()),
+    }
+    free = capacity.total_bytes - capacity.used_bytes
+    room = free if limit is None else min(limit, free)
+    weight_bytes = _size(weights)
+    output_bytes, input_bytes = _size(signature.outputs), _size(signature.input_tensors)
+    # A model's own tensors: its weights, one intermediate and the output; for gradients as much again.
+    runner = weight_bytes + output_bytes * (1 if sliced else 2)
+    if gradients:
+        runner = weight_bytes * 2 + output_bytes + max(input_bytes, output_bytes)
+    elements = max((_elements(spec) for spec in (*signature.input_tensors, *signature.outputs)), default=1)
+    # A slice is of whole rows, and of one at the least.
+    least = elements // (signature.rows or 1) if sliced else elements
+    slice_elements = max(least, min(elements, capacity.slice_elements))
+    # ``get_inputs`` makes a second copy of the inputs, which is gone when upstream gradients are drawn; of what is
+    # short on a GPU there are others for the call before. What all of them leave behind is used again for the
+    # comparison, but for those that are kept for preludes.
+    upstream_bytes = output_bytes if gradients else 0
+    others = input_bytes + upstream_bytes if capacity.outlives_processes else 0
+    before = others if others <= _SHORT_BYTES else 0
+    each = (input_bytes, others) if capacity.outlives_processes else ()
+    kept = max((size for size in each if size <= PRELUDE_BYTES), default=0)
+    given = input_bytes + max(input_bytes, upstream_bytes) + before
+    judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + kept
+    judge += weight_bytes * (3 + (28 if gradients else 0))
+    plan = MemoryPlan(
+        layouts=layouts,
+        shared_bytes=sum(layout.size_bytes for layout in layouts.values()),
+        judge_bytes=judge,
+        runner_bytes=runner,
+        # The judge and its runners have their contexts already.
+        context_bytes=contexts * capacity.context_bytes,
+        room_bytes=room,
+        lean=False,
+        candidates=candidates,
+    )
+    # A candidate may need more than the reference, and has what the other side gives back.
+    return replace(plan, lean=True) if plan.peak_bytes + runner > room else plan
+
+
+def fitting_share(
+    signature: Signature, capacity: Capacity, *, sliced: bool, gradients: bool, limit: int | None, contexts: int
+) -> str | None:
+    """The largest share of a problem's bytes that fits, of one, a half, a quarter and so on, such as ``1/4``; ``None``
+    where hardly anything does. Arguments as for ``plan_memory``."""
+    for exponent in range(_MOST_HALVINGS):
+        part = _part_of(signature, 2**exponent)
+        plan = draft_plan(
+            part, capacity, sliced=sliced, gradients=gradients, limit=limit, contexts=contexts, candidates=1
+        )
+        if plan.fits:
+            return f"1/{2**exponent}"
+    return None
+
+
+def _part_of(signature: Signature, parts: int) -> Signature:
+    """The same with tensors of so much fewer rows, and elements where there are no more rows to leave out."""
+
+    def smaller(spec: TensorSpec) -> TensorSpec:
+        rows, *rest = spec.shape or (1,)
+        fewer = max(1, rows // parts)
+        left = math.prod(rest)
+        return TensorSpec((fewer, max(1, math.ceil(rows * left / parts / fewer)) if left else 0), spec.dtype)
+
+    return replace(
+        signature,
+        inputs=tuple(smaller(value) if isinstance(value, TensorSpec) else value for value in signature.inputs),
+        outputs=tuple(map(smaller, signature.outputs)),
+        weights=tuple((name, smaller(spec)) for name, spec in signature.weights),
+        buffers=tuple((name, smaller(spec)) for name, spec in signature.buffers),
+    )
+
+
+def _size(specs: tuple[TensorSpec, ...]) -> int:
+    return sum(spec.size_bytes for spec in specs)
+
+
+def _elements(spec: TensorSpec) -> int:
+    return spec.size_bytes // spec.torch_dtype.itemsize

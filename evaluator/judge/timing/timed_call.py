@@ -1,0 +1,831 @@
+"""One call of either side: fresh inputs, poisoned outputs, cold cache, release, wait, commit to what came.
+
+Every timed call goes through the same steps within the clocks, whichever side's, and every call of a candidate's is
+committed to, so that it can be compared. There is no phase in which a candidate is timed and not verified.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+
+from evaluator.config import Limits
+from evaluator.dtypes import tensor_on
+from evaluator.errors import InfrastructureFault
+from evaluator.judge.correctness.commitment import GIVEN, Commitment, Commitments
+from evaluator.judge.device.device import Device
+from evaluator.judge.errors import Violation
+from evaluator.judge.inputs.drawing import InputSource, Variant, make_upstream
+from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout, TimedCall
+from evaluator.judge.memory_plan import PRELUDE_BYTES
+from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
+from evaluator.judge.timing.interference import Calmness, Look
+from evaluator.judge.timing.statistics import median_ms
+from evaluator.judge.timing.timeline import Timeline
+from evaluator.protocol.control_page import MAX_LOCATIONS, MEMORY_PROBE, CallMode, CallReport, Location
+from evaluator.protocol.shared_memory import Block, TensorSpec
+from evaluator.protocol.stream_gate import open_gate
+from evaluator.sandbox.freezer import CannotBeStopped, Enclosure, total_wait_ms
+
+__all__ = ["ANY_OUTPUT", "CallInputs", "Caller", "Calm", "Learnt", "Side"]
+
+ANY_OUTPUT: Final = 2**MAX_LOCATIONS - 1
+"""A bit for each."""
+_COMMAND_S: Final = 60.0
+_LET_GO_S: Final = 10.0
+_FIRST_CALLS: Final = 2
+_CALM_CALLS: Final = 3
+_AS_LEARNT_SHARE: Final = 0.05
+_AS_LEARNT_MS: Final = 0.02
+_AS_LEARNT_LESS: Final = 0.5
+"""Of what may be longer than was learnt, so much may be shorter."""
+_AS_LEARNT_PRELUDE_MS: Final = 0.08
+_AS_LEARNT_OVERHEAD_MS: Final = 0.1
+_MOST_LEARNED: Final = 3
+"""Who takes about as long as decides how a call is released is now on the one side of it, now on the other."""
+_MOST_REMAPS: Final = 8
+"""Who gives memory back to the device in each call has new allocations, whose handles could be those of old ones."""
+_KEPT_BYTES: Final = 2**30
+_MOST_PRELUDES: Final = 2
+_MAPPINGS_OF: Final = 4
+"""In one call of so many, it is looked at how the memory is mapped that results lie in."""
+_RAN_S: Final = 0.1
+_SHOWN_LAST_BYTES: Final = 2**20
+"""So little could be copied away and worked on by a processor while the caches are overwritten."""
+_WARMING_KEPT_BYTES: Final = 64 * 2**20
+_SHORT_MS: Final = 1.0
+"""Below this, it shows in a call whether the processor has just been at something else."""
+_SOON_BYTES: Final = 2**30
+"""Inputs of so much are written within a fraction of the time slice after which a device turns to another process."""
+
+
+@dataclass
+class Side:
+    """Candidate or baseline: its link, and the processes that are frozen while the other is called.
+
+    ``gate``: what its calls wait for on a device that outlives processes, once there is shared memory. ``memory``: its
+    runner's, to be read. ``kept``: the outputs that are the model's own state (bit i, output i) in calls of a mode,
+    once a delivery of such a call has told; of those that it ``may_keep``.
+    """
+
+    name: Literal["candidate", "baseline"]
+    link: RunnerLink
+    enclosure: Enclosure
+    memory: RunnerMemory
+    gate: Block | None = None
+    may_keep: int = ANY_OUTPUT
+    kept: dict[CallMode, int] = field(default_factory=dict)
+
+    def can_be_read(self, device: torch.device) -> bool:
+        """Whether the judge can read the runner's memory, and write to it where it has to, by the tensor that it has
+        shown when it was given the shared memory."""
+        first = np.zeros(1, np.int64)
+        place = ElementPlaces.of(first, (1,), tensor_on(device, first, torch.int64))
+        try:
+            location, spec = self.link.locations(1)[0], TensorSpec((1,), "int64")
+            found = self.memory.read(location, spec, place)
+            self.memory.spoil(location, spec)
+        except Unreadable:
+            return False
+        return found.tolist() == [MEMORY_PROBE]
+
+    def close(self) -> None:
+        """End the link, which a well-behaved runner ends with; its processes are no longer stopped or woken."""
+        self.memory.close()
+        self.link.close()
+        self.enclosure.close()
+
+    def stop(self) -> None:
+        """Stop all of its processes. Raises ``RunnerTimeout`` where a candidate's cannot be stopped: it has asked so
+        much of the kernel, for one more memory than there is. A baseline's would be for us to know:
+        ``CannotBeStopped``."""
+        self._stop_by(self.enclosure.freeze)
+
+    def halt(self) -> None:
+        """Stop all of its processes within a clock, as quickly as that can be told. Raises as ``stop`` does."""
+        self._stop_by(self.enclosure.halt)
+
+    def _stop_by(self, stop: Callable[[], None]) -> None:
+        try:
+            stop()
+        except CannotBeStopped as error:
+            if self.name == "baseline":
+                raise
+            raise RunnerTimeout(str(error)) from error
+
+    @contextlib.contextmanager
+    def stopped_afterwards(self) -> Iterator[None]:
+        """Stop its processes at the end, so that it cannot slow down what it is compared with, nor write late. Raises
+        what ``stop`` does; of who is gone that counts, since what is about to end cannot always be stopped."""
+        ignored: tuple[type[Exception], ...] = ()
+        try:
+            yield
+        except RunnerGone:
+            ignored = RunnerTimeout, CannotBeStopped
+            raise
+        finally:
+            with contextlib.suppress(*ignored):
+                self.stop()
+
+    def open_gate(self, number: int) -> None:
+        """Let call ``number`` begin on the device, once what the judge has asked of it is done."""
+        if self.gate is not None:
+            open_gate(self.gate, number)
+
+
+@dataclass(frozen=True)
+class Calm:
+    """What was measured while only the baseline had the shared memory, in milliseconds.
+
+    ``overhead_ms``: what lies between the runner's clock and the judge's, at the most; not used on a CPU.
+    ``prelude_ms``: the judge's own last steps on the device before a release; ``None`` where nothing outlives the
+    stopping of processes.
+    """
+
+    overhead_ms: float
+    baseline_ms: float
+    prelude_ms: float | None
+
+    def as_seen(self, now: Calm) -> Calm | None:
+        """What still holds of this after calls that were as ``now``: ``None`` where they took longer than could be of
+        the same process, on a device that is as calm.
+
+        Who is believed to take longer than it does could have as much done to it unnoticed: so nothing is believed to
+        take much longer than it does now.
+        """
+
+        def held(then: float, seen: float, most_ms: float) -> float | None:
+            allowed = most_ms + _AS_LEARNT_SHARE * then
+            return None if seen - then > allowed else min(then, seen + _AS_LEARNT_LESS * allowed)
+
+        overhead_ms = held(self.overhead_ms, now.overhead_ms, _AS_LEARNT_OVERHEAD_MS)
+        baseline_ms = held(self.baseline_ms, now.baseline_ms, _AS_LEARNT_MS)
+        prelude_ms = held(self.prelude_ms or 0.0, now.prelude_ms or 0.0, _AS_LEARNT_PRELUDE_MS)
+        if overhead_ms is None or baseline_ms is None or prelude_ms is None:
+            return None
+        return Calm(overhead_ms, baseline_ms, self.prelude_ms and prelude_ms)
+
+
+@dataclass(frozen=True)
+class Release:
+    """How a call is released: ``soon``, while the device is still busy for the judge, however long it takes, but for
+    very large inputs; and after another one where it is ``short``."""
+
+    soon: bool
+    short: bool
+
+
+@dataclass
+class Learnt:
+    """What was learnt while only the baseline had the shared memory. It goes for a later evaluation that has the same
+    process as its baseline, once that is seen to be so.
+
+    ``releases`` are decided once for all calls: what is learnt of calm ones is not true of calls that are released
+    otherwise. ``looks``: what the device was like behind what is written for a call.
+    """
+
+    calm: dict[CallMode, Calm] = field(default_factory=dict)
+    releases: dict[CallMode, Release] = field(default_factory=dict)
+    looks: dict[CallMode, Look] = field(default_factory=dict)
+
+
+@dataclass
+class CallInputs:
+    """The tensors that one call is given, in the judge's own memory: inputs, and the upstream gradients of a backward.
+
+    A candidate's are in shared memory from within the judge's clock until "done" alone. What is there earlier can be
+    worked on earlier: the gradient of a linear layer's input needs nothing but the weights and the upstream gradient.
+    """
+
+    inputs: list[torch.Tensor]
+    upstream: list[torch.Tensor]
+
+    @property
+    def blocks(self) -> tuple[tuple[str, list[torch.Tensor]], ...]:
+        """By the block that they are shown in."""
+        return (("inputs", self.inputs), ("upstream", self.upstream))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in (*self.inputs, *self.upstream))
+
+    def drop(self) -> None:
+        """Hold none of them any more."""
+        self.inputs, self.upstream = [], []
+
+
+InputKind = tuple[Variant, bool]
+"""Of which kind the inputs of a call are, and whether it has a backward."""
+
+
+@dataclass
+class _Drawing:
+    """All that decides the tensors of one call; ``kept`` are the tensors themselves, where they are small enough."""
+
+    variant: Variant
+    seed: int
+    backward: bool
+    kept: CallInputs | None = None
+
+    @property
+    def kind(self) -> InputKind:
+        return self.variant, self.backward
+
+
+class _NotRepeatable(Exception):
+    """The same seed did not make the same inputs."""
+
+
+class _Remapped(Exception):
+    """A call's results were looked for in an allocation that may have been given back since it was opened."""
+
+
+@dataclass
+class Caller:
+    """Calls of one evaluation over its shared blocks.
+
+    ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which what a side
+    does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept; ``spent``: where
+    those of the latest two calls are that were new; ``prelude_inputs``: where
+    what preludes write is. ``learnt``: nothing yet, or
+    what was learnt of this baseline in an evaluation before.
+    """
+
+    device: Device
+    limits: Limits
+    candidate: Side
+    baseline: Side
+    blocks: Mapping[str, Block]
+    specs: tuple[TensorSpec, ...]
+    source: InputSource
+    commitments: Commitments
+    lean: bool
+    blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
+    warming: dict[InputKind, CallInputs]
+    spent: dict[InputKind, list[CallInputs]]
+    prelude_inputs: dict[InputKind, CallInputs]
+    learnt: Learnt
+    latest_ms: dict[CallMode, float] = field(default_factory=dict)
+    """What the latest call of the candidate said that it took."""
+    baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
+    """What each call of the baseline said that it took."""
+    peak_bytes: Counter[str] = field(default_factory=Counter)
+    """The most that the allocator of each side said that it gave away, by the side's name."""
+    calmness: Calmness = field(default_factory=Calmness)
+    remaps: int = _MOST_REMAPS
+    """How often a call may still be made again because an allocation was opened before it."""
+    alone: bool = False
+    """Whether nobody comes to the device but both sides: then it has to be calm before each call."""
+
+    def calibrate(self, mode: CallMode) -> None:
+        """Learn what lies between the two clocks while only the baseline has the shared memory, or see that it is what
+        was learnt before."""
+        learnt = self.learnt
+        if self._is_as_learnt(mode):
+            return
+        # A baseline that compiles itself does so in its first call, and may record graphs in the second.
+        first = [self._calm_call(mode, self.limits.build_s) for _ in range(_FIRST_CALLS)]
+        if self.device.outlives_processes and mode not in learnt.looks:
+            learnt.looks[mode] = Look.typical([self._look(mode, self._latest(mode)) for _ in range(_CALM_CALLS)])
+        learnt.calm[mode] = self._calm_of(first[-1:])
+        learnt.releases.pop(mode, None)
+        if not self.device.outlives_processes:
+            # Nothing is held against what was calm: other programs of this machine come and go.
+            return
+        # How a call is released depends on how long the baseline takes, and calm is what it is like then.
+        for _ in range(_MOST_LEARNED):
+            release = self._release_of(mode, learnt.calm[mode].baseline_ms)
+            if release == learnt.releases.get(mode):
+                break
+            learnt.releases[mode] = release
+            learnt.calm[mode] = self._calm_of([self._calm_call(mode) for _ in range(_CALM_CALLS)])
+
+    def _is_as_learnt(self, mode: CallMode) -> bool:
+        """Whether something was learnt in an evaluation before, and a call of the baseline is what calls were then."""
+        learnt = self.learnt
+        if mode not in learnt.calm or not self.device.outlives_processes:
+            return False
+        held = self._held(mode)
+        # One look tells what the device is like for a backward's calls as well.
+        if mode is CallMode.FORWARD and not self._look(mode, self._latest(mode)).resembles(learnt.looks[mode]):
+            learnt.looks.clear()
+        if held is None or mode not in learnt.looks:
+            return False
+        if held != learnt.calm[mode] and self._release_of(mode, held.baseline_ms) != learnt.releases[mode]:
+            return False  # what is as it was may be on either side of a bound
+        learnt.calm[mode] = held
+        return True
+
+    def _held(self, mode: CallMode) -> Calm | None:
+        """What holds now of what was learnt of calm calls before; ``None`` where they take longer now. The first call
+        after a rest may do so, and one that takes less may be luck: then another one is made, and of two that take less
+        the longer counts."""
+        learnt = self.learnt.calm[mode]
+        first = learnt.as_seen(self._calm_of([self._calm_call(mode)]))
+        if first == learnt:
+            return learnt
+        second = learnt.as_seen(self._calm_of([self._calm_call(mode)]))
+        if first is None or second is None:
+            return second
+        return Calm(*map(max, zip(astuple(first), astuple(second), strict=True)))
+
+    def _latest(self, mode: CallMode) -> CallInputs | None:
+        """What the baseline's latest calm call was given."""
+        return self.prelude_inputs.get((Variant.AS_WRITTEN, mode is CallMode.BACKWARD))
+
+    def decide_releases(self) -> None:
+        """Where nothing was learnt of it: how calls are released, by how long the baseline has taken so far."""
+        for mode, latencies_ms in self.baseline_ms.items():
+            # There are few, and a first call is slow.
+            self.learnt.releases.setdefault(mode, self._release_of(mode, min(latencies_ms)))
+
+    def _release_of(self, mode: CallMode, baseline_ms: float) -> Release:
+        shown = GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]
+        shown_bytes = sum(self.blocks[name].layout.size_bytes for name in shown)
+        return Release(soon=shown_bytes <= _SOON_BYTES, short=baseline_ms < _SHORT_MS)
+
+    def _calm_call(self, mode: CallMode, more_s: float = 0.0) -> TimedCall:
+        timeout_s = self.limits.call_s + more_s
+        return self.call(self.baseline, mode, Variant.AS_WRITTEN, timeout_s, glance=True, compared=False)[0]
+
+    def _calm_of(self, calls: Sequence[TimedCall]) -> Calm:
+        return Calm(
+            overhead_ms=max(call.outer_ms - call.report.device_ms for call in calls),
+            baseline_ms=median_ms([call.report.device_ms for call in calls]),
+            prelude_ms=median_ms([call.prelude_ms for call in calls]) if self.device.outlives_processes else None,
+        )
+
+    def is_short(self, mode: CallMode) -> bool:
+        """Whether it shows in a call what the processor was at before."""
+        return mode in self.learnt.releases and self.learnt.releases[mode].short
+
+    def _is_soon(self, mode: CallMode) -> bool:
+        """Whether a call with cold caches is released while the device is still busy for the judge."""
+        return mode in self.learnt.releases and self.learnt.releases[mode].soon
+
+    def call(
+        self,
+        side: Side,
+        mode: CallMode,
+        variant: Variant,
+        timeout_s: float,
+        *,
+        glance: bool = False,
+        cold: bool = True,
+        compared: bool = True,
+    ) -> tuple[TimedCall, Commitment]:
+        """One call of either side, and what the judge keeps of it: of large tensors secret rows, where a ``glance`` is
+        enough. Not ``compared``: one of the baseline's that nobody looks at.
+
+        A short call has another one right before it, a candidate's on other inputs, so that a process that has just
+        been woken has its code in the processor's caches. Not ``cold``: that is so for every call, on other inputs for
+        both sides; the device's caches are not flushed, so that weights and inputs may be in them, and the device waits
+        for what the call asks of it.
+
+        Raises ``Violation``, ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``.
+        """
+        # Where memory is lean the driver clears what a side gives back, in the background and as fast as the device
+        # can: whatever follows soon is up to 15 % slower, and a glance leaves no time for it to end.
+        glance = glance and not self.lean and self.commitments.may_glance(gradients=mode is CallMode.BACKWARD)
+        # Where work is left on a device, what the judge asked of it last decides how the next call finds it: then it
+        # is all done, needed or not.
+        compared = compared or self.device.outlives_processes
+        self._take_memory(side, self.baseline if side is self.candidate else self.candidate)
+        once = partial(self._call_once, side, mode, variant, timeout_s, glance=glance, cold=cold, compared=compared)
+        with self.blamed(side):
+            while True:
+                try:
+                    call, commitment = once()
+                    break
+                except _NotRepeatable:
+                    # get_inputs has another source of randomness than torch: from now on its inputs are kept.
+                    self.source.repeatable = False
+                except _Remapped:
+                    continue
+        self.peak_bytes[side.name] = max(self.peak_bytes[side.name], call.report.peak_bytes)
+        if side is self.baseline:
+            self.baseline_ms.setdefault(mode, []).append(call.report.device_ms)
+        else:
+            self.latest_ms[mode] = call.report.device_ms
+        return call, commitment
+
+    def has(self, side: Side, commitment: Commitment) -> bool:
+        """Whether ``side`` has indeed what was taken of its latest call and found to be wrong. Where it was read in an
+        allocation that may have been given back before, that is opened anew. All of its processes stay stopped: whoever
+        learnt that they were found out could act on it."""
+        if not commitment.doubtful or not self.remaps or self.commitments.is_as_taken(commitment, side.memory):
+            return True
+        self.remaps -= 1
+        side.memory.close()  # what was opened for this would not count as open before
+        return False
+
+    def release_memory(self, side: Side) -> None:
+        """Have a side's allocator give back what it does not use."""
+        side.memory.close()  # what is open here stays in use
+        self._command(side, {"op": "release_memory"})
+
+    def _command(self, side: Side, message: dict[str, Any]) -> None:
+        """Have something done between two calls."""
+        with self.blamed(side), self._awake(side):
+            side.link.command(message, _COMMAND_S)
+
+    def load_weights(self, side: Side) -> None:
+        """Have the reference's weights loaded that the shared memory has. Raises as ``let_go`` does."""
+        with self._awake(side):
+            side.link.command({"op": "load_weights"}, _COMMAND_S)
+
+    def take_weights(self, side: Side, indexes: Sequence[int]) -> None:
+        """Have those of the shared weights that ``indexes`` names taken by what stands for them. Raises as ``let_go``
+        does."""
+        with self._awake(side):
+            side.link.command({"op": "take_weights", "indexes": [*indexes]}, _COMMAND_S)
+
+    def step_weights(self, side: Side, indexes: Sequence[int]) -> None:
+        """Have the tensors that stand for these weights hold the shared values, in place, as a step of training does
+        it. Raises as ``let_go`` does."""
+        with self._awake(side):
+            side.link.command({"op": "step_weights", "indexes": [*indexes]}, _COMMAND_S)
+
+    @contextlib.contextmanager
+    def interleaved(self, side: Side, variant: Variant) -> Iterator[None]:
+        """Meanwhile, the model of ``side`` is called with other inputs between each forward and its backward."""
+        self._show(self._make(_Drawing(variant, secrets.randbits(63), backward=True)))
+        self.device.synchronize()
+        self._command(side, {"op": "interleave"})
+        yield
+        side.memory.close()  # what is open here stays in use
+        self._command(side, {"op": "interleave_no_more"})
+
+    def deliver_within(self, side: Side) -> None:
+        """Have results copied to the shared memory within the call, as memory that cannot be read from here."""
+        self._command(side, {"op": "deliver_within"})
+
+    def let_go(self, side: Side) -> int:
+        """Have the shared memory closed: there are no more calls. Returns how many bytes of the device's memory the
+        side says that it holds then. Raises ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``, whose fault it is:
+        the evaluation is over."""
+        side.memory.close()
+        with self._awake(side):
+            side.link.let_go(_LET_GO_S)
+            return side.link.call(CallMode.AWAKE, _LET_GO_S).report.peak_bytes
+
+    def _call_once(
+        self,
+        side: Side,
+        mode: CallMode,
+        variant: Variant,
+        timeout_s: float,
+        *,
+        glance: bool,
+        cold: bool,
+        compared: bool,
+    ) -> tuple[TimedCall, Commitment]:
+        """One call of either side, and what proves later what it was given and what it computed.
+
+        What is done here is the same for both sides when the candidate is timed, needed or not, where work is left on a
+        device: leaving the fingerprints out for the baseline alone made it 8 % slower on an H200. But what preludes
+        write differs, and whether the call before a short one has the same inputs. Elsewhere all is the same that is
+        done within the judge's clock. The side's processes run from shortly before the release until they are
+        done, or have delivered where they are to; otherwise they are stopped.
+        """
+        timeline = Timeline()
+        delivered = ["outputs"]
+        if mode is CallMode.BACKWARD:
+            delivered += ["input_gradients", "weight_gradients"]
+        drawing = _Drawing(variant, secrets.randbits(63), backward=mode is CallMode.BACKWARD)
+        shown = GIVEN if drawing.backward else GIVEN[:1]
+        planted = self.source.planted_rows(variant, drawing.seed)
+        commitment = self.commitments.prepare([*shown, *delivered], glance=glance, planted=planted)
+        self.commitments.prepare_done(commitment, delivered)
+        results = sum(len(self.blocks[name].tensors) for name in delivered)
+        locations: list[Location] = []
+        warms = self.is_short(mode) or not cold
+        # With warm caches, who has had the same inputs before would find more of its weights there.
+        same_again = side is self.baseline and self.device.outlives_processes and cold
+        warming = self._make_warming(drawing) if warms and not same_again else None
+        given = self._give(drawing, commitment, glance=glance) if compared else self._give_spent(drawing)
+        if warms and same_again:
+            # Work could wait for what is shown in between, and go on from there.
+            warming = replace(given)
+        for name in delivered:
+            # A pattern that nobody can guess: what a candidate does not write is never right by chance.
+            self._poison(name)
+        # A candidate that is not timed yet need not find the device calm; nor its caches empty, where that takes long.
+        timed = self.alone or side is self.baseline
+        if timed and self.device.outlives_processes:
+            self.device.synchronize()
+        timeline.note("drawing")
+        prelude_ms = self._await_calm(mode, self._prelude_inputs(side, drawing, given)) if timed else 0.0
+        flushes = cold and (timed or self.device.outlives_processes)
+        timeline.note("preludes")
+
+        def show(number: int = 0) -> None:
+            self._show(given)
+            if flushes:
+                self.device.flush_cache()
+            side.open_gate(number)
+            self.device.synchronize()
+
+        def show_soon(number: int) -> None:
+            # The device is at it for longer than the runner takes to ask for its first kernels, which then follow
+            # each other as fast as they can; otherwise it is chance whether the device has turned to the runner by
+            # then, and calls of microseconds take three times as long whenever it has. The gate opens last: copies,
+            # for which a device need not turn to the runner, would otherwise fetch inputs that are not there yet.
+            self.device.occupy(backward=mode is CallMode.BACKWARD)
+            last = given.size_bytes <= _SHOWN_LAST_BYTES
+            if last and flushes:
+                self.device.overwrite_cache()
+            self._show(given)
+            if flushes and not last:
+                self.device.overwrite_cache()
+            side.open_gate(number)
+
+        def take_back() -> None:
+            if not self.device.outlives_processes:
+                # Or a thread would go on for as long as the following takes, which grows with the inputs.
+                side.halt()
+            # What is not computed by now never can be: the inputs are gone.
+            self.commitments.pick(commitment, shown)
+            for name in shown:
+                self._poison(name)
+            # What follows is nobody's time, so all that is computed is looked at before the clock, where it is already.
+            locations.extend(side.link.locations(results))
+            with self._blamed_for_memory(side):
+                self.commitments.read_done(commitment, delivered, locations, side.memory)
+            self.device.synchronize()
+
+        with side.stopped_afterwards():
+            if warming is not None:
+                self._show(warming)
+                self.device.synchronize()
+                self._wake(side)
+                side.link.call(mode, timeout_s, before=side.open_gate)
+                if not self.device.outlives_processes:
+                    side.stop()
+                    if cold:  # else what is left in the caches is what the next call is about
+                        self._spoil(side, mode, delivered)
+                del warming
+                timeline.note("the call before")
+            peak_bytes = 0
+            if self.device.outlives_processes:
+                # Waking takes a millisecond, so it comes first; the inputs come within the clock. On a device that
+                # works for one process at a time, nothing can be gained by beginning while they are written.
+                self._wake(side)
+                awake = CallMode.AWAKE if cold else CallMode.AWAKE_WARM
+                peak_bytes = side.link.call(awake, self.limits.call_s).report.peak_bytes
+                timeline.note("waking")
+                # On the warm track it shows, as in a loop of one's own, what asking for the kernels takes.
+                before = show_soon if cold and self._is_soon(mode) else show
+                call = side.link.call(mode, timeout_s, before=before, settle=take_back)
+            else:
+                # Other processors could begin while the inputs are written, so that comes before anybody is woken.
+                show()
+                waits = side.enclosure.waits()
+                call = side.link.call(mode, timeout_s, wake=lambda: self._wake(side), settle=take_back)
+                call = replace(call, waited_ms=total_wait_ms(waits, side.enclosure.waits()))
+                # It takes half a millisecond, and who gains by it has to do it in most calls.
+                if secrets.randbelow(_MAPPINGS_OF) == 0:
+                    repeated = self.commitments.repeated(commitment, side.memory)
+                    if repeated:
+                        raise self._blame(side, f"{repeated} lies in memory that is mapped there several times")
+            timeline.note("the call")
+            if drawing.kept is None:
+                given.drop()
+            present = call.report.present
+            # A candidate's are delivered as long as it is not timed: that tells which of them are its state. And only a
+            # delivery says what is wrong with the kind of one that is told to be nowhere.
+            takes = timed and mode in side.kept and self.commitments.are_there(delivered, locations, present)
+            if not takes:
+                self._have_delivered(side, mode, commitment, delivered)
+        if takes:
+            with self._blamed_for_memory(side):
+                if compared:
+                    self.commitments.take(commitment, delivered, side.memory)
+                    if not glance:
+                        self.commitments.pick(commitment, delivered)
+                self.commitments.spoil(delivered, locations, side.memory, side.kept[mode])
+            self.device.synchronize()
+            commitment.doubtful = side.memory.was_open
+        timeline.note("results")
+        self._require_done(side, commitment, call.report, delivered)
+        if compared:
+            self._commit_to(delivered, commitment, drawing, glance=glance)
+        timeline.note("commitment")
+        report = replace(call.report, peak_bytes=peak_bytes)
+        return replace(call, report=report, prelude_ms=prelude_ms, steps_ms=timeline.ms), commitment
+
+    def _have_delivered(self, side: Side, mode: CallMode, commitment: Commitment, names: Sequence[str]) -> None:
+        """Have the runner copy what it has computed into the shared memory."""
+
+        def settle() -> None:
+            self.commitments.pick(commitment, names)
+            self.commitments.pick_delivered(commitment)
+            self.device.synchronize()
+
+        if not self.device.outlives_processes:
+            self._wake(side)  # it was stopped within the clock
+        side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
+        side.kept[mode] = side.link.kept_outputs() & side.may_keep
+
+    def _spoil(self, side: Side, mode: CallMode, names: Sequence[str]) -> None:
+        """Have the results of a call that nobody looks at spoiled, as those of others are."""
+        if mode in side.kept:
+            locations = side.link.locations(sum(len(self.blocks[name].tensors) for name in names))
+            with self._blamed_for_memory(side):
+                self.commitments.spoil(names, locations, side.memory, side.kept[mode])
+
+    @contextlib.contextmanager
+    def _blamed_for_memory(self, side: Side) -> Iterator[None]:
+        """Put down to a side that its memory cannot be used as it has told."""
+        try:
+            yield
+        except Unreadable as error:
+            raise self._blame(side, str(error)) from None
+
+    def _require_done(self, side: Side, commitment: Commitment, report: CallReport, delivered: Sequence[str]) -> None:
+        """Hold the delivered values against those at "done". Raises ``_Remapped`` where these were read in memory that
+        may have been another tensor's before, and else as ``_blame`` does."""
+        was_open = side.memory.was_open
+        side.memory.end_call()
+        late = self.commitments.late(commitment, report, delivered)
+        if not late:
+            return
+        if was_open and self.remaps:
+            self.remaps -= 1
+            side.memory.close()
+            raise _Remapped
+        raise self._blame(side, f"{late} is not as it was when the {side.name} had said that it was done")
+
+    def _blame(self, side: Side, message: str) -> Exception:
+        """The error that a side has broken a rule: a baseline's is our own."""
+        return Violation(message) if side is self.candidate else InfrastructureFault(message)
+
+    def _give(self, drawing: _Drawing, commitment: Commitment, *, glance: bool) -> CallInputs:
+        """Draw the tensors that a call is given, and commit to them."""
+        given = self._draw(drawing)
+        kept = not self.source.repeatable or given.size_bytes <= _KEPT_BYTES
+        if kept and not glance:
+            drawing.kept = given
+        self.commitments.commit(commitment, dict(given.blocks))
+        return given
+
+    def _give_spent(self, drawing: _Drawing) -> CallInputs:
+        """Tensors of an earlier call of this kind, for the baseline, which nothing is to be kept from; once, since a
+        candidate does not meet the same again either. Calls before a candidate's are given new ones by turns."""
+        again = self.spent.get(drawing.kind)
+        return again.pop() if again else self._draw(drawing)
+
+    def _draw(self, drawing: _Drawing) -> CallInputs:
+        """Tensors that no call was given before."""
+        given = self._make(drawing)
+        # Nobody can write to them: they serve once more, where they are small.
+        if not self.device.outlives_processes and given.size_bytes <= _WARMING_KEPT_BYTES:
+            # One kind at a time, and two calls of it: of pairs A B B A, both of B's find one of A's.
+            latest = self.spent.get(drawing.kind, [])[-1:]
+            self.spent.clear()
+            self.spent[drawing.kind] = [*latest, replace(given)]
+        return given
+
+    def _commit_to(self, delivered: Sequence[str], commitment: Commitment, drawing: _Drawing, *, glance: bool) -> None:
+        """Commit to what a call has delivered, with its inputs in their place once more where they are needed there."""
+        # At a glance there are private copies of all that is compared.
+        if not glance and not commitment.has_copies(GIVEN):
+            self._restore(commitment, drawing)
+        self.commitments.commit(commitment, {name: self.blocks[name].tensors for name in delivered})
+        self.device.synchronize()
+
+    def _show(self, given: CallInputs) -> None:
+        """Write the tensors of a call to the shared memory."""
+        for name, tensors in given.blocks:
+            if tensors:
+                for target, tensor in zip(self.blocks[name].tensors, tensors, strict=True):
+                    target.copy_(tensor)
+
+    def _poison(self, name: str) -> None:
+        # All bits, that of the sign included: what never has one of them set can be told from inputs by that bit.
+        self.blocks[name].memory.view(torch.int64).fill_(secrets.randbits(64) - 2**63)
+
+    def _prelude_inputs(self, side: Side, drawing: _Drawing, given: CallInputs) -> CallInputs | None:
+        """What the preludes of a call write: tensors of its own kind, since work that waits for a value which these
+        have, and a pattern has not, would begin unseen with the call. ``None`` for what is too large, and where there
+        are no preludes.
+
+        The baseline's are what the call is ``given``: nothing changes when it is written once more, so nothing that
+        waits for a change begins then. A candidate's are those that the baseline was given last; of its own, work that
+        it has left behind could make use.
+        """
+        if not self.device.outlives_processes:
+            return None
+        if given.size_bytes > PRELUDE_BYTES:
+            self.prelude_inputs.clear()  # those of a forward, which are less
+            return None
+        if side is self.baseline or drawing.kind not in self.prelude_inputs:
+            self.prelude_inputs.clear()  # one kind at a time
+            self.prelude_inputs[drawing.kind] = replace(given) if side is self.baseline else self._other(drawing)
+        return self.prelude_inputs[drawing.kind]
+
+    def _write(self, mode: CallMode, written: CallInputs | None) -> None:
+        """Write to all that a call of ``mode`` is given in."""
+        if written is not None:
+            self._show(written)
+            return
+        for name in GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]:
+            self._poison(name)
+
+    def _await_calm(self, mode: CallMode, written: CallInputs | None) -> float:
+        """With every process stopped, write to all that a call is given in, as the call will, and work for a moment.
+
+        Returns how long that took, in milliseconds. It is the same in each call, so work that the candidate
+        has left on the device, or set up to begin when something is written, shows as a delay. Without ``written`` a
+        pattern is written.
+        """
+        if not self.device.outlives_processes:
+            return 0.0
+        calm_ms = self.learnt.calm[mode].prelude_ms if mode in self.learnt.calm else None
+        while True:
+            for _ in range(1 + secrets.randbelow(_MOST_PRELUDES)):
+                self.device.synchronize()
+                begin = time.perf_counter()
+                self._write(mode, written)
+                self.device.flush_cache()
+                self.device.probe()
+                prelude_ms = 1000 * (time.perf_counter() - begin)
+                is_calm = (
+                    not self.alone
+                    or calm_ms is None
+                    or self.calmness.in_time(prelude_ms, calm_ms)
+                    or self.calmness.undisturbed(self._look(mode, written), self.learnt.looks[mode])
+                )
+            if is_calm:
+                return prelude_ms
+
+    def _look(self, mode: CallMode, written: CallInputs | None) -> Look:
+        """How the device is, behind what a prelude writes and without it."""
+        return Look(self.device.look_ms(partial(self._write, mode, written)), self.device.look_ms(lambda: None))
+
+    def _restore(self, commitment: Commitment, drawing: _Drawing) -> None:
+        """Write the tensors that the runner was given once more, for the comparison."""
+        if drawing.kept is not None:
+            self._show(drawing.kept)
+            return
+        again = self._make(drawing)
+        self._show(again)
+        made = Commitment()
+        self.commitments.commit(made, {"inputs": again.inputs})
+        if not commitment.has_content(made):
+            raise _NotRepeatable
+
+    def _make(self, drawing: _Drawing) -> CallInputs:
+        inputs = self.source.make(self.specs, drawing.variant, drawing.seed, avoid_zero=drawing.backward)
+        specs = self.blocks["upstream"].layout.tensors if drawing.backward else ()
+        weights = self.blocks["weight_gradients"].layout.tensors
+        upstream = make_upstream(specs, weights, drawing.seed, self.device.torch_device)
+        return CallInputs(inputs, upstream)
+
+    def _other(self, drawing: _Drawing) -> CallInputs:
+        """Tensors of the same kind for something else."""
+        return self._make(replace(drawing, seed=secrets.randbits(63)))
+
+    def _make_warming(self, drawing: _Drawing) -> CallInputs:
+        """Tensors of the same kind for a call whose results nobody looks at: small ones are the same each time."""
+        if drawing.kind in self.warming:
+            return self.warming[drawing.kind]
+        made = self._other(drawing)
+        if made.size_bytes <= _WARMING_KEPT_BYTES:
+            self.warming.clear()  # one kind at a time
+            self.warming[drawing.kind] = made
+        return made
+
+    def _take_memory(self, side: Side, other: Side) -> None:
+        """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
+        if self.lean:
+            # Who has not been shown the shared memory cannot be asked, and has given back what it does not hold.
+            if other.link.shares:
+                self.release_memory(other)
+            if side.link.shares:
+                self._command(side, {"op": "reserve_memory"})
+
+    @contextlib.contextmanager
+    def _awake(self, side: Side) -> Iterator[None]:
+        """Let the processes of ``side`` run, and stop them again at the end."""
+        self._wake(side)
+        with side.stopped_afterwards():
+            yield
+
+    def _wake(self, side: Side) -> None:
+        side.enclosure.thaw()
+        if side.enclosure.ran_while_stopped_s > _RAN_S:
+            raise self._blame(
+                side,
+                f"{side.name}'s processes used {side.enclosure.ran_while_stopped_s:.2f} s of processor time while "
+                "they were stopped: they wake each other",
+            )

@@ -1,0 +1,12 @@
+"""Importing KernelBench's problems: each is admitted as data in our form, or refused with a reason. Torch-free but for
+``examination``, which is executed in the sandbox alone.
+
+``checkout`` finds and reads files, ``examine`` has a reference looked at, ``admission`` decides, ``folder`` writes.
+"""
+
+from __future__ import annotations
+
+from evaluator.problems.importing.admission import Admission, Status, import_file
+from evaluator.problems.importing.checkout import LEVELS, find_files
+
+__all__ = ["LEVELS", "Admission", "Status", "find_files", "import_file"]

@@ -1,0 +1,367 @@
+"""What judge and runner say to each other.
+
+Judge to runner: JSON messages (``evaluator.protocol.messages``) for everything that is not timed, and a *doorbell* in a
+shared page for the timed calls. Runner to judge: the same page for "done", and fixed-size frames with one
+bounded text for "ready" and "failed". The judge copies a frame once, reads fixed fields and treats the
+text as opaque; nothing else that a runner sends is ever looked at.
+
+Beside the page there is a socket that wakes whoever blocks, and that orders the page: what was written before a ring
+is there for whoever has heard it. The page (little endian; 64 KiB)::
+
+    0   u64  go      sequence number of the call that the judge has released
+    8   u64  mode    what kind of call (CallMode)
+    64  u64  done    sequence number of the call that the runner has finished
+    72  u64  device_ns   the runner's own figure for the call, nanoseconds
+    80  u64  peak_bytes  peak of the runner's device allocator since it was asked last; at AWAKE
+    88  32B  present     bit 0: the outputs carry a graph; bit 1 + i: gradient i exists
+    120 u64  forward_ns  what of device_ns the forward took, where there is a backward
+    128 32B  counterparts  bit i: the candidate has a counterpart of the reference's weight i
+    160 32B  transposed    bit i: it is its transpose
+    192 128B differing   bit i: what has the name and shape of the reference's tensor i (parameters, then buffers) has
+                         another value
+    320 128B taking      bit i: something takes other values of the reference's tensor i
+    448 128B named       bit i: it was found by its name
+    576 64B  kept        bit i: output i lies in a parameter or buffer of the model; at the delivery
+    640 144B each  locations  where outputs, gradients of inputs and gradients of weights lie at "done" (Location)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+__all__ = [
+    "FRAME_BYTES",
+    "MAX_DIMENSIONS",
+    "MAX_GRADIENTS",
+    "MAX_LOCATIONS",
+    "MAX_TENSORS",
+    "MEMORY_PROBE",
+    "CallMode",
+    "CallReport",
+    "Doorbell",
+    "Failure",
+    "Frame",
+    "FrameKind",
+    "Location",
+    "WeightReport",
+    "Whereabouts",
+    "sealed_memory",
+]
+
+PAGE_BYTES: Final = 2**16
+FRAME_BYTES: Final = 8192
+MAX_GRADIENTS: Final = 255
+MAX_TENSORS: Final = 1024
+"""Of a reference's parameters and buffers together."""
+_LOOK_S: Final = 0.001
+"""A look takes microseconds, and falls into the end of a call now and then."""
+_DONE_AT: Final = 64
+_REPORT_AT: Final = 72
+_REPORT: Final = struct.Struct("<QQ32sQ")
+_WEIGHTS_AT: Final = 128
+_KEPT_AT: Final = 576
+_KEPT_BYTES: Final = 64
+_LOCATIONS_AT: Final = 640
+_LOCATION: Final = struct.Struct("<QQ8q64s")
+MAX_DIMENSIONS: Final = 8
+"""Of a tensor whose location can be told."""
+MAX_LOCATIONS: Final = (PAGE_BYTES - _LOCATIONS_AT) // _LOCATION.size
+MEMORY_PROBE: Final = 0x6B65726E656C6A75
+"""An int64 that a runner has the judge read, for it to see whether it can; memory does not hold it by chance."""
+_MASK_BYTES: Final = (32, 32, 128, 128, 128)
+_WEIGHTS: Final = struct.Struct("<" + "".join(f"{size}s" for size in _MASK_BYTES))
+_FRAME_HEAD: Final = struct.Struct("<4sIII")
+_MAGIC: Final = b"kjf1"
+
+
+class CallMode(IntEnum):
+    """What the released call is. ``MESSAGE``: no call; read a message from the control socket.
+
+    ``DELIVER``: copy what the call before has computed into the shared memory, for a judge that does not take it by
+    itself. It is a call of its own because the inputs are taken away before it: nothing can be computed any more by
+    then. ``AWAKE``: the answer once the runner is running, with its clock at hand and the memory that it took up to
+    then; on CUDA, results that nobody has asked for are spoiled by then. ``AWAKE_WARM``: likewise between two calls in
+    a row, of which the first leaves the caches to the second: what it has computed is not touched.
+    """
+
+    MESSAGE = 0
+    FORWARD = 1
+    BACKWARD = 2
+    DELIVER = 3
+    AWAKE = 4
+    AWAKE_WARM = 5
+
+
+class FrameKind(IntEnum):
+    READY = 1
+    FAILED = 2
+
+
+class Failure(IntEnum):
+    """What a runner says went wrong. It can only ever say this to its own disadvantage."""
+
+    NONE = 0
+    LOAD = 1
+    CONSTRUCT = 2
+    RUNTIME = 3
+    OUT_OF_MEMORY = 4
+    WRONG_SHAPE = 5
+    WRONG_DTYPE = 6
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One fixed-size frame from the runner. ``text`` is the runner's, bounded and never interpreted."""
+
+    kind: FrameKind
+    failure: Failure
+    text: str
+
+    def encode(self) -> bytes:
+        """Always ``FRAME_BYTES`` long; the text is cut to fit."""
+        room = FRAME_BYTES - _FRAME_HEAD.size
+        text = self.text.encode("utf-8", "replace")[:room]
+        head = _FRAME_HEAD.pack(_MAGIC, self.kind, self.failure, len(text))
+        return head + text.ljust(room, b"\0")
+
+    @classmethod
+    def decode(cls, data: bytes) -> Frame | None:
+        """The frame in ``data``, or ``None`` where it is no frame of ours."""
+        if len(data) != FRAME_BYTES:
+            return None
+        magic, kind, failure, length = _FRAME_HEAD.unpack_from(data)
+        if magic != _MAGIC or length > FRAME_BYTES - _FRAME_HEAD.size:
+            return None
+        try:
+            frame_kind, frame_failure = FrameKind(kind), Failure(failure)
+        except ValueError:
+            return None
+        text = data[_FRAME_HEAD.size : _FRAME_HEAD.size + length].decode("utf-8", "replace")
+        return cls(frame_kind, frame_failure, text)
+
+
+@dataclass(frozen=True)
+class CallReport:
+    """What the runner claims of a call. Claims only: the judge's clock and comparison decide."""
+
+    device_ms: float
+    peak_bytes: int
+    present: int
+    forward_ms: float
+
+
+@dataclass(frozen=True)
+class WeightReport:
+    """What the runner claims about the candidate's weights (see ``evaluator.runner.weights``).
+
+    Bits, by index: of the reference's parameters, and but for the first two of its parameters and then its buffers.
+    """
+
+    counterparts: int = 0
+    transposed: int = 0
+    differing: int = 0
+    taking: int = 0
+    named: int = 0
+
+
+class Whereabouts(IntEnum):
+    """Where a tensor is at "done". ``SHARED``: copied to its place in the shared memory already."""
+
+    ABSENT = 0
+    SHARED = 1
+    OWN = 2
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where the runner says that one tensor of a call lies, for the judge to read there before its clock stops.
+
+    Of a tensor in the runner's ``OWN`` memory: on a CPU the ``address`` of its first element; on CUDA the bytes from
+    the begin of an allocation to that element, and the ``handle`` by which another process opens the allocation.
+    ``strides`` in elements. What lies there is what the call has computed, whatever the runner says.
+    """
+
+    whereabouts: Whereabouts
+    address: int = 0
+    strides: tuple[int, ...] = ()
+    handle: bytes = b""
+
+    def encode(self) -> bytes:
+        strides = (*self.strides, *(0,) * (MAX_DIMENSIONS - len(self.strides)))
+        return _LOCATION.pack(self.whereabouts, self.address, *strides, self.handle)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Location:
+        """The location in ``data``; whatever is none of ours is ``ABSENT``."""
+        whereabouts, address, *strides, handle = _LOCATION.unpack(data)
+        try:
+            return cls(Whereabouts(whereabouts), address, tuple(strides), handle)
+        except ValueError:
+            return cls(Whereabouts.ABSENT)
+
+
+def sealed_memory(name: str, size: int) -> int:
+    """A memfd of ``size`` bytes whose size nobody can change: a peer that shrinks it would kill its reader."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd
+
+
+class Doorbell:
+    """The shared page and a waking socket; both sides hold one of these over the same memory.
+
+    ``spin_s`` is how long to spin on the page before blocking: microseconds of delay matter on a GPU,
+    while on a CPU a spinning judge would take a core away from what it measures.
+    """
+
+    def __init__(self, page_fd: int, bell: socket.socket, spin_s: float) -> None:
+        self._page = mmap.mmap(page_fd, PAGE_BYTES)
+        self._bell = bell
+        self._spin_s = spin_s
+
+    @classmethod
+    def create(cls, spin_s: float) -> tuple[Doorbell, list[int]]:
+        """A new doorbell, and the two descriptors to hand to the other side (the caller closes them)."""
+        page_fd = sealed_memory("doorbell", PAGE_BYTES)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(page_fd, ours, spin_s), [page_fd, theirs.detach()]
+
+    @classmethod
+    def join(cls, descriptors: list[int], spin_s: float) -> Doorbell:
+        """The other side of ``create``."""
+        page_fd, bell_fd = descriptors
+        doorbell = cls(page_fd, socket.socket(fileno=bell_fd), spin_s)
+        os.close(page_fd)
+        return doorbell
+
+    def release(self, sequence: int, mode: CallMode) -> None:
+        """Judge: let the runner go."""
+        # Which store another processor sees first is not certain everywhere: the ring decides (see ``_wait``).
+        self._page[8:16] = int(mode).to_bytes(8, "little")
+        self._page[0:8] = sequence.to_bytes(8, "little")
+        self._ring()
+
+    def await_release(self, sequence: int) -> CallMode:
+        """Runner: block until call ``sequence`` is released."""
+        self._wait(0, sequence, None, None)
+        return CallMode(int.from_bytes(self._page[8:16], "little"))
+
+    def finish(
+        self, sequence: int, device_ns: int, peak_bytes: int, present: int, forward_ns: int = 0, kept: int = 0
+    ) -> None:
+        """Runner: say that call ``sequence`` is finished."""
+        self._page[_KEPT_AT : _KEPT_AT + _KEPT_BYTES] = kept.to_bytes(_KEPT_BYTES, "little")
+        _REPORT.pack_into(self._page, _REPORT_AT, device_ns, peak_bytes, present.to_bytes(32, "little"), forward_ns)
+        self._page[_DONE_AT : _DONE_AT + 8] = sequence.to_bytes(8, "little")
+        self._ring()
+
+    def await_done(self, sequence: int, deadline: float, interrupt_fd: int) -> bool:
+        """Judge: wait until the runner says that ``sequence`` is done.
+
+        False where ``interrupt_fd`` became readable first (a failure frame, or the runner died).
+        Raises ``TimeoutError`` at ``deadline`` (``time.monotonic``).
+        """
+        return self._wait(_DONE_AT, sequence, deadline, interrupt_fd)
+
+    def report(self) -> CallReport:
+        """Judge: the runner's claims about the call just finished."""
+        device_ns, peak_bytes, present, forward_ns = _REPORT.unpack_from(
+            bytes(self._page[_REPORT_AT : _REPORT_AT + _REPORT.size])
+        )
+        return CallReport(device_ns / 1e6, peak_bytes, int.from_bytes(present, "little"), forward_ns / 1e6)
+
+    def kept_outputs(self) -> int:
+        """Judge: the runner's claim, at a delivery, which outputs are the model's own state."""
+        return int.from_bytes(self._page[_KEPT_AT : _KEPT_AT + _KEPT_BYTES], "little")
+
+    def tell_locations(self, locations: Sequence[bytes]) -> None:
+        """Runner: where the tensors of a call lie (``Location.encode``), ``MAX_LOCATIONS`` at the most; before
+        ``finish``, or before a ready frame."""
+        encoded = b"".join(locations)
+        self._page[_LOCATIONS_AT : _LOCATIONS_AT + len(encoded)] = encoded
+
+    def locations(self, count: int) -> list[Location]:
+        """Judge: the runner's claims where the first ``count`` tensors lie; those beyond ``MAX_LOCATIONS`` are
+        ``SHARED``."""
+        told = min(count, MAX_LOCATIONS)
+        data = bytes(self._page[_LOCATIONS_AT : _LOCATIONS_AT + told * _LOCATION.size])
+        parts = (data[at : at + _LOCATION.size] for at in range(0, len(data), _LOCATION.size))
+        return [*map(Location.decode, parts), *[Location(Whereabouts.SHARED)] * (count - told)]
+
+    def describe_weights(self, found: WeightReport) -> None:
+        """Runner: what was found about the weights; valid from the next ready frame on."""
+        masks = (found.counterparts, found.transposed, found.differing, found.taking, found.named)
+        parts = [mask.to_bytes(size, "little") for mask, size in zip(masks, _MASK_BYTES, strict=True)]
+        _WEIGHTS.pack_into(self._page, _WEIGHTS_AT, *parts)
+
+    def weight_report(self) -> WeightReport:
+        """Judge: the runner's claims about the weights."""
+        parts = _WEIGHTS.unpack_from(bytes(self._page[_WEIGHTS_AT : _WEIGHTS_AT + _WEIGHTS.size]))
+        return WeightReport(*(int.from_bytes(part, "little") for part in parts))
+
+    def close(self) -> None:
+        self._page.close()
+        self._bell.close()
+
+    def _ring(self) -> None:
+        # Never blocks, whatever the other side does with its end: a full buffer means it will wake anyway.
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            self._bell.send(b"!", socket.MSG_DONTWAIT)
+
+    def _hear(self) -> bool | None:
+        """Take one ring off the socket; ``None`` where there is none, ``False`` where the other side is gone."""
+        try:
+            return bool(self._bell.recv(1, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            return False
+
+    def _wait(self, at: int, sequence: int, deadline: float | None, interrupt_fd: int | None) -> bool:
+        """Wait until the word ``at`` is ``sequence``, and its ring was heard.
+
+        Without the ring, a processor that does not keep stores in order (ARM) might show the word before what was
+        written ahead of it, here or in the memory of tensors. The kernel puts a ring into a queue and takes it out
+        under one lock: what was written before the ring went in is visible to whoever has taken it out.
+        """
+        page, wanted = self._page, sequence.to_bytes(8, "little")
+        spin_until = time.monotonic() + self._spin_s
+        waiting = [self._bell.fileno()] + ([] if interrupt_fd is None else [interrupt_fd])
+        heard, look_at = False, 0.0
+        while True:
+            is_there = page[at : at + 8] == wanted
+            if is_there and heard:
+                return True
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                raise TimeoutError
+            readable = waiting[:1] if is_there else []
+            if now >= spin_until:
+                # Whoever has said that it is done may end in the next moment: its ring comes first.
+                left = None if deadline is None else deadline - now
+                readable, _, _ = select.select(waiting[:1] if is_there else waiting, [], [], left)
+            elif interrupt_fd is not None and now >= look_at and not is_there:
+                # A runner that fails rings no bell, and spinning to the end takes as long as a short evaluation.
+                readable, _, _ = select.select([interrupt_fd], [], [], 0)
+                look_at = now + _LOOK_S
+            if self._bell.fileno() in readable:
+                said = self._hear()
+                if said is False:
+                    if interrupt_fd is None:
+                        raise ConnectionError("the judge is gone")
+                    return page[at : at + 8] == wanted
+                heard = heard or bool(said)
+            if interrupt_fd in readable and page[at : at + 8] != wanted:
+                return False

@@ -1,0 +1,152 @@
+"""What an evaluation ends with: an ``Evaluation``, from what judge, builder and kernel say of it. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from evaluator.builder.resources import KernelResources, spill_notes
+from evaluator.candidates.candidate import Candidate
+from evaluator.config import EvalConfig
+from evaluator.errors import ToolchainMissing
+from evaluator.evaluation import Evaluation, SpeedupStatus, Verdict
+from evaluator.problems.problem import Problem
+from evaluator.processes.runner_handle import SupervisedRunner
+from evaluator.results.explain import device_fault, explain_exit, explain_failure, hints_for
+from evaluator.sandbox.layers import OPTIONAL
+from evaluator.source_flags import advise
+
+__all__ = [
+    "build_details",
+    "conclude",
+    "conclude_early",
+    "failed_build",
+    "kernel_resources",
+    "verdict_of_build",
+]
+
+_RAISED = (Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR, Verdict.RUNTIME_ERROR)
+"""Verdicts of a candidate that raised something."""
+
+
+def conclude(
+    problem: Problem,
+    candidate: Candidate,
+    config: EvalConfig,
+    runner: SupervisedRunner,
+    outcome: Mapping[str, Any],
+    *,
+    status: int | None,
+    environment: Mapping[str, Any],
+) -> Evaluation:
+    """The evaluation that the judge's ``outcome`` (as plain data), the builds and the runner's end amount to.
+
+    ``status`` is the runner's wait status, where it has ended by itself. Raises ``ToolchainMissing`` where the
+    candidate failed for want of what this machine has not.
+    """
+    failed = failed_build(runner.builds)
+    message, notes = outcome["message"], list(outcome["notes"])
+    log = runner.log(config.limits.log_bytes)
+    fault: str | None = None
+    if outcome["verdict"] is None:
+        # An exception of C++ that nobody caught ends the process, and is told on its standard error alone.
+        fault = device_fault(log)
+        verdict, message = explain_exit(status, outcome["stage"])
+    else:
+        verdict = Verdict(outcome["verdict"])
+        if verdict in _RAISED:
+            kernels = sorted({name for build in runner.builds for name in build.get("kernels", ())})
+            fault = device_fault(message)
+            message = explain_failure(message, kernels)
+    if failed is not None:
+        lacks = failed.get("toolchain_missing")
+        if verdict not in _RAISED or (lacks and outcome["stage"] == "sampling"):
+            # Who has seen how fast it is does not get another go by a build that this machine cannot make.
+            notes.append(f"extension {failed['name']} did not build, and the candidate went on without it")
+        elif lacks:
+            raise ToolchainMissing(str(failed["error"]))
+        else:
+            verdict, message = verdict_of_build(failed)
+    resources = kernel_resources(runner.builds)
+    notes.extend(spill_notes(resources))
+    details = dict(outcome["details"])
+    if resources:
+        details["kernels"] = [asdict(kernel) for kernel in resources]
+    if fault is not None and verdict in _RAISED and config.device_kind == "cuda":
+        details["device_fault"] = fault
+    built = build_details(runner.builds)
+    if built:
+        details["builds"] = built
+    missing = [layer for layer in runner.process.refused if layer not in OPTIONAL]
+    if missing:
+        notes.append(f"the kernel refused these layers of isolation: {', '.join(missing)}")
+    known = conclude_early(
+        problem,
+        candidate,
+        config,
+        verdict,
+        message,
+        log=log,
+        stage_s=outcome["stage_s"],
+        environment=environment,
+    ).to_dict()
+    found = {name: value for name, value in outcome.items() if name != "stage"}
+    evaluation = Evaluation.from_dict(
+        {**known, **found, "verdict": verdict, "message": message, "notes": notes, "details": details}
+    )
+    if details.get("parameters", {}).get("fixed"):
+        return evaluation.without_speedup(SpeedupStatus.WEIGHTS_FIXED)
+    return evaluation
+
+
+def conclude_early(
+    problem: Problem,
+    candidate: Candidate,
+    config: EvalConfig,
+    verdict: Verdict,
+    message: str,
+    *,
+    log: str,
+    stage_s: Mapping[str, float],
+    environment: Mapping[str, Any],
+) -> Evaluation:
+    """An evaluation that ended before the judge was needed."""
+    return Evaluation(
+        verdict=verdict,
+        message=message,
+        problem=problem.id,
+        problem_version=problem.version,
+        device=config.device_kind,
+        size=config.size,
+        precision=config.precision,
+        baseline=config.baseline,
+        hints=hints_for(verdict, message),
+        flags=advise(candidate.source, of_precision=problem.least_precision(config.precision)),
+        log=log,
+        environment=environment,
+        stage_s=stage_s,
+    )
+
+
+def failed_build(builds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The first of the builder's reports that is of a failure."""
+    return next((build for build in builds if "error" in build), None)
+
+
+def kernel_resources(builds: Sequence[Mapping[str, Any]]) -> tuple[KernelResources, ...]:
+    """What the kernels of all extensions take."""
+    return KernelResources.parse_all([kernel for build in builds for kernel in build.get("resources", ())])
+
+
+def build_details(builds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What a record keeps of each finished build: how the extension was made, and why not by a faster recipe."""
+    names = ("name", "recipe", "seconds", "cached", "refusals")
+    built = [build for build in builds if "error" not in build]
+    return [{name: build[name] for name in names if name != "refusals" or build[name]} for build in built]
+
+
+def verdict_of_build(build: Mapping[str, Any]) -> tuple[Verdict, str]:
+    """The verdict of a failed build, and its message."""
+    verdict = Verdict.TIMEOUT if build.get("timed_out") else Verdict.COMPILE_ERROR
+    return verdict, str(build["error"])

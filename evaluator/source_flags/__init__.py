@@ -1,0 +1,57 @@
+"""Advice about a candidate's source: what a person who reviews it would want to look at. Torch-free.
+
+The source is parsed, never executed. Rules look at the syntax tree, so words in comments and docstrings
+mean nothing to them, and each keeps quiet where it cannot be certain: a flag says what *is* there, not what
+might be. Whoever wants to hide something from them can; that is why flags never decide a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Final
+
+from evaluator.candidates.candidate import MAX_BYTES, parse_quietly
+from evaluator.flags import Flag, FlagKind
+from evaluator.source_flags import fallbacks, kernels, patches, precision, shortcuts, surroundings
+from evaluator.source_flags.extensions import find_extensions
+from evaluator.source_flags.module import Module, TooMuchToRead
+
+__all__ = ["Flag", "FlagKind", "advise"]
+
+_MAX_FLAGS: Final = 50
+"""More than this nobody reads, and each is stored."""
+
+
+def advise(source: str, *, of_precision: str = "float32") -> tuple[Flag, ...]:
+    """Flags for ``source``, by line, judged on a problem of ``of_precision``; none where it cannot be parsed.
+
+    What is larger than a candidate may be is not looked at.
+    """
+    if len(source) > MAX_BYTES:
+        return ()
+    try:
+        module = Module(parse_quietly(source))
+    except TooMuchToRead:
+        return (Flag(FlagKind.CONCEALS_SOURCE, None, "more than anybody could read, so nothing looked through it"),)
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
+        return ()
+    found = {flag for rule in _rules(module, of_precision) for flag in _guarded(rule)}
+    return tuple(sorted(found, key=lambda flag: (flag.line or 0, flag.kind, flag.message))[:_MAX_FLAGS])
+
+
+def _rules(module: Module, of_precision: str) -> Iterator[Callable[[], Iterator[Flag]]]:
+    extensions = cache(lambda: find_extensions(module))
+    yield lambda: kernels.flags(module, extensions())
+    yield lambda: shortcuts.flags(module)
+    yield lambda: fallbacks.flags(module)
+    yield lambda: precision.flags(module, extensions(), of_precision)
+    yield lambda: surroundings.flags(module, extensions())
+    yield lambda: patches.flags(module, extensions())
+
+
+def _guarded(rule: Callable[[], Iterator[Flag]]) -> list[Flag]:
+    try:
+        return list(rule())
+    except Exception:  # noqa: BLE001 - a source that a rule cannot cope with must not cost the evaluation
+        return []
