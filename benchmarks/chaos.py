@@ -327,11 +327,11 @@ _NEVER: Final = {
     "submissions are still claimed": "SELECT count(*) FROM submissions WHERE claim_token IS NOT NULL",
     "submissions stand twice in one ranking": """
         SELECT count(*) FROM
-        (SELECT 1 FROM standings GROUP BY ranking_id, submission_id HAVING count(*) > 1) twice
+        (SELECT 1 FROM leaderboard_entries GROUP BY ranking_id, submission_id HAVING count(*) > 1) twice
     """,
     "rankings count other entries than they have": """
         SELECT count(*) FROM rankings r
-        WHERE entries <> (SELECT count(*) FROM standings WHERE ranking_id = r.id)
+        WHERE entries <> (SELECT count(*) FROM leaderboard_entries WHERE ranking_id = r.id)
     """,
     "verdicts are counted otherwise than evaluations say": """
         SELECT count(*) FROM

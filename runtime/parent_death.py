@@ -16,22 +16,22 @@ import threading
 import time
 from typing import Final
 
-__all__ = ["LIFELINE_VARIABLE", "watch_lifeline"]
+__all__ = ["PARENT_VARIABLE", "watch_parent"]
 
-LIFELINE_VARIABLE: Final = "KERNELJUDGE_LIFELINE_FD"
+PARENT_VARIABLE: Final = "KERNELJUDGE_PARENT_FD"
 _GRACE_S: Final = 15.0
 
 _log = logging.getLogger(__name__)
 
 
-def watch_lifeline() -> None:
+def watch_parent() -> None:
     """Watch the pipe named in the environment, if there is one, from a thread of its own."""
-    text = os.environ.pop(LIFELINE_VARIABLE, None)
+    text = os.environ.pop(PARENT_VARIABLE, None)
     if text is None:
         return
     descriptor = int(text)
     os.set_inheritable(descriptor, False)
-    threading.Thread(target=_watch, args=(descriptor,), name="lifeline", daemon=True).start()
+    threading.Thread(target=_watch, args=(descriptor,), name="parent-death watch", daemon=True).start()
 
 
 def _watch(descriptor: int) -> None:
@@ -45,6 +45,6 @@ def _watch(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    watch_lifeline()
+    watch_parent()
     sys.argv = sys.argv[1:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

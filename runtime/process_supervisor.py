@@ -1,7 +1,7 @@
 """Keeping a few processes running, and ending all of them.
 
 Each child leads a session of its own, so Ctrl-C reaches only the supervisor, and what a child leaves
-behind in its process group ends with it. A child also holds the reading end of a pipe (its lifeline):
+behind in its process group ends with it. A child also holds the reading end of a pipe (the parent-death watch):
 when the supervisor dies in any way, the pipe ends and the children stop by themselves.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from runtime.parent_death import LIFELINE_VARIABLE
+from runtime.parent_death import PARENT_VARIABLE
 
 __all__ = ["STOPPING_S", "ChildSpec", "Supervisor"]
 
@@ -62,9 +62,9 @@ class Supervisor:
         grace_s: float = STOPPING_S,
     ) -> None:
         self._grace_s = grace_s
-        self._lifeline, self._lifeline_end = os.pipe()
-        environment = {**environment, LIFELINE_VARIABLE: str(self._lifeline)}
-        descriptors = (self._lifeline,) if keep is None else (self._lifeline, keep)
+        self._parent_pipe, self._parent_pipe_end = os.pipe()
+        environment = {**environment, PARENT_VARIABLE: str(self._parent_pipe)}
+        descriptors = (self._parent_pipe,) if keep is None else (self._parent_pipe, keep)
         self._children = [_Child(spec, environment, descriptors) for spec in specs]
         self._say = say
 
@@ -77,8 +77,8 @@ class Supervisor:
         try:
             self.stop()
         finally:
-            os.close(self._lifeline_end)
-            os.close(self._lifeline)
+            os.close(self._parent_pipe_end)
+            os.close(self._parent_pipe)
 
     @property
     def deaths(self) -> Mapping[str, int]:

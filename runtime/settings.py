@@ -32,22 +32,20 @@ class InvalidSettings(ValueError):
 class Settings(BaseSettings):
     """Settings by environment variables ``KERNELJUDGE_<NAME>``.
 
-    Without any, everything lives below ``data_dir``: an SQLite database and a queue made of files, so
-    that nothing needs a server. Problems are those in ``problems_dir`` and those in ``extra_problems_dir``, which need
-    not exist and is where imported ones are put. ``database_url`` (``postgresql+psycopg://...``) and ``broker_url``
-    (``redis://...``) move them to one. ``devices`` is a list with commas (``cpu,cuda:0``) that ``serve``
-    starts a worker each for; ``None`` means every device of the machine. With ``require_sandbox`` no worker
-    starts where a layer of the sandbox is missing. With ``compare_compiled`` workers also hold what passed
-    against the reference as ``torch.compile`` makes it, which they measure once for each problem. ``diagnose``:
-    whether a device fault is diagnosed without anybody asking for it. ``max_batch_bytes`` is for batches that come in
-    line by line, ``max_queued`` the most submissions that wait, single ones and those of batches counted apart.
-    ``send_webhooks``: whether workers tell of the ends of batches; else ``python -m worker.courier`` is to be run.
-    ``measure_again_s`` is a list with commas: the pauses, in seconds, before an unsettled candidate is measured again;
-    empty: it is not.
-    ``limits`` (``call_s=120,total_s=900``) are this machine's for evaluations, where a problem has no other.
-    ``answer_age_s``: how old a board may be that is shown to whoever has no key; 0: each is made anew.
-    ``public_url`` is where visitors find the API; empty: where each request says that it was sent to.
-    ``log_format`` is ``text`` or ``json``, a line each.
+    Without any, everything lives below ``data_dir``: an SQLite database and a queue made of files, so that nothing
+    needs a server. Problems are those in ``problems_dir`` and those in ``extra_problems_dir``, which need not exist and
+    is where imported ones are put. ``database_url`` (``postgresql+psycopg://...``) and ``broker_url`` (``redis://...``)
+    move them to one. ``devices`` is a list with commas (``cpu,cuda:0``) that ``serve`` starts a worker each for;
+    ``None`` means every device of the machine. With ``require_sandbox`` no worker starts where a layer of the sandbox
+    is missing. With ``compare_compiled`` workers also hold what passed against the reference as ``torch.compile`` makes
+    it, which they measure once for each problem. ``diagnose``: whether a device fault is diagnosed without anybody
+    asking for it. ``max_batch_bytes`` is for batches that come in line by line, ``max_queued`` the most submissions
+    that wait, single ones and those of batches counted apart. ``send_webhooks``: whether workers tell of the ends of
+    batches; else ``python -m worker.webhook_sender`` is to be run. ``measure_again_s`` is a list with commas: the
+    pauses, in seconds, before an unsettled candidate is measured again; empty: it is not. ``limits``
+    (``call_s=120,total_s=900``) are this machine's for evaluations, where a problem has no other. ``answer_age_s``: how
+    old a board may be that is shown to whoever has no key; 0: each is made anew. ``public_url`` is where visitors find
+    the API; empty: where each request says that it was sent to. ``log_format`` is ``text`` or ``json``, a line each.
     ``artifact_store`` (``s3://bucket/prefix``) is where machines find each other's builds, which ``artifact_key``
     signs; where it is and who asks, the usual ``AWS_*`` variables say.
 

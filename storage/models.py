@@ -1,18 +1,28 @@
 """The tables.
 
-    sources      texts by their SHA-256          problems     every version that was ever judged against
-    submissions  what is asked, and where it is  attempts     each time that a worker took one up
-    evaluations  the immutable records           workers      who can grade what, by heartbeat
-    diagnoses    what tools found in candidates   batches      many submissions with one summary
-    batch_items  the lines of batches             batch_errors lines that are no submission
-    webhooks     whom to tell of a batch's end rankings     what is ranked together
-    standings    the best of each contender    ranking_records who was the fastest when
-    author_bests the best of each author       verdict_counts how many ended how, by problem
-    counts       what was done, for meters     verifications which records hold when they are evaluated again
-    vettings     what workers found of problems
-    audit_events what administrators want to know of
-    api_keys     who may ask for what          sign_ins     browsers that stand for a key
-    usage        what was asked for, by whom
+    sources              texts by their SHA-256
+    problems             every version that was ever judged against
+    submissions          requests for an evaluation, and how far each is
+    attempts             each claim of a submission by a worker
+    evaluations          the immutable records
+    diagnoses            findings of tools in candidates
+    workers              worker processes, by heartbeat
+    batches              many submissions with one summary
+    batch_items          the lines of batches
+    batch_errors         lines that are no submission
+    webhooks             receivers of the end of a batch
+    rankings             which submissions are ranked together
+    leaderboard_entries  the best of each author and source
+    ranking_records      the fastest of a ranking, over time
+    author_bests         the best of each author
+    verdict_counts       verdicts by problem
+    counts               counters of the metrics
+    verifications        records and their re-evaluations
+    vettings             findings of workers about problems
+    audit_events         actions that an administrator may want to know of
+    api_keys             keys and their scopes
+    sign_ins             browsers that stand for a key
+    usage                requests by key or address
 
 Rows come out of ``storage.submissions.submissions`` and its neighbours; nobody else writes them. Those from
 ``rankings`` to ``verdict_counts`` say nothing that is not in evaluations: they are what leaderboards are read from,
@@ -46,10 +56,10 @@ __all__ = [
     "RankingRecord",
     "SignIn",
     "Stage",
-    "Standing",
     "StoredCount",
     "StoredDiagnosis",
     "StoredEvaluation",
+    "StoredLeaderboardEntry",
     "StoredProblem",
     "StoredRanking",
     "StoredSource",
@@ -189,10 +199,10 @@ class Submission(Base):
 
     ``device`` is a kind (``cpu``, ``cuda``). ``attempts`` counts from 1 with the first claim and grows with each fault
     of ours. ``claim_token`` belongs to the one worker whose results are taken; ``lease_until`` is when it is held to be
-    lost. ``bell_due_at``: when a queued row is rung again; ``not_before``: until when it is not taken up, after a
-    fault. ``turn``: what has the lowest goes first (see ``storage.queue.fair_order``). ``share_key``: of submissions
-    that any batch may share (see ``storage.batches.batches``). ``traceparent``: the trace that it is part of, in the
-    form of W3C Trace Context (see ``runtime.tracing``). ``needs_*``: what a device must have (see
+    lost. ``wakeup_due_at``: when a queued row gets another wake-up; ``not_before``: until when it is not taken up,
+    after a fault. ``queue_rank``: what has the lowest goes first (see ``storage.queue.fair_order``). ``dedup_key``: of
+    submissions that any batch may share (see ``storage.batches.batches``). ``traceparent``: the trace that it is part
+    of, in the form of W3C Trace Context (see ``runtime.tracing``). ``needs_*``: what a device must have (see
     ``storage.queue.eligibility``). ``verifies``: the submission whose record this one evaluates again; nobody has
     handed it in, and it is on no leaderboard. ``owner`` is the client that handed it in, ``None`` where nobody was
     asked; ``visibility`` is what others see of it (see ``storage.access.visibility``). ``withdrawn_*``: who took it
@@ -203,7 +213,7 @@ class Submission(Base):
     __table_args__ = (
         ForeignKeyConstraint(["problem", "problem_version"], ["problems.id", "problems.version"]),
         UniqueConstraint("idempotency_key"),
-        Index(None, "status", "stage", "device", "turn", "id"),
+        Index(None, "status", "stage", "device", "queue_rank", "id"),
         Index(None, "problem", "problem_version", "device", "size", "precision"),
         Index(None, "problem", "id"),
         Index(None, "author", "id"),
@@ -226,7 +236,7 @@ class Submission(Base):
     author: Mapped[str | None]
     idempotency_key: Mapped[str | None]
     content_digest: Mapped[str]
-    share_key: Mapped[str | None] = mapped_column(index=True, unique=True)
+    dedup_key: Mapped[str | None] = mapped_column(index=True, unique=True)
     traceparent: Mapped[str | None]
     needs_device_name: Mapped[str | None]
     needs_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
@@ -240,13 +250,13 @@ class Submission(Base):
 
     status: Mapped[str]
     stage: Mapped[str]
-    turn: Mapped[int] = mapped_column(default=0, server_default="0")
+    queue_rank: Mapped[int] = mapped_column(default=0, server_default="0")
     message: Mapped[str] = mapped_column(default="")
     attempts: Mapped[int] = mapped_column(default=0)
     faults: Mapped[int] = mapped_column(default=0)
     unsettled: Mapped[int] = mapped_column(default=0, server_default="0")
-    bell_due_at: Mapped[datetime | None]
-    bells: Mapped[int] = mapped_column(default=0)
+    wakeup_due_at: Mapped[datetime | None]
+    wakeups: Mapped[int] = mapped_column(default=0)
     not_before: Mapped[datetime | None]
     claim_token: Mapped[str | None] = mapped_column(index=True, unique=True)
     claim_worker: Mapped[str | None]
@@ -343,7 +353,7 @@ class StoredDiagnosis(Base):
     """What one tool found in the candidate of one submission, or how far it is; asked for anew, it is found anew.
 
     ``result`` is what ``Diagnosis.to_dict`` wrote, but for ``printed``, which is loaded only where asked for. Claims,
-    leases, bells and rests are as those of a submission.
+    leases, wake-ups and backoff are as those of a submission.
     """
 
     __tablename__ = "diagnoses"
@@ -355,8 +365,8 @@ class StoredDiagnosis(Base):
     message: Mapped[str]
     attempts: Mapped[int]
     faults: Mapped[int]
-    bell_due_at: Mapped[datetime | None]
-    bells: Mapped[int]
+    wakeup_due_at: Mapped[datetime | None]
+    wakeups: Mapped[int]
     not_before: Mapped[datetime | None]
     claim_token: Mapped[str | None] = mapped_column(index=True, unique=True)
     claim_worker: Mapped[str | None]
@@ -485,9 +495,9 @@ class StoredRanking(Base):
     """What is ranked together: one problem in one version, track, size, precision and baseline, on one device, under
     one version of torch and CUDA.
 
-    ``device_name`` and ``software`` are empty where they are not known. ``entries`` counts the standings, ``best`` is
-    the highest certain speedup; ``since``: when the first that was ranked was handed in. The figures of the reference
-    (``*_ms``, ``limited_by``) are those of the evaluation that came last.
+    ``device_name`` and ``software`` are empty where they are not known. ``entries`` counts its leaderboard entries,
+    ``best`` is the highest certain speedup; ``since``: when the first that was ranked was handed in. The figures of the
+    reference (``*_ms``, ``limited_by``) are those of the evaluation that came last.
     """
 
     __tablename__ = "rankings"
@@ -525,15 +535,15 @@ class StoredRanking(Base):
     limited_by: Mapped[str | None]
 
 
-class Standing(Base):
-    """The best result of one author and source in one ranking; ``contender`` stands for the two.
+class StoredLeaderboardEntry(Base):
+    """The best result of one author and source in one ranking; ``entry_key`` stands for the two.
 
     ``speedup``, its interval and the latencies are those of the ranking's track. ``certain_speedup`` is the lower end
     of the interval, which ranks: what is not certain gains nothing. ``verification``: how far that of the
     submission is, where it was a record (see ``StoredVerification``).
     """
 
-    __tablename__ = "standings"
+    __tablename__ = "leaderboard_entries"
     __table_args__ = (
         Index(None, "ranking_id", "certain_speedup"),
         Index(None, "ranking_id", "author", "certain_speedup"),
@@ -541,7 +551,7 @@ class Standing(Base):
     )
 
     ranking_id: Mapped[int] = mapped_column(ForeignKey("rankings.id"), primary_key=True)
-    contender: Mapped[str] = mapped_column(primary_key=True)
+    entry_key: Mapped[str] = mapped_column(primary_key=True)
     submission_id: Mapped[str] = mapped_column(ForeignKey("submissions.id"))
     author: Mapped[str | None]
     label: Mapped[str | None]

@@ -22,8 +22,8 @@ from storage.grading.withdrawal import settle
 from storage.models import (
     AuthorBest,
     RankingRecord,
-    Standing,
     StoredEvaluation,
+    StoredLeaderboardEntry,
     StoredProblem,
     StoredRanking,
     StoredVetting,
@@ -108,7 +108,7 @@ def _withhold(session: Session, key: Mapping[str, str], why: str) -> None:
         return
     session.flush()
     rankings = select(StoredRanking.id).filter_by(**key)
-    for table in (Standing, AuthorBest, RankingRecord):
+    for table in (StoredLeaderboardEntry, AuthorBest, RankingRecord):
         rows = delete(table).where(table.ranking_id.in_(rankings))
         session.execute(rows.execution_options(synchronize_session=False))
     emptied = update(StoredRanking).filter_by(**key).values(entries=0, best=0.0)

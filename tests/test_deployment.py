@@ -22,7 +22,7 @@ import yaml
 
 from runtime.settings import Settings
 from storage.queue.celery_app import QUEUES
-from worker.crew import ALL_DEVICES
+from worker.per_device import ALL_DEVICES
 from worker.process import Role
 
 ROOT = Path(__file__).parent.parent
@@ -284,7 +284,7 @@ PROFILES = {
 def test_a_profile_is_all_that_has_to_be_named(profile: str) -> None:
     services = compose()["services"]
     started = {name for name, service in services.items() if profile in service.get("profiles", [profile])}
-    assert started == {"postgres", "redis", "migrate", "api", "courier"} | PROFILES[profile]
+    assert started == {"postgres", "redis", "migrate", "api", "webhook-sender"} | PROFILES[profile]
     for name in started:
         assert set(services[name].get("depends_on", {})) <= started
 
@@ -376,7 +376,7 @@ def test_every_setting_reaches_the_containers() -> None:
             given = by_image[service["build"]["target"]] | set(service["environment"])
             ours = {variable for variable in given if variable.startswith("KERNELJUDGE_")}
             # Only where there may be several, devices are chosen.
-            expected = known - (workers_alone if name in ("api", "courier", "migrate") else api_alone)
+            expected = known - (workers_alone if name in ("api", "webhook-sender", "migrate") else api_alone)
             assert ours == expected - (set() if name == "gpu-worker" else {"KERNELJUDGE_DEVICES"}), name
 
 

@@ -204,7 +204,7 @@ def test_ours_reach_database_broker_store_collector_and_names_and_nothing_else()
         expected = {("kube-dns", 53)} if name in SERVERS else set(servers)
         expected |= {("artifact-store", 9000)} if name in WORKERS else set()
         expected |= {("collector", 4318)} if name in ("api", *WORKERS) else set()
-        if name == "courier":
+        if name == "webhook-sender":
             expected |= {(everywhere, port) for everywhere in ("0.0.0.0/0", "::/0") for port in (80, 443)}
         assert reached_by(pod["metadata"]["labels"]) == expected, name
 
@@ -229,7 +229,7 @@ def test_nobody_reaches_a_worker_and_only_ours_the_servers() -> None:
             assert [port["port"] for port in rule["ports"]] == [SERVERS[name]]
 
 
-def test_only_the_courier_reaches_out_and_not_into_private_networks() -> None:
+def test_only_the_webhook_sender_reaches_out_and_not_into_private_networks() -> None:
     assert of_kind("ConfigMap")["kerneljudge"]["data"]["KERNELJUDGE_SEND_WEBHOOKS"] == "false"
     blocks = [
         peer["ipBlock"]

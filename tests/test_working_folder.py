@@ -174,12 +174,12 @@ def test_mcp_is_deaf_to_the_working_folder(folder: WorkingFolder) -> None:
     assert "evaluate" in asyncio.run(tools())
 
 
-@pytest.mark.parametrize("module", ["storage.migrate", "worker.courier", "api"])
+@pytest.mark.parametrize("module", ["storage.migrate", "worker.webhook_sender", "api"])
 def test_the_other_services_are_deaf_to_the_working_folder(folder: WorkingFolder, tmp_path: Path, module: str) -> None:
     folder.environment["KERNELJUDGE_PORT"] = str(free_port())
     said = tmp_path / "said"
     process = folder.start(sys.executable, "-m", module, log=said)
-    ready = {"storage.migrate": "", "worker.courier": "telling of the ends", "api": "startup complete"}[module]
+    ready = {"storage.migrate": "", "worker.webhook_sender": "telling of the ends", "api": "startup complete"}[module]
     try:
         wait_until(lambda: process.poll() is not None or bool(ready and ready in said.read_text()), f"{module}")
         assert process.poll() in (None, 0), said.read_text()

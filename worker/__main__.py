@@ -13,7 +13,7 @@ from runtime import tracing
 from runtime.settings import Settings
 from storage.database import migrate
 from storage.queue.celery_app import QUEUES
-from worker.crew import ALL_DEVICES, devices_for, run_crew
+from worker.per_device import ALL_DEVICES, devices_for, run_per_device
 from worker.process import Role, run_worker
 
 _USAGE_STATUS = 2
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 def _crew(settings: Settings, queue: str) -> int:
     try:
         devices, drain_s = devices_for(settings, queue), settings.drain_s
-        return run_crew(devices, queue, require_sandbox=settings.require_sandbox, drain_s=drain_s)
+        return run_per_device(devices, queue, require_sandbox=settings.require_sandbox, drain_s=drain_s)
     except EvaluatorError as error:
         print(f"python -m worker: {error}", file=sys.stderr)
         return _FAULT_STATUS

@@ -42,12 +42,12 @@ from runtime.settings import Settings
 from storage.grading.claims import Claim, Claims
 from storage.grading.diagnoses import Diagnoses, DiagnosisClaim, evaluation_waits
 from storage.models import Stage
-from storage.queue.eligibility import Offer
-from storage.queue.fair_order import Alike, Run
+from storage.queue.eligibility import DeviceCapabilities
+from storage.queue.fair_order import AffinityStreak, GradingKey
 from storage.vettings import record_vetting
 from worker.busy import BusyClock
-from worker.guard import DeviceGuard
-from worker.hold import AnyClaim, Hold, Ledger
+from worker.device_gate import DeviceGate
+from worker.lease_keeper import AnyClaim, LeaseKeeper, LeaseStore
 from worker.spans import stages
 from worker.together import EvaluatesTogether, NotComeTo, Together
 
@@ -145,9 +145,9 @@ class CancellableJudge:
 class Grader:
     """Takes submissions through one stage each, on one engine.
 
-    ``device`` is the device that is evaluated on, ``offer`` what it has, ``guard`` who lets onto it; ``None`` for a
-    builder. ``stopping`` is set when the process is to end: nothing more is taken up. What is in progress then goes on
-    until ``handing_back`` is set (if it is another one), and back to the queue.
+    ``device`` is the device that is evaluated on, ``device_capabilities`` what it has, ``gate`` who lets onto it;
+    ``None`` for a builder. ``stopping`` is set when the process is to end: nothing more is taken up. What is in
+    progress then goes on until ``handing_back`` is set (if it is another one), and back to the queue.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class Grader:
         device: str | None,
         stopping: threading.Event,
         handing_back: threading.Event | None = None,
-        offer: Offer | None = None,
-        guard: DeviceGuard | None = None,
+        device_capabilities: DeviceCapabilities | None = None,
+        gate: DeviceGate | None = None,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
@@ -172,11 +172,11 @@ class Grader:
         self._device = device
         self._stopping = stopping
         self._handing_back = handing_back or stopping
-        self._offer = offer
-        self._guard = guard
+        self._device_capabilities = device_capabilities
+        self._gate = gate
         self._current: set[str] = set()
         self._busy = BusyClock()
-        self._run = Run()
+        self._run = AffinityStreak()
         self._passed: deque[bool] = deque(maxlen=_RECENT)
 
     @property
@@ -190,12 +190,14 @@ class Grader:
         return self._busy.seconds
 
     def build(self, submission_id: str) -> None:
-        """Take what is next through its build stage; ``submission_id`` is whom it was rung for."""
+        """Take the next submission through its build stage; ``submission_id`` is the one that the wake-up named."""
 
-        def work(claim: Claim, hold: Hold[Claim]) -> Record:
+        def work(claim: Claim, keeper: LeaseKeeper[Claim]) -> Record:
             config = self._limited(_config(claim, claim.device), claim)
-            with stages(hold.show) as show:
-                report = self._engine.build(claim.problem, claim.candidate, config, progress=show, cancelled=hold.over)
+            with stages(keeper.show) as show:
+                report = self._engine.build(
+                    claim.problem, claim.candidate, config, progress=show, cancelled=keeper.over
+                )
             evaluation = report.evaluation
             if evaluation is not None:
                 _log.info("verdict: %s", evaluation.verdict)
@@ -211,7 +213,7 @@ class Grader:
         )
 
     def evaluate(self, submission_id: str) -> None:
-        """Take what is next through its evaluation; ``submission_id`` is whom it was rung for.
+        """Take the next submission through its evaluation; ``submission_id`` is the one that the wake-up named.
 
         Where the engine gains from it, others that are alike are taken through theirs together with it.
         """
@@ -223,15 +225,20 @@ class Grader:
             if first is None:
                 return None
             more = self._most_together(first, device) - 1
-            return [first, *Claims(session).claim_alike(first, more, self._settings.lease_s, self._offer)]
+            return [
+                first,
+                *Claims(session).claim_with_affinity(first, more, self._settings.lease_s, self._device_capabilities),
+            ]
 
-        def alone(claim: Claim, hold: Hold[Claim]) -> Record:
+        def alone(claim: Claim, keeper: LeaseKeeper[Claim]) -> Record:
             config = self._begin([claim], device)
-            record = self._evaluate(partial(self._engine.evaluate, claim.problem, claim.candidate, config), claim, hold)
+            record = self._evaluate(
+                partial(self._engine.evaluate, claim.problem, claim.candidate, config), claim, keeper
+            )
             # What does not pass has no figures that a vetting could let be shown.
             if claim.vetted or not self._passed[-1]:
                 return record
-            vetting = self._vet(claim, config, hold)
+            vetting = self._vet(claim, config, keeper)
 
             def record_both(session: Session) -> bool:
                 record_vetting(session, vetting)
@@ -252,11 +259,11 @@ class Grader:
         device, lease_s = self._device, self._settings.lease_s
         assert device is not None
 
-        def work(claim: DiagnosisClaim, hold: Hold[DiagnosisClaim]) -> Record:
+        def work(claim: DiagnosisClaim, keeper: LeaseKeeper[DiagnosisClaim]) -> Record:
             for size in _sizes(claim):
-                hold.show(Progress("diagnosing", f"size {size}"))
+                keeper.show(Progress("diagnosing", f"size {size}"))
                 config = EvalConfig(device=device, size=size, precision=claim.precision)
-                found = self._engine.diagnose(claim.problem, claim.candidate, config, claim.tool, cancelled=hold.over)
+                found = self._engine.diagnose(claim.problem, claim.candidate, config, claim.tool, cancelled=keeper.over)
                 if found.faults or found.obstacle:
                     break
             return lambda session: Diagnoses(session).record(claim, found)
@@ -267,11 +274,18 @@ class Grader:
         )
 
     def _next(
-        self, session: Session, stage: Stage, devices: Collection[str], rung: str, alike: Alike | None = None
+        self,
+        session: Session,
+        stage: Stage,
+        devices: Collection[str],
+        notified: str,
+        affinity: GradingKey | None = None,
     ) -> Claim | None:
-        _log.debug("%s: rung for", stage, extra={"fields": {"submission": rung}})
-        lease_s, offer = self._settings.lease_s, self._offer
-        return Claims(session).claim_next(stage, devices, self._worker, lease_s, offer, rung=rung, alike=alike)
+        _log.debug("%s: woken", stage, extra={"fields": {"submission": notified}})
+        lease_s, device_capabilities = self._settings.lease_s, self._device_capabilities
+        return Claims(session).claim_next(
+            stage, devices, self._worker, lease_s, device_capabilities, notified=notified, affinity=affinity
+        )
 
     def _most_together(self, claim: Claim, device: str) -> int:
         """How many like ``claim`` to evaluate at once, itself included: one, where most of late have not passed."""
@@ -286,7 +300,7 @@ class Grader:
         passed = list(self._passed)
         if len(passed) >= _LEAST_RECENT and sum(passed) < _PASSING * len(passed):
             return 1
-        return min(self._engine.most_together(claim.problem, config), self._run.room_for(claim.alike))
+        return min(self._engine.most_together(claim.problem, config), self._run.room_for(claim.affinity))
 
     def _config(self, claim: Claim, device: str) -> EvalConfig:
         """What to evaluate it by; the same for all that are alike."""
@@ -300,12 +314,12 @@ class Grader:
     def _begin(self, claims: Sequence[Claim], device: str) -> EvalConfig:
         """What to evaluate them by, all of which are alike; they are part of a run from here on."""
         config = self._config(claims[0], device)
-        self._run.goes_on_with(claims[0].alike if self._engine.keeps_baseline(config) else None, len(claims))
+        self._run.goes_on_with(claims[0].affinity if self._engine.keeps_baseline(config) else None, len(claims))
         return config
 
-    def _evaluate(self, evaluate: Callable[..., Evaluation], claim: Claim, hold: Hold[Claim]) -> Record:
-        with stages(hold.show) as show:
-            evaluation = evaluate(progress=show, cancelled=hold.over)
+    def _evaluate(self, evaluate: Callable[..., Evaluation], claim: Claim, keeper: LeaseKeeper[Claim]) -> Record:
+        with stages(keeper.show) as show:
+            evaluation = evaluate(progress=show, cancelled=keeper.over)
         _log.info("verdict: %s", evaluation.verdict)
         self._passed.append(evaluation.verdict is Verdict.PASSED)
         settings = self._settings
@@ -317,23 +331,23 @@ class Grader:
             measure_again_s=settings.measure_again_s,
         )
 
-    def _vet(self, claim: Claim, config: EvalConfig, hold: Hold[Claim]) -> Vetting:
+    def _vet(self, claim: Claim, config: EvalConfig, keeper: LeaseKeeper[Claim]) -> Vetting:
         """Try the problem before any figure of its first candidate is shown."""
         _log.info("%s is vetted at %s", claim.problem.id, claim.precision)
 
         def report(check: str, number: int, most: int) -> None:
-            hold.show(Progress("vetting", f"the problem: {check}", number / most))
+            keeper.show(Progress("vetting", f"the problem: {check}", number / most))
 
-        judge = CancellableJudge(self._engine, hold.over)
+        judge = CancellableJudge(self._engine, keeper.over)
         size = claim.problem.vetting_size
         return vet(claim.problem, judge, config.device, size, report, precision=claim.precision)
 
     def _work_together(self, claims: Sequence[Claim], config: EvalConfig) -> None:
         """Evaluate them at once. Each is held, and what comes of it recorded, by a thread of its own."""
 
-        def work(index: int, claim: Claim, hold: Hold[Claim]) -> Record:
+        def work(index: int, claim: Claim, keeper: LeaseKeeper[Claim]) -> Record:
             try:
-                return self._evaluate(partial(together.evaluate, index), claim, hold)
+                return self._evaluate(partial(together.evaluate, index), claim, keeper)
             except NotComeTo as error:
                 why = str(error)
                 _log.info("given back: %s", why)
@@ -364,7 +378,7 @@ class Grader:
         """Have ``work`` done on what there is to ``take``, as soon as this worker may."""
         if self._stopping.is_set():
             return
-        with nullcontext(True) if self._guard is None else self._guard.use() as fit:
+        with nullcontext(True) if self._gate is None else self._gate.use() as fit:
             taken = self._persist(take) if fit else None
             if taken is not None:
                 work(taken)
@@ -372,25 +386,25 @@ class Grader:
     def _work_on(
         self,
         what: str,
-        ledger: Callable[[Session], Ledger[AnyClaim]],
+        lease_store: Callable[[Session], LeaseStore[AnyClaim]],
         claim: AnyClaim,
-        work: Callable[[AnyClaim, Hold[AnyClaim]], Record],
+        work: Callable[[AnyClaim, LeaseKeeper[AnyClaim]], Record],
         overtaken: Callable[[Session], bool] | None = None,
     ) -> None:
         with (
             self._taken_up(claim, what),
-            Hold(
+            LeaseKeeper(
                 self._sessions,
                 self._readers,
-                ledger,
+                lease_store,
                 claim,
                 lease_s=self._settings.lease_s,
                 stopping=self._handing_back,
                 overtaken=overtaken,
-            ) as hold,
+            ) as keeper,
         ):
-            record = self._outcome(ledger, claim, hold, work)
-            if record is not None and not self._record(ledger, claim, record):
+            record = self._outcome(lease_store, claim, keeper, work)
+            if record is not None and not self._record(lease_store, claim, record):
                 _log.warning("the claim was lost or cancelled; the result is dropped")
         if not self._stopping.is_set():
             self._engine.start_ahead()
@@ -422,36 +436,36 @@ class Grader:
 
     def _outcome(
         self,
-        ledger: Callable[[Session], Ledger[AnyClaim]],
+        lease_store: Callable[[Session], LeaseStore[AnyClaim]],
         claim: AnyClaim,
-        hold: Hold[AnyClaim],
-        work: Callable[[AnyClaim, Hold[AnyClaim]], Record],
+        keeper: LeaseKeeper[AnyClaim],
+        work: Callable[[AnyClaim, LeaseKeeper[AnyClaim]], Record],
     ) -> Record | None:
         """How to record what came of the work; ``None`` where there is nothing to record any more."""
         try:
-            return work(claim, hold)
+            return work(claim, keeper)
         except EvaluationCancelled:
-            if hold.lost:
+            if keeper.lost:
                 _log.info("stopped: cancelled or lost")
                 return None
-            why = "an evaluation goes first" if hold.overtaken else "this worker is being stopped"
+            why = "an evaluation goes first" if keeper.overtaken else "this worker is being stopped"
             _log.info("given back: %s", why)
-            return lambda session: ledger(session).release(claim)
+            return lambda session: lease_store(session).release(claim)
         except EvaluatorError as error:
             _log.warning("a fault of ours: %s", error)
             tracing.fault(error)
             if isinstance(error, InfrastructureFault | DeviceUnavailable):
-                if self._guard is not None:
-                    self._guard.fault(claim.submission_id, str(error))
+                if self._gate is not None:
+                    self._gate.fault(claim.submission_id, str(error))
                 self._renew_engine()
             retriable = error.retriable
-            return self._fault(ledger, claim, str(error), retriable=retriable)
+            return self._fault(lease_store, claim, str(error), retriable=retriable)
         except Exception as error:  # noqa: BLE001 - a bug of ours is never the candidate's verdict
             _log.exception("unexpected")
             tracing.fault(error)
-            return self._fault(ledger, claim, f"internal error: {type(error).__name__}: {error}", retriable=True)
+            return self._fault(lease_store, claim, f"internal error: {type(error).__name__}: {error}", retriable=True)
 
-    def _record(self, ledger: Callable[[Session], Ledger[AnyClaim]], claim: AnyClaim, record: Record) -> bool:
+    def _record(self, lease_store: Callable[[Session], LeaseStore[AnyClaim]], claim: AnyClaim, record: Record) -> bool:
         """Record what came of the work; what cannot be recorded is a fault of ours, with its reason."""
         try:
             return self._persist(record)
@@ -463,13 +477,13 @@ class Grader:
             # The driver's own words: the statement, with all that it was to store, is in the log.
             reason = str(getattr(error, "orig", None) or error)[:_DETAIL_CHARACTERS]
             detail = f"internal error: the result cannot be recorded: {type(error).__name__}: {reason}"
-            return self._persist(self._fault(ledger, claim, detail, retriable=True))
+            return self._persist(self._fault(lease_store, claim, detail, retriable=True))
 
     def _fault(
-        self, ledger: Callable[[Session], Ledger[AnyClaim]], claim: AnyClaim, detail: str, *, retriable: bool
+        self, lease_store: Callable[[Session], LeaseStore[AnyClaim]], claim: AnyClaim, detail: str, *, retriable: bool
     ) -> Record:
         limit = self._settings.max_attempts
-        return lambda session: ledger(session).record_fault(claim, detail, retriable=retriable, max_attempts=limit)
+        return lambda session: lease_store(session).record_fault(claim, detail, retriable=retriable, max_attempts=limit)
 
     def _renew_engine(self) -> None:
         """After a fault of the machine, evaluate nothing more on what is left of the old processes."""

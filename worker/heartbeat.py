@@ -1,4 +1,5 @@
-"""Where a courier that is a process of its own shows that it is alive; apart, so that who looks loads nothing else."""
+"""Where a webhook sender that is a process of its own shows that it is alive; apart, so that who looks loads nothing
+else."""
 
 from __future__ import annotations
 
@@ -8,5 +9,5 @@ from typing import Final
 
 __all__ = ["HEARTBEAT"]
 
-HEARTBEAT: Final = Path(tempfile.gettempdir()) / "kerneljudge-courier"
-"""Touched whenever the courier has looked for what is due."""
+HEARTBEAT: Final = Path(tempfile.gettempdir()) / "kerneljudge-webhook-sender"
+"""Touched whenever the webhook sender has looked for what is due."""

@@ -31,16 +31,16 @@ from storage.queue.celery_app import (
     QUEUES,
     diagnosis_queue,
     make_celery,
-    ring_after_commit,
+    notify_after_commit,
 )
-from storage.queue.eligibility import Offer
+from storage.queue.eligibility import DeviceCapabilities
 from storage.queue.workers import Condition
-from worker.courier import Courier
+from worker.device_gate import DeviceGate
 from worker.grading import Grader, GradingEngine
-from worker.guard import DeviceGuard
 from worker.reconciler import Reconciler
 from worker.scratch import own_scratch
 from worker.stopping import Stop
+from worker.webhook_sender import WebhookSender
 
 __all__ = ["Role", "run_worker"]
 
@@ -94,7 +94,7 @@ def run_worker(
     sessions, readers = session_factory(database), session_factory(database, read_only=True)
     app = make_celery(settings)
     # A broker that hangs must not keep a worker from its heartbeat, nor a claim from being renewed.
-    ring_after_commit(sessions, make_celery(settings, patient=False))
+    notify_after_commit(sessions, make_celery(settings, patient=False))
     name = workers.worker_name(socket.gethostname(), role.device or role.queue)
     stop = Stop(settings.drain_s)
     with ExitStack() as ending:
@@ -111,8 +111,8 @@ def run_worker(
             "sandbox": _sandbox(engine.layers),
             **({} if role.device is None else {"device_id": device_id(role.device)}),
         }
-        offer = None if role.device is None else Offer.of(capabilities)
-        guard = None if role.device is None else _guard(settings, role.device, engine, stop.stopping)
+        device_capabilities = None if role.device is None else DeviceCapabilities.of(capabilities)
+        gate = None if role.device is None else _gate(settings, role.device, engine, stop.stopping)
         grader = Grader(
             settings,
             sessions,
@@ -122,15 +122,15 @@ def run_worker(
             device=role.device,
             stopping=stop.stopping,
             handing_back=stop.handing_back,
-            offer=offer,
-            guard=guard,
+            device_capabilities=device_capabilities,
+            gate=gate,
         )
         _add_tasks(app, grader)
         queues = [role.queue, *sorted({diagnosis_queue(tool) for tool in engine.tools})]
 
         def condition() -> Condition:
-            if guard is not None:
-                return guard.condition
+            if gate is not None:
+                return gate.condition
             return Condition(WorkerState.STOPPING if stop.stopping.is_set() else WorkerState.READY)
 
         def register(session: Session) -> None:
@@ -146,7 +146,7 @@ def run_worker(
 
         with (
             _registered(sessions, name, queues, register),
-            guard or nullcontext(),
+            gate or nullcontext(),
             Reconciler(
                 settings,
                 sessions,
@@ -156,15 +156,17 @@ def run_worker(
                 current_submission=lambda: grader.current_submission,
                 busy_s=lambda: grader.busy_s,
                 register=register,
-                offer=offer,
+                device_capabilities=device_capabilities,
                 condition=condition,
             ),
-            Courier(sessions, readers, interval_s=settings.reconcile_s) if settings.send_webhooks else nullcontext(),
+            WebhookSender(sessions, readers, interval_s=settings.reconcile_s)
+            if settings.send_webhooks
+            else nullcontext(),
         ):
             return _consume(app, settings, role, queues, name, stop)
 
 
-def _guard(settings: Settings, device: str, engine: GradingEngine, stopping: threading.Event) -> DeviceGuard:
+def _gate(settings: Settings, device: str, engine: GradingEngine, stopping: threading.Event) -> DeviceGate:
     test = None
     if settings.self_test == "on":
         test = partial(self_test, engine, device, cancelled=stopping.is_set)
@@ -172,7 +174,7 @@ def _guard(settings: Settings, device: str, engine: GradingEngine, stopping: thr
     def own_processes() -> Collection[int]:
         return engine.process_ids.values()
 
-    return DeviceGuard(
+    return DeviceGate(
         device_health(device, foreign_share=settings.foreign_memory_share),
         test,
         stopping=stopping,

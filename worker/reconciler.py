@@ -1,4 +1,4 @@
-"""Finds what fell by the wayside: lost workers' submissions, bells that were not heard, half of a batch."""
+"""Repairs what went wrong elsewhere: submissions of lost workers, lost wake-ups, batches that came in by half."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.grading.claims import Claims
 from storage.grading.diagnoses import Diagnoses
 from storage.models import Stage
 from storage.queue import workers
-from storage.queue.eligibility import Offer
+from storage.queue.eligibility import DeviceCapabilities
 from storage.queue.workers import Condition
 from worker.periodic import Periodic
 
@@ -27,9 +27,9 @@ _log = logging.getLogger(__name__)
 class Reconciler(Periodic):
     """A thread of every worker that reconciles every ``settings.reconcile_s`` and sends its heartbeat.
 
-    ``queues``: what this worker takes (stage, kind of device), and ``tools``: what it diagnoses with; only there it
-    rings again, so that queues without a worker do not fill up. ``offer``: what its device has, and ``condition`` how
-    it is. ``register`` makes this worker known again where others have struck it off.
+    ``queues``: the stages and kinds of device that this worker takes. ``tools``: the tools that it diagnoses with. It
+    requests wake-ups for these alone, so that queues without a worker do not fill up. ``device_capabilities`` and
+    ``condition``: its device's. ``register`` registers this worker again after others have struck it off.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Reconciler(Periodic):
         register: Callable[[Session], None],
         busy_s: Callable[[], float] = lambda: 0.0,
         tools: Collection[Tool] = (),
-        offer: Offer | None = None,
+        device_capabilities: DeviceCapabilities | None = None,
         condition: Callable[[], Condition] = Condition,
     ) -> None:
         super().__init__("reconciler", settings.reconcile_s)
@@ -55,7 +55,7 @@ class Reconciler(Periodic):
         self._current_submission = current_submission
         self._busy_s = busy_s
         self._register = register
-        self._offer = offer
+        self._device_capabilities = device_capabilities
         self._condition = condition
         self._passed_at: float | None = None
         self._lenient_until = 0.0
@@ -76,12 +76,15 @@ class Reconciler(Periodic):
             if not self._lenient():
                 released = claims.release_expired(limit) + diagnoses.release_expired(limit)
                 Batches(session).cancel_abandoned()
-            bells = [*claims.ring_overdue(self._queues, offer=self._offer), *diagnoses.ring_overdue(self._tools)]
+            wakeups = [
+                *claims.notify_overdue(self._queues, device_capabilities=self._device_capabilities),
+                *diagnoses.notify_overdue(self._tools),
+            ]
         self._passed_at = time.time()
         if released:
             _log.warning("took %d submissions or diagnoses from workers that were lost", released)
-        if bells:
-            _log.info("rang again for %d submissions or diagnoses", len(bells))
+        if wakeups:
+            _log.info("rang again for %d submissions or diagnoses", len(wakeups))
 
     def _lenient(self) -> bool:
         """Whether to take nothing from anybody: the machine slept or the database was away until just now.

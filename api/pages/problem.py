@@ -22,7 +22,7 @@ from api.services.cached_route import SharedRoute
 from api.services.container import ReadSession, ServicesDep
 from evaluator.problems.problem import Problem
 from storage.leaderboards.history import rankings_of, records, sample, verdicts_of
-from storage.leaderboards.read import Entry, ends_above, standings
+from storage.leaderboards.read import Entry, ends_above, leaderboard_entries
 from storage.models import StoredRanking
 
 __all__ = ["router"]
@@ -113,8 +113,8 @@ def _chosen(problem: Problem, rankings: Sequence[StoredRanking], filters: Filter
         )
 
     found = [ranking for ranking in rankings if meets(ranking)]
-    alike = [each for each in found if (each.device_name, each.size) == (found[0].device_name, found[0].size)]
-    return max(alike, key=lambda ranking: (ranking.since, ranking.id), default=None)
+    affinity = [each for each in found if (each.device_name, each.size) == (found[0].device_name, found[0].size)]
+    return max(affinity, key=lambda ranking: (ranking.since, ranking.id), default=None)
 
 
 def _choices(rankings: Sequence[StoredRanking], name: str) -> list[str]:
@@ -127,7 +127,7 @@ def _entries(session: Session, ranking: StoredRanking | None, filters: Filters) 
     if ranking is None:
         return []
     author, label = filters.author or None, filters.label or None
-    return standings(session, ranking, author=author, label=label, limit=_ROWS + 1, cursor=filters.after)
+    return leaderboard_entries(session, ranking, author=author, label=label, limit=_ROWS + 1, cursor=filters.after)
 
 
 def _places(

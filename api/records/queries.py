@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _IDS_PER_QUERY = 500
-_VIA = {"single": Submission.turn == 0, "batch": Submission.turn > 0}
+_VIA = {"single": Submission.queue_rank == 0, "batch": Submission.queue_rank > 0}
 """How submissions were handed in."""
 
 

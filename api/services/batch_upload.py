@@ -38,7 +38,7 @@ from storage.access.visibility import Visibility
 from storage.batches.batches import BatchClosed, Batches, BatchLine, LineError
 from storage.models import Batch
 from storage.queue.fair_order import refuse_if_full
-from storage.submissions.deduplication import Turns
+from storage.submissions.deduplication import Ranks
 from storage.submissions.submissions import NewSubmission
 
 __all__ = ["NDJSON", "receive"]
@@ -150,7 +150,7 @@ class _Intake:
         self._charged: dict[datetime, int] = {}
         self._header = header
         self._defaults = {"visibility": str(self._visibility), **header.defaults.model_dump(exclude_none=True)}
-        self._turns = Turns()
+        self._ranks = Ranks()
         self._items = 0
         self.batch_id = ""
 
@@ -192,7 +192,7 @@ class _Intake:
         if self._items > most:
             raise PayloadTooLarge(f"a batch has at most {most} lines")
         with self._services.sessions.begin() as session:
-            Batches(session).add(self.batch_id, accepted, refused, self._turns)
+            Batches(session).add(self.batch_id, accepted, refused, self._ranks)
             refuse_if_full(session, most, batched=True)
             day = charge(session, self._services, self._caller, len(accepted))
         if day is not None:

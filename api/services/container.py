@@ -20,7 +20,7 @@ from evaluator.problems.problem import Problem, load_problems
 from runtime.settings import Settings
 from storage.database import CommitMark, create_engine_for, migrate, session_factory
 from storage.problems import sync_problems
-from storage.queue.celery_app import make_celery, ring_after_commit
+from storage.queue.celery_app import make_celery, notify_after_commit
 from storage.vettings import found_vettings, vettings_mark
 
 __all__ = [
@@ -48,7 +48,7 @@ class Vetted:
 class Services:
     """Database, queue, problems, metrics, shared answers, the watchers and the meter of one application.
 
-    ``sessions`` ring the workers after their commit; ``readers`` refuse to write. ``problems`` are empty until
+    ``sessions`` notify the workers after their commit; ``readers`` refuse to write. ``problems`` are empty until
     ``start``.
     """
 
@@ -59,7 +59,7 @@ class Services:
         self.read_engine = create_engine_for(settings, read_only=True)
         self.readers = session_factory(self.read_engine, read_only=True)
         self.celery = make_celery(settings, patient=False)
-        ring_after_commit(self.sessions, self.celery)
+        notify_after_commit(self.sessions, self.celery)
         self.problems: Mapping[str, Problem] = {}
         self._vetted: tuple[Any, Vetted] = None, Vetted({}, {})
         self.registry = CollectorRegistry()

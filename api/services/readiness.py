@@ -37,8 +37,8 @@ def obstacles(services: Services) -> dict[str, str]:
 def degradations(services: Services, session: Session) -> list[str]:
     """What is not as it should be, and no reason to send requests elsewhere.
 
-    A server that is the broker is one: what is submitted is in the database, and workers ring for it once the broker is
-    back. No other process of the API would do better.
+    A server that is the broker is one: what is submitted is in the database, and workers send its wake-up once the
+    broker is back. No other process of the API would do better.
     """
     found = [f"something waits in queue {queue}, and no living worker takes from it" for queue in unserved(session)]
     if _queue_folder(services.settings) is None and not _reaches_broker(services):

@@ -32,7 +32,7 @@ from storage.models import (
     Webhook,
 )
 from storage.submissions.completion import completed, finish_if_over, take_places
-from storage.submissions.deduplication import Turns, share
+from storage.submissions.deduplication import Ranks, share
 from storage.submissions.submissions import CANCELLED, NewSubmission
 
 __all__ = [
@@ -133,10 +133,10 @@ class Batches:
             self._session.flush()
         return batch
 
-    def add(self, batch_id: str, lines: Sequence[BatchLine], errors: Sequence[LineError], turns: Turns) -> None:
+    def add(self, batch_id: str, lines: Sequence[BatchLine], errors: Sequence[LineError], ranks: Ranks) -> None:
         """Take in one chunk: some hundreds of lines. Raises ``BatchClosed``."""
         now = database_now(self._session)
-        answers = share(self._session, [line.new for line in lines], turns, now)
+        answers = share(self._session, [line.new for line in lines], ranks, now)
         over = [line.line for line, answer in zip(lines, answers, strict=True) if answer.status.final]
         values = {
             "items": Batch.items + len(lines),

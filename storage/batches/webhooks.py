@@ -1,7 +1,7 @@
 """Telling somebody that a batch is over: what is due, and what came of it.
 
 A row with the time of the next attempt, so that nothing is forgotten when a process ends: an attempt is taken up by
-putting that time off first, and only then made. Who makes it is in ``worker.courier``.
+putting that time off first, and only then made. Who makes it is in ``worker.webhook_sender``.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ from storage.leaderboards.entries import enter
 from storage.metrics import metrics
 from storage.models import Attempt, Stage, Submission
 from storage.queue.activity import FAULTS
-from storage.queue.backoff import pause_after_unsettled, rest_after, rested
-from storage.queue.eligibility import ANYTHING, Offer, runs_on, takers
-from storage.queue.fair_order import LAST_TURN, QUEUE_ORDER, Alike, near
-from storage.queue.wakeups import Bell, announce, repeat_after
+from storage.queue.backoff import backoff_after, is_due, pause_after_unsettled
+from storage.queue.eligibility import ANYTHING, DeviceCapabilities, eligible_workers, runs_on
+from storage.queue.fair_order import LAST_RANK, QUEUE_ORDER, GradingKey, near
+from storage.queue.wakeups import WakeUp, repeat_after, request_wakeup
 from storage.queue.workers import Worker
 from storage.submissions.completion import completed
 from storage.submissions.evaluations import store_evaluation
@@ -50,14 +50,14 @@ _UNCLAIMED: Final[dict[str, Any]] = {
     "progress_message": None,
     "progress_share": None,
 }
-_RUNG_AT_ONCE: Final = 20
-"""How many waiting submissions of a queue are rung again at a time: the first ones; the others come later."""
+_NOTIFIED_AT_ONCE: Final = 20
+"""How many waiting submissions of a queue get another wake-up at a time: the first ones; the others come later."""
 
 _TRIED: Final = 20
 """How many of those that are next a worker tries to claim, where others are faster or it leaves one to others."""
 
 _LEFT_FOR: Final = timedelta(seconds=1)
-"""How soon what one worker left to others is rung again."""
+"""How soon another wake-up is sent for a submission that one worker left to others."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class Claim:
     vetted: bool = True
 
     @property
-    def alike(self) -> Alike:
+    def affinity(self) -> GradingKey:
         """What others are like that are held against the same baseline."""
-        return Alike(
+        return GradingKey(
             problem=self.problem.id,
             problem_version=self.problem.version,
             size=self.size,
@@ -112,30 +112,35 @@ class Claims:
         devices: Collection[str],
         worker: str,
         lease_s: float,
-        offer: Offer | None = None,
-        rung: str | None = None,
-        alike: Alike | None = None,
+        device_capabilities: DeviceCapabilities | None = None,
+        notified: str | None = None,
+        affinity: GradingKey | None = None,
     ) -> Claim | None:
-        """Take up what is next for ``stage`` on these kinds of devices, whatever was rung for; ``None`` if nothing is.
+        """Claim the next submission for ``stage`` on these kinds of devices, whichever the wake-up named, or ``None``.
 
-        Who comes in is rung for in the order of coming in; who goes first is decided here (see
-        ``storage.queue.fair_order``). ``offer``: the worker's device, which what is taken up must be able to run on.
-        Whom it was ``rung`` for, and cannot, others are rung for soon. ``alike``: what is preferred among those whose
-        turn is near.
+        Wake-ups are sent in the order of submission; the order of claims is decided here (see
+        ``storage.queue.fair_order``). ``device_capabilities``: the worker's device, on which the submission must be
+        able to run. ``notified``: the submission of the wake-up; if this worker cannot run it, others are notified
+        soon. ``affinity``: the kind that is preferred among submissions with a near rank.
         """
-        for submission_id in self._next(stage, devices, offer, alike):
-            claim = self.claim(submission_id, stage, worker, lease_s, offer)
+        for submission_id in self._next(stage, devices, device_capabilities, affinity):
+            claim = self.claim(submission_id, stage, worker, lease_s, device_capabilities)
             if claim is not None:
-                self._ring_another(stage, devices)
+                self._notify_another(stage, devices)
                 return claim
-        if rung is not None and offer is not None:
+        if notified is not None and device_capabilities is not None:
             unfit = and_(
-                Submission.id == rung, Submission.status == Status.QUEUED, Submission.stage == stage, ~runs_on(offer)
+                Submission.id == notified,
+                Submission.status == Status.QUEUED,
+                Submission.stage == stage,
+                ~runs_on(device_capabilities),
             )
-            self._update(unfit, {"bell_due_at": database_now(self._session) + _LEFT_FOR})
+            self._update(unfit, {"wakeup_due_at": database_now(self._session) + _LEFT_FOR})
         return None
 
-    def claim_alike(self, claim: Claim, most: int, lease_s: float, offer: Offer | None = None) -> list[Claim]:
+    def claim_with_affinity(
+        self, claim: Claim, most: int, lease_s: float, device_capabilities: DeviceCapabilities | None = None
+    ) -> list[Claim]:
         """Take up, in the order of the queue, ``most`` more at the most to be evaluated together with ``claim``.
 
         They are alike, out of batches, and their turn is near. What has had a fault is evaluated alone, so that
@@ -143,23 +148,33 @@ class Claims:
         Where other workers could take what waits, no more than this one's share of it is taken.
         """
         row = self._session.get_one(Submission, claim.submission_id)
-        if most < 1 or row.faults or not 0 < row.turn < LAST_TURN:
+        if most < 1 or row.faults or not 0 < row.queue_rank < LAST_RANK:
             return []
-        waiting = _takeable("evaluate", claim.device, offer, database_now(self._session))
-        first_turn = self._session.scalar(_first(select(Submission.turn).where(waiting), 1))
-        if not first_turn:  # nothing is left, or a single one, which nothing goes ahead of
+        waiting = _takeable("evaluate", claim.device, device_capabilities, database_now(self._session))
+        first_rank = self._session.scalar(_first(select(Submission.queue_rank).where(waiting), 1))
+        if not first_rank:  # nothing is left, or a single one, which nothing goes ahead of
             return []
         count = self._share(row, waiting, 1 + most) - 1
-        alike = select(Submission.id).where(waiting, near(first_turn), claim.alike.matches(), Submission.faults == 0)
+        affinity = select(Submission.id).where(
+            waiting, near(first_rank), claim.affinity.matches(), Submission.faults == 0
+        )
         # Who holds several rows must not wait for one: others do as well.
-        rows = self._session.scalars(_first(alike, count).with_for_update(skip_locked=True)).all()
-        claims = [self.claim(submission_id, "evaluate", claim.worker, lease_s, offer) for submission_id in rows]
+        rows = self._session.scalars(_first(affinity, count).with_for_update(skip_locked=True)).all()
+        claims = [
+            self.claim(submission_id, "evaluate", claim.worker, lease_s, device_capabilities) for submission_id in rows
+        ]
         return [each for each in claims if each is not None]
 
     def claim(
-        self, submission_id: str, stage: Stage, worker: str, lease_s: float, offer: Offer | None = None
+        self,
+        submission_id: str,
+        stage: Stage,
+        worker: str,
+        lease_s: float,
+        device_capabilities: DeviceCapabilities | None = None,
     ) -> Claim | None:
-        """Take the submission up, or ``None`` if it does not wait for ``stage`` (any more), or cannot run on ``offer``.
+        """Take the submission up, or ``None`` if it does not wait for ``stage`` (any more), or cannot run on
+        ``device_capabilities``.
 
         ``None``, too, while it rests after a fault, and if ``worker`` had a fault with it that another
         live worker has not had yet: that one is to try. So is one with another device, where this one has made the
@@ -170,10 +185,10 @@ class Claims:
             Submission.id == submission_id,
             Submission.status == Status.QUEUED,
             Submission.stage == stage,
-            rested(Submission.not_before, now),
-            runs_on(offer),
+            is_due(Submission.not_before, now),
+            runs_on(device_capabilities),
         )
-        if self._left_to_others(waiting, stage, worker, offer, now):
+        if self._left_to_others(waiting, stage, worker, device_capabilities, now):
             return None
         token = secrets.token_hex(16)
         taken: dict[str, Any] = {
@@ -182,7 +197,7 @@ class Claims:
             "claim_worker": worker,
             "lease_until": now + timedelta(seconds=lease_s),
             "attempts": Submission.faults + Submission.unsettled + 1,
-            "bell_due_at": None,
+            "wakeup_due_at": None,
             "not_before": None,
         }
         if stage == "evaluate":
@@ -197,7 +212,7 @@ class Claims:
                 stage=stage,
                 number=row.attempts,
                 worker=worker,
-                device=None if offer is None else offer.device_id,
+                device=None if device_capabilities is None else device_capabilities.device_id,
                 token=token,
                 started_at=now,
                 outcome="running",
@@ -245,7 +260,7 @@ class Claims:
         started_at = self._end_attempt(claim.token, claim.device, "built", "", now)
         metrics.stage_done(self._session, claim.submission_id, "build", started_at, now, last=False)
         metrics.built(self._session, "build", claim.device, builds, failed_builds)
-        announce(self._session, Bell(claim.submission_id, "evaluate", claim.device))
+        request_wakeup(self._session, WakeUp(claim.submission_id, "evaluate", claim.device))
         return True
 
     def record_evaluation(
@@ -272,7 +287,7 @@ class Claims:
             return True
         values = {**_UNCLAIMED, "status": Status.DONE, "message": evaluation.message, "finished_at": now}
         if evaluation.unsettled:
-            values["share_key"] = None
+            values["dedup_key"] = None
         if not self._update(Submission.claim_token == claim.token, values):
             return False
         withheld = why_withheld(self._session, claim.problem.id, claim.problem.version, claim.precision, claim.device)
@@ -307,8 +322,8 @@ class Claims:
             "unsettled": times,
             "message": "it passed, and the machine was too noisy to tell how fast it is: it will be measured again",
             "not_before": now + pause,
-            "bell_due_at": now + pause,
-            "bells": 0,
+            "wakeup_due_at": now + pause,
+            "wakeups": 0,
         }
         if not self._update(Submission.claim_token == claim.token, values):
             return False
@@ -325,7 +340,7 @@ class Claims:
         if not self._update(Submission.claim_token == claim.token, {**_UNCLAIMED, **_waiting(now)}):
             return False
         self._end_attempt(claim.token, claim.device, "released", why, now)
-        announce(self._session, Bell(claim.submission_id, claim.stage, claim.device))
+        request_wakeup(self._session, WakeUp(claim.submission_id, claim.stage, claim.device))
         return True
 
     def release_expired(self, max_attempts: int, now: datetime | None = None) -> int:
@@ -339,32 +354,35 @@ class Claims:
             released += self._fault(token, "lost", detail, max_attempts, expired_before=now)
         return released
 
-    def ring_overdue(
-        self, queues: Collection[tuple[Stage, str]], now: datetime | None = None, offer: Offer | None = None
-    ) -> list[Bell]:
-        """Announce the bell again for what has waited long on ``queues`` (stage, kind of device), and can run on
-        ``offer``.
+    def notify_overdue(
+        self,
+        queues: Collection[tuple[Stage, str]],
+        now: datetime | None = None,
+        device_capabilities: DeviceCapabilities | None = None,
+    ) -> list[WakeUp]:
+        """Request another wake-up for submissions that have waited long on ``queues`` (stage, kind of device), and can
+        run on ``device_capabilities``.
 
         Of each queue only the first few, and each less and less often: a long queue must not fill up
-        with messages. Returns the bells.
+        with messages. Returns the wake-ups.
         """
         now = now or database_now(self._session)
-        bells: list[Bell] = []
+        wakeups: list[WakeUp] = []
         for stage, device in sorted(queues):
             waiting = [Submission.status == Status.QUEUED, Submission.stage == stage, Submission.device == device]
-            first = select(Submission.id, Submission.bells, Submission.bell_due_at).where(
-                *waiting, rested(Submission.not_before, now), runs_on(offer)
+            first = select(Submission.id, Submission.wakeups, Submission.wakeup_due_at).where(
+                *waiting, is_due(Submission.not_before, now), runs_on(device_capabilities)
             )
-            rows = self._session.execute(_first(first, _RUNG_AT_ONCE)).all()
+            rows = self._session.execute(_first(first, _NOTIFIED_AT_ONCE)).all()
             for submission_id, count, due_at in rows:
                 if due_at is not None and due_at > now:
                     continue
-                same = and_(Submission.id == submission_id, Submission.bells == count, *waiting)
-                if self._update(same, {"bells": count + 1, "bell_due_at": now + repeat_after(count + 1)}):
-                    bells.append(Bell(submission_id, stage, device))
-        for bell in bells:
-            announce(self._session, bell)
-        return bells
+                same = and_(Submission.id == submission_id, Submission.wakeups == count, *waiting)
+                if self._update(same, {"wakeups": count + 1, "wakeup_due_at": now + repeat_after(count + 1)}):
+                    wakeups.append(WakeUp(submission_id, stage, device))
+        for wakeup in wakeups:
+            request_wakeup(self._session, wakeup)
+        return wakeups
 
     def _fault(
         self, token: str, outcome: str, detail: str, max_attempts: int, *, expired_before: datetime | None = None
@@ -377,16 +395,16 @@ class Claims:
         faults = row.faults + 1
         values: dict[str, Any] = {**_UNCLAIMED, "faults": faults}
         # A lost worker cost a whole lease already: that is rest enough.
-        rest = timedelta(0) if outcome == "lost" else rest_after(faults)
+        rest = timedelta(0) if outcome == "lost" else backoff_after(faults)
         if faults < max_attempts:
             values |= {**_waiting(now), "message": f"attempt {faults} failed, to be tried again: {detail}"}
             if rest:
-                values |= {"not_before": now + rest, "bell_due_at": now + rest, "bells": 0}
+                values |= {"not_before": now + rest, "wakeup_due_at": now + rest, "wakeups": 0}
         else:
             if outcome == "lost" and faults > 1:
                 detail = f"set aside, for {self._lost(row.id, faults)} of {faults} attempts lost their worker: {detail}"
             # Shared no more: who hands the same in again has it graded again.
-            values |= {"status": Status.FAILED, "message": detail, "finished_at": now, "share_key": None}
+            values |= {"status": Status.FAILED, "message": detail, "finished_at": now, "dedup_key": None}
         still = Submission.claim_token == token
         if expired_before is not None:
             still = and_(still, Submission.lease_until < expired_before)
@@ -399,7 +417,7 @@ class Claims:
             check_failed(self._session, row.id, detail, now)
         elif not rest:
             stage: Stage = "build" if row.stage == "build" else "evaluate"
-            announce(self._session, Bell(row.id, stage, row.device))
+            request_wakeup(self._session, WakeUp(row.id, stage, row.device))
         return True
 
     def _lost(self, submission_id: str, faults: int) -> int:
@@ -408,26 +426,39 @@ class Claims:
         latest = self._session.scalars(failed.order_by(Attempt.id.desc()).limit(faults - 1))
         return 1 + sum(outcome == "lost" for outcome in latest)
 
-    def _next(self, stage: Stage, devices: Collection[str], offer: Offer | None, alike: Alike | None) -> list[str]:
-        """The first few that wait for ``stage``, do not rest and can run on ``offer``; ahead of them one that is
-        ``alike``, if there is one near."""
+    def _next(
+        self,
+        stage: Stage,
+        devices: Collection[str],
+        device_capabilities: DeviceCapabilities | None,
+        affinity: GradingKey | None,
+    ) -> list[str]:
+        """The first few that wait for ``stage``, do not rest and can run on ``device_capabilities``; ahead of them one
+        that is
+        ``affinity``, if there is one near."""
         now = database_now(self._session)
         rows: list[tuple[int, str]] = []
         preferred: list[tuple[int, str]] = []
         for device in devices:
             # One kind at a time: that is how the index has them in order.
-            waiting = select(Submission.turn, Submission.id).where(_takeable(stage, device, offer, now))
-            found = [(turn, row_id) for turn, row_id in self._session.execute(_first(waiting, _TRIED))]
-            if alike is not None and found and found[0][0] > 0:  # nothing goes ahead of a single one
-                near_ones = waiting.where(near(found[0][0]), alike.matches())
-                preferred.extend((turn, row_id) for turn, row_id in self._session.execute(_first(near_ones, 1)))
+            waiting = select(Submission.queue_rank, Submission.id).where(
+                _takeable(stage, device, device_capabilities, now)
+            )
+            found = [(queue_rank, row_id) for queue_rank, row_id in self._session.execute(_first(waiting, _TRIED))]
+            if affinity is not None and found and found[0][0] > 0:  # nothing goes ahead of a single one
+                near_ones = waiting.where(near(found[0][0]), affinity.matches())
+                preferred.extend(
+                    (queue_rank, row_id) for queue_rank, row_id in self._session.execute(_first(near_ones, 1))
+                )
             rows.extend(found)
         return [submission_id for _, submission_id in (*preferred, *sorted(rows)[:_TRIED])]
 
     def _share(self, row: Submission, waiting: Any, most: int) -> int:
         """How many, up to ``most``, whoever has taken up ``row`` may hold at once, out of that and what is ``waiting``:
         as many as leave the same to each of the others that could take ``row``."""
-        others = [worker for worker in takers(self._session, "evaluate", row) if worker.id != row.claim_worker]
+        others = [
+            worker for worker in eligible_workers(self._session, "evaluate", row) if worker.id != row.claim_worker
+        ]
         if not others:
             return most
         workers = 1 + len(others)
@@ -435,25 +466,29 @@ class Claims:
         there = 1 + (self._session.scalar(select(func.count()).select_from(enough)) or 0)
         return min(most, math.ceil(there / workers))
 
-    def _ring_another(self, stage: Stage, devices: Collection[str]) -> None:
-        """Ring for one that was never rung for: of a batch, only the first few are when it comes in."""
+    def _notify_another(self, stage: Stage, devices: Collection[str]) -> None:
+        """Request a wake-up for a submission of a batch that had none when the batch came in."""
         now = database_now(self._session)
         for device in devices:
             silent = and_(
                 Submission.status == Status.QUEUED,
                 Submission.stage == stage,
                 Submission.device == device,
-                Submission.bells == 0,
-                Submission.bell_due_at.is_(None),
+                Submission.wakeups == 0,
+                Submission.wakeup_due_at.is_(None),
             )
             row = self._session.execute(_first(select(Submission.id).where(silent), 1)).first()
             if row is None:
                 continue
-            if self._update(and_(Submission.id == row.id, silent), {"bells": 1, "bell_due_at": now + repeat_after(1)}):
-                announce(self._session, Bell(row.id, stage, device))
+            if self._update(
+                and_(Submission.id == row.id, silent), {"wakeups": 1, "wakeup_due_at": now + repeat_after(1)}
+            ):
+                request_wakeup(self._session, WakeUp(row.id, stage, device))
             return
 
-    def _left_to_others(self, waiting: Any, stage: Stage, worker: str, offer: Offer | None, now: datetime) -> bool:
+    def _left_to_others(
+        self, waiting: Any, stage: Stage, worker: str, device_capabilities: DeviceCapabilities | None, now: datetime
+    ) -> bool:
         needs = [getattr(Submission, name) for name in ANYTHING.columns]
         known = (Submission.id, Submission.faults, Submission.device, Submission.precision, Submission.verifies)
         row = self._session.execute(select(*known, *needs).where(waiting)).one_or_none()
@@ -462,11 +497,11 @@ class Claims:
         unfit = self._unfit(row)
         if worker not in unfit and row.verifies is None:
             return False
-        others = [other for other in takers(self._session, stage, row) if other.id not in {*unfit, worker}]
-        if not others or (worker not in unfit and not self._was_measured_here(row, stage, offer, others)):
+        others = [other for other in eligible_workers(self._session, stage, row) if other.id not in {*unfit, worker}]
+        if not others or (worker not in unfit and not self._was_measured_here(row, stage, device_capabilities, others)):
             return False
-        # The bell that was heard here has to be rung for the others.
-        self._update(waiting, {"bell_due_at": now + _LEFT_FOR})
+        # This worker has used up the wake-up, so the others need one.
+        self._update(waiting, {"wakeup_due_at": now + _LEFT_FOR})
         return True
 
     def _unfit(self, row: Any) -> set[str]:
@@ -480,16 +515,20 @@ class Claims:
         latest = self._session.execute(failed.order_by(Attempt.id.desc()).limit(row.faults))
         return {attempt.worker for attempt in latest if attempt.outcome == "fault"}
 
-    def _was_measured_here(self, row: Any, stage: Stage, offer: Offer | None, others: Sequence[Worker]) -> bool:
+    def _was_measured_here(
+        self, row: Any, stage: Stage, device_capabilities: DeviceCapabilities | None, others: Sequence[Worker]
+    ) -> bool:
         """Whether this device has made the record that is to be verified, and one of ``others`` has another one."""
-        if row.verifies is None or stage != "evaluate" or offer is None:
+        if row.verifies is None or stage != "evaluate" or device_capabilities is None:
             return False
         devices = select(Attempt.device).where(
             Attempt.submission_id == row.verifies, Attempt.stage == "evaluate", Attempt.outcome == "done"
         )
         measured_on = self._session.scalars(devices.order_by(Attempt.id.desc()).limit(1)).first()
-        elsewhere = any(Offer.of(other.capabilities).device_id != offer.device_id for other in others)
-        return measured_on == offer.device_id and elsewhere
+        elsewhere = any(
+            DeviceCapabilities.of(other.capabilities).device_id != device_capabilities.device_id for other in others
+        )
+        return measured_on == device_capabilities.device_id and elsewhere
 
     def _claim_of(self, row: Submission, stage: Stage, token: str, worker: str, now: datetime) -> Claim:
         problem, candidate = problem_and_candidate(self._session, row)
@@ -534,14 +573,14 @@ class Claims:
         return result.rowcount == 1
 
 
-def _takeable(stage: Stage, device: str, offer: Offer | None, now: datetime) -> Any:
-    """The condition that a submission waits for ``stage``, does not rest and can run on ``offer``."""
+def _takeable(stage: Stage, device: str, device_capabilities: DeviceCapabilities | None, now: datetime) -> Any:
+    """The condition that a submission waits for ``stage``, does not rest and can run on ``device_capabilities``."""
     return and_(
         Submission.status == Status.QUEUED,
         Submission.stage == stage,
         Submission.device == device,
-        rested(Submission.not_before, now),
-        runs_on(offer),
+        is_due(Submission.not_before, now),
+        runs_on(device_capabilities),
     )
 
 
@@ -551,4 +590,4 @@ def _first(waiting: Select[*_Columns], count: int) -> Select[*_Columns]:
 
 
 def _waiting(now: datetime) -> dict[str, Any]:
-    return {"status": Status.QUEUED, "bells": 1, "bell_due_at": now + repeat_after(1)}
+    return {"status": Status.QUEUED, "wakeups": 1, "wakeup_due_at": now + repeat_after(1)}

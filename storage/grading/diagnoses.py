@@ -1,7 +1,7 @@
 """Diagnoses: asked for by owners and after device faults, made by workers that have the tool.
 
-They are claimed as submissions are (see ``storage.grading.claims``), and after them: no diagnosis is taken up, or rung
-for, while an evaluation waits for a device of the same kind. Bound to a session; nothing here commits.
+They are claimed as submissions are (see ``storage.grading.claims``), and after them: no diagnosis is claimed, or gets
+a wake-up, while an evaluation waits for a device of the same kind. Bound to a session; nothing here commits.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from evaluator.evaluation import Status, Verdict
 from evaluator.problems.problem import Problem
 from storage.clock import database_now
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
-from storage.queue.backoff import rest_after, rested
+from storage.queue.backoff import backoff_after, is_due
 from storage.queue.celery_app import diagnosis_queue
-from storage.queue.eligibility import offers_of, runs_on
-from storage.queue.wakeups import FIRST_REPEAT, DiagnosisBell, announce, repeat_after
+from storage.queue.eligibility import capabilities_of, runs_on
+from storage.queue.wakeups import FIRST_REPEAT, DiagnosisWakeUp, repeat_after, request_wakeup
 from storage.queue.workers import serving_ids
 from storage.submissions.submissions import UnknownSubmission, problem_and_candidate
 from storage.upsert import insert_into
@@ -33,7 +33,7 @@ __all__ = ["Diagnoses", "DiagnosisClaim", "NobodyDiagnoses", "NotDiagnosable", "
 
 _DEVICE: Final = "cuda"
 _NOTHING_TO_RUN: Final = (Verdict.INVALID_SOURCE, Verdict.COMPILE_ERROR)
-_RUNG_AT_ONCE: Final = 20
+_NOTIFIED_AT_ONCE: Final = 20
 _UNCLAIMED: Final[dict[str, Any]] = {"claim_token": None, "claim_worker": None, "lease_until": None}
 
 
@@ -71,12 +71,12 @@ def evaluation_waits(session: Session) -> bool:
     """Whether a submission waits to be evaluated on a device of the kind that diagnoses are made on, and by somebody
     who could take it: what waits for a device that is not there stands in no diagnosis's way."""
     now = database_now(session)
-    offers = offers_of(session, _DEVICE)
+    offers = capabilities_of(session, _DEVICE)
     waiting = select(Submission.id).where(
         Submission.status == Status.QUEUED,
         Submission.stage == "evaluate",
         Submission.device == _DEVICE,
-        rested(Submission.not_before, now),
+        is_due(Submission.not_before, now),
         or_(*map(runs_on, offers)) if offers else true(),
     )
     return session.scalar(waiting.limit(1)) is not None
@@ -144,7 +144,7 @@ class Diagnoses:
             StoredDiagnosis.submission_id == submission_id,
             StoredDiagnosis.tool == str(tool),
             StoredDiagnosis.status == DiagnosisStatus.PENDING,
-            rested(StoredDiagnosis.not_before, now),
+            is_due(StoredDiagnosis.not_before, now),
         )
         if evaluation_waits(self._session):
             self._update(waiting, _soon(now))
@@ -157,7 +157,7 @@ class Diagnoses:
             "claim_worker": worker,
             "lease_until": now + timedelta(seconds=lease_s),
             "attempts": StoredDiagnosis.faults + 1,
-            "bell_due_at": None,
+            "wakeup_due_at": None,
             "not_before": None,
             "started_at": now,
         }
@@ -202,7 +202,7 @@ class Diagnoses:
         if not self._update(StoredDiagnosis.claim_token == claim.token, {**_UNCLAIMED, **_waiting(), **_soon(now)}):
             return False
         if not evaluation_waits(self._session):
-            announce(self._session, DiagnosisBell(claim.submission_id, claim.tool))
+            request_wakeup(self._session, DiagnosisWakeUp(claim.submission_id, claim.tool))
         return True
 
     def release_expired(self, max_attempts: int, now: datetime | None = None) -> int:
@@ -218,10 +218,10 @@ class Diagnoses:
             released += self._fault(token, detail, max_attempts, expired_before=now)
         return released
 
-    def ring_overdue(self, tools: Collection[Tool], now: datetime | None = None) -> list[DiagnosisBell]:
-        """Announce the bell again for what has waited long for ``tools``, unless an evaluation waits.
+    def notify_overdue(self, tools: Collection[Tool], now: datetime | None = None) -> list[DiagnosisWakeUp]:
+        """Request another wake-up for diagnoses that have waited long for ``tools``, unless an evaluation waits.
 
-        As of submissions, only the oldest few, and each less and less often. Returns the bells.
+        As of submissions, only the oldest few, and each less and less often. Returns the wake-ups.
         """
         if not tools or evaluation_waits(self._session):
             return []
@@ -230,24 +230,24 @@ class Diagnoses:
             StoredDiagnosis.status == DiagnosisStatus.PENDING, StoredDiagnosis.tool.in_(sorted(map(str, tools)))
         )
         oldest = select(
-            StoredDiagnosis.submission_id, StoredDiagnosis.tool, StoredDiagnosis.bells, StoredDiagnosis.bell_due_at
-        ).where(waiting, rested(StoredDiagnosis.not_before, now))
-        rows = self._session.execute(oldest.order_by(StoredDiagnosis.requested_at).limit(_RUNG_AT_ONCE)).all()
-        bells: list[DiagnosisBell] = []
+            StoredDiagnosis.submission_id, StoredDiagnosis.tool, StoredDiagnosis.wakeups, StoredDiagnosis.wakeup_due_at
+        ).where(waiting, is_due(StoredDiagnosis.not_before, now))
+        rows = self._session.execute(oldest.order_by(StoredDiagnosis.requested_at).limit(_NOTIFIED_AT_ONCE)).all()
+        wakeups: list[DiagnosisWakeUp] = []
         for submission_id, tool, count, due_at in rows:
             if due_at is not None and due_at > now:
                 continue
             same = and_(
                 StoredDiagnosis.submission_id == submission_id,
                 StoredDiagnosis.tool == tool,
-                StoredDiagnosis.bells == count,
+                StoredDiagnosis.wakeups == count,
                 waiting,
             )
-            if self._update(same, {"bells": count + 1, "bell_due_at": now + repeat_after(count + 1)}):
-                bells.append(DiagnosisBell(submission_id, Tool(tool)))
-        for bell in bells:
-            announce(self._session, bell)
-        return bells
+            if self._update(same, {"wakeups": count + 1, "wakeup_due_at": now + repeat_after(count + 1)}):
+                wakeups.append(DiagnosisWakeUp(submission_id, Tool(tool)))
+        for wakeup in wakeups:
+            request_wakeup(self._session, wakeup)
+        return wakeups
 
     def _queue(self, submission_id: str, tool: Tool, *, renew: bool) -> bool:
         """Whether it was queued: not, if one is under way, nor, without ``renew``, if one is there at all."""
@@ -257,8 +257,8 @@ class Diagnoses:
             **_waiting(),
             "attempts": 0,
             "faults": 0,
-            "bells": 1,
-            "bell_due_at": now + repeat_after(1),
+            "wakeups": 1,
+            "wakeup_due_at": now + repeat_after(1),
             "not_before": None,
             "requested_at": now,
             "finished_at": None,
@@ -277,7 +277,7 @@ class Diagnoses:
         # Not by a count of rows: of such a statement PostgreSQL's driver gives none.
         if self._session.execute(statement.returning(StoredDiagnosis.tool)).first() is None:
             return False
-        announce(self._session, DiagnosisBell(submission_id, tool))
+        request_wakeup(self._session, DiagnosisWakeUp(submission_id, tool))
         return True
 
     def _fault(self, token: str, detail: str, max_attempts: int, *, expired_before: datetime | None = None) -> bool:
@@ -289,9 +289,9 @@ class Diagnoses:
         faults = row.faults + 1
         values: dict[str, Any] = {**_UNCLAIMED, "faults": faults}
         if faults < max_attempts:
-            due_at = now + rest_after(faults)
+            due_at = now + backoff_after(faults)
             values |= {**_waiting(), "message": f"attempt {faults} failed, to be tried again: {detail}"}
-            values |= {"not_before": due_at, "bell_due_at": due_at, "bells": 0}
+            values |= {"not_before": due_at, "wakeup_due_at": due_at, "wakeups": 0}
         else:
             values |= {"status": DiagnosisStatus.FAILED, "message": detail, "finished_at": now}
         still = StoredDiagnosis.claim_token == token
@@ -332,5 +332,5 @@ def _waiting() -> dict[str, Any]:
 
 
 def _soon(now: datetime) -> dict[str, Any]:
-    """To be rung for soon after nothing goes first any more."""
-    return {"bells": 1, "bell_due_at": now + FIRST_REPEAT}
+    """Its wake-up is due soon after nothing goes first any more."""
+    return {"wakeups": 1, "wakeup_due_at": now + FIRST_REPEAT}

@@ -20,9 +20,9 @@ from storage.access.audit import VERIFICATION
 from storage.grading.withdrawal import withdraw
 from storage.ids import new_id
 from storage.leaderboards.entries import results_of, software_of
-from storage.models import Standing, StoredRanking, StoredVerification, Submission, VerificationStatus
-from storage.queue.fair_order import LAST_TURN
-from storage.queue.wakeups import Bell, announce, repeat_after
+from storage.models import StoredLeaderboardEntry, StoredRanking, StoredVerification, Submission, VerificationStatus
+from storage.queue.fair_order import LAST_RANK
+from storage.queue.wakeups import WakeUp, repeat_after, request_wakeup
 from storage.upsert import insert_into
 
 __all__ = [
@@ -42,7 +42,7 @@ _LEAST_SHARE: Final = {"cpu": 0.8, "cuda": 0.95}
 """Of its first speedup, what a record must reach again where the intervals do not meet: a CPU is never alone."""
 
 _COPIED_NOT: Final = frozenset(
-    {"label", "author", "idempotency_key", "share_key", "message", "build_s", "build_log", "progress_stage"}
+    {"label", "author", "idempotency_key", "dedup_key", "message", "build_s", "build_log", "progress_stage"}
     | {
         "progress_message",
         "progress_share",
@@ -184,16 +184,16 @@ def _queue_check(session: Session, original: Submission, now: datetime, after: t
         "needs_device_name": original.evaluation.device_name or original.needs_device_name,
         "status": Status.QUEUED,
         "stage": "build",
-        "turn": LAST_TURN,
+        "queue_rank": LAST_RANK,
         "submitted_at": now,
-        "bells": 1,
-        "bell_due_at": now + (after or repeat_after(1)),
+        "wakeups": 1,
+        "wakeup_due_at": now + (after or repeat_after(1)),
         "not_before": now + after if after else None,
     }
     session.add(Submission(**values))
     session.flush()
     if not after:
-        announce(session, Bell(values["id"], "build", original.device))
+        request_wakeup(session, WakeUp(values["id"], "build", original.device))
 
 
 def _finish(
@@ -206,7 +206,7 @@ def _finish(
 
 def _mark(session: Session, verification: StoredVerification) -> None:
     """Have the leaderboards show it."""
-    own = update(Standing).where(Standing.submission_id == verification.submission_id)
+    own = update(StoredLeaderboardEntry).where(StoredLeaderboardEntry.submission_id == verification.submission_id)
     session.execute(own.values(verification=verification.status).execution_options(synchronize_session=False))
 
 
@@ -216,8 +216,14 @@ def _leaders_unverified(session: Session, withdrawn: Submission) -> list[str]:
     rankings = session.scalars(select(StoredRanking.id).filter_by(**same, baseline=withdrawn.baseline))
     found = []
     for ranking_id in rankings.all():
-        first = select(Standing.submission_id, Standing.verification).where(Standing.ranking_id == ranking_id)
-        order = (Standing.certain_speedup.desc(), Standing.submitted_at, Standing.submission_id)
+        first = select(StoredLeaderboardEntry.submission_id, StoredLeaderboardEntry.verification).where(
+            StoredLeaderboardEntry.ranking_id == ranking_id
+        )
+        order = (
+            StoredLeaderboardEntry.certain_speedup.desc(),
+            StoredLeaderboardEntry.submitted_at,
+            StoredLeaderboardEntry.submission_id,
+        )
         leader = session.execute(first.order_by(*order).limit(1)).first()
         if leader is not None and leader.verification is None:
             found.append(leader.submission_id)

@@ -1,8 +1,8 @@
 """Leaderboards after the fact: an entry is withdrawn, or reinstated, or published.
 
-``settle`` makes the standings that one submission has a part in anew, from the evaluations that are on record, so that
-they are what they had been if it had never (or always) been among them. Nothing of the submission is deleted: its
-evaluation stays, and so does who has withdrawn it, when and why. Nothing here commits.
+``settle`` makes the leaderboard entries that one submission has a part in anew, from the evaluations that are on
+record, so that they are what they had been if it had never (or always) been among them. Nothing of the submission is
+deleted: its evaluation stays, and so does who has withdrawn it, when and why. Nothing here commits.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from storage.access.visibility import Visibility
 from storage.clock import database_now
 from storage.leaderboards.entries import (
     Result,
-    contender_of,
     count_verdicts,
+    entry_key_of,
+    entry_values,
     figures_of,
     locked_ranking,
     logarithm_of,
     outcome_of,
     results_of,
     software_of,
-    standing_values,
 )
 from storage.models import (
     AuthorBest,
     RankingRecord,
-    Standing,
     StoredEvaluation,
+    StoredLeaderboardEntry,
     StoredRanking,
     StoredVerification,
     Submission,
@@ -91,7 +91,7 @@ def publish(session: Session, submission_id: str, visibility: Visibility, by: st
         return submission
     submission.visibility = str(visibility)
     # Whoever hands in the same from now on must not be given what was handed in under another promise.
-    submission.share_key = None
+    submission.dedup_key = None
     session.flush()
     if before is Visibility.PRIVATE and submission.evaluation is not None:
         count_verdicts(session, {outcome_of(submission, submission.evaluation.to_evaluation()): 1})
@@ -111,12 +111,12 @@ def settle(session: Session, submission: Submission) -> None:
         figures = figures_of(evaluation, result) if admitted else {}
         locked = locked_ranking(session, submission, evaluation, result, figures)
         ranking = session.get_one(StoredRanking, locked.id, populate_existing=True)
-        _settle_contender(session, ranking, submission)
-        _settle_author(session, ranking, submission)
-        _settle_records(session, ranking, submission)
-        own = Standing.ranking_id == ranking.id
-        ranking.entries = session.scalar(select(func.count()).select_from(Standing).where(own)) or 0
-        ranking.best = session.scalar(select(func.max(Standing.certain_speedup)).where(own)) or 0.0
+        _rebuild_entry(session, ranking, submission)
+        _rebuild_author(session, ranking, submission)
+        _rebuild_records(session, ranking, submission)
+        own = StoredLeaderboardEntry.ranking_id == ranking.id
+        ranking.entries = session.scalar(select(func.count()).select_from(StoredLeaderboardEntry).where(own)) or 0
+        ranking.best = session.scalar(select(func.max(StoredLeaderboardEntry.certain_speedup)).where(own)) or 0.0
         session.flush()
 
 
@@ -130,7 +130,7 @@ def _locked(session: Session, submission_id: str) -> Submission:
 
 
 def _ranked(ranking: StoredRanking, *columns: Any) -> Select[Any]:
-    """Columns of all that is ranked in ``ranking``, or would be if it were the best of its contender; and of what
+    """Columns of all that is ranked in ``ranking``, or would be if it were the best of its entry key; and of what
     differs from that in its software alone (see ``_evaluation_of``)."""
     query = (
         select(*columns)
@@ -161,10 +161,10 @@ def _certain(ranking: StoredRanking) -> Any:
     return StoredEvaluation.certain_speedup if inference else StoredEvaluation.certain_speedup_training
 
 
-def _settle_contender(session: Session, ranking: StoredRanking, submission: Submission) -> None:
+def _rebuild_entry(session: Session, ranking: StoredRanking, submission: Submission) -> None:
     """The best that the author has with this source."""
-    key = {"ranking_id": ranking.id, "contender": contender_of(submission)}
-    session.execute(delete(Standing).filter_by(**key).execution_options(synchronize_session="fetch"))
+    key = {"ranking_id": ranking.id, "entry_key": entry_key_of(submission)}
+    session.execute(delete(StoredLeaderboardEntry).filter_by(**key).execution_options(synchronize_session="fetch"))
     own = _ranked(ranking, Submission.id).where(
         Submission.source_digest == submission.source_digest,
         Submission.author.is_not_distinct_from(submission.author),
@@ -178,7 +178,9 @@ def _settle_contender(session: Session, ranking: StoredRanking, submission: Subm
             result = _result_of(evaluation, ranking.track)
             verification = session.get(StoredVerification, best.id, populate_existing=True)
             known = None if verification is None else verification.status
-            session.add(Standing(**key, **standing_values(best, evaluation, result, best.finished_at, known)))
+            session.add(
+                StoredLeaderboardEntry(**key, **entry_values(best, evaluation, result, best.finished_at, known))
+            )
             session.flush()
             return
 
@@ -190,14 +192,20 @@ def _evaluation_of(submission: Submission, ranking: StoredRanking) -> Evaluation
     return evaluation if software_of(evaluation.environment) == ranking.software else None
 
 
-def _settle_author(session: Session, ranking: StoredRanking, submission: Submission) -> None:
+def _rebuild_author(session: Session, ranking: StoredRanking, submission: Submission) -> None:
     if submission.author is None:
         return
     key = {"ranking_id": ranking.id, "author": submission.author}
     session.execute(delete(AuthorBest).filter_by(**key).execution_options(synchronize_session="fetch"))
-    first = select(Standing.submission_id, Standing.speedup, Standing.certain_speedup).filter_by(**key)
+    first = select(
+        StoredLeaderboardEntry.submission_id, StoredLeaderboardEntry.speedup, StoredLeaderboardEntry.certain_speedup
+    ).filter_by(**key)
     best = session.execute(
-        first.order_by(Standing.certain_speedup.desc(), Standing.finished_at, Standing.submission_id).limit(1)
+        first.order_by(
+            StoredLeaderboardEntry.certain_speedup.desc(),
+            StoredLeaderboardEntry.finished_at,
+            StoredLeaderboardEntry.submission_id,
+        ).limit(1)
     ).first()
     if best is not None:
         values = best._asdict()
@@ -205,7 +213,7 @@ def _settle_author(session: Session, ranking: StoredRanking, submission: Submiss
         session.flush()
 
 
-def _settle_records(session: Session, ranking: StoredRanking, submission: Submission) -> None:
+def _rebuild_records(session: Session, ranking: StoredRanking, submission: Submission) -> None:
     """Who was the fastest from the time on when ``submission`` was over; what was before does not depend on it."""
     assert submission.finished_at is not None
     since = (submission.finished_at, submission.id)

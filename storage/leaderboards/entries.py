@@ -19,22 +19,22 @@ from sqlalchemy.orm import Session
 
 from evaluator.evaluation import Evaluation, Gradients, Interval, Latency
 from storage.access.visibility import Visibility
-from storage.models import AuthorBest, RankingRecord, Standing, StoredRanking, Submission, VerdictCount
+from storage.models import AuthorBest, RankingRecord, StoredLeaderboardEntry, StoredRanking, Submission, VerdictCount
 from storage.upsert import insert_into
 
 __all__ = [
     "Outcome",
     "Result",
-    "contender_of",
     "count_verdicts",
     "enter",
+    "entry_key_of",
+    "entry_values",
     "figures_of",
     "locked_ranking",
     "logarithm_of",
     "outcome_of",
     "results_of",
     "software_of",
-    "standing_values",
 ]
 
 
@@ -158,16 +158,16 @@ def _stand(
     now: datetime,
 ) -> bool:
     """Whether it is the fastest of its ranking now."""
-    values = standing_values(submission, evaluation, result, now)
-    key = (ranking.id, contender_of(submission))
-    standing = session.get(Standing, key, populate_existing=True)
-    if standing is None:
-        session.add(Standing(ranking_id=key[0], contender=key[1], **values))
+    values = entry_values(submission, evaluation, result, now)
+    key = (ranking.id, entry_key_of(submission))
+    entry = session.get(StoredLeaderboardEntry, key, populate_existing=True)
+    if entry is None:
+        session.add(StoredLeaderboardEntry(ranking_id=key[0], entry_key=key[1], **values))
         more = update(StoredRanking).where(StoredRanking.id == ranking.id).values(entries=StoredRanking.entries + 1)
         session.execute(more.execution_options(synchronize_session=False))
-    elif _better(result.certain_speedup, submission, standing):
+    elif _better(result.certain_speedup, submission, entry):
         for name, value in values.items():
-            setattr(standing, name, value)
+            setattr(entry, name, value)
     session.flush()
     if submission.author is not None:
         _best_of_author(session, ranking.id, submission, submission.author, result)
@@ -184,7 +184,7 @@ def _stand(
     return record
 
 
-def standing_values(
+def entry_values(
     submission: Submission,
     evaluation: Evaluation,
     result: Result,
@@ -232,7 +232,7 @@ def _best_of_author(session: Session, ranking_id: int, submission: Submission, a
     session.flush()
 
 
-def _better(certain_speedup: float, submission: Submission, than: Standing) -> bool:
+def _better(certain_speedup: float, submission: Submission, than: StoredLeaderboardEntry) -> bool:
     """Faster for certain, or as fast and handed in before."""
     if certain_speedup != than.certain_speedup:
         return certain_speedup > than.certain_speedup
@@ -244,7 +244,7 @@ def logarithm_of(speedup: float) -> float:
     return math.log(speedup) if 0 < speedup < math.inf else 0.0
 
 
-def contender_of(submission: Submission) -> str:
+def entry_key_of(submission: Submission) -> str:
     """One text for each author and source; nobody's name makes him somebody else."""
     digest = submission.source_digest
     return digest if submission.author is None else f"{digest}:{submission.author}"

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Select, and_, case, exists, func, or_, sel
 from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import Verdict
-from storage.models import AuthorBest, RankingRecord, Standing, StoredProblem, StoredRanking, VerdictCount
+from storage.models import AuthorBest, RankingRecord, StoredLeaderboardEntry, StoredProblem, StoredRanking, VerdictCount
 
 __all__ = [
     "AuthorFigures",
@@ -88,9 +88,11 @@ def records(session: Session, ranking: StoredRanking) -> Sequence[RankingRecord]
 
 def sample(session: Session, ranking: StoredRanking, limit: int) -> list[Any]:
     """When some of the entries finished, their speedups and submissions: the same ones each time, from all times."""
-    query = select(Standing.finished_at, Standing.speedup, Standing.submission_id)
-    # A contender begins with the digest of its source: the first ones are as good as drawn.
-    query = query.where(Standing.ranking_id == ranking.id).order_by(Standing.contender)
+    query = select(
+        StoredLeaderboardEntry.finished_at, StoredLeaderboardEntry.speedup, StoredLeaderboardEntry.submission_id
+    )
+    # An entry key begins with the digest of its source: the first ones are as good as drawn.
+    query = query.where(StoredLeaderboardEntry.ranking_id == ranking.id).order_by(StoredLeaderboardEntry.entry_key)
     return list(session.execute(query.limit(limit)))
 
 

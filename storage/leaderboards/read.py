@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, aliased, sessionmaker
 
 from evaluator.evaluation import Gradients, Interval
 from storage.leaderboards.history import current_rankings, newest_software
-from storage.models import Standing, StoredRanking
+from storage.models import StoredLeaderboardEntry, StoredRanking
 
 __all__ = [
     "BoardKey",
@@ -22,14 +22,18 @@ __all__ = [
     "ends_above",
     "every_entry",
     "leaderboard",
+    "leaderboard_entries",
     "leaders",
-    "standings",
 ]
 
 Track = Literal["inference", "training"]
 
 _AT_ONCE: Final = 500
-_FASTEST_FIRST = (Standing.certain_speedup.desc(), Standing.submitted_at, Standing.submission_id)
+_FASTEST_FIRST = (
+    StoredLeaderboardEntry.certain_speedup.desc(),
+    StoredLeaderboardEntry.submitted_at,
+    StoredLeaderboardEntry.submission_id,
+)
 
 
 class Ranking(NamedTuple):
@@ -151,9 +155,9 @@ def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inf
     One query, however many rankings there are.
     """
     asked_for = tuple_(StoredRanking.problem, StoredRanking.device, StoredRanking.size, StoredRanking.precision)
-    other = aliased(Standing)
+    other = aliased(StoredLeaderboardEntry)
     first = (
-        select(other.contender)
+        select(other.entry_key)
         .where(other.ranking_id == StoredRanking.id)
         .order_by(other.certain_speedup.desc(), other.submitted_at, other.submission_id)
         .limit(1)
@@ -162,8 +166,11 @@ def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inf
     )
     query = (
         current_rankings()
-        .add_columns(Standing)
-        .join(Standing, (Standing.ranking_id == StoredRanking.id) & (Standing.contender == first))
+        .add_columns(StoredLeaderboardEntry)
+        .join(
+            StoredLeaderboardEntry,
+            (StoredLeaderboardEntry.ranking_id == StoredRanking.id) & (StoredLeaderboardEntry.entry_key == first),
+        )
         .where(
             asked_for.in_([tuple(ranking) for ranking in rankings]),
             StoredRanking.track == track,
@@ -175,7 +182,7 @@ def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inf
     return [_entry(1, row, ranking) for ranking, row in session.execute(query)]
 
 
-def standings(
+def leaderboard_entries(
     session: Session,
     ranking: StoredRanking,
     *,
@@ -190,16 +197,24 @@ def standings(
     """
     query = _ranked(ranking.id).offset(cursor).limit(limit)
     if author is not None:
-        query = query.where(Standing.author == author)
+        query = query.where(StoredLeaderboardEntry.author == author)
     if label is not None:
-        query = query.where(Standing.label == label)
+        query = query.where(StoredLeaderboardEntry.label == label)
     return [_entry(rank, row, ranking) for rank, row in enumerate(session.execute(query), cursor + 1)]
 
 
 def ends_above(session: Session, ranking: StoredRanking, limit: int) -> list[tuple[float, float]]:
     """Where the intervals of the first ``limit`` entries begin and end, the fastest first."""
-    ends = [func.coalesce(each, Standing.speedup) for each in (Standing.speedup_low, Standing.speedup_high)]
-    query = select(ends[0], ends[1]).where(Standing.ranking_id == ranking.id).order_by(*_FASTEST_FIRST).limit(limit)
+    ends = [
+        func.coalesce(each, StoredLeaderboardEntry.speedup)
+        for each in (StoredLeaderboardEntry.speedup_low, StoredLeaderboardEntry.speedup_high)
+    ]
+    query = (
+        select(ends[0], ends[1])
+        .where(StoredLeaderboardEntry.ranking_id == ranking.id)
+        .order_by(*_FASTEST_FIRST)
+        .limit(limit)
+    )
     return [(low, high) for low, high in session.execute(query)]
 
 
@@ -215,19 +230,27 @@ def _read(sessions: sessionmaker[Session], query: Select[Any]) -> Sequence[Any]:
 
 
 def _ranked(ranking_id: int) -> Select[Any]:
-    """The standings of one ranking as plain rows, the fastest first."""
-    return select(*Standing.__table__.columns).where(Standing.ranking_id == ranking_id).order_by(*_FASTEST_FIRST)
+    """The entries of one ranking as plain rows, the fastest first."""
+    return (
+        select(*StoredLeaderboardEntry.__table__.columns)
+        .where(StoredLeaderboardEntry.ranking_id == ranking_id)
+        .order_by(*_FASTEST_FIRST)
+    )
 
 
 def _behind(row: Any) -> ColumnElement[bool]:
     """What comes after ``row`` in the order of ``_FASTEST_FIRST``."""
     later = or_(
-        Standing.submitted_at > row.submitted_at,
-        and_(Standing.submitted_at == row.submitted_at, Standing.submission_id > row.submission_id),
+        StoredLeaderboardEntry.submitted_at > row.submitted_at,
+        and_(
+            StoredLeaderboardEntry.submitted_at == row.submitted_at,
+            StoredLeaderboardEntry.submission_id > row.submission_id,
+        ),
     )
     # The first condition says nothing new; it is the one that the index is entered by.
     return and_(
-        Standing.certain_speedup <= row.certain_speedup, or_(Standing.certain_speedup < row.certain_speedup, later)
+        StoredLeaderboardEntry.certain_speedup <= row.certain_speedup,
+        or_(StoredLeaderboardEntry.certain_speedup < row.certain_speedup, later),
     )
 
 

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from sqlalchemy import or_
 
-__all__ = ["pause_after_unsettled", "rest_after", "rested"]
+__all__ = ["backoff_after", "is_due", "pause_after_unsettled"]
 
-_RESTS: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 10, 60))
+_BACKOFF: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 10, 60))
 
 
-def rest_after(faults: int) -> timedelta:
+def backoff_after(faults: int) -> timedelta:
     """The rest after the ``faults``-th fault."""
-    return _RESTS[min(faults, len(_RESTS)) - 1]
+    return _BACKOFF[min(faults, len(_BACKOFF)) - 1]
 
 
 def pause_after_unsettled(times: int, pauses_s: Sequence[float]) -> timedelta | None:
@@ -23,6 +23,6 @@ def pause_after_unsettled(times: int, pauses_s: Sequence[float]) -> timedelta | 
     return timedelta(seconds=pauses_s[times - 1]) if times <= len(pauses_s) else None
 
 
-def rested(not_before: Any, now: datetime) -> Any:
+def is_due(not_before: Any, now: datetime) -> Any:
     """The condition that a row, with its column ``not_before``, rests no more."""
     return or_(not_before.is_(None), not_before <= now)

@@ -2,7 +2,7 @@
 
 A message is a task's name and a submission's id (for a diagnosis, the tool as well), so a producer never
 imports the worker. Messages leave after the commit, and may be lost or doubled: workers claim in the
-database, and re-ring what is overdue (``storage.grading.claims``, ``storage.grading.diagnoses``).
+database, and request another wake-up for what is overdue (``storage.grading.claims``, ``storage.grading.diagnoses``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evaluator.config import DEVICE_KINDS, Limits
 from evaluator.diagnosis.findings import Tool
 from runtime.settings import Settings
 from storage.models import Stage
-from storage.queue.wakeups import Bell, DiagnosisBell, take_announced
+from storage.queue.wakeups import DiagnosisWakeUp, WakeUp, take_requested_wakeups
 
 __all__ = [
     "BUILD_TASK",
@@ -35,9 +35,9 @@ __all__ = [
     "broker_fault",
     "diagnosis_queue",
     "make_celery",
+    "notify",
+    "notify_after_commit",
     "queue_name",
-    "ring",
-    "ring_after_commit",
 ]
 
 BUILD_TASK: Final = "kerneljudge.build"
@@ -50,10 +50,11 @@ _CONNECT_TIMEOUT_S: Final = 2.0
 _ANSWER_TIMEOUT_S: Final = 4.0
 _TRIAL_TIMEOUT_S: Final = 1.0
 _SILENT_S: Final = 5.0
-"""For so long after a bell that could not be rung none is tried: who submits must not wait for a broker that hangs."""
-_RINGING_AT_ONCE: Final = 4
+"""For so long after a wake-up that could not be sent none is tried: a submission must not wait for a broker that
+hangs."""
+_NOTIFYING_AT_ONCE: Final = 4
 _PLACE_S: Final = 0.2
-"""How long to wait for others who are ringing: it takes a millisecond where the broker answers."""
+"""How long to wait while others send: a message takes a millisecond where the broker answers."""
 
 TRANSPORT_ALIASES["folder"] = "storage.queue.folder_transport:Transport"
 TRANSPORT_ALIASES["redis"] = TRANSPORT_ALIASES["rediss"] = "storage.queue.redis_transport:Transport"
@@ -64,9 +65,9 @@ _log = logging.getLogger(__name__)
 def make_celery(settings: Settings, *, patient: bool = True) -> Celery:
     """The application for ``settings.broker_url``. A worker registers its tasks on it.
 
-    ``patient``: where the broker has stopped answering, whoever asks it waits until it answers again, or the connection
-    is found dead after a minute. That is for taking messages: what was not acknowledged is handed out again. Who rings
-    is not to be patient, and gives up after some seconds (Redis; a ``folder`` answers at once).
+    ``patient``: a caller waits for a broker that has stopped answering until it answers again, or until the connection
+    is found dead after a minute. That is for taking messages, because an unacknowledged message is delivered again. A
+    sender of wake-ups is not patient, and gives up after some seconds (Redis; a ``folder`` answers at once).
     """
     app = Celery("kerneljudge", set_as_current=False)
     broker_url, transport_options = _broker(settings.broker_url, patient=patient)
@@ -106,14 +107,14 @@ DIAGNOSIS_QUEUES: Final = tuple(sorted({diagnosis_queue(tool) for tool in Tool})
 """What a worker that evaluates takes from as well, where it has the program."""
 
 
-def ring(app: Celery, bell: Bell | DiagnosisBell) -> bool:
-    """Send the message of ``bell``; ``False`` (and a line in the log) if the broker cannot be reached."""
-    task, arguments, queue = _message(bell)
+def notify(app: Celery, wakeup: WakeUp | DiagnosisWakeUp) -> bool:
+    """Send the message of ``wakeup``; ``False`` (and a line in the log) if the broker cannot be reached."""
+    task, arguments, queue = _message(wakeup)
     try:
         app.send_task(task, args=arguments, queue=queue, retry=False)
-    except Exception as error:  # noqa: BLE001 - whatever the broker does, the row is safe and is rung again
-        fields = {"submission": bell.submission_id}
-        _log.warning("could not ring (it is rung for again later): %s", error, extra={"fields": fields})
+    except Exception as error:  # noqa: BLE001 - whatever the broker does, the row is safe and gets another wake-up
+        fields = {"submission": wakeup.submission_id}
+        _log.warning("could not send a wake-up (another one follows later): %s", error, extra={"fields": fields})
         return False
     return True
 
@@ -130,36 +131,36 @@ def broker_fault(app: Celery) -> str | None:
     return None
 
 
-def ring_after_commit(sessions: sessionmaker[Session], app: Celery) -> None:
-    """From now on, a commit of a session made by ``sessions`` rings what was announced in it.
+def notify_after_commit(sessions: sessionmaker[Session], app: Celery) -> None:
+    """From now on, a commit of a session made by ``sessions`` sends the wake-ups that were requested in it.
 
-    Where one cannot be rung, those of the next seconds are left to the workers, which ring for all that waits.
+    Where one cannot be sent, those of the next seconds are left to the workers, which do so for all that waits.
     """
-    ringer = _Ringer(app)
+    notifier = _Notifier(app)
 
     def committed(session: Session) -> None:
-        for bell in take_announced(session):
-            ringer.ring(bell)
+        for wakeup in take_requested_wakeups(session):
+            notifier.notify(wakeup)
 
     def rolled_back(session: Session) -> None:
-        take_announced(session)
+        take_requested_wakeups(session)
 
     event.listen(sessions, "after_commit", committed)
     event.listen(sessions, "after_rollback", rolled_back)
 
 
-class _Ringer:
-    """Rings, unless the broker has failed a moment ago: then one tries at a time, and now and then."""
+class _Notifier:
+    """Sends wake-ups; after a failure of the broker only one at a time, and now and then."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(_RINGING_AT_ONCE)
+        self._places = threading.BoundedSemaphore(_NOTIFYING_AT_ONCE)
         self._failing = False
         self._silent_until = -math.inf
 
-    def ring(self, bell: Bell | DiagnosisBell) -> None:
-        """Ring now, or leave it to the workers."""
+    def notify(self, wakeup: WakeUp | DiagnosisWakeUp) -> None:
+        """Send it now, or leave it to the workers."""
         with self._lock:
             if time.monotonic() < self._silent_until:
                 return
@@ -168,20 +169,20 @@ class _Ringer:
         if not self._places.acquire(timeout=_PLACE_S):
             return
         try:
-            rung = ring(self._app, bell)
+            notified = notify(self._app, wakeup)
         finally:
             self._places.release()
         with self._lock:
-            self._failing = not rung
-            self._silent_until = -math.inf if rung else time.monotonic() + _SILENT_S
+            self._failing = not notified
+            self._silent_until = -math.inf if notified else time.monotonic() + _SILENT_S
 
 
-def _message(bell: Bell | DiagnosisBell) -> tuple[str, list[str], str]:
+def _message(wakeup: WakeUp | DiagnosisWakeUp) -> tuple[str, list[str], str]:
     """Task, arguments and queue."""
-    if isinstance(bell, DiagnosisBell):
-        return DIAGNOSE_TASK, [bell.submission_id, str(bell.tool)], diagnosis_queue(bell.tool)
-    task = BUILD_TASK if bell.stage == "build" else EVALUATE_TASK
-    return task, [bell.submission_id], queue_name(bell.stage, bell.device)
+    if isinstance(wakeup, DiagnosisWakeUp):
+        return DIAGNOSE_TASK, [wakeup.submission_id, str(wakeup.tool)], diagnosis_queue(wakeup.tool)
+    task = BUILD_TASK if wakeup.stage == "build" else EVALUATE_TASK
+    return task, [wakeup.submission_id], queue_name(wakeup.stage, wakeup.device)
 
 
 def _broker(url: str, *, patient: bool) -> tuple[str, dict[str, Any]]:

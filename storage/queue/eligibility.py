@@ -18,7 +18,15 @@ from storage.models import Stage, Submission
 from storage.queue.celery_app import queue_name
 from storage.queue.workers import Worker, list_workers
 
-__all__ = ["ANYTHING", "Offer", "Requirements", "capability_number", "offers_of", "runs_on", "waiting_for"]
+__all__ = [
+    "ANYTHING",
+    "DeviceCapabilities",
+    "Requirements",
+    "capabilities_of",
+    "capability_number",
+    "runs_on",
+    "waiting_for",
+]
 
 _GIB: Final = 2**30
 _NATIVE: Final = {"float32": 0, "float16": 53, "bfloat16": 80}
@@ -69,7 +77,7 @@ ANYTHING: Final = Requirements()
 
 
 @dataclass(frozen=True)
-class Offer:
+class DeviceCapabilities:
     """A worker's device, as far as it matters for what it can run; what is not known stands in nobody's way, but for a
     name that is asked for.
 
@@ -82,7 +90,7 @@ class Offer:
     capability: int | None = None
 
     @classmethod
-    def of(cls, capabilities: Mapping[str, Any]) -> Offer:
+    def of(cls, capabilities: Mapping[str, Any]) -> DeviceCapabilities:
         """That which a worker has registered."""
         known = {name: capabilities.get(name) for name in ("device_id", "device_name", "memory_bytes")}
         return cls(**known, capability=capability_number(capabilities.get("compute_capability")))
@@ -110,33 +118,35 @@ def capability_number(text: object) -> int | None:
     return None if found is None else 10 * int(found[1]) + int(found[2])
 
 
-def runs_on(offer: Offer | None) -> Any:
+def runs_on(device_capabilities: DeviceCapabilities | None) -> Any:
     """The condition that a submission's row can be evaluated there; without an offer, anywhere."""
-    if offer is None:
+    if device_capabilities is None:
         return true()
-    conditions = [or_(Submission.needs_device_name.is_(None), Submission.needs_device_name == offer.device_name)]
+    conditions = [
+        or_(Submission.needs_device_name.is_(None), Submission.needs_device_name == device_capabilities.device_name)
+    ]
     for column, there in (
-        (Submission.needs_memory_bytes, offer.memory_bytes),
-        (Submission.needs_capability, offer.capability),
+        (Submission.needs_memory_bytes, device_capabilities.memory_bytes),
+        (Submission.needs_capability, device_capabilities.capability),
     ):
         if there is not None:
             conditions.append(or_(column.is_(None), column <= there))
-    if offer.lacking_precisions:
-        conditions.append(Submission.precision.not_in(offer.lacking_precisions))
+    if device_capabilities.lacking_precisions:
+        conditions.append(Submission.precision.not_in(device_capabilities.lacking_precisions))
     return and_(*conditions)
 
 
-def takers(session: Session, stage: Stage, submission: Any) -> list[Worker]:
+def eligible_workers(session: Session, stage: Stage, submission: Any) -> list[Worker]:
     """The workers that take what waits, and could take ``submission`` through its ``stage``."""
     workers = list_workers(session)
     able = _serving(workers, "build", submission.device) if stage == "build" else _able(workers, stage, submission)
     return [worker for worker in able if worker.state.takes]
 
 
-def offers_of(session: Session, device: str) -> set[Offer]:
+def capabilities_of(session: Session, device: str) -> set[DeviceCapabilities]:
     """What the workers have that take what waits to be evaluated on a kind of device."""
     serving = _serving(list_workers(session), "evaluate", device)
-    return {Offer.of(worker.capabilities) for worker in serving if worker.state.takes}
+    return {DeviceCapabilities.of(worker.capabilities) for worker in serving if worker.state.takes}
 
 
 def waiting_for(stage: Stage, submission: Submission, workers: Sequence[Worker]) -> str | None:
@@ -175,5 +185,5 @@ def _able(workers: Sequence[Worker], stage: Stage, submission: Any) -> list[Work
     return [
         worker
         for worker in _serving(workers, stage, submission.device)
-        if Offer.of(worker.capabilities).runs(asked, submission.precision)
+        if DeviceCapabilities.of(worker.capabilities).runs(asked, submission.precision)
     ]

@@ -1,12 +1,12 @@
-"""In which order what waits is taken up, and how much of it there is.
+"""The order in which waiting submissions are claimed, and the limit on how many may wait.
 
-Whatever waits has a *turn*, and the lowest goes first; among equals, the oldest. Single submissions have turn 0, so
-nothing that was handed in as part of a batch is ever ahead of them. The submissions of a batch have turns that count
-up, beginning at the lowest that waits for the same kind of device: so batches take turns, however large they are and
-whenever they came. What evaluates a record again has the last turn of all (see ``storage.grading.verification``).
+Each waiting submission has a *queue rank*; the lowest goes first, and among equals the oldest. Single submissions have
+rank 0, so no submission of a batch is ever ahead of them. The ranks of a batch count up from the lowest that waits for
+the same kind of device: so batches alternate, however large they are and whenever they came. This is fair queueing with
+virtual time. Re-evaluations of records have the last rank of all (see ``storage.grading.verification``).
 
-A worker that has just evaluated something may prefer what is *alike*, since the baseline's process then stays: out of
-those of batches whose turn is near, and for a few in a row. Of such, it may take up several together.
+A worker has an *affinity*: after an evaluation it prefers submissions with the same baseline, whose process then stays.
+It takes them out of batches with a near rank, and only a few in a row. Of such, it may claim several together.
 """
 
 from __future__ import annotations
@@ -21,21 +21,31 @@ from sqlalchemy.orm import Session
 from evaluator.evaluation import Status
 from storage.models import Submission
 
-__all__ = ["LAST_TURN", "QUEUE_ORDER", "Alike", "QueueFull", "Run", "ahead_of", "lowest_turn", "near", "refuse_if_full"]
+__all__ = [
+    "LAST_RANK",
+    "QUEUE_ORDER",
+    "AffinityStreak",
+    "GradingKey",
+    "QueueFull",
+    "ahead_of",
+    "lowest_rank",
+    "near",
+    "refuse_if_full",
+]
 
-QUEUE_ORDER: Final = (Submission.turn, Submission.id)
-LAST_TURN: Final = 2**31 - 1
+QUEUE_ORDER: Final = (Submission.queue_rank, Submission.id)
+LAST_RANK: Final = 2**31 - 1
 """As large as a database's integer can be."""
 
 _STAGES: Final = ("build", "evaluate")
-_NEAR_TURNS: Final = 256
+_NEAR_RANKS: Final = 256
 _LONGEST_RUN: Final = 8
-"""After so many that are alike it is the turn of whatever is first."""
+"""After so many of one kind the first in the queue is next."""
 
 
 @dataclass(frozen=True)
-class Alike:
-    """What submissions have in common that are held against the same baseline, measured in the same way."""
+class GradingKey:
+    """The settings that submissions with the same baseline, measured in the same way, have in common."""
 
     problem: str
     problem_version: str
@@ -55,45 +65,45 @@ class QueueFull(RuntimeError):
 
 
 @dataclass
-class Run:
-    """What one worker evaluates, one after the other, and whether the next is to be alike. Not for concurrent use."""
+class AffinityStreak:
+    """The evaluations of one worker in a row that are of one kind. Not for concurrent use."""
 
-    latest: Alike | None = None
+    latest: GradingKey | None = None
     length: int = 0
 
     @property
-    def preferred(self) -> Alike | None:
-        """What the next one should be like; ``None`` where it is the turn of whatever is first."""
+    def preferred(self) -> GradingKey | None:
+        """The kind that the next one should have; ``None`` where the first in the queue is next."""
         return self.latest if self.length < _LONGEST_RUN else None
 
-    def room_for(self, kind: Alike) -> int:
-        """How many of ``kind`` may be taken up together as the next ones: no run becomes longer by that."""
+    def room_for(self, kind: GradingKey) -> int:
+        """How many of ``kind`` may be claimed together as the next ones, without a longer streak."""
         return _LONGEST_RUN - self.length if kind == self.preferred else _LONGEST_RUN
 
-    def goes_on_with(self, taken: Alike | None, count: int = 1) -> None:
-        """Note what was taken up, and how many of it together; ``None``: something that no other one gains from."""
+    def goes_on_with(self, taken: GradingKey | None, count: int = 1) -> None:
+        """Note the kind that was claimed, and how many together; ``None``: a kind that no other one gains from."""
         first = taken != self.latest or self.length >= _LONGEST_RUN
         self.latest, self.length = taken, count if first else self.length + count
 
 
 def ahead_of(submission: Submission) -> Any:
     """The condition that a row of the same queue is taken up before ``submission``."""
-    older = and_(Submission.turn == submission.turn, Submission.id < submission.id)
-    return or_(Submission.turn < submission.turn, older)
+    older = and_(Submission.queue_rank == submission.queue_rank, Submission.id < submission.id)
+    return or_(Submission.queue_rank < submission.queue_rank, older)
 
 
-def near(turn: int) -> Any:
-    """The condition that a submission of a batch may be taken up ahead of the first one, which has this ``turn``."""
-    return Submission.turn.between(1, min(turn + _NEAR_TURNS, LAST_TURN - 1))
+def near(queue_rank: int) -> Any:
+    """The condition that a submission of a batch may be claimed ahead of the first one, of rank ``queue_rank``."""
+    return Submission.queue_rank.between(1, min(queue_rank + _NEAR_RANKS, LAST_RANK - 1))
 
 
-def lowest_turn(session: Session, device: str) -> int:
-    """The turn that a batch begins at which comes in now: its first submission is level with what waits."""
-    waiting = select(func.min(Submission.turn)).where(
+def lowest_rank(session: Session, device: str) -> int:
+    """The first rank of a batch that comes in now: its first submission is level with those that wait."""
+    waiting = select(func.min(Submission.queue_rank)).where(
         Submission.status == Status.QUEUED,
         Submission.stage.in_(_STAGES),
         Submission.device == device,
-        Submission.turn > 0,
+        Submission.queue_rank > 0,
         Submission.verifies.is_(None),
     )
     return session.scalar(waiting) or 1
@@ -116,6 +126,6 @@ def _waiting_up_to(batched: bool) -> Select[int]:
     waiting = select(Submission.id).where(
         Submission.status == Status.QUEUED,
         Submission.stage.in_(_STAGES),
-        Submission.turn > 0 if batched else Submission.turn == 0,
+        Submission.queue_rank > 0 if batched else Submission.queue_rank == 0,
     )
     return select(func.count()).select_from(waiting.limit(bindparam("most", type_=Integer)).subquery())

@@ -1,4 +1,4 @@
-"""Bells to be rung once a transaction has committed; a rollback forgets them."""
+"""Wake-ups that are sent once a transaction has committed; a rollback forgets them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from evaluator.diagnosis.findings import Tool
 from storage.models import Stage
 
-__all__ = ["FIRST_REPEAT", "Bell", "DiagnosisBell", "announce", "repeat_after", "take_announced"]
+__all__ = ["FIRST_REPEAT", "DiagnosisWakeUp", "WakeUp", "repeat_after", "request_wakeup", "take_requested_wakeups"]
 
 _KEY: Final = "storage.queue.wakeups"
 
@@ -20,7 +20,7 @@ _LAST_REPEAT: Final = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
-class Bell:
+class WakeUp:
     """Says that a submission waits for a stage. ``device`` is a kind (``cpu``, ``cuda``)."""
 
     submission_id: str
@@ -29,24 +29,24 @@ class Bell:
 
 
 @dataclass(frozen=True)
-class DiagnosisBell:
+class DiagnosisWakeUp:
     """Says that a submission waits to be diagnosed with ``tool``."""
 
     submission_id: str
     tool: Tool
 
 
-def announce(session: Session, bell: Bell | DiagnosisBell) -> None:
-    """Have ``bell`` rung when ``session`` commits (see ``storage.queue.celery_app.ring_after_commit``)."""
-    session.info.setdefault(_KEY, []).append(bell)
+def request_wakeup(session: Session, wakeup: WakeUp | DiagnosisWakeUp) -> None:
+    """Have ``wakeup`` sent when ``session`` commits (see ``storage.queue.celery_app.notify_after_commit``)."""
+    session.info.setdefault(_KEY, []).append(wakeup)
 
 
-def take_announced(session: Session) -> list[Bell | DiagnosisBell]:
-    """The bells announced since the last call; they are announced no more."""
-    bells: list[Bell | DiagnosisBell] = session.info.pop(_KEY, [])
-    return bells
+def take_requested_wakeups(session: Session) -> list[WakeUp | DiagnosisWakeUp]:
+    """The wake-ups requested since the last call; each is returned once."""
+    wakeups: list[WakeUp | DiagnosisWakeUp] = session.info.pop(_KEY, [])
+    return wakeups
 
 
-def repeat_after(bells: int) -> timedelta:
-    """How long after the ``bells``-th bell a submission that still waits is rung again."""
-    return min(FIRST_REPEAT * (1 << max(0, min(bells - 1, 10))), _LAST_REPEAT)
+def repeat_after(wakeups: int) -> timedelta:
+    """How long after the ``wakeups``-th wake-up a submission that still waits gets another one."""
+    return min(FIRST_REPEAT * (1 << max(0, min(wakeups - 1, 10))), _LAST_REPEAT)

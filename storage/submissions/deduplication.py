@@ -29,20 +29,20 @@ from storage.metrics.counters import count
 from storage.metrics.metrics import ACCEPTED
 from storage.models import StoredSource, Submission
 from storage.queue.eligibility import ANYTHING
-from storage.queue.fair_order import lowest_turn
-from storage.queue.wakeups import Bell, announce
+from storage.queue.fair_order import lowest_rank
+from storage.queue.wakeups import WakeUp, request_wakeup
 from storage.submissions.evaluations import store_evaluation
 from storage.submissions.submissions import NewSubmission, invalid_evaluation, source_values, submission_values
 from storage.upsert import insert_into
 
-__all__ = ["Answer", "Turns", "share"]
+__all__ = ["Answer", "Ranks", "share"]
 
-_RUNG_AT_ONCE: Final = 8
-"""How many of a batch are rung for when it comes in; each that is taken up has another one rung for."""
+_NOTIFIED_AT_ONCE: Final = 8
+"""How many of a batch get a wake-up when it comes in; each claim requests one for another."""
 
 
 @dataclass
-class Turns:
+class Ranks:
     """The next turn of a batch by kind of device, while it comes in. See ``storage.queue.fair_order``."""
 
     following: dict[str, int] = field(default_factory=dict)
@@ -50,10 +50,10 @@ class Turns:
 
     def take(self, session: Session, device: str) -> tuple[int, bool]:
         """A turn, and whether it is one of the first few."""
-        turn = self.following[device] if device in self.following else lowest_turn(session, device)
-        self.following[device] = turn + 1
+        queue_rank = self.following[device] if device in self.following else lowest_rank(session, device)
+        self.following[device] = queue_rank + 1
         self.given[device] = self.given.get(device, 0) + 1
-        return turn, self.given[device] <= _RUNG_AT_ONCE
+        return queue_rank, self.given[device] <= _NOTIFIED_AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class Answer:
     shared: bool
 
 
-def share(session: Session, asked: Sequence[NewSubmission], turns: Turns, now: datetime) -> list[Answer]:
+def share(session: Session, asked: Sequence[NewSubmission], ranks: Ranks, now: datetime) -> list[Answer]:
     """The submission that answers each of ``asked``, some hundreds at most; what is not there yet is queued.
 
     None of them ends before the transaction does.
     """
-    keys = [_share_key(new) for new in asked]
+    keys = [_dedup_key(new) for new in asked]
     wanted: dict[str, NewSubmission] = {}
     for key, new in zip(keys, asked, strict=True):
         wanted.setdefault(key, new)
@@ -82,7 +82,7 @@ def share(session: Session, asked: Sequence[NewSubmission], turns: Turns, now: d
         found |= _lookup(session, missing)
         absent = [key for key in missing if key not in found]
         if absent:
-            queued, counts = _make(session, {key: wanted[key] for key in absent}, turns, now)
+            queued, counts = _make(session, {key: wanted[key] for key in absent}, ranks, now)
             made |= queued
             invalid += counts
             found |= _lookup(session, absent)
@@ -99,13 +99,13 @@ def share(session: Session, asked: Sequence[NewSubmission], turns: Turns, now: d
 
 def _lookup(session: Session, keys: Sequence[str]) -> dict[str, Any]:
     # Locked until the items are in: a submission that ended before then would never tell them.
-    query = select(Submission.id, Submission.share_key, Submission.status, Submission.finished_at)
-    query = query.where(Submission.share_key.in_(keys)).order_by(Submission.id).with_for_update(read=True)
-    return {str(row.share_key): row for row in session.execute(query)}
+    query = select(Submission.id, Submission.dedup_key, Submission.status, Submission.finished_at)
+    query = query.where(Submission.dedup_key.in_(keys)).order_by(Submission.id).with_for_update(read=True)
+    return {str(row.dedup_key): row for row in session.execute(query)}
 
 
 def _make(
-    session: Session, wanted: Mapping[str, NewSubmission], turns: Turns, now: datetime
+    session: Session, wanted: Mapping[str, NewSubmission], ranks: Ranks, now: datetime
 ) -> tuple[set[str], Counter[Outcome]]:
     """Queue these, but for those that somebody else has queued just now.
 
@@ -113,30 +113,30 @@ def _make(
     """
     sources: dict[str, dict[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
-    bells: list[Bell] = []
+    wakeups: list[WakeUp] = []
     for key, new in wanted.items():
         source = source_values(new.candidate, now)
         sources[source["digest"]] = source
         row = {
             **submission_values(new, source["digest"], now),
-            "share_key": key,
+            "dedup_key": key,
             "traceparent": new_trace("submission"),
         }
         # All rows of one statement have the same columns.
-        row |= {"message": "", "finished_at": None, "turn": 1}
+        row |= {"message": "", "finished_at": None, "queue_rank": 1}
         if isinstance(new.candidate, InvalidSource):
-            row |= {"status": Status.DONE, "message": new.candidate.message, "finished_at": now, "bell_due_at": None}
+            row |= {"status": Status.DONE, "message": new.candidate.message, "finished_at": now, "wakeup_due_at": None}
         else:
-            row["turn"], first = turns.take(session, new.device)
+            row["queue_rank"], first = ranks.take(session, new.device)
             if first:
-                bells.append(Bell(row["id"], "build", new.device))
+                wakeups.append(WakeUp(row["id"], "build", new.device))
             else:
-                row |= {"bells": 0, "bell_due_at": None}
+                row |= {"wakeups": 0, "wakeup_due_at": None}
         rows[key] = row
     # In the same order for everybody: two batches that bring the same must not wait for each other.
     add_source = insert_into(session, StoredSource).on_conflict_do_nothing()
     session.execute(add_source, [sources[digest] for digest in sorted(sources)])
-    add_submission = insert_into(session, Submission).on_conflict_do_nothing(index_elements=["share_key"])
+    add_submission = insert_into(session, Submission).on_conflict_do_nothing(index_elements=["dedup_key"])
     session.execute(add_submission, [rows[key] for key in sorted(rows)])
     ids = {row["id"]: key for key, row in rows.items()}
     queued = set(session.scalars(select(Submission.id).where(Submission.id.in_(ids))))
@@ -149,13 +149,13 @@ def _make(
         if isinstance(new.candidate, InvalidSource) and new.visibility is not Visibility.PRIVATE:
             invalid[Outcome(new.problem.id, new.problem.version, new.device, Verdict.INVALID_SOURCE)] += 1
     session.flush()
-    for bell in bells:
-        if bell.submission_id in queued:
-            announce(session, bell)
+    for wakeup in wakeups:
+        if wakeup.submission_id in queued:
+            request_wakeup(session, wakeup)
     return queued, invalid
 
 
-def _share_key(new: NewSubmission) -> str:
+def _dedup_key(new: NewSubmission) -> str:
     """SHA-256 over everything that decides what grading comes to."""
     content: list[Any] = [
         new.problem.id,

@@ -9,7 +9,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from storage.access.visibility import EVERYTHING, Viewer
-from storage.models import Standing, StoredRanking, StoredSource, Submission
+from storage.models import StoredLeaderboardEntry, StoredRanking, StoredSource, Submission
 
 __all__ = ["Other", "leader_over", "previous_to"]
 
@@ -42,8 +42,8 @@ def leader_over(session: Session, submission: Submission, viewer: Viewer = EVERY
     ``viewer`` does not see the leader's source."""
     query = (
         _others(viewer)
-        .join(Standing, Standing.submission_id == Submission.id)
-        .join(StoredRanking, StoredRanking.id == Standing.ranking_id)
+        .join(StoredLeaderboardEntry, StoredLeaderboardEntry.submission_id == Submission.id)
+        .join(StoredRanking, StoredRanking.id == StoredLeaderboardEntry.ranking_id)
         .where(
             StoredRanking.problem == submission.problem,
             StoredRanking.problem_version == submission.problem_version,
@@ -53,9 +53,9 @@ def leader_over(session: Session, submission: Submission, viewer: Viewer = EVERY
             StoredRanking.baseline == submission.baseline,
             StoredRanking.track == "inference",
             # The leader's alone: this is what the index has first.
-            Standing.certain_speedup == StoredRanking.best,
+            StoredLeaderboardEntry.certain_speedup == StoredRanking.best,
         )
-        .order_by(StoredRanking.entries.desc(), StoredRanking.id, Standing.submitted_at)
+        .order_by(StoredRanking.entries.desc(), StoredRanking.id, StoredLeaderboardEntry.submitted_at)
     )
     leader = _first(session, query)
     return None if leader is None or leader.submission_id == submission.id else leader

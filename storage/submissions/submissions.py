@@ -32,7 +32,7 @@ from storage.metrics.metrics import ACCEPTED, attempt_ended, ended
 from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, StoredSource, Submission
 from storage.queue.eligibility import ANYTHING, Requirements
 from storage.queue.fair_order import ahead_of
-from storage.queue.wakeups import Bell, announce, repeat_after
+from storage.queue.wakeups import WakeUp, repeat_after, request_wakeup
 from storage.submissions.completion import completed, reopened
 from storage.submissions.evaluations import store_evaluation
 from storage.upsert import insert_into
@@ -59,11 +59,11 @@ __all__ = [
 CANCELLED: Final[dict[str, Any]] = {
     "status": Status.CANCELLED,
     "message": "cancelled on request",
-    "share_key": None,
+    "dedup_key": None,
     "claim_token": None,
     "claim_worker": None,
     "lease_until": None,
-    "bell_due_at": None,
+    "wakeup_due_at": None,
     "not_before": None,
 }
 """What a submission is that was cancelled, but for the moment."""
@@ -202,7 +202,7 @@ def source_values(candidate: Candidate | InvalidSource, now: datetime) -> dict[s
 
 
 def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> dict[str, Any]:
-    """The row of ``new``, waiting to be built and rung for."""
+    """The row of ``new``, waiting to be built, its wake-up requested."""
     return {
         "id": new_id("sub"),
         "problem": new.problem.id,
@@ -226,8 +226,8 @@ def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> 
         "stage": "build",
         "traceparent": traceparent(),
         "submitted_at": now,
-        "bell_due_at": now + repeat_after(1),
-        "bells": 1,
+        "wakeup_due_at": now + repeat_after(1),
+        "wakeups": 1,
     }
 
 
@@ -271,7 +271,7 @@ class Submissions:
             assert earlier is not None
             return earlier
         if not submission.state.final:
-            announce(self._session, Bell(submission.id, "build", submission.device))
+            request_wakeup(self._session, WakeUp(submission.id, "build", submission.device))
         count(self._session, ACCEPTED, submission.device, "single")
         return submission
 
@@ -371,8 +371,8 @@ class Submissions:
                 message="",
                 attempts=0,
                 faults=0,
-                bells=1,
-                bell_due_at=now + repeat_after(1),
+                wakeups=1,
+                wakeup_due_at=now + repeat_after(1),
                 not_before=None,
                 started_at=None,
                 finished_at=None,
@@ -384,7 +384,7 @@ class Submissions:
         reopened(self._session, submission_id)
         ended(self._session, Status.FAILED, by=-1)
         stage: Stage = "build" if submission.stage == "build" else "evaluate"
-        announce(self._session, Bell(submission.id, stage, submission.device))
+        request_wakeup(self._session, WakeUp(submission.id, stage, submission.device))
         return submission
 
     def source_of(self, submission_id: str) -> str:
@@ -437,7 +437,7 @@ class Submissions:
         evaluation = None
         if isinstance(new.candidate, InvalidSource):
             evaluation = invalid_evaluation(new, new.candidate)
-            values |= {"status": Status.DONE, "message": evaluation.message, "finished_at": now, "bell_due_at": None}
+            values |= {"status": Status.DONE, "message": evaluation.message, "finished_at": now, "wakeup_due_at": None}
         row = insert_into(self._session, Submission).on_conflict_do_nothing(index_elements=["idempotency_key"])
         submission: Submission | None = self._session.scalars(row.returning(Submission), values).one_or_none()
         if submission is None:

@@ -107,10 +107,10 @@ def test_the_oldest_of_a_queue_is_shown_by_how_it_was_handed_in(scraped: Scraped
     claim = seeds.claim_build(built)
     with seeds.sessions.begin() as session:
         assert Claims(session).record_built(claim, seconds=1.0, log="")
-        for submission_id, minutes, turn in ((old, 60, 0), (batched, 120, 7), (built, 30, 0)):
+        for submission_id, minutes, queue_rank in ((old, 60, 0), (batched, 120, 7), (built, 30, 0)):
             back = claim.queued_at - timedelta(minutes=minutes)
             row = update(Submission).where(Submission.id == submission_id)
-            session.execute(row.values(submitted_at=back, turn=turn))
+            session.execute(row.values(submitted_at=back, queue_rank=queue_rank))
     seeds.submit()
     ages = {
         (queue, via): scraped.value("queue_oldest_seconds", queue=queue, via=via)

@@ -13,13 +13,13 @@ from storage.grading.claims import Claims
 from storage.grading.verification import checks_of
 from storage.models import WorkerState
 from storage.queue import workers
-from storage.queue.eligibility import Offer
+from storage.queue.eligibility import DeviceCapabilities
 from storage.queue.workers import Condition
 from tests.api.conftest import Post, assert_problem, fields
 from tests.api.outline import page
 from tests.api.seeds import LEASE_S, Seeds, passed
 
-HERE = Offer("here/cpu", "a processor")
+HERE = DeviceCapabilities("here/cpu", "a processor")
 ASKED = {"device_name": "NVIDIA H200", "min_memory_gib": 100.5, "min_compute_capability": "9.0"}
 
 

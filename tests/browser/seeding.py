@@ -11,7 +11,7 @@ from evaluator.evaluation import Evaluation
 from evaluator.problems.problem import Problem
 from storage.batches.batches import Batches, BatchLine
 from storage.grading.claims import Claims
-from storage.submissions.deduplication import Turns
+from storage.submissions.deduplication import Ranks
 from storage.submissions.submissions import NewSubmission, Submissions
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>{{7*7}}"""
@@ -58,6 +58,6 @@ class Seeding:
         with self._sessions.begin() as session:
             batches = Batches(session)
             batch_id = batches.create(name="a step of training").id
-            batches.add(batch_id, lines, [], Turns())
+            batches.add(batch_id, lines, [], Ranks())
             batches.received(batch_id, "digest")
         return batch_id

@@ -22,6 +22,7 @@ _ROOT = Path(__file__).parent.parent.parent
 def complaints_about_mutant(mutation: Mutation, folder: Path) -> list[str]:
     """What is not as the mutation's case expects it, once the copy in ``folder`` is without the defence."""
     shutil.copytree(_ROOT / "evaluator", folder / "evaluator", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(_ROOT / "pyproject.toml", folder)  # which makes a checkout of it
     for name, old, new in mutation.changes:
         file = folder / "evaluator" / name
         text = file.read_text()

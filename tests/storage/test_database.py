@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from runtime.settings import Settings
 from storage.database import CommitMark, alembic_config, create_engine_for, migrate, session_factory
 from storage.leaderboards.history import rankings_of
-from storage.leaderboards.read import standings
+from storage.leaderboards.read import leaderboard_entries
 from storage.models import Base
 from storage.queue.workers import heartbeat, list_workers, register
 from tests.storage.conftest import Finish
@@ -177,7 +177,7 @@ def test_migrations_keep_what_is_stored(engine: Engine, settings: Settings, fini
             config.attributes["connection"] = connection
             (command.downgrade if target != "head" else command.upgrade)(config, target)
     with engine.connect() as connection:
-        stored = connection.execute(text("SELECT id, turn, share_key FROM submissions")).one()
+        stored = connection.execute(text("SELECT id, queue_rank, dedup_key FROM submissions")).one()
         assert tuple(stored) == (submission_id, 0, None)
         assert connection.execute(text("SELECT count(*) FROM attempts")).scalar() == 2
 
@@ -192,7 +192,7 @@ def test_rankings_are_put_together_and_split_by_software_again(
     def shown() -> dict[str, list[str]]:
         with sessions() as session:
             return {
-                ranking.software: [entry.submission_id for entry in standings(session, ranking)]
+                ranking.software: [entry.submission_id for entry in leaderboard_entries(session, ranking)]
                 for ranking in rankings_of(session, "relu")
                 if ranking.track == "inference"
             }

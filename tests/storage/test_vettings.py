@@ -18,7 +18,7 @@ from storage.grading.verification import verification_of
 from storage.leaderboards.read import BoardKey, leaderboard
 from storage.models import AuthorBest, RankingRecord, StoredRanking, Submission
 from storage.problems import sync_problems
-from storage.submissions.deduplication import Turns
+from storage.submissions.deduplication import Ranks
 from storage.submissions.submissions import NewSubmission, Submissions
 from storage.vettings import found_vettings, record_vetting, vettings_mark, why_withheld
 from tests.storage.conftest import LEASE_S, Finish, candidate, passed
@@ -154,7 +154,7 @@ def test_a_batch_has_no_figures_of_what_is_not_vetted(sessions: sessionmaker[Ses
     with sessions.begin() as session:
         batches = Batches(session)
         batch_id = batches.create(name="a").id
-        batches.add(batch_id, [BatchLine(1, new)], [], Turns())
+        batches.add(batch_id, [BatchLine(1, new)], [], Ranks())
         claims = Claims(session)
         build = claims.claim_next("build", ["cpu"], "builder", LEASE_S)
         assert build is not None

@@ -21,7 +21,7 @@ from storage.database import create_engine_for, session_factory
 from storage.grading.diagnoses import Diagnoses
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
 from storage.problems import sync_problems
-from storage.queue.celery_app import make_celery, ring_after_commit
+from storage.queue.celery_app import make_celery, notify_after_commit
 from storage.queue.workers import register
 from storage.submissions.submissions import NewSubmission, Submissions
 from tests.processes import wait_until
@@ -78,7 +78,7 @@ class Installation:
 
         wait_until(there, f"a diagnosis that is {status}", timeout_s=timeout_s)
 
-    def end_rest(self) -> None:
+    def end_backoff(self) -> None:
         """As if all had rested long enough after their faults."""
         with self.sessions.begin() as session:
             session.execute(update(Submission).values(not_before=None))
@@ -108,7 +108,7 @@ def install(
         sessions = session_factory(engine)
         with sessions.begin() as session:
             sync_problems(session, problems)
-        ring_after_commit(sessions, make_celery(settings, patient=False))
+        notify_after_commit(sessions, make_celery(settings, patient=False))
         return Installation(settings, sessions, session_factory(engine, read_only=True), problems["relu"])
 
     yield install

@@ -23,13 +23,13 @@ from storage.grading.claims import Claims
 from storage.leaderboards.read import BoardKey, leaderboard
 from storage.models import Submission
 from storage.problems import sync_problems
-from storage.submissions.deduplication import Turns
+from storage.submissions.deduplication import Ranks
 from storage.submissions.submissions import NewSubmission, Submissions
 from tests.storage.conftest import candidate
 from tests.worker.conftest import Installation
 from tests.worker.engines import ScriptedEngine
+from worker.device_gate import DeviceGate
 from worker.grading import Grader
-from worker.guard import DeviceGuard
 from worker.reconciler import Reconciler
 
 Install = Callable[..., Installation]
@@ -41,7 +41,7 @@ def grader(
     device: str | None = "cpu",
     stopping: threading.Event | None = None,
     together: int = 1,
-    guard: DeviceGuard | None = None,
+    gate: DeviceGate | None = None,
     lenient: bool = False,
 ) -> Grader:
     engine = ScriptedEngine(installation.settings.data_dir / "journal", together=together, lenient=lenient)
@@ -54,7 +54,7 @@ def grader(
         worker="w",
         device=device,
         stopping=stopping or threading.Event(),
-        guard=guard,
+        gate=gate,
     )
 
 
@@ -197,7 +197,7 @@ def test_a_vetting_that_is_cut_short_is_made_with_the_next_try(
         worker.evaluate(submission_id)
     waiting = installation.read(submission_id)
     assert (waiting.status, waiting.evaluation) == (Status.QUEUED, None), "no figure without vetting"
-    installation.end_rest()
+    installation.end_backoff()
     worker.evaluate(submission_id)
     evaluation = installation.read(submission_id).evaluation
     assert evaluation is not None
@@ -228,7 +228,7 @@ def test_what_was_evaluated_just_now_decides_what_is_taken_up_next(
     ]
     with installation.sessions.begin() as session:
         batches = Batches(session)
-        batches.add(batches.create(name="a").id, lines, [], Turns())
+        batches.add(batches.create(name="a").id, lines, [], Ranks())
     worker = grader(installation)
     for _ in names:
         worker.build("whichever")
@@ -268,7 +268,7 @@ def test_a_fault_of_the_machine_is_retried_on_new_processes_and_then_fails(insta
     again = installation.read(submission_id)
     assert again.status == Status.QUEUED
     assert "the judge died" in again.message
-    installation.end_rest()
+    installation.end_backoff()
     worker.evaluate(submission_id)
     failed = installation.read(submission_id)
     assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, "the judge died", 2)
@@ -284,7 +284,7 @@ def test_what_another_machine_may_have_is_retried_and_then_fails(install: Instal
     worker.build(submission_id)
     worker.evaluate(submission_id)
     assert installation.read(submission_id).status == Status.QUEUED
-    installation.end_rest()
+    installation.end_backoff()
     worker.evaluate(submission_id)
     failed = installation.read(submission_id)
     assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, reason, 2)

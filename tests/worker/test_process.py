@@ -30,7 +30,7 @@ from tests.machines import without_libseccomp
 from tests.processes import wait_until
 from tests.services import free_port, redis_server, running_redis
 from tests.worker.conftest import Installation
-from tests.worker.test_courier import over
+from tests.worker.test_webhook_sender import over
 from worker.process import Role
 
 Install = Callable[..., Installation]
@@ -407,7 +407,7 @@ def test_every_line_about_a_submission_names_it(
 
 
 @pytest.mark.parametrize("sends", [True, False])
-def test_workers_send_webhooks_unless_that_is_the_couriers(
+def test_workers_send_webhooks_unless_that_is_the_webhook_senders(
     install: Install, start_worker: StartWorker, sends: bool
 ) -> None:
     installation = install(**_FAST, send_webhooks=sends)

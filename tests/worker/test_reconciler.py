@@ -15,7 +15,7 @@ from storage.grading.claims import Claims
 from storage.grading.diagnoses import Diagnoses
 from storage.models import DiagnosisStatus, StoredDiagnosis
 from storage.queue import workers
-from storage.queue.wakeups import DiagnosisBell, take_announced
+from storage.queue.wakeups import DiagnosisWakeUp, take_requested_wakeups
 from tests.worker.conftest import Installation
 from worker.reconciler import Reconciler
 
@@ -101,16 +101,18 @@ def test_diagnoses_of_lost_workers_are_released_and_rung_for(install: Install) -
         assert claims.record_evaluation(evaluated, evaluation, diagnose=True)
         # Overdue already.
         assert diagnoses.claim(submission_id, Tool.MEMCHECK, "gone", -1.0) is not None
-    bells = []
-    event.listen(installation.sessions, "before_commit", lambda session: bells.extend(take_announced(session)))
+    wakeups = []
+    event.listen(
+        installation.sessions, "before_commit", lambda session: wakeups.extend(take_requested_wakeups(session))
+    )
     one = reconciler(installation, tools=[Tool.MEMCHECK])
     one.reconcile()
     released = installation.diagnosis(submission_id)
     assert (released.state, released.faults) == (DiagnosisStatus.PENDING, 1)
     assert "worker gone was lost" in released.message
     with installation.sessions.begin() as session:
-        session.execute(update(StoredDiagnosis).values(not_before=None, bell_due_at=None))
+        session.execute(update(StoredDiagnosis).values(not_before=None, wakeup_due_at=None))
     reconciler(installation).reconcile()
-    assert bells == []
+    assert wakeups == []
     one.reconcile()
-    assert bells == [DiagnosisBell(submission_id, Tool.MEMCHECK)]
+    assert wakeups == [DiagnosisWakeUp(submission_id, Tool.MEMCHECK)]

@@ -29,16 +29,16 @@ from storage.database import session_factory
 from storage.grading.claims import Claims
 from storage.ids import new_id
 from storage.models import Submission, WorkerState
-from storage.queue.celery_app import make_celery, ring_after_commit
-from storage.submissions.deduplication import Turns
+from storage.queue.celery_app import make_celery, notify_after_commit
+from storage.submissions.deduplication import Ranks
 from storage.submissions.submissions import NewSubmission, Submissions
 from tests.processes import wait_until
 from tests.storage.conftest import candidate
 from tests.worker.conftest import Installation
 from tests.worker.engines import ScriptedEngine
 from tests.worker.test_grading import grader
+from worker.device_gate import DeviceGate
 from worker.grading import Grader
-from worker.guard import DeviceGuard
 from worker.together import Together
 
 
@@ -49,7 +49,7 @@ def installation(
     settings.data_dir.mkdir(exist_ok=True)
     # What is evaluated again would be in the journal as well.
     settings = settings.model_copy(update={"verify_records": "off", "max_attempts": 2})
-    ring_after_commit(sessions, make_celery(settings, patient=False))
+    notify_after_commit(sessions, make_celery(settings, patient=False))
     return Installation(settings, sessions, session_factory(engine, read_only=True), problems["relu"])
 
 
@@ -64,7 +64,7 @@ def hand_in(installation: Installation, *actions: str) -> list[str]:
     digests = [line.new.candidate.digest for line in lines]
     with installation.sessions.begin() as session:
         batches = Batches(session)
-        batches.add(batches.create(name="a").id, lines, [], Turns())
+        batches.add(batches.create(name="a").id, lines, [], Ranks())
         ids = {row.source_digest: row.id for row in session.scalars(select(Submission))}
     builder = grader(installation, device=None)
     for _ in lines:
@@ -221,7 +221,7 @@ def test_after_a_fault_of_the_machine_the_others_go_back_at_once(installation: I
     # Evaluated on new processes, and what has had a fault alone.
     assert installation.journal.count("close") == 1
     worker.evaluate(ids[2])
-    installation.end_rest()
+    installation.end_backoff()
     worker.evaluate(ids[1])
     assert statuses(installation, ids) == [Status.DONE, Status.FAILED, Status.DONE, Status.DONE]
     assert groups(installation) == ["together 4", "together 2"]
@@ -342,10 +342,10 @@ def test_the_device_is_told_of_a_fault_by_the_one_that_had_it(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = hand_in(installation, "pass", "fault", "pass")
-    guard = DeviceGuard(_Fit(), None, stopping=threading.Event())
+    gate = DeviceGate(_Fit(), None, stopping=threading.Event())
     faults: list[str] = []
-    monkeypatch.setattr(guard, "fault", lambda submission_id, _detail: faults.append(submission_id))
-    worker = grader(installation, together=3, guard=guard)
+    monkeypatch.setattr(gate, "fault", lambda submission_id, _detail: faults.append(submission_id))
+    worker = grader(installation, together=3, gate=gate)
     worker.evaluate(ids[0])
     assert faults == [ids[1]]
-    assert guard.condition.state is WorkerState.READY
+    assert gate.condition.state is WorkerState.READY

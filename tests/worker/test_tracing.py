@@ -137,7 +137,7 @@ def test_those_that_are_evaluated_together_have_a_trace_each(
     worker.evaluate("whichever")
     assert "together 2" in installation.journal
     with installation.readers() as session:
-        rows = session.scalars(select(Submission).order_by(Submission.turn)).all()
+        rows = session.scalars(select(Submission).order_by(Submission.queue_rank)).all()
     traces = {row.id: str(row.traceparent).split("-")[1] for row in rows}
     spans = exported.get_finished_spans()
     evaluated = {(span.attributes or {})["kerneljudge.submission"]: span for span in spans if span.name == "evaluate"}

@@ -15,7 +15,7 @@ from storage.batches.batches import BatchClosed, Batches, BatchLine, LineError
 from storage.database import create_engine_for, session_factory
 from storage.grading.claims import Claims
 from storage.models import BatchItem, BatchStatus, Submission
-from storage.submissions.deduplication import Turns
+from storage.submissions.deduplication import Ranks
 from storage.submissions.submissions import NewSubmission, Submissions
 from tests.storage.conftest import LEASE_S, candidate, passed
 
@@ -70,12 +70,12 @@ def test_batches_that_bring_the_same_at_once_share_it_while_it_is_graded(
             batch_id = Batches(session).create().id
         ids.append(batch_id)
         sources = [f"s{number}" for number in range(40)]
-        turns = Turns()
+        ranks = Ranks()
         for start in range(0, 40, 10):
             chunk = sources[start : start + 10]
             with sessions.begin() as session:
                 asked = lines(relu, *(reversed(chunk) if turned else chunk), first=start + 1)
-                Batches(session).add(batch_id, asked, [], turns)
+                Batches(session).add(batch_id, asked, [], ranks)
         with sessions.begin() as session:
             Batches(session).received(batch_id, "")
 
@@ -117,7 +117,7 @@ def test_the_same_code_as_source_and_as_something_else_is_not_shared(
             NewSubmission(relu, candidate(), "cpu", "smoke", label="a", author="b"),
         ]
         asked = [BatchLine(number, new) for number, new in enumerate(variants, start=1)]
-        batches.add(batch.id, asked, [], Turns())
+        batches.add(batch.id, asked, [], Ranks())
         assert batches.progress(batch).shared == 1
         assert len({item.submission_id for item in session.scalars(select(BatchItem))}) == 8
 
@@ -129,7 +129,7 @@ def test_everything_is_as_it_was_after_a_restart(
     with sessions.begin() as session:
         batches = Batches(session)
         batch = batches.create(name="n")
-        batches.add(batch.id, lines(relu, "a", "b", "c"), [LineError(4, "no")], Turns())
+        batches.add(batch.id, lines(relu, "a", "b", "c"), [LineError(4, "no")], Ranks())
         batches.received(batch.id, "")
     assert grade_next(sessions, relu, "w")
     with sessions.begin() as session:
@@ -158,10 +158,10 @@ def test_nothing_comes_into_a_batch_that_was_cancelled(
     with sessions.begin() as session:
         batches = Batches(session)
         batch = batches.create(idempotency_key="k")
-        batches.add(batch.id, lines(problems["relu"], "a"), [], Turns())
+        batches.add(batch.id, lines(problems["relu"], "a"), [], Ranks())
         batches.cancel(batch.id)
     for late in (
-        lambda batches: batches.add(batch.id, lines(problems["relu"], "b"), [], Turns()),
+        lambda batches: batches.add(batch.id, lines(problems["relu"], "b"), [], Ranks()),
         lambda batches: batches.received(batch.id, ""),
     ):
         with sessions() as session:
@@ -181,7 +181,7 @@ def test_a_batch_that_has_stopped_coming_in_makes_room_for_the_same_sent_anew(
     with sessions.begin() as session:
         batches = Batches(session)
         batch = batches.create(idempotency_key="k", webhook=("http://receiver/", "a shared secret"))
-        batches.add(batch.id, lines(problems["relu"], "a"), [], Turns())
+        batches.add(batch.id, lines(problems["relu"], "a"), [], Ranks())
         left = batches.take_over(batch.id)
         assert timedelta(seconds=10) < left <= timedelta(seconds=20)
         assert batches.by_key("k") is not None
@@ -203,7 +203,7 @@ def test_a_batch_that_is_in_is_taken_over_by_nobody(
     with sessions.begin() as session:
         batches = Batches(session)
         batch = batches.create(idempotency_key="k", webhook=("http://receiver/", "a shared secret"))
-        batches.add(batch.id, lines(problems["relu"], "a"), [], Turns())
+        batches.add(batch.id, lines(problems["relu"], "a"), [], Ranks())
         batches.received(batch.id, "")
         assert batches.take_over(batch.id, batch.heard_at + timedelta(hours=1)) == timedelta()
         assert batches.by_key("k") is not None

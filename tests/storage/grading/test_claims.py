@@ -21,7 +21,7 @@ from storage.grading.verification import verification_of
 from storage.leaderboards.read import BoardKey, leaderboard
 from storage.models import Stage, Submission
 from storage.queue import workers
-from storage.queue.wakeups import take_announced
+from storage.queue.wakeups import take_requested_wakeups
 from storage.submissions.submissions import Submissions
 from tests.storage.conftest import LEASE_S, Submit, candidate, passed
 
@@ -52,7 +52,7 @@ def outcomes(sessions: sessionmaker[Session], submission_id: str) -> list[tuple[
         return [(each.stage, each.outcome) for each in Submissions(session).attempts_of(submission_id)]
 
 
-def end_rest(sessions: sessionmaker[Session]) -> None:
+def end_backoff(sessions: sessionmaker[Session]) -> None:
     """As if all had rested long enough after their faults."""
     with sessions.begin() as session:
         session.execute(update(Submission).values(not_before=None))
@@ -138,16 +138,16 @@ def test_what_is_unsettled_is_measured_again_later_a_few_times_and_then_shared_w
     submission_id = submit()
     built(sessions, submission_id)
     with sessions.begin() as session:
-        session.get_one(Submission, submission_id).share_key = "the same for the same"
+        session.get_one(Submission, submission_id).dedup_key = "the same for the same"
     noisy = passed(problems["relu"], speedup=None, speedup_status=SpeedupStatus.UNSETTLED)
     for times, pause_s in enumerate((10, 60, 300), start=1):
         with sessions.begin() as session:
             work = Claims(session).claim(submission_id, "evaluate", "w", LEASE_S)
             assert work is not None
             assert work.attempt == times
-            take_announced(session)
+            take_requested_wakeups(session)
             assert Claims(session).record_evaluation(work, noisy)
-            assert take_announced(session) == []
+            assert take_requested_wakeups(session) == []
         waiting = read(sessions, submission_id)
         assert (waiting.status, waiting.unsettled, waiting.evaluation) == (Status.QUEUED, times, None)
         assert "measured again" in waiting.message
@@ -156,13 +156,13 @@ def test_what_is_unsettled_is_measured_again_later_a_few_times_and_then_shared_w
             left_s = (waiting.not_before - database_now(session)).total_seconds()
             assert pause_s - 5 < left_s <= pause_s
             assert Claims(session).claim(submission_id, "evaluate", "w", LEASE_S) is None
-        end_rest(sessions)
+        end_backoff(sessions)
     with sessions.begin() as session:
         work = Claims(session).claim(submission_id, "evaluate", "w", LEASE_S)
         assert work is not None
         assert Claims(session).record_evaluation(work, noisy, verify=True)
     done = read(sessions, submission_id)
-    assert (done.status, done.share_key) == (Status.DONE, None)
+    assert (done.status, done.dedup_key) == (Status.DONE, None)
     assert done.evaluation is not None
     assert (done.evaluation.speedup, done.evaluation.speedup_status) == (None, "unsettled")
     assert [outcome for _, outcome in outcomes(sessions, submission_id)] == ["built", *["unsettled"] * 3, "done"]
@@ -194,7 +194,7 @@ def test_a_figure_at_the_second_time_is_the_one_that_counts(
     built(sessions, submission_id)
     noisy = passed(problems["relu"], speedup=None, speedup_status=SpeedupStatus.UNSETTLED)
     for found in (noisy, passed(problems["relu"])):
-        end_rest(sessions)
+        end_backoff(sessions)
         with sessions.begin() as session:
             work = Claims(session).claim(submission_id, "evaluate", "w", LEASE_S)
             assert work is not None
@@ -229,12 +229,12 @@ def test_a_fault_of_ours_is_retried_until_the_attempts_are_used_up(
 ) -> None:
     submission_id = submit()
     for attempt in (1, 2):
-        end_rest(sessions)
+        end_backoff(sessions)
         work = claim(sessions, submission_id)
         assert work.attempt == attempt
         with sessions.begin() as session:
             assert Claims(session).record_fault(work, "the judge died", retriable=True, max_attempts=2)
-            assert take_announced(session) == []
+            assert take_requested_wakeups(session) == []
     failed = read(sessions, submission_id)
     assert (failed.status, failed.message, failed.attempts) == (Status.FAILED, "the judge died", 2)
     assert failed.finished_at is not None
@@ -243,18 +243,18 @@ def test_a_fault_of_ours_is_retried_until_the_attempts_are_used_up(
 
 def test_after_a_fault_it_rests_longer_each_time(sessions: sessionmaker[Session], submit: Submit) -> None:
     submission_id = submit()
-    for rest_s in (1, 10, 60, 60):
+    for backoff_s in (1, 10, 60, 60):
         fault(sessions, submission_id)
         waiting = read(sessions, submission_id)
         assert waiting.status == Status.QUEUED
         assert waiting.not_before is not None
-        assert rest_s - 1 < (waiting.not_before - datetime.now(UTC)).total_seconds() <= rest_s
+        assert backoff_s - 1 < (waiting.not_before - datetime.now(UTC)).total_seconds() <= backoff_s
         with sessions.begin() as session:
             claims = Claims(session)
             assert claims.claim(submission_id, "build", "w", LEASE_S) is None
-            assert claims.ring_overdue([("build", "cpu")], now=later(rest_s - 1)) == []
-            assert len(claims.ring_overdue([("build", "cpu")], now=later(rest_s + 1))) == 1
-        end_rest(sessions)
+            assert claims.notify_overdue([("build", "cpu")], now=later(backoff_s - 1)) == []
+            assert len(claims.notify_overdue([("build", "cpu")], now=later(backoff_s + 1))) == 1
+        end_backoff(sessions)
 
 
 def test_what_rests_does_not_keep_others_from_being_rung(sessions: sessionmaker[Session], submit: Submit) -> None:
@@ -263,9 +263,9 @@ def test_what_rests_does_not_keep_others_from_being_rung(sessions: sessionmaker[
         fault_free = submit()
     with sessions.begin() as session:
         session.execute(update(Submission).where(Submission.faults > 0).values(not_before=later(3600)))
-        bells = Claims(session).ring_overdue([("build", "cpu")], now=later(60))
-    assert len(bells) == 20
-    assert bells[-1].submission_id == fault_free
+        wakeups = Claims(session).notify_overdue([("build", "cpu")], now=later(60))
+    assert len(wakeups) == 20
+    assert wakeups[-1].submission_id == fault_free
 
 
 def test_a_worker_leaves_what_it_failed_at_to_another_that_lives(
@@ -277,13 +277,13 @@ def test_a_worker_leaves_what_it_failed_at_to_another_that_lives(
             workers.register(session, name, kind="build", queues=["build"], device=None, capabilities={})
         workers.register(session, "cpu", kind="evaluate", queues=["evaluate.cpu"], device="cpu", capabilities={})
     fault(sessions, submission_id, "first")
-    end_rest(sessions)
+    end_backoff(sessions)
     with sessions.begin() as session:
         assert Claims(session).claim(submission_id, "build", "first", LEASE_S) is None
         # The bell that the first one heard in vain is rung again soon.
-        assert Claims(session).ring_overdue([("build", "cpu")], now=later(2)) != []
+        assert Claims(session).notify_overdue([("build", "cpu")], now=later(2)) != []
     fault(sessions, submission_id, "second")
-    end_rest(sessions)
+    end_backoff(sessions)
     # Everybody failed at it: anybody may try again.
     fault(sessions, submission_id, "first")
 
@@ -291,7 +291,7 @@ def test_a_worker_leaves_what_it_failed_at_to_another_that_lives(
 def test_a_worker_tries_again_where_no_other_lives(sessions: sessionmaker[Session], submit: Submit) -> None:
     submission_id = submit()
     fault(sessions, submission_id, "first")
-    end_rest(sessions)
+    end_backoff(sessions)
     assert claim(sessions, submission_id, worker="first").attempt == 2
 
 
@@ -309,7 +309,7 @@ def test_a_stopped_worker_gives_back_without_a_fault(sessions: sessionmaker[Sess
     work = claim(sessions, submission_id)
     with sessions.begin() as session:
         assert Claims(session).release(work)
-        assert [bell.submission_id for bell in take_announced(session)] == [submission_id]
+        assert [wakeup.submission_id for wakeup in take_requested_wakeups(session)] == [submission_id]
     assert read(sessions, submission_id).status == Status.QUEUED
     assert claim(sessions, submission_id).attempt == 1
     assert outcomes(sessions, submission_id) == [("build", "released"), ("build", "running")]
@@ -333,7 +333,7 @@ def test_an_expired_lease_goes_back_to_the_queue(sessions: sessionmaker[Session]
     with sessions.begin() as session:
         assert Claims(session).release_expired(3) == 0
         assert Claims(session).release_expired(3, now=later(LEASE_S + 1)) == 1
-        assert [bell.submission_id for bell in take_announced(session)] == [submission_id]
+        assert [wakeup.submission_id for wakeup in take_requested_wakeups(session)] == [submission_id]
     waiting = read(sessions, submission_id)
     assert waiting.status == Status.QUEUED
     assert "worker gone was lost" in waiting.message
@@ -389,13 +389,13 @@ def test_what_waits_too_long_is_rung_again_and_less_and_less_often(
 ) -> None:
     submission_id = submit()
 
-    def ring(seconds: float) -> list[str]:
+    def notify(seconds: float) -> list[str]:
         with sessions.begin() as session:
-            bells = Claims(session).ring_overdue([("build", "cpu"), ("build", "cuda")], now=later(seconds))
-            assert take_announced(session) == bells
-            return [bell.submission_id for bell in bells]
+            wakeups = Claims(session).notify_overdue([("build", "cpu"), ("build", "cuda")], now=later(seconds))
+            assert take_requested_wakeups(session) == wakeups
+            return [wakeup.submission_id for wakeup in wakeups]
 
-    assert [ring(seconds) for seconds in (0, 6, 7, 15, 17, 20)] == [[], [submission_id], [], [], [submission_id], []]
+    assert [notify(seconds) for seconds in (0, 6, 7, 15, 17, 20)] == [[], [submission_id], [], [], [submission_id], []]
 
 
 def test_only_the_oldest_of_the_own_queues_are_rung_again(sessions: sessionmaker[Session], submit: Submit) -> None:
@@ -403,9 +403,9 @@ def test_only_the_oldest_of_the_own_queues_are_rung_again(sessions: sessionmaker
     submit(device="cuda")
     with sessions.begin() as session:
         claims = Claims(session)
-        assert claims.ring_overdue([("evaluate", "cpu")], now=later(60)) == []
-        bells = claims.ring_overdue([("build", "cpu")], now=later(60))
-    assert [bell.submission_id for bell in bells] == ids[:20]
+        assert claims.notify_overdue([("evaluate", "cpu")], now=later(60)) == []
+        wakeups = claims.notify_overdue([("build", "cpu")], now=later(60))
+    assert [wakeup.submission_id for wakeup in wakeups] == ids[:20]
 
 
 def _claim_all(settings: Settings, ids: list[str], worker: str, won: Any) -> None:

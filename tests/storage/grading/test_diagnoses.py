@@ -17,7 +17,7 @@ from storage.grading.claims import Claims
 from storage.grading.diagnoses import Diagnoses, DiagnosisClaim, NobodyDiagnoses, NotDiagnosable
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
 from storage.queue import workers
-from storage.queue.wakeups import DiagnosisBell, take_announced
+from storage.queue.wakeups import DiagnosisWakeUp, take_requested_wakeups
 from storage.submissions.submissions import NotRetriable, Submissions, UnknownSubmission
 from tests.storage.conftest import LEASE_S, Submit, candidate, passed
 from tests.storage.grading.test_claims import built, claim, later, read
@@ -107,7 +107,7 @@ def test_verdict_and_diagnosis_come_with_one_commit(
     evaluation = passed(problems["relu"], verdict=Verdict.RUNTIME_ERROR, speedup=None, details=FAULT)
     with sessions() as session:
         assert Claims(session).record_evaluation(work, evaluation, diagnose=True)
-        assert take_announced(session) == [DiagnosisBell(submission_id, Tool.MEMCHECK)]
+        assert take_requested_wakeups(session) == [DiagnosisWakeUp(submission_id, Tool.MEMCHECK)]
         session.rollback()
     with sessions() as session:
         assert Diagnoses(session).of_submission(submission_id) == []
@@ -122,7 +122,7 @@ def test_a_request_is_one_diagnosis_for_each_tool(sessions: sessionmaker[Session
         requested_at = diagnoses.request(submission_id, Tool.MEMCHECK).requested_at
         assert diagnoses.request(submission_id, Tool.RACECHECK).state is DiagnosisStatus.PENDING
         # The first was queued by the fault: asking for it changes nothing, and rings for nobody.
-        assert take_announced(session) == [DiagnosisBell(submission_id, Tool.RACECHECK)]
+        assert take_requested_wakeups(session) == [DiagnosisWakeUp(submission_id, Tool.RACECHECK)]
         assert diagnoses.request(submission_id, Tool.MEMCHECK).requested_at == requested_at
         assert [row.tool for row in diagnoses.of_submission(submission_id)] == ["racecheck", "memcheck"]
 
@@ -139,28 +139,28 @@ def test_what_was_found_is_replaced_by_what_is_found_next(sessions: sessionmaker
         again = Diagnoses(session).request(submission_id, Tool.MEMCHECK)
         assert (again.state, again.result, again.finished_at) == (DiagnosisStatus.PENDING, None, None)
         assert again.requested_at > before.requested_at
-        assert take_announced(session) == [DiagnosisBell(submission_id, Tool.MEMCHECK)]
+        assert take_requested_wakeups(session) == [DiagnosisWakeUp(submission_id, Tool.MEMCHECK)]
     assert take(sessions, submission_id).attempt == 1
 
 
 def test_of_many_who_ask_at_once_one_rings(sessions: sessionmaker[Session], faulted: Faulted) -> None:
     serve(sessions, "compute-sanitizer")
     submission_id = faulted(diagnose=False)
-    rung: list[object] = []
+    notified: list[object] = []
     together = threading.Barrier(4)
 
     def ask() -> None:
         together.wait()
         with sessions.begin() as session:
             Diagnoses(session).request(submission_id, Tool.MEMCHECK)
-            rung.extend(take_announced(session))
+            notified.extend(take_requested_wakeups(session))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert rung == [DiagnosisBell(submission_id, Tool.MEMCHECK)]
+    assert notified == [DiagnosisWakeUp(submission_id, Tool.MEMCHECK)]
     with sessions() as session:
         assert len(Diagnoses(session).of_submission(submission_id)) == 1
 
@@ -208,20 +208,20 @@ def test_an_evaluation_that_waits_goes_first(sessions: sessionmaker[Session], su
     diagnosed, first = faulted(), submit(device="cuda")
     tools = [Tool.MEMCHECK]
 
-    def rung() -> list[DiagnosisBell]:
+    def notified() -> list[DiagnosisWakeUp]:
         with sessions.begin() as session:
-            return Diagnoses(session).ring_overdue(tools, now=later(60))
+            return Diagnoses(session).notify_overdue(tools, now=later(60))
 
     # What is yet to be compiled, and what another kind of device is for, is no reason to wait.
     built(sessions, submit())
-    assert rung() == [DiagnosisBell(diagnosed, Tool.MEMCHECK)]
+    assert notified() == [DiagnosisWakeUp(diagnosed, Tool.MEMCHECK)]
     built(sessions, first)
-    assert rung() == []
+    assert notified() == []
     with sessions.begin() as session:
         assert Diagnoses(session).claim(diagnosed, Tool.MEMCHECK, "gpu", LEASE_S) is None
     claim(sessions, first, "evaluate")
     # The bell that was heard in vain is rung again soon.
-    assert rung() == [DiagnosisBell(diagnosed, Tool.MEMCHECK)]
+    assert notified() == [DiagnosisWakeUp(diagnosed, Tool.MEMCHECK)]
     take(sessions, diagnosed)
 
 
@@ -236,7 +236,7 @@ def test_what_is_given_back_is_rung_for_at_once_unless_an_evaluation_waits(
         built(sessions, submit(device="cuda"))
     with sessions.begin() as session:
         assert Diagnoses(session).release(work)
-        assert take_announced(session) == ([] if overtaken else [DiagnosisBell(diagnosed, Tool.MEMCHECK)])
+        assert take_requested_wakeups(session) == ([] if overtaken else [DiagnosisWakeUp(diagnosed, Tool.MEMCHECK)])
     given_back = stored(sessions, diagnosed)
     assert (given_back.state, given_back.faults, given_back.claim_token) == (DiagnosisStatus.PENDING, 0, None)
 
@@ -247,16 +247,16 @@ def test_only_tools_of_the_own_are_rung_for_and_less_and_less_often(
     serve(sessions, "compute-sanitizer")
     submission_id = faulted()
 
-    def ring(tools: list[Tool], seconds: float) -> int:
+    def notify(tools: list[Tool], seconds: float) -> int:
         with sessions.begin() as session:
-            bells = Diagnoses(session).ring_overdue(tools, now=later(seconds))
-            assert take_announced(session) == bells
-            assert all(bell == DiagnosisBell(submission_id, Tool.MEMCHECK) for bell in bells)
-            return len(bells)
+            wakeups = Diagnoses(session).notify_overdue(tools, now=later(seconds))
+            assert take_requested_wakeups(session) == wakeups
+            assert all(wakeup == DiagnosisWakeUp(submission_id, Tool.MEMCHECK) for wakeup in wakeups)
+            return len(wakeups)
 
-    assert [ring([Tool.COUNTERS], 60), ring([], 60)] == [0, 0]
+    assert [notify([Tool.COUNTERS], 60), notify([], 60)] == [0, 0]
     mine = [Tool.MEMCHECK, Tool.RACECHECK]
-    assert [ring(mine, seconds) for seconds in (0, 6, 7, 15, 17, 20)] == [0, 1, 0, 0, 1, 0]
+    assert [notify(mine, seconds) for seconds in (0, 6, 7, 15, 17, 20)] == [0, 1, 0, 0, 1, 0]
 
 
 def test_what_is_found_is_kept_whatever_is_in_it(sessions: sessionmaker[Session], faulted: Faulted) -> None:

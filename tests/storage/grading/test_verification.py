@@ -20,12 +20,12 @@ from storage.leaderboards.history import author_figures, rankings_of, records
 from storage.leaderboards.read import BoardKey, leaderboard
 from storage.models import Submission, VerificationStatus
 from storage.queue import workers
-from storage.queue.eligibility import Offer
-from storage.queue.fair_order import lowest_turn
+from storage.queue.eligibility import DeviceCapabilities
+from storage.queue.fair_order import lowest_rank
 from storage.submissions.submissions import Submissions
 from tests.storage.conftest import LEASE_S, Submit, passed
 
-HERE, THERE = (Offer(device, "a processor") for device in ("here/cpu", "there/cpu"))
+HERE, THERE = (DeviceCapabilities(device, "a processor") for device in ("here/cpu", "there/cpu"))
 
 
 class Graded:
@@ -43,13 +43,13 @@ class Graded:
         self.grade(submission_id, speedup=speedup, speedup_interval=Interval(speedup - 0.1, speedup + 0.1), **changes)
         return submission_id
 
-    def grade(self, submission_id: str, offer: Offer = HERE, **changes: Any) -> None:
+    def grade(self, submission_id: str, device_capabilities: DeviceCapabilities = HERE, **changes: Any) -> None:
         with self.sessions.begin() as session:
             claims = Claims(session)
             build = claims.claim(submission_id, "build", "builder", LEASE_S)
             assert build is not None
             claims.record_built(build, seconds=0.1, log="")
-            claim = claims.claim(submission_id, "evaluate", "w", LEASE_S, offer)
+            claim = claims.claim(submission_id, "evaluate", "w", LEASE_S, device_capabilities)
             assert claim is not None
             assert claims.record_evaluation(claim, passed(self._problem, **changes), verify=True)
 
@@ -95,8 +95,8 @@ def test_a_record_is_evaluated_again_last_of_all_on_a_device_of_the_same_name(gr
             "build",
         )
         # Behind batches that come now, which do not begin where it waits.
-        assert check.turn > 10**9
-        assert lowest_turn(session, "cpu") == 1
+        assert check.queue_rank > 10**9
+        assert lowest_rank(session, "cpu") == 1
         # Nobody has handed it in, so nobody lists or cancels it.
         submissions = Submissions(session)
         assert [each.id for each in submissions.page().items] == [slower, first]
@@ -172,11 +172,11 @@ def test_another_device_of_the_name_goes_first_where_there_is_one(graded: Graded
         build = claims.claim(check, "build", "builder", LEASE_S)
         assert build is not None
         claims.record_built(build, seconds=0.1, log="")
-        for offer in (HERE, THERE):
-            capabilities = {"device_id": offer.device_id, "device_name": offer.device_name}
+        for device_capabilities in (HERE, THERE):
+            capabilities = {"device_id": device_capabilities.device_id, "device_name": device_capabilities.device_name}
             workers.register(
                 session,
-                str(offer.device_id),
+                str(device_capabilities.device_id),
                 kind="evaluate",
                 queues=["evaluate.cpu"],
                 device="cpu",
@@ -210,8 +210,8 @@ def test_a_check_is_not_left_to_a_device_that_had_a_fault_with_it(graded: Graded
     first = graded.new("# 1", 2.0)
     check = graded.check(first)
     with graded.sessions.begin() as session:
-        for name, offer in (("here/cpu", HERE), ("there/cpu", THERE)):
-            capabilities = {"device_id": offer.device_id, "device_name": offer.device_name}
+        for name, device_capabilities in (("here/cpu", HERE), ("there/cpu", THERE)):
+            capabilities = {"device_id": device_capabilities.device_id, "device_name": device_capabilities.device_name}
             workers.register(
                 session, name, kind="evaluate", queues=["evaluate.cpu"], device="cpu", capabilities=capabilities
             )

@@ -13,7 +13,7 @@ from evaluator.evaluation import Interval, Latency, Verdict
 from storage.access import audit
 from storage.access.visibility import Visibility
 from storage.grading.withdrawal import NotPublishable, NotRanked, publish, reinstate, withdraw
-from storage.models import AuthorBest, RankingRecord, Standing, StoredRanking, Submission, VerdictCount
+from storage.models import AuthorBest, RankingRecord, StoredLeaderboardEntry, StoredRanking, Submission, VerdictCount
 from tests.storage.conftest import Finish, Submit
 
 TRAINING = {"latency_training_ms": Latency(2.0, 3.0, 2.1, 3.1), "speedup_training_interval": Interval(1.0, 2.0)}
@@ -24,7 +24,7 @@ def boards(sessions: sessionmaker[Session]) -> dict[str, Any]:
     with sessions() as session:
         kept: dict[str, Any] = {}
         for table, order in (
-            (Standing, ("ranking_id", "contender")),
+            (StoredLeaderboardEntry, ("ranking_id", "entry_key")),
             (RankingRecord, ("ranking_id", "certain_speedup")),
             (AuthorBest, ("ranking_id", "author")),
             (VerdictCount, ("problem", "verdict")),
@@ -62,9 +62,9 @@ def test_a_withdrawal_leaves_what_was_there_without_it_and_is_undone(
         with sessions.begin() as session:
             withdraw(session, submission_id, "a test", "root")
         without = boards(sessions)
-        assert submission_id not in str({name: without[name] for name in ("standings", "author_bests")})
+        assert submission_id not in str({name: without[name] for name in ("leaderboard_entries", "author_bests")})
         for ranking_id, entries, best in without["rankings"]:
-            own = [row for row in without["standings"] if row["ranking_id"] == ranking_id]
+            own = [row for row in without["leaderboard_entries"] if row["ranking_id"] == ranking_id]
             records = [row for row in without["ranking_records"] if row["ranking_id"] == ranking_id]
             assert (entries, best) == (len(own), max(row["certain_speedup"] for row in own))
             assert best == max(row["certain_speedup"] for row in records)
@@ -83,7 +83,9 @@ def test_what_all_but_one_are_withdrawn_of_is_as_if_there_were_but_one(
         for submission_id in others:
             withdraw(session, submission_id, "a test", None)
     kept = boards(sessions)
-    assert {row["submission_id"] for name in ("standings", "ranking_records") for row in kept[name]} == {first}
+    assert {row["submission_id"] for name in ("leaderboard_entries", "ranking_records") for row in kept[name]} == {
+        first
+    }
     with sessions.begin() as session:
         withdraw(session, first, "a test", None)
     assert {(entries, best) for _, entries, best in boards(sessions)["rankings"]} == {(0, 0.0)}

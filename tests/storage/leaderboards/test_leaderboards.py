@@ -22,10 +22,19 @@ from storage.batches.export import BATCH_COLUMNS, batch_rows, batch_rows_after
 from storage.database import alembic_config
 from storage.grading.claims import Claims
 from storage.leaderboards.history import author_figures, rankings_of, records, sample, verdicts_of
-from storage.leaderboards.read import BoardKey, Entry, Ranking, ends_above, every_entry, leaderboard, leaders, standings
-from storage.models import AuthorBest, RankingRecord, Standing, StoredRanking, Submission, VerdictCount
+from storage.leaderboards.read import (
+    BoardKey,
+    Entry,
+    Ranking,
+    ends_above,
+    every_entry,
+    leaderboard,
+    leaderboard_entries,
+    leaders,
+)
+from storage.models import AuthorBest, RankingRecord, StoredLeaderboardEntry, StoredRanking, Submission, VerdictCount
 from storage.problems import sync_problems
-from storage.submissions.deduplication import Turns
+from storage.submissions.deduplication import Ranks
 from storage.submissions.related import leader_over, previous_to
 from storage.submissions.submissions import NewSubmission
 from tests.storage.conftest import LEASE_S, Finish, Submit, passed
@@ -182,7 +191,7 @@ def kept(sessions: sessionmaker[Session]) -> dict[str, Any]:
                 for row in rankings.values()
             )
         }
-        for table in (Standing, RankingRecord, AuthorBest):
+        for table in (StoredLeaderboardEntry, RankingRecord, AuthorBest):
             rows = []
             for row in session.scalars(select(table)):
                 values = {column.name: getattr(row, column.name) for column in table.__table__.columns}
@@ -273,13 +282,13 @@ def test_a_ranking_is_read_in_parts_and_by_author_or_label(sessions: sessionmake
         finish(f"# {number}", author=author, label=f"c{number % 2}", evaluation=evaluation)
     with sessions() as session:
         (ranking,) = rankings_of(session)
-        assert [(entry.rank, entry.speedup) for entry in standings(session, ranking, limit=2, cursor=1)] == [
+        assert [(entry.rank, entry.speedup) for entry in leaderboard_entries(session, ranking, limit=2, cursor=1)] == [
             (2, 3.0),
             (3, 2.0),
         ]
-        assert [entry.label for entry in standings(session, ranking, author="ada")] == ["c0", "c0"]
-        assert [entry.speedup for entry in standings(session, ranking, label="c1")] == [3.0, 1.0]
-        assert standings(session, ranking, author="ada", label="c1") == []
+        assert [entry.label for entry in leaderboard_entries(session, ranking, author="ada")] == ["c0", "c0"]
+        assert [entry.speedup for entry in leaderboard_entries(session, ranking, label="c1")] == [3.0, 1.0]
+        assert leaderboard_entries(session, ranking, author="ada", label="c1") == []
         assert ends_above(session, ranking, 2) == [(3.75, 4.25), (2.75, 3.25)]
         drawn = {each.speedup for each in sample(session, ranking, 3)}
         assert len(drawn) == 3
@@ -340,7 +349,7 @@ def test_a_batch_is_a_table_of_its_lines(
     ]
     with sessions.begin() as session:
         batch_id = Batches(session).create().id
-        Batches(session).add(batch_id, lines, [], Turns())
+        Batches(session).add(batch_id, lines, [], Ranks())
     rows = list(batch_rows(sessions, batch_id))
     with sessions() as session:
         assert all(set(row) == set(BATCH_COLUMNS) for row in rows)

@@ -18,7 +18,7 @@ from storage.grading.claims import Claims
 from storage.metrics import metrics
 from storage.metrics.counters import Counted, Histogram, Timed, count, observe, read_counts, read_times
 from storage.models import Attempt, Submission
-from storage.submissions.deduplication import Turns
+from storage.submissions.deduplication import Ranks
 from storage.submissions.submissions import NewSubmission, Submissions
 from tests.storage.conftest import LEASE_S, Finish, Submit, candidate, passed
 
@@ -197,7 +197,7 @@ def test_what_ended_without_a_verdict_is_kept_as_it_is(
     ]
     with sessions.begin() as session:
         lines = [BatchLine(line, new) for line, new in enumerate(news, 1)]
-        Batches(session).add(batch_id, lines, [LineError(4, "no")], Turns())
+        Batches(session).add(batch_id, lines, [LineError(4, "no")], Ranks())
         Batches(session).received(batch_id, "digest")
     with sessions.begin() as session:
         Batches(session).cancel(batch_id)

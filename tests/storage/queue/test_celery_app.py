@@ -25,13 +25,13 @@ from storage.queue import folder_transport
 from storage.queue.celery_app import (
     DIAGNOSIS_QUEUES,
     QUEUES,
-    _Ringer,
+    _Notifier,
     make_celery,
+    notify,
+    notify_after_commit,
     queue_name,
-    ring,
-    ring_after_commit,
 )
-from storage.queue.wakeups import Bell, DiagnosisBell
+from storage.queue.wakeups import DiagnosisWakeUp, WakeUp
 from storage.submissions.submissions import NewSubmission, Submissions
 from tests.processes import wait_until
 from tests.services import free_port, redis_server
@@ -68,15 +68,19 @@ def test_each_stage_and_device_has_its_queue() -> None:
 
 
 def test_a_bell_carries_the_id_to_its_queue_in_order(app: Celery) -> None:
-    bells = [Bell("sub_1", "build", "cuda"), Bell("sub_2", "evaluate", "cpu"), Bell("sub_3", "evaluate", "cuda")]
-    assert all(ring(app, bell) for bell in [*bells, Bell("sub_4", "build", "cpu")])
+    wakeups = [
+        WakeUp("sub_1", "build", "cuda"),
+        WakeUp("sub_2", "evaluate", "cpu"),
+        WakeUp("sub_3", "evaluate", "cuda"),
+    ]
+    assert all(notify(app, wakeup) for wakeup in [*wakeups, WakeUp("sub_4", "build", "cpu")])
     assert received(app, "build") == ["sub_1", "sub_4"]
     assert received(app, "evaluate.cpu") == ["sub_2"]
     assert received(app, "evaluate.cuda") == ["sub_3"]
 
 
 def test_a_diagnosis_rings_on_the_queue_of_its_program(app: Celery) -> None:
-    assert all(ring(app, DiagnosisBell(f"sub_{tool}", tool)) for tool in Tool)
+    assert all(notify(app, DiagnosisWakeUp(f"sub_{tool}", tool)) for tool in Tool)
     assert received(app, "diagnose.ncu") == ["sub_counters"]
     of_the_sanitizer = ["sub_memcheck", "sub_racecheck", "sub_initcheck", "sub_synccheck"]
     assert received(app, "diagnose.compute-sanitizer") == of_the_sanitizer
@@ -84,27 +88,27 @@ def test_a_diagnosis_rings_on_the_queue_of_its_program(app: Celery) -> None:
 
 
 @pytest.fixture
-def ringing(tmp_path: Path, app: Celery, problems: dict[str, Problem]) -> sessionmaker[Session]:
+def notifying(tmp_path: Path, app: Celery, problems: dict[str, Problem]) -> sessionmaker[Session]:
     """Sessions on SQLite whose commits ring."""
     settings = Settings(data_dir=tmp_path)
     migrate(settings)
     sessions = session_factory(create_engine_for(settings))
     with sessions.begin() as session:
         sync_problems(session, problems)
-    ring_after_commit(sessions, app)
+    notify_after_commit(sessions, app)
     return sessions
 
 
 def test_a_commit_rings_and_a_rollback_does_not(
-    ringing: sessionmaker[Session], app: Celery, problems: dict[str, Problem]
+    notifying: sessionmaker[Session], app: Celery, problems: dict[str, Problem]
 ) -> None:
     new = NewSubmission(problems["relu"], candidate(), "cpu", "smoke")
-    with ringing() as session:
+    with notifying() as session:
         Submissions(session).submit(new)
         session.rollback()
         session.commit()
     assert received(app, "build") == []
-    with ringing.begin() as session:
+    with notifying.begin() as session:
         submission = Submissions(session).submit(new)
         assert received(app, "build") == []
     assert received(app, "build") == [submission.id]
@@ -116,7 +120,7 @@ def test_a_broker_that_is_down_loses_no_submission_and_little_time(
     settings = Settings(data_dir=tmp_path, broker_url=f"redis://127.0.0.1:{free_port()}/0")
     migrate(settings)
     sessions = session_factory(create_engine_for(settings))
-    ring_after_commit(sessions, make_celery(settings))
+    notify_after_commit(sessions, make_celery(settings))
     started = time.monotonic()
     with sessions.begin() as session:
         sync_problems(session, problems)
@@ -132,25 +136,25 @@ def test_while_the_broker_fails_one_tries_at_a_time_and_now_and_then(
     tried: list[str] = []
     works, clock = [False], [1000.0]
 
-    def trying(_app: Celery, bell: Bell) -> bool:
-        tried.append(bell.submission_id)
+    def trying(_app: Celery, wakeup: WakeUp) -> bool:
+        tried.append(wakeup.submission_id)
         if len(tried) == 2:
-            ringer.ring(Bell("meanwhile", "build", "cpu"))  # somebody else's, while this one waits for an answer
+            notifier.notify(WakeUp("meanwhile", "build", "cpu"))  # somebody else's, while this one waits for an answer
         return works[0]
 
-    monkeypatch.setattr("storage.queue.celery_app.ring", trying)
+    monkeypatch.setattr("storage.queue.celery_app.notify", trying)
     monkeypatch.setattr("storage.queue.celery_app.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    ringer = _Ringer(make_celery(Settings(data_dir=tmp_path)))
+    notifier = _Notifier(make_celery(Settings(data_dir=tmp_path)))
     for name in ("1", "2"):
-        ringer.ring(Bell(name, "build", "cpu"))
+        notifier.notify(WakeUp(name, "build", "cpu"))
     assert tried == ["1"]
     clock[0] += 6
-    ringer.ring(Bell("3", "build", "cpu"))
+    notifier.notify(WakeUp("3", "build", "cpu"))
     assert tried == ["1", "3"], "and nobody beside it"
     clock[0] += 6
     works[0] = True
     for name in ("4", "5"):
-        ringer.ring(Bell(name, "build", "cpu"))
+        notifier.notify(WakeUp(name, "build", "cpu"))
     assert tried == ["1", "3", "4", "5"]
 
 
@@ -171,7 +175,7 @@ def test_each_message_of_the_folder_goes_to_one_consumer(tmp_path: Path) -> None
     for consumer in consumers:
         consumer.start()
     for each in ids:
-        assert ring(app, Bell(each, "build", "cpu"))
+        assert notify(app, WakeUp(each, "build", "cpu"))
     all_sent.set()
     for consumer in consumers:
         consumer.join(timeout=60)
@@ -201,7 +205,7 @@ def test_a_consumer_that_waits_hears_of_a_message_in_the_folder(tmp_path: Path) 
         waiting.start()
         wait_until((tmp_path / "queue" / "build" / ".arrived").exists, "the consumer's waiting")
         for each in ("sub_1", "sub_2"):
-            assert ring(app, Bell(each, "build", "cpu"))
+            assert notify(app, WakeUp(each, "build", "cpu"))
         waiting.join(60)
     assert heard == ["sub_1", "sub_2"]
 
@@ -226,7 +230,7 @@ def test_a_consumer_that_takes_no_more_is_not_kept_busy_by_what_it_could_take(
             with pytest.raises(TimeoutError):
                 connection.drain_events(timeout=0.1)  # from here on it can hear
             for each in ("sub_1", "sub_2", "sub_3"):
-                assert ring(app, Bell(each, "build", "cpu"))
+                assert notify(app, WakeUp(each, "build", "cpu"))
             connection.drain_events(timeout=60)
             asked = 0
             with pytest.raises(TimeoutError):
@@ -246,7 +250,7 @@ def test_what_lies_in_the_place_of_a_pipe_and_is_none_keeps_nobody_from_messages
     with app.connection_for_read() as connection, connection.channel() as channel:
         with pytest.raises(FileExistsError, match="is no pipe"):
             channel.open_pipe("build")
-        assert ring(app, Bell("sub_1", "build", "cpu"))
+        assert notify(app, WakeUp("sub_1", "build", "cpu"))
     assert received(app, "build") == ["sub_1"]
 
 
@@ -259,7 +263,7 @@ def test_where_there_can_be_no_pipes_a_folder_is_looked_into(tmp_path: Path, mon
     app = make_celery(Settings(data_dir=tmp_path))
     with app.connection_for_read() as connection:
         simple = connection.SimpleQueue("build")
-        late = threading.Timer(0.3, ring, (app, Bell("sub_1", "build", "cpu")))
+        late = threading.Timer(0.3, notify, (app, WakeUp("sub_1", "build", "cpu")))
         late.start()
         message = simple.get(timeout=60)
         late.join()
@@ -275,7 +279,7 @@ def test_a_message_that_redis_cannot_be_told_of_makes_room_for_the_next(
     app = make_celery(Settings(data_dir=tmp_path, broker_url=f"redis://127.0.0.1:{port}/0"))
     with app.connection_for_read() as connection:
         with redis_server(port):
-            assert ring(app, Bell("sub_1", "build", "cpu"))
+            assert notify(app, WakeUp("sub_1", "build", "cpu"))
             taking = connection.SimpleQueue("build")
             taking.channel.basic_qos(prefetch_count=1)
             message = taking.get(timeout=10)

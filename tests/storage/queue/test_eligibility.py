@@ -12,15 +12,15 @@ from storage.grading.claims import Claims
 from storage.grading.diagnoses import evaluation_waits
 from storage.models import Submission, WorkerState
 from storage.queue import workers
-from storage.queue.eligibility import Offer, Requirements, waiting_for
-from storage.queue.wakeups import take_announced
+from storage.queue.eligibility import DeviceCapabilities, Requirements, waiting_for
+from storage.queue.wakeups import take_requested_wakeups
 from storage.queue.workers import Condition, list_workers
 from storage.submissions.submissions import Submissions
 from tests.storage.conftest import LEASE_S, Submit
 
 _GIB = 2**30
-H200 = Offer("GPU-1", "NVIDIA H200", 141 * _GIB, 90)
-T4 = Offer("GPU-2", "Tesla T4", 15 * _GIB, 75)
+H200 = DeviceCapabilities("GPU-1", "NVIDIA H200", 141 * _GIB, 90)
+T4 = DeviceCapabilities("GPU-2", "Tesla T4", 15 * _GIB, 75)
 
 
 def built(sessions: sessionmaker[Session], submit: Submit, **changes: Any) -> str:
@@ -31,22 +31,28 @@ def built(sessions: sessionmaker[Session], submit: Submit, **changes: Any) -> st
         claim = claims.claim(submission_id, "build", "builder", LEASE_S)
         assert claim is not None
         assert claims.record_built(claim, seconds=0.1, log="")
-        take_announced(session)
+        take_requested_wakeups(session)
     return submission_id
 
 
-def taken(sessions: sessionmaker[Session], offer: Offer | None, rung: str | None = None) -> str | None:
+def taken(
+    sessions: sessionmaker[Session], device_capabilities: DeviceCapabilities | None, notified: str | None = None
+) -> str | None:
     with sessions.begin() as session:
-        claim = Claims(session).claim_next("evaluate", ["cuda"], "w", LEASE_S, offer, rung)
+        claim = Claims(session).claim_next("evaluate", ["cuda"], "w", LEASE_S, device_capabilities, notified)
         return None if claim is None else claim.submission_id
 
 
-def serve(session: Session, worker: str, offer: Offer, condition: Condition | None = None) -> None:
+def serve(
+    session: Session, worker: str, device_capabilities: DeviceCapabilities, condition: Condition | None = None
+) -> None:
     capabilities = {
-        "device_id": offer.device_id,
-        "device_name": offer.device_name,
-        "memory_bytes": offer.memory_bytes,
-        "compute_capability": None if offer.capability is None else f"{offer.capability / 10:.1f}",
+        "device_id": device_capabilities.device_id,
+        "device_name": device_capabilities.device_name,
+        "memory_bytes": device_capabilities.memory_bytes,
+        "compute_capability": None
+        if device_capabilities.capability is None
+        else f"{device_capabilities.capability / 10:.1f}",
     }
     workers.register(
         session,
@@ -83,8 +89,8 @@ def test_what_is_not_known_of_a_device_stands_in_nobodys_way_but_for_its_name(
 ) -> None:
     named = built(sessions, submit, requirements=Requirements(device_name="NVIDIA H200"))
     large = built(sessions, submit, requirements=Requirements(memory_bytes=40 * _GIB, capability=90))
-    assert taken(sessions, Offer()) == large
-    assert taken(sessions, Offer()) is None
+    assert taken(sessions, DeviceCapabilities()) == large
+    assert taken(sessions, DeviceCapabilities()) is None
     assert taken(sessions, None) == named
 
 
@@ -99,15 +105,15 @@ def test_a_bell_heard_by_a_worker_that_cannot_is_rung_again_by_one_that_can(
     sessions: sessionmaker[Session], submit: Submit
 ) -> None:
     submission_id = built(sessions, submit, requirements=Requirements(device_name="NVIDIA H200"))
-    assert taken(sessions, T4, rung=submission_id) is None
+    assert taken(sessions, T4, notified=submission_id) is None
     with sessions.begin() as session:
         submission = Submissions(session).get(submission_id)
         assert submission is not None
-        assert submission.bell_due_at is not None
-        due_at = submission.bell_due_at
+        assert submission.wakeup_due_at is not None
+        due_at = submission.wakeup_due_at
         claims = Claims(session)
-        assert claims.ring_overdue([("evaluate", "cuda")], due_at, T4) == []
-        assert [bell.submission_id for bell in claims.ring_overdue([("evaluate", "cuda")], due_at, H200)] == [
+        assert claims.notify_overdue([("evaluate", "cuda")], due_at, T4) == []
+        assert [wakeup.submission_id for wakeup in claims.notify_overdue([("evaluate", "cuda")], due_at, H200)] == [
             submission_id
         ]
 
@@ -180,10 +186,12 @@ def test_a_submission_that_loses_every_worker_is_set_aside_with_the_reason(
     )
 
 
-def fault(sessions: sessionmaker[Session], submission_id: str, worker: str, offer: Offer) -> None:
+def fault(
+    sessions: sessionmaker[Session], submission_id: str, worker: str, device_capabilities: DeviceCapabilities
+) -> None:
     with sessions.begin() as session:
         claims = Claims(session)
-        claim = claims.claim(submission_id, "evaluate", worker, LEASE_S, offer)
+        claim = claims.claim(submission_id, "evaluate", worker, LEASE_S, device_capabilities)
         assert claim is not None
         assert claims.record_fault(claim, "the judge died", retriable=True, max_attempts=9)
         session.execute(update(Submission).values(not_before=None))

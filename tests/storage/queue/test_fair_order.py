@@ -18,10 +18,10 @@ from storage.batches.batches import Batches, BatchLine
 from storage.grading.claims import Claims
 from storage.models import Stage, Submission, WorkerState
 from storage.problems import sync_problems
-from storage.queue.fair_order import LAST_TURN, Alike, QueueFull, Run, refuse_if_full
-from storage.queue.wakeups import Bell, take_announced
+from storage.queue.fair_order import LAST_RANK, AffinityStreak, GradingKey, QueueFull, refuse_if_full
+from storage.queue.wakeups import WakeUp, take_requested_wakeups
 from storage.queue.workers import Condition, register
-from storage.submissions.deduplication import Turns
+from storage.submissions.deduplication import Ranks
 from storage.submissions.submissions import NewSubmission, Submissions
 from tests.storage.conftest import LEASE_S, Submit, candidate
 
@@ -30,7 +30,7 @@ from tests.storage.conftest import LEASE_S, Submit, candidate
 def hand_in(sessions: sessionmaker[Session], problems: dict[str, Problem]) -> Any:
     """Hands in a batch whose sources begin with its name, for each of ``kinds`` of problems in turn."""
 
-    def hand_in(name: str, count: int, device: str = "cpu", kinds: Sequence[str] = ("relu",)) -> list[Bell]:
+    def hand_in(name: str, count: int, device: str = "cpu", kinds: Sequence[str] = ("relu",)) -> list[WakeUp]:
         lines = [
             BatchLine(
                 number,
@@ -47,9 +47,9 @@ def hand_in(sessions: sessionmaker[Session], problems: dict[str, Problem]) -> An
         with sessions.begin() as session:
             batches = Batches(session)
             batch = batches.create(name=name)
-            batches.add(batch.id, lines, [], Turns())
+            batches.add(batch.id, lines, [], Ranks())
             batches.received(batch.id, "")
-            return [bell for bell in take_announced(session) if isinstance(bell, Bell)]
+            return [wakeup for wakeup in take_requested_wakeups(session) if isinstance(wakeup, WakeUp)]
 
     return hand_in
 
@@ -80,14 +80,14 @@ def take(
     return labels
 
 
-def take_runs(sessions: sessionmaker[Session], count: int, run: Run) -> list[str]:
+def take_runs(sessions: sessionmaker[Session], count: int, run: AffinityStreak) -> list[str]:
     """Likewise what a worker evaluates that prefers what is alike."""
     labels = []
     for _ in range(count):
         with sessions.begin() as session:
-            claim = Claims(session).claim_next("evaluate", ["cpu"], "w", LEASE_S, alike=run.preferred)
+            claim = Claims(session).claim_next("evaluate", ["cpu"], "w", LEASE_S, affinity=run.preferred)
             assert claim is not None
-            run.goes_on_with(claim.alike)
+            run.goes_on_with(claim.affinity)
             labels.append(session.scalar(select(Submission.label).where(Submission.id == claim.submission_id)) or "")
     return labels
 
@@ -99,7 +99,7 @@ def take_together(sessions: sessionmaker[Session], most: int, worker: str = "w")
         first = claims.claim_next("evaluate", ["cpu"], worker, LEASE_S)
         if first is None:
             return []
-        taken = [first, *claims.claim_alike(first, most - 1, LEASE_S)]
+        taken = [first, *claims.claim_with_affinity(first, most - 1, LEASE_S)]
         assert len({claim.token for claim in taken}) == len(taken)
         return [session.get_one(Submission, claim.submission_id).label or "" for claim in taken]
 
@@ -129,14 +129,14 @@ def change(sessions: sessionmaker[Session], label: str, **values: Any) -> None:
 def test_a_worker_goes_on_with_what_is_alike(sessions: sessionmaker[Session], hand_in: Any) -> None:
     hand_in("a", 9, kinds=["relu", "softmax", "gelu"])
     take(sessions, 9)
-    assert take_runs(sessions, 9, Run()) == ["a1", "a4", "a7", "a2", "a5", "a8", "a3", "a6", "a9"]
+    assert take_runs(sessions, 9, AffinityStreak()) == ["a1", "a4", "a7", "a2", "a5", "a8", "a3", "a6", "a9"]
 
 
 def test_after_a_few_that_are_alike_it_is_the_turn_of_the_first(sessions: sessionmaker[Session], hand_in: Any) -> None:
     hand_in("a", 30)
     hand_in("b", 3, kinds=["softmax", "gelu"])
     take(sessions, 33)
-    run = Run()
+    run = AffinityStreak()
     # Eight in a row, then b's first, which has waited for longest; b's second is not like it, and a2 to a8 are gone.
     assert take_runs(sessions, 8, run) == [f"a{number}" for number in range(1, 9)]
     assert take_runs(sessions, 2, run) == ["b1", "b3"]
@@ -146,7 +146,7 @@ def test_after_a_few_that_are_alike_it_is_the_turn_of_the_first(sessions: sessio
 def test_nobody_is_overtaken_by_more_than_a_run(sessions: sessionmaker[Session], hand_in: Any) -> None:
     hand_in("a", 40, kinds=["relu", "softmax"])
     take(sessions, 40)
-    run, taken = Run(), []
+    run, taken = AffinityStreak(), []
     while len(taken) < 40:
         taken += take_runs(sessions, 1, run)
         waiting = [number for number in range(1, 41) if f"a{number}" not in taken]
@@ -160,7 +160,7 @@ def test_nothing_that_is_alike_goes_before_a_single_one(
 ) -> None:
     hand_in("a", 6, kinds=["relu", "softmax"])
     take(sessions, 6)
-    run = Run()
+    run = AffinityStreak()
     assert take_runs(sessions, 1, run) == ["a1"]
     submit("x", label="single", problem=problems["softmax"])
     take(sessions, 1)
@@ -173,12 +173,12 @@ def test_a_worker_that_prefers_something_takes_up_what_is_evaluated_again(
     """It has the last turn that a database's integer can be."""
     hand_in("a", 1)
     take(sessions, 1)
-    run = Run()
+    run = AffinityStreak()
     assert take_runs(sessions, 1, run) == ["a1"]
     hand_in("b", 2, kinds=["softmax", "relu"])
     take(sessions, 2)
     with sessions.begin() as session:
-        session.execute(update(Submission).where(Submission.label.in_(["b1", "b2"])).values(turn=LAST_TURN))
+        session.execute(update(Submission).where(Submission.label.in_(["b1", "b2"])).values(queue_rank=LAST_RANK))
     assert take_runs(sessions, 2, run) == ["b1", "b2"]
 
 
@@ -187,8 +187,8 @@ def test_a_worker_that_prefers_something_takes_up_what_is_evaluated_again(
 )
 def test_what_is_measured_otherwise_is_not_alike(sessions: sessionmaker[Session], other: dict[str, Any]) -> None:
     usual = {"problem": "relu", "problem_version": "1", "size": "smoke", "precision": "float32"}
-    kind = Alike(**usual, baseline="eager", require_gradients=None, limits="")
-    run = Run()
+    kind = GradingKey(**usual, baseline="eager", require_gradients=None, limits="")
+    run = AffinityStreak()
     run.goes_on_with(kind)
     run.goes_on_with(kind)
     assert (run.preferred, run.length) == (kind, 2)
@@ -215,9 +215,9 @@ def test_each_that_is_taken_up_together_is_a_claim_of_its_own(sessions: sessionm
     with sessions.begin() as session:
         first = Claims(session).claim_next("evaluate", ["cpu"], "w", LEASE_S)
         assert first is not None
-        second, third = Claims(session).claim_alike(first, 7, LEASE_S)
+        second, third = Claims(session).claim_with_affinity(first, 7, LEASE_S)
     assert {(each.worker, each.stage, each.attempt) for each in (first, second, third)} == {("w", "evaluate", 1)}
-    assert (second.problem, second.alike) == (first.problem, first.alike)
+    assert (second.problem, second.affinity) == (first.problem, first.affinity)
     assert (second.candidate.source, third.candidate.source) == ("a2", "a3")
     with sessions.begin() as session:
         assert Claims(session).release(second, "the other failed")
@@ -285,7 +285,7 @@ def test_nothing_more_is_taken_up_once_a_single_one_waits(
     submit("x", label="single")
     take(sessions, 1)
     with sessions.begin() as session:
-        assert Claims(session).claim_alike(first, 7, LEASE_S) == []
+        assert Claims(session).claim_with_affinity(first, 7, LEASE_S) == []
     assert take_together(sessions, 8) == ["single"]
     assert take_together(sessions, 8) == ["a2", "a3"]
 
@@ -294,12 +294,12 @@ def test_what_is_evaluated_again_is_taken_up_alone(sessions: sessionmaker[Sessio
     hand_in("a", 5)
     take(sessions, 5)
     for label in ("a2", "a4"):
-        change(sessions, label, turn=LAST_TURN)
+        change(sessions, label, queue_rank=LAST_RANK)
     with sessions.begin() as session:
         again = session.scalars(select(Submission.id).where(Submission.label == "a2")).one()
         claim = Claims(session).claim(again, "evaluate", "w", LEASE_S)
         assert claim is not None
-        assert Claims(session).claim_alike(claim, 7, LEASE_S) == []
+        assert Claims(session).claim_with_affinity(claim, 7, LEASE_S) == []
     assert take_together(sessions, 8) == ["a1", "a3", "a5"]
     assert take_together(sessions, 8) == ["a4"]
 
@@ -321,9 +321,9 @@ def test_what_rests_or_is_far_from_its_turn_is_not_taken_up_with_others(
     take(sessions, 5)
     change(sessions, "a3", not_before=datetime.now(UTC) + timedelta(minutes=1))
     with sessions.begin() as session:
-        turn = session.scalars(select(Submission.turn).where(Submission.label == "a2")).one()
-    change(sessions, "a4", turn=turn + 256)
-    change(sessions, "a5", turn=turn + 257)
+        queue_rank = session.scalars(select(Submission.queue_rank).where(Submission.label == "a2")).one()
+    change(sessions, "a4", queue_rank=queue_rank + 256)
+    change(sessions, "a5", queue_rank=queue_rank + 257)
     assert take_together(sessions, 8) == ["a1", "a4"]
 
 
@@ -388,21 +388,21 @@ def test_who_takes_up_several_waits_for_nobody(sessions: sessionmaker[Session], 
         claims = Claims(session)
         first = claims.claim_next("evaluate", ["cpu"], "w", LEASE_S)
         assert first is not None
-        assert len(claims.claim_alike(first, 2, LEASE_S)) == 2
+        assert len(claims.claim_with_affinity(first, 2, LEASE_S)) == 2
 
         def take_fourth() -> int:
             with sessions.begin() as other:
                 fourth = other.scalars(select(Submission.id).where(Submission.label == "a4")).one()
                 claim = Claims(other).claim(fourth, "evaluate", "v", LEASE_S)
                 assert claim is not None
-                return len(Claims(other).claim_alike(claim, 7, LEASE_S))
+                return len(Claims(other).claim_with_affinity(claim, 7, LEASE_S))
 
         assert threads.submit(take_fourth).result(timeout=10) == 2
 
 
 def test_what_is_taken_up_together_counts_as_that_many_of_a_run() -> None:
-    kind = Alike("relu", "1", "smoke", "float32", "eager", None, "")
-    run = Run()
+    kind = GradingKey("relu", "1", "smoke", "float32", "eager", None, "")
+    run = AffinityStreak()
     assert run.room_for(kind) == 8
     run.goes_on_with(kind, 3)
     assert (run.room_for(kind), run.room_for(replace(kind, problem="softmax"))) == (5, 8)
@@ -418,7 +418,7 @@ def test_what_is_taken_up_together_counts_as_that_many_of_a_run() -> None:
 def test_who_is_far_from_his_turn_does_not_go_before_it(sessions: sessionmaker[Session], hand_in: Any) -> None:
     hand_in("a", 270, kinds=["relu", *["softmax"] * 260])
     take(sessions, 270)
-    run = Run()
+    run = AffinityStreak()
     assert take_runs(sessions, 2, run) == ["a1", "a2"]  # a262 is like a1, and 260 turns behind a2
 
 
@@ -477,22 +477,26 @@ def test_the_place_in_the_queue_follows_the_order(
 def test_a_batch_rings_a_few_times_and_each_claim_rings_for_another(
     sessions: sessionmaker[Session], hand_in: Any
 ) -> None:
-    bells = hand_in("a", 30)
-    assert len(bells) == 8
-    rung = {bell.submission_id for bell in bells}
+    wakeups = hand_in("a", 30)
+    assert len(wakeups) == 8
+    notified = {wakeup.submission_id for wakeup in wakeups}
     for _ in range(30):
         with sessions.begin() as session:
             assert Claims(session).claim_next("build", ["cpu", "cuda"], "w", LEASE_S) is not None
-            rung |= {bell.submission_id for bell in take_announced(session) if isinstance(bell, Bell)}
+            notified |= {
+                wakeup.submission_id for wakeup in take_requested_wakeups(session) if isinstance(wakeup, WakeUp)
+            }
     with sessions() as session:
-        assert rung == set(session.scalars(select(Submission.id)))
+        assert notified == set(session.scalars(select(Submission.id)))
 
 
 def test_what_was_never_rung_for_is_found_by_the_reconciler(sessions: sessionmaker[Session], hand_in: Any) -> None:
     hand_in("a", 30)
     with sessions.begin() as session:
-        bells = Claims(session).ring_overdue([("build", "cpu")])
-        labels = [session.scalar(select(Submission.label).where(Submission.id == bell.submission_id)) for bell in bells]
+        wakeups = Claims(session).notify_overdue([("build", "cpu")])
+        labels = [
+            session.scalar(select(Submission.label).where(Submission.id == wakeup.submission_id)) for wakeup in wakeups
+        ]
     assert labels == [f"a{number}" for number in range(9, 21)]
 
 

@@ -17,7 +17,7 @@ from evaluator.problems.problem import Problem
 from storage.grading.claims import Claims
 from storage.models import StoredSource, Submission
 from storage.queue import workers
-from storage.queue.wakeups import take_announced
+from storage.queue.wakeups import take_requested_wakeups
 from storage.submissions.submissions import (
     Filters,
     IdempotencyConflict,
@@ -47,14 +47,16 @@ def test_a_submission_waits_for_its_build(sessions: sessionmaker[Session], submi
 def test_a_submission_announces_the_build(sessions: sessionmaker[Session], problems: dict[str, Problem]) -> None:
     with sessions() as session:
         submission = Submissions(session).submit(NewSubmission(problems["relu"], candidate(), "cpu", "smoke"))
-        assert [(bell.submission_id, bell.stage) for bell in take_announced(session)] == [(submission.id, "build")]
+        assert [(wakeup.submission_id, wakeup.stage) for wakeup in take_requested_wakeups(session)] == [
+            (submission.id, "build")
+        ]
 
 
 def test_an_invalid_source_is_recorded_at_once(sessions: sessionmaker[Session], submit: Submit) -> None:
     invalid = InvalidSource(message="no ModelNew", hints=("define ModelNew",), source="print('\x00\ud800')")
     submission_id = submit(candidate=invalid)
     with sessions() as session:
-        assert take_announced(session) == []
+        assert take_requested_wakeups(session) == []
         submission = Submissions(session).get(submission_id)
         assert submission is not None
         assert submission.status == Status.DONE
@@ -111,7 +113,7 @@ def test_a_repeated_submission_says_that_it_was_there(
     with sessions.begin() as session:
         new = NewSubmission(problems["relu"], candidate(), "cpu", "smoke", idempotency_key="k")
         assert not Submissions(session).submit(new).created
-        assert take_announced(session) == []
+        assert take_requested_wakeups(session) == []
 
 
 @pytest.mark.parametrize(
@@ -275,12 +277,12 @@ def test_what_failed_can_be_retried_with_all_its_attempts(sessions: sessionmaker
         claim = Claims(session).claim(submission_id, "build", "builder", LEASE_S)
         assert claim is not None
         Claims(session).record_fault(claim, "no compiler", retriable=True, max_attempts=1)
-        take_announced(session)
+        take_requested_wakeups(session)
     with sessions.begin() as session:
         again = Submissions(session).retry(submission_id)
         assert (again.status, again.stage, again.attempts, again.message) == (Status.QUEUED, "build", 0, "")
         assert (again.finished_at, again.started_at) == (None, None)
-        assert [bell.submission_id for bell in take_announced(session)] == [submission_id]
+        assert [wakeup.submission_id for wakeup in take_requested_wakeups(session)] == [submission_id]
     with sessions.begin() as session:
         # The builder may try again, other builders or not: what was before is forgiven.
         workers.register(session, "other", kind="build", queues=["build"], device=None, capabilities={})

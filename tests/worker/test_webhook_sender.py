@@ -28,12 +28,12 @@ from evaluator.candidates.candidate import Candidate
 from storage.batches.batches import Batches, BatchLine
 from storage.batches.webhooks import InvalidUrl, Webhooks, checked_url
 from storage.models import BatchStatus, Webhook
-from storage.submissions.deduplication import Turns
+from storage.submissions.deduplication import Ranks
 from storage.submissions.submissions import NewSubmission, Submissions
 from tests.processes import wait_until
 from tests.worker.conftest import Installation
 from tests.worker.test_reconciler import reconciler
-from worker.courier import Courier
+from worker.webhook_sender import WebhookSender
 
 Install = Callable[..., Installation]
 SECRET = "a shared secret"
@@ -63,7 +63,7 @@ def over(installation: Installation) -> str:
     with installation.sessions.begin() as session:
         batches = Batches(session)
         batch = batches.create(name="n", webhook=("http://receiver/hook", SECRET))
-        batches.add(batch.id, [BatchLine(1, new)], [], Turns())
+        batches.add(batch.id, [BatchLine(1, new)], [], Ranks())
         batches.received(batch.id, "")
         assert not Webhooks(session).is_due()
         waiting = next(each for each in Submissions(session).page().items if each.finished_at is None)
@@ -72,8 +72,8 @@ def over(installation: Installation) -> str:
     return batch.id
 
 
-def courier(installation: Installation, receiver: Receiver) -> Courier:
-    return Courier(installation.sessions, installation.readers, interval_s=0.05, transport=receiver)
+def webhook_sender(installation: Installation, receiver: Receiver) -> WebhookSender:
+    return WebhookSender(installation.sessions, installation.readers, interval_s=0.05, transport=receiver)
 
 
 class Dripping(httpx.AsyncBaseTransport):
@@ -100,7 +100,7 @@ def let_time_pass(installation: Installation) -> None:
 def test_the_end_of_a_batch_is_told_once_and_signed(install: Install) -> None:
     installation, receiver = install(), Receiver()
     batch_id = over(installation)
-    one = courier(installation, receiver)
+    one = webhook_sender(installation, receiver)
     assert (one.deliver(), one.deliver()) == (1, 0)
     (request,) = receiver.requests
     signed = request.headers["X-Kerneljudge-Timestamp"].encode() + b"." + request.content
@@ -121,7 +121,7 @@ def test_what_was_not_taken_is_sent_again_after_longer_and_longer_pauses(install
     installation = install()
     receiver = Receiver(500, 302, httpx.ConnectError("nobody is there"))
     batch_id = over(installation)
-    one = courier(installation, receiver)
+    one = webhook_sender(installation, receiver)
     pauses = []
     for words in ("500", "302", "nobody is there"):
         assert one.deliver() == 1
@@ -146,7 +146,7 @@ def test_an_attempt_that_died_is_made_again(install: Install) -> None:
         assert first is not None
         assert Webhooks(session).take_due() is None
     let_time_pass(installation)
-    assert courier(installation, receiver).deliver() == 1
+    assert webhook_sender(installation, receiver).deliver() == 1
     with installation.sessions.begin() as session:
         # Who comes too late says nothing any more.
         Webhooks(session).record(first, "the receiver hung up")
@@ -156,7 +156,7 @@ def test_an_attempt_that_died_is_made_again(install: Install) -> None:
 def test_after_a_day_nobody_is_told_any_more(install: Install) -> None:
     installation, receiver = install(), Receiver(*[500] * 40)
     over(installation)
-    one = courier(installation, receiver)
+    one = webhook_sender(installation, receiver)
     for _ in range(40):
         one.deliver()
         let_time_pass(installation)
@@ -165,7 +165,7 @@ def test_after_a_day_nobody_is_told_any_more(install: Install) -> None:
 
 def test_it_goes_on_by_itself(install: Install) -> None:
     installation, receiver = install(), Receiver(httpx.ReadTimeout("slow"))
-    with courier(installation, receiver):
+    with webhook_sender(installation, receiver):
         batch_id = over(installation)
         wait_until(lambda: receiver.requests, "a first attempt")
         wait_until(lambda: row(installation, batch_id).message, "its outcome")
@@ -195,7 +195,7 @@ def test_a_batch_whose_server_died_is_cancelled(install: Install) -> None:
         batches = Batches(session)
         batch = batches.create()
         new = NewSubmission(installation.problem, candidate, "cpu", "smoke")
-        batches.add(batch.id, [BatchLine(1, new)], [], Turns())
+        batches.add(batch.id, [BatchLine(1, new)], [], Ranks())
         assert batches.cancel_abandoned() == 0
         assert batches.cancel_abandoned(datetime.now(UTC) + timedelta(minutes=9)) == 0
         assert batches.cancel_abandoned(datetime.now(UTC) + timedelta(minutes=11)) == 1
@@ -230,13 +230,13 @@ def test_a_process_of_its_own_delivers_until_it_is_told_to_stop(install: Install
         "KERNELJUDGE_DATA_DIR": str(installation.settings.data_dir),
         "KERNELJUDGE_DATABASE_URL": installation.settings.database_url,
     }
-    healthy = [sys.executable, "docker/courier_health.py"]
+    healthy = [sys.executable, "docker/webhook_sender_health.py"]
     assert subprocess.run(healthy, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}).returncode == 1
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with installation.sessions.begin() as session:
             session.execute(update(Webhook).values(url=f"http://127.0.0.1:{server.server_port}/hook"))
-        process = subprocess.Popen([sys.executable, "-m", "worker.courier"], cwd=ROOT, env=environment)
+        process = subprocess.Popen([sys.executable, "-m", "worker.webhook_sender"], cwd=ROOT, env=environment)
         try:
             assert json.loads(Listener.told.get(timeout=60))["batch"]["id"] == batch_id
             wait_until(lambda: row(installation, batch_id).delivered_at is not None, "that it was noted")
@@ -244,7 +244,7 @@ def test_a_process_of_its_own_delivers_until_it_is_told_to_stop(install: Install
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=30) == 0
             an_hour_ago = time.time() - 3600
-            os.utime(tmp_path / "kerneljudge-courier", (an_hour_ago, an_hour_ago))
+            os.utime(tmp_path / "kerneljudge-webhook-sender", (an_hour_ago, an_hour_ago))
             assert subprocess.run(healthy, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}).returncode == 1
         finally:
             process.kill()
@@ -260,7 +260,7 @@ def test_a_receiver_that_never_ends_its_answer_keeps_nobody_waiting(install: Ins
     quick = over(installation)
     let_time_pass(installation)
     looked: list[float] = []
-    one = Courier(
+    one = WebhookSender(
         installation.sessions,
         installation.readers,
         interval_s=60,
@@ -275,7 +275,7 @@ def test_a_receiver_that_never_ends_its_answer_keeps_nobody_waiting(install: Ins
     assert len(looked) == 2
 
 
-def test_a_courier_that_cannot_look_does_not_say_that_it_is_alive(install: Install) -> None:
+def test_a_webhook_sender_that_cannot_look_does_not_say_that_it_is_alive(install: Install) -> None:
     installation = install()
     looked: list[int] = []
 
@@ -283,7 +283,7 @@ def test_a_courier_that_cannot_look_does_not_say_that_it_is_alive(install: Insta
         raise OperationalError("SELECT", {}, Exception("the database is away"))
 
     readers: Any = away
-    one = Courier(installation.sessions, readers, interval_s=60, alive=lambda: looked.append(1))
+    one = WebhookSender(installation.sessions, readers, interval_s=60, alive=lambda: looked.append(1))
     with pytest.raises(OperationalError):
         one.deliver()
     assert not looked

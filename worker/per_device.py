@@ -16,7 +16,7 @@ from evaluator.interpreter import python_command, python_environment
 from runtime.process_supervisor import STOPPING_S, ChildSpec, Supervisor
 from runtime.settings import Settings
 
-__all__ = ["ALL_DEVICES", "devices_for", "run_crew"]
+__all__ = ["ALL_DEVICES", "devices_for", "run_per_device"]
 
 ALL_DEVICES: Final = "all"
 _LOOK_S: Final = 0.2
@@ -34,7 +34,7 @@ def devices_for(settings: Settings, queue: str) -> list[str]:
     return devices
 
 
-def run_crew(devices: Sequence[str], queue: str, *, require_sandbox: bool, drain_s: float) -> int:
+def run_per_device(devices: Sequence[str], queue: str, *, require_sandbox: bool, drain_s: float) -> int:
     """Keep a worker running on each of ``devices`` until SIGTERM or SIGINT; returns the exit status.
 
     A worker that ends is started again, and leaves the others alone. ``drain_s``: how long each is given to finish what

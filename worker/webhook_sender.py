@@ -1,7 +1,7 @@
 """Tells whoever wants to know that a batch is over.
 
 Workers do it, or, where candidates' machines are to reach nothing (``KERNELJUDGE_SEND_WEBHOOKS=false``), a process of
-its own: ``python -m worker.courier``.
+its own: ``python -m worker.webhook_sender``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from storage.database import create_engine_for, migrate, session_factory
 from worker.heartbeat import HEARTBEAT
 from worker.periodic import Periodic
 
-__all__ = ["Courier", "main"]
+__all__ = ["WebhookSender", "main"]
 
 _ATTEMPT_S: Final = 10.0
 """For all of an attempt, however slowly an answer comes in."""
@@ -36,7 +36,7 @@ _DETAIL_CHARACTERS: Final = 300
 _log = logging.getLogger(__name__)
 
 
-class Courier(Periodic):
+class WebhookSender(Periodic):
     """A thread that makes the deliveries that are due, some at a time. A context manager. ``alive`` is called whenever
     it has looked for them.
 
@@ -54,7 +54,7 @@ class Courier(Periodic):
         alive: Callable[[], None] = lambda: None,
     ) -> None:
         # A delivery that is under way at the end is made again by another worker.
-        super().__init__("courier", interval_s, join_s=1.0)
+        super().__init__("webhook sender", interval_s, join_s=1.0)
         self._sessions = sessions
         self._readers = readers
         self._alive = alive
@@ -144,7 +144,7 @@ def main() -> int:
         settings = Settings.load()
         logs.configure(settings.log_format, settings.log_level)
     except ValueError as error:
-        print(f"python -m worker.courier: {error}", file=sys.stderr)
+        print(f"python -m worker.webhook_sender: {error}", file=sys.stderr)
         return 2
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -153,7 +153,7 @@ def main() -> int:
     database = create_engine_for(settings)
     sessions, readers = session_factory(database), session_factory(database, read_only=True)
     try:
-        with Courier(sessions, readers, interval_s=settings.reconcile_s, alive=_note_alive):
+        with WebhookSender(sessions, readers, interval_s=settings.reconcile_s, alive=_note_alive):
             _log.info("telling of the ends of batches")
             ended.wait()
     finally:

@@ -1,4 +1,4 @@
-"""Health check of the courier's container: 0 if it has looked for what is due within the last minutes."""
+"""Health check of the webhook sender's container: 0 if it has looked for what is due within the last minutes."""
 
 from __future__ import annotations
 

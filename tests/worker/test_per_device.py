@@ -16,7 +16,7 @@ from runtime.settings import Settings
 from storage.queue.workers import list_workers
 from tests.processes import descendants, wait_until, wait_until_gone
 from tests.worker.conftest import Installation
-from worker.crew import devices_for
+from worker.per_device import devices_for
 
 Install = Callable[..., Installation]
 
@@ -55,7 +55,7 @@ def test_a_worker_that_dies_is_started_again_and_all_end_with_their_crew(install
         "KERNELJUDGE_DEVICES": "cpu",
     }
     argv = [sys.executable, "-m", "worker", "--queue", "evaluate.cpu", "--device", "all"]
-    crew = subprocess.Popen(argv, cwd=_ROOT, env=environment)
+    per_device = subprocess.Popen(argv, cwd=_ROOT, env=environment)
 
     def registered() -> set[str]:
         with installation.readers() as session:
@@ -64,13 +64,13 @@ def test_a_worker_that_dies_is_started_again_and_all_end_with_their_crew(install
     try:
         wait_until(registered, "the worker to register", 120)
         (first,) = registered()
-        (worker,) = [each for each in descendants(crew.pid) if "runtime.parent_death worker" in each.command]
+        (worker,) = [each for each in descendants(per_device.pid) if "runtime.parent_death worker" in each.command]
         os.kill(worker.pid, signal.SIGKILL)
         wait_until(lambda: registered() - {first}, "another worker to register", 120)
-        everybody = descendants(crew.pid)
-        crew.send_signal(signal.SIGTERM)
-        assert crew.wait(timeout=40) == 0
+        everybody = descendants(per_device.pid)
+        per_device.send_signal(signal.SIGTERM)
+        assert per_device.wait(timeout=40) == 0
         wait_until_gone(everybody)
     finally:
-        crew.kill()
-        crew.wait()
+        per_device.kill()
+        per_device.wait()

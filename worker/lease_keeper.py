@@ -16,7 +16,7 @@ from evaluator.engine import Progress
 from storage.grading.claims import Claim
 from storage.grading.diagnoses import DiagnosisClaim
 
-__all__ = ["AnyClaim", "Hold", "Ledger"]
+__all__ = ["AnyClaim", "LeaseKeeper", "LeaseStore"]
 
 AnyClaim = TypeVar("AnyClaim", Claim, DiagnosisClaim)
 _Claim_contra = TypeVar("_Claim_contra", contravariant=True)
@@ -26,7 +26,7 @@ _TICK_S: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
-class Ledger(Protocol[_Claim_contra]):
+class LeaseStore(Protocol[_Claim_contra]):
     """Where claims of one kind are kept, within one session: ``Claims`` or ``Diagnoses``."""
 
     def renew(self, claim: _Claim_contra, lease_s: float, progress: tuple[str, str, float | None] | None) -> bool: ...
@@ -38,7 +38,7 @@ class Ledger(Protocol[_Claim_contra]):
     def record_fault(self, claim: _Claim_contra, detail: str, *, retriable: bool, max_attempts: int) -> bool: ...
 
 
-class Hold(Generic[AnyClaim]):
+class LeaseKeeper(Generic[AnyClaim]):
     """Renews a claim's lease from a thread of its own, shows progress, and notices that it is gone.
 
     The thread that evaluates never waits for the database: it leaves its progress here. ``overtaken`` is asked
@@ -49,7 +49,7 @@ class Hold(Generic[AnyClaim]):
         self,
         sessions: sessionmaker[Session],
         readers: sessionmaker[Session],
-        ledger: Callable[[Session], Ledger[AnyClaim]],
+        lease_store: Callable[[Session], LeaseStore[AnyClaim]],
         claim: AnyClaim,
         *,
         lease_s: float,
@@ -58,7 +58,7 @@ class Hold(Generic[AnyClaim]):
     ) -> None:
         self._sessions = sessions
         self._readers = readers
-        self._ledger: Callable[[Session], Ledger[AnyClaim]] = ledger
+        self._lease_store: Callable[[Session], LeaseStore[AnyClaim]] = lease_store
         self._claim: AnyClaim = claim
         self._overtaken_by = overtaken
         self._lease_s = lease_s
@@ -113,7 +113,7 @@ class Hold(Generic[AnyClaim]):
                     shown, renewed = progress, time.monotonic()
                 else:
                     with self._readers() as session:
-                        held = self._ledger(session).holds(self._claim)
+                        held = self._lease_store(session).holds(self._claim)
                 if self._overtaken_by is not None:
                     with self._readers() as session:
                         if self._overtaken_by(session):
@@ -127,4 +127,4 @@ class Hold(Generic[AnyClaim]):
     def _renew(self, progress: Progress | None) -> bool:
         report = None if progress is None else (progress.stage, progress.message, progress.share)
         with self._sessions.begin() as session:
-            return self._ledger(session).renew(self._claim, self._lease_s, report)
+            return self._lease_store(session).renew(self._claim, self._lease_s, report)

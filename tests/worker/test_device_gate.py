@@ -11,7 +11,7 @@ from evaluator.devices.health import DeviceHealth, Health
 from evaluator.selftest import SelfTest
 from storage.models import WorkerState
 from tests.processes import wait_until
-from worker.guard import DeviceGuard
+from worker.device_gate import DeviceGate
 
 
 class Device(DeviceHealth):
@@ -40,25 +40,25 @@ class Device(DeviceHealth):
 class Using:
     """Somebody who comes for the device on a thread of his own."""
 
-    def __init__(self, guard: DeviceGuard) -> None:
+    def __init__(self, gate: DeviceGate) -> None:
         self.allowed: bool | None = None
-        self._guard = guard
+        self._gate = gate
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 
     def _run(self) -> None:
-        with self._guard.use() as allowed:
+        with self._gate.use() as allowed:
             self.allowed = allowed
 
 
-def guard(device: Device, *, stopping: threading.Event | None = None, tested: bool = True) -> DeviceGuard:
+def gate(device: Device, *, stopping: threading.Event | None = None, tested: bool = True) -> DeviceGate:
     test = device.test if tested else None
-    return DeviceGuard(device, test, stopping=stopping or threading.Event(), interval_s=0.02, rest_s=0.02)
+    return DeviceGate(device, test, stopping=stopping or threading.Event(), interval_s=0.02, backoff_s=0.02)
 
 
 def test_nobody_gets_the_device_before_the_self_test_has_passed() -> None:
     device = Device()
-    one = guard(device)
+    one = gate(device)
     assert one.condition.state is WorkerState.TESTING
     with one.use() as allowed:
         assert allowed
@@ -71,7 +71,7 @@ def test_nobody_gets_the_device_before_the_self_test_has_passed() -> None:
 def test_a_device_that_fails_its_self_test_is_out_until_it_passes_one() -> None:
     device = Device()
     device.failure = "the wrong candidate got passed"
-    with guard(device) as one:
+    with gate(device) as one:
         waiting = Using(one)
         wait_until(lambda: one.condition.state is WorkerState.OUT, "being taken out")
         assert one.condition.reason == "the self-test failed: the wrong candidate got passed"
@@ -86,7 +86,7 @@ def test_a_device_that_fails_its_self_test_is_out_until_it_passes_one() -> None:
 
 def test_an_unhealthy_device_is_used_again_once_it_is_healthy_without_a_self_test() -> None:
     device = Device()
-    one = guard(device)
+    one = gate(device)
     one.work()
     device.health = Health(("it is 95 °C hot",), unchecked=("Xid: no events",))
     waiting = Using(one)
@@ -99,7 +99,7 @@ def test_an_unhealthy_device_is_used_again_once_it_is_healthy_without_a_self_tes
 
 def test_after_a_fault_of_the_hardware_only_a_self_test_brings_the_device_back() -> None:
     device = Device()
-    with guard(device) as one:
+    with gate(device) as one:
         wait_until(lambda: one.condition.state is WorkerState.READY, "being ready")
         device.health = Health(events=("Xid 79 was reported: the GPU has fallen off the bus",))
         wait_until(lambda: device.tests == 2, "another self-test")
@@ -110,7 +110,7 @@ def test_after_a_fault_of_the_hardware_only_a_self_test_brings_the_device_back()
     ("submissions", "out"), [(["a", "a", "a"], False), (["a", "b", "a"], True), (["a", "b"], False)]
 )
 def test_faults_with_different_submissions_take_the_device_out(submissions: list[str], out: bool) -> None:
-    one = guard(Device())
+    one = gate(Device())
     one.work()
     for submission_id in submissions:
         with one.use():
@@ -122,7 +122,7 @@ def test_faults_with_different_submissions_take_the_device_out(submissions: list
 
 def test_without_a_self_test_a_device_that_was_taken_out_rests_and_comes_back() -> None:
     device = Device()
-    one = guard(device, tested=False)
+    one = gate(device, tested=False)
     for submission_id in "abc":
         with one.use():
             one.fault(submission_id, "the judge died")
@@ -135,7 +135,7 @@ def test_without_a_self_test_a_device_that_was_taken_out_rests_and_comes_back() 
 def test_whoever_waits_for_the_device_is_sent_away_when_the_worker_stops() -> None:
     device, stopping = Device(), threading.Event()
     device.health = Health(("it is 95 °C hot",))
-    one = guard(device, stopping=stopping)
+    one = gate(device, stopping=stopping)
     waiting = Using(one)
     wait_until(lambda: one.condition.state is WorkerState.UNHEALTHY, "being unhealthy")
     stopping.set()
@@ -146,7 +146,7 @@ def test_whoever_waits_for_the_device_is_sent_away_when_the_worker_stops() -> No
 
 def test_nobody_looks_while_the_device_is_used() -> None:
     device = Device()
-    one = guard(device)
+    one = gate(device)
     with one.use():
         device.health = Health(("others hold 40 GiB of its memory",))
         one.work()
@@ -159,7 +159,7 @@ def test_a_self_test_that_raises_is_one_that_fails() -> None:
     def broken() -> SelfTest:
         raise KeyError("surprise")
 
-    one = DeviceGuard(Device(), broken, stopping=threading.Event())
+    one = DeviceGate(Device(), broken, stopping=threading.Event())
     one.work()
     assert one.condition.state is WorkerState.OUT
     assert "KeyError" in one.condition.reason

@@ -1,8 +1,8 @@
-"""Lets nobody onto a device that is not fit for it.
+"""Blocks work on a device until it is healthy.
 
-Before a worker takes anything, and after its device was taken out, a self-test must pass; before each evaluation, or
-several that are made together, the device is looked at. Until then whoever comes for the device waits here, so that at
-most one bell waits with him.
+A self-test must pass before a worker takes its first submission, and after its device was taken out. Before each
+evaluation, or group of evaluations, the health of the device is read. Until then the worker waits here with at most one
+message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from storage.models import WorkerState
 from storage.queue.workers import Condition
 from worker.periodic import Periodic
 
-__all__ = ["DeviceGuard"]
+__all__ = ["DeviceGate"]
 
 _FAULTS: Final = 3
 _SUBMISSIONS: Final = 2
@@ -35,11 +35,11 @@ _WAIT_S: Final = 0.25
 _log = logging.getLogger(__name__)
 
 
-class DeviceGuard(Periodic):
+class DeviceGate(Periodic):
     """Who may use a worker's device, and why nobody may. A context manager; its thread looks while the device is idle.
 
     ``test``: the self-test, ``None`` to do without. ``own_processes``: those of ours that hold memory of the device.
-    ``rest_s``: how long a device that was taken out rests before it is tested again; each time twice as long, up to
+    ``backoff_s``: how long a device that was taken out rests before it is tested again; each time twice as long, up to
     ten minutes.
     """
 
@@ -51,14 +51,14 @@ class DeviceGuard(Periodic):
         stopping: threading.Event,
         own_processes: Callable[[], Collection[int]] = tuple,
         interval_s: float = 2.0,
-        rest_s: float = 30.0,
+        backoff_s: float = 30.0,
     ) -> None:
-        super().__init__("guard", interval_s)
+        super().__init__("device gate", interval_s)
         self._health = health
         self._test = test
         self._stopping = stopping
         self._own_processes = own_processes
-        self._rest_s = rest_s
+        self._backoff_s = backoff_s
         # Held by whoever uses the device: an evaluation, a look or a self-test.
         self._using = threading.Lock()
         self._condition = Condition(WorkerState.TESTING if test else WorkerState.READY)
@@ -139,11 +139,11 @@ class DeviceGuard(Periodic):
         return result.passed
 
     def _take_out(self, reason: str) -> None:
-        rest_s = min(self._rest_s * 2**self._failures, _LONGEST_REST_S)
+        backoff_s = min(self._backoff_s * 2**self._failures, _LONGEST_REST_S)
         self._failures += 1
-        self._test_due_at = time.monotonic() + rest_s
+        self._test_due_at = time.monotonic() + backoff_s
         self._enter(Condition(WorkerState.OUT, reason, self._condition.unchecked))
-        _log.warning("it is tried again in %.0f s", rest_s)
+        _log.warning("it is tried again in %.0f s", backoff_s)
 
     def _enter(self, condition: Condition) -> None:
         before, self._condition = self._condition, condition
