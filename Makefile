@@ -32,7 +32,7 @@ COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install prepare serve demo test test-gpu redteam check format bench lock clean
+.PHONY: help install prepare serve demo test test-gpu redteam check structure format bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +62,9 @@ check: $(READY) ## Lint, check the format, the types and the dependency rule
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
 	$(LINT_IMPORTS)
+
+structure: $(READY) ## Print modules, lines and imports of each package
+	$(RUN) -m tests.structure
 
 format: $(READY) ## Format the code and repair what ruff can repair
 	$(RUN) -m ruff format

@@ -75,6 +75,7 @@ __all__ = [
 ]
 
 Stage = Literal["build", "evaluate"]
+AttemptOutcome = Literal["running", "built", "done", "unsettled", "fault", "lost", "released", "cancelled"]
 
 
 class DiagnosisStatus(StrEnum):

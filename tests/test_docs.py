@@ -20,9 +20,13 @@ from evaluator.problems.vetting import REFUSALS, Label
 from kerneljudge.cli.app import app
 from runtime.settings import Settings
 from tests.corpus import Case
+from tests.prose import paragraphs, sentences, words
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+PACKAGES = ("api", "worker", "kerneljudge", "storage", "runtime", "evaluator", "benchmarks", "demo", "tests")
+MOST_WORDS_OF_A_SENTENCE = 25
+MOST_WORDS_OF_A_PARAGRAPH = 80
 
 
 def read(name: str) -> str:
@@ -55,6 +59,40 @@ def test_a_link_leads_somewhere(document: Path, target: str) -> None:
     assert destination.exists()
     if anchor:
         assert anchor in anchors(destination.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_sentences_and_paragraphs_are_short(document: Path) -> None:
+    found = list(paragraphs(document.read_text(encoding="utf-8")))
+    long_sentences = [
+        (line, sentence)
+        for line, paragraph in found
+        for sentence in sentences(paragraph)
+        if words(sentence) > MOST_WORDS_OF_A_SENTENCE
+    ]
+    assert long_sentences == []
+    assert [line for line, paragraph in found if words(paragraph) > MOST_WORDS_OF_A_PARAGRAPH] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("One two. Three\nfour!\n\nFive", [(1, ["One two.", "Three four!"]), (4, ["Five"])]),
+        ("# Head\n| a | b |\n- one `x y` two\n- [a link](b.md)\n", [(3, ["one Code two"]), (4, ["a link"])]),
+        ("Before\n```\n- code. More code.\n```\n**Bold** after", [(1, ["Before"]), (5, ["Bold after"])]),
+    ],
+)
+def test_prose_is_told_from_what_is_none(text: str, found: list[tuple[int, list[str]]]) -> None:
+    assert [(line, sentences(paragraph)) for line, paragraph in paragraphs(text)] == found
+    assert words("A `b` costs 1.5 ms, or 20 %") == 7
+
+
+@pytest.mark.parametrize(
+    "document", [path for path in DOCUMENTS if path.name != "CHANGELOG.md"], ids=lambda path: path.name
+)
+def test_every_file_of_ours_that_is_named_exists(document: Path) -> None:
+    named = re.findall(rf"`((?:{'|'.join(PACKAGES)})/[\w./-]+)`", document.read_text(encoding="utf-8"))
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""Counts and glances that only the API needs; everything else it asks of ``storage``."""
+"""Counts and status_snapshots that only the API needs; everything else it asks of ``storage``."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from storage.queue.celery_app import diagnosis_queue, queue_name
 from storage.queue.workers import list_workers
 
 __all__ = [
-    "BatchGlance",
-    "Glance",
+    "BatchSnapshot",
+    "StatusSnapshot",
     "Waiting",
-    "batch_glances",
+    "batch_snapshots",
     "batches_under_way",
     "count_by_outcome",
     "count_verdicts",
     "due_webhooks",
-    "glances",
     "pending_diagnoses",
     "queue_depths",
     "served_queues",
+    "status_snapshots",
     "unserved",
     "waiting_submissions",
 ]
@@ -43,7 +43,7 @@ _VIA = {"single": Submission.queue_rank == 0, "batch": Submission.queue_rank > 0
 
 
 @dataclass(frozen=True)
-class Glance:
+class StatusSnapshot:
     """How far a submission is: what a waiting client wants to hear of as soon as it changes."""
 
     status: str
@@ -59,20 +59,20 @@ class Glance:
         return Status(self.status).final
 
 
-def glances(session: Session, submission_ids: Collection[str]) -> Mapping[str, Glance]:
+def status_snapshots(session: Session, submission_ids: Collection[str]) -> Mapping[str, StatusSnapshot]:
     """How far each of these submissions is, by id; unknown ids are left out."""
-    found: dict[str, Glance] = {}
-    columns = [Submission.id, *(getattr(Submission, name) for name in Glance.__dataclass_fields__)]
+    found: dict[str, StatusSnapshot] = {}
+    columns = [Submission.id, *(getattr(Submission, name) for name in StatusSnapshot.__dataclass_fields__)]
     wanted = list(submission_ids)
     for start in range(0, len(wanted), _IDS_PER_QUERY):
         ids = wanted[start : start + _IDS_PER_QUERY]
         for submission_id, *values in session.execute(select(*columns).where(Submission.id.in_(ids))):
-            found[submission_id] = Glance(*values)
+            found[submission_id] = StatusSnapshot(*values)
     return found
 
 
 @dataclass(frozen=True)
-class BatchGlance:
+class BatchSnapshot:
     """How far a batch is, as far as one row tells."""
 
     items: int
@@ -83,13 +83,13 @@ class BatchGlance:
     final: bool
 
 
-def batch_glances(session: Session, batch_ids: Collection[str]) -> Mapping[str, BatchGlance]:
+def batch_snapshots(session: Session, batch_ids: Collection[str]) -> Mapping[str, BatchSnapshot]:
     """How far each of these batches is, by id; unknown ids are left out."""
-    found: dict[str, BatchGlance] = {}
+    found: dict[str, BatchSnapshot] = {}
     wanted = list(batch_ids)
     for start in range(0, len(wanted), _IDS_PER_QUERY):
         for batch in session.scalars(select(Batch).where(Batch.id.in_(wanted[start : start + _IDS_PER_QUERY]))):
-            found[batch.id] = BatchGlance(
+            found[batch.id] = BatchSnapshot(
                 items=batch.items,
                 errors=batch.errors,
                 last_place=batch.last_place,

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from api.http.errors import NotFound
 from api.http.metrics import HttpMetrics, StateCollector
-from api.records.queries import BatchGlance, Glance, batch_glances, glances
+from api.records.queries import BatchSnapshot, StatusSnapshot, batch_snapshots, status_snapshots
 from api.services.rate_limit import Meter
 from api.services.response_cache import SharedAnswers
 from api.services.status_watcher import Watcher
@@ -119,13 +119,13 @@ class Services:
             self._vetted = mark, Vetted(problems, refusals)
         return self._vetted[1]
 
-    def _look(self, submission_ids: Collection[str]) -> Mapping[str, Glance]:
+    def _look(self, submission_ids: Collection[str]) -> Mapping[str, StatusSnapshot]:
         with self.readers() as session:
-            return glances(session, submission_ids)
+            return status_snapshots(session, submission_ids)
 
-    def _look_at_batches(self, batch_ids: Collection[str]) -> Mapping[str, BatchGlance]:
+    def _look_at_batches(self, batch_ids: Collection[str]) -> Mapping[str, BatchSnapshot]:
         with self.readers() as session:
-            return batch_glances(session, batch_ids)
+            return batch_snapshots(session, batch_ids)
 
 
 # What waits for nothing is asynchronous: it needs no thread to be handed to.

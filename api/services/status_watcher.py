@@ -30,25 +30,25 @@ _AFTER_FAULT_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Glance(Protocol):
+class Snapshot(Protocol):
     """How far something is; two are equal where there is nothing to tell."""
 
     @property
     def final(self) -> bool: ...
 
 
-AnyGlance = TypeVar("AnyGlance", bound=Glance)
+AnySnapshot = TypeVar("AnySnapshot", bound=Snapshot)
 
 
-class Watch(Generic[AnyGlance]):
+class Watch(Generic[AnySnapshot]):
     """One client's view of one thing."""
 
     def __init__(self) -> None:
-        self.latest: AnyGlance | None = None
+        self.latest: AnySnapshot | None = None
         self._changed = asyncio.Event()
         self._over = False
 
-    async def change(self, timeout_s: float | None = None) -> AnyGlance | None:
+    async def change(self, timeout_s: float | None = None) -> AnySnapshot | None:
         """The newest state that this client has not seen; ``None`` after ``timeout_s`` or at shutdown."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -60,7 +60,7 @@ class Watch(Generic[AnyGlance]):
         self._changed.clear()
         return self.latest
 
-    def show(self, glance: AnyGlance) -> None:
+    def show(self, glance: AnySnapshot) -> None:
         if glance != self.latest:
             self.latest = glance
             self._changed.set()
@@ -70,7 +70,7 @@ class Watch(Generic[AnyGlance]):
         self._changed.set()
 
 
-class Watcher(Generic[AnyGlance]):
+class Watcher(Generic[AnySnapshot]):
     """Looks at what somebody watches (submissions, or batches), by their ids, and tells of changes.
 
     ``look`` is called in a thread. ``mark``, which has to return at once, is the same while nothing that ``look`` sees
@@ -79,7 +79,7 @@ class Watcher(Generic[AnyGlance]):
 
     def __init__(
         self,
-        look: Callable[[Collection[str]], Mapping[str, AnyGlance]],
+        look: Callable[[Collection[str]], Mapping[str, AnySnapshot]],
         *,
         interval_s: float = INTERVAL_S,
         mark: Callable[[], int | None] = lambda: None,
@@ -88,14 +88,14 @@ class Watcher(Generic[AnyGlance]):
         self._interval_s = interval_s
         self._mark = mark
         self._seen: int | None = None
-        self._watches: defaultdict[str, set[Watch[AnyGlance]]] = defaultdict(set)
+        self._watches: defaultdict[str, set[Watch[AnySnapshot]]] = defaultdict(set)
         self._wanted = asyncio.Event()
         self._closed = False
 
     @contextmanager
-    def watch(self, identity: str) -> Iterator[Watch[AnyGlance]]:
+    def watch(self, identity: str) -> Iterator[Watch[AnySnapshot]]:
         """Watches one of them while the block lasts."""
-        watch: Watch[AnyGlance] = Watch()
+        watch: Watch[AnySnapshot] = Watch()
         if self._closed:
             watch.end()
         self._watches[identity].add(watch)

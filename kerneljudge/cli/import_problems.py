@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evaluator.errors import EvaluatorError
-from evaluator.problems.importing import LEVELS, Admission, Status, find_files, import_file
+from evaluator.problems.importing import LEVELS, Admission, AdmissionStatus, find_files, import_file
 from evaluator.problems.problem import load_problem, save_vetting
 from kerneljudge.cli.output import BadUsage, ExitStatus
 from kerneljudge.cli.render import plain
@@ -22,7 +22,7 @@ from kerneljudge.grading import local
 
 __all__ = ["Imported", "parse_scale", "run_import"]
 
-_STYLES: Final = {Status.REFUSED: "red", Status.FAILED: "yellow", Status.UNCHANGED: "dim"}
+_STYLES: Final = {AdmissionStatus.REFUSED: "red", AdmissionStatus.FAILED: "yellow", AdmissionStatus.UNCHANGED: "dim"}
 _ARROW: Final = "\N{RIGHTWARDS ARROW}"
 
 Show = Callable[[str, str, float | None], None]
@@ -39,16 +39,16 @@ class Imported:
     @property
     def status(self) -> ExitStatus:
         statuses = {admission.status for admission in self.admissions}
-        if Status.FAILED in statuses or self.unvetted:
+        if AdmissionStatus.FAILED in statuses or self.unvetted:
             return ExitStatus.FAULT
-        return ExitStatus.NOT_PASSED if Status.REFUSED in statuses else ExitStatus.OK
+        return ExitStatus.NOT_PASSED if AdmissionStatus.REFUSED in statuses else ExitStatus.OK
 
     def to_record(self) -> dict[str, Any]:
         """Plain JSON-ready data."""
         return {
             "into": str(self.into),
             "admitted": sum(admission.status.admitted for admission in self.admissions),
-            **{str(status): self._counts[status] for status in Status},
+            **{str(status): self._counts[status] for status in AdmissionStatus},
             "items": [
                 {**admission.to_record(), "unvetted": self.unvetted.get(admission.id)} for admission in self.admissions
             ],
@@ -76,12 +76,12 @@ class Imported:
                 Text(plain("\n".join(_sizes(admission)))),
                 Text(plain("\n".join(known))),
             )
-        counts = ", ".join(f"{self._counts[status]} {status}" for status in Status if self._counts[status])
+        counts = ", ".join(f"{self._counts[status]} {status}" for status in AdmissionStatus if self._counts[status])
         ranked = sum(admission.to_record()["ranked"] for admission in self.admissions)
         return Group(table, Text(), Text(f"{len(self.admissions)} problems: {counts}; {ranked} ranked. In {self.into}"))
 
     @property
-    def _counts(self) -> Counter[Status]:
+    def _counts(self) -> Counter[AdmissionStatus]:
         return Counter(admission.status for admission in self.admissions)
 
 

@@ -25,7 +25,7 @@ from storage.grading.diagnoses import Diagnoses
 from storage.grading.verification import check_failed, conclude, request_verification
 from storage.leaderboards.entries import enter
 from storage.metrics import metrics
-from storage.models import Attempt, Stage, Submission
+from storage.models import Attempt, AttemptOutcome, Stage, Submission
 from storage.queue.activity import FAULTS
 from storage.queue.backoff import backoff_after, is_due, pause_after_unsettled
 from storage.queue.eligibility import ANYTHING, DeviceCapabilities, eligible_workers, runs_on
@@ -385,7 +385,13 @@ class Claims:
         return wakeups
 
     def _fault(
-        self, token: str, outcome: str, detail: str, max_attempts: int, *, expired_before: datetime | None = None
+        self,
+        token: str,
+        outcome: AttemptOutcome,
+        detail: str,
+        max_attempts: int,
+        *,
+        expired_before: datetime | None = None,
     ) -> bool:
         now = database_now(self._session)
         held = select(Submission).where(Submission.claim_token == token)
@@ -553,7 +559,7 @@ class Claims:
             vetted=is_vetted(self._session, row.problem, row.problem_version, row.precision, row.device),
         )
 
-    def _end_attempt(self, token: str, device: str, outcome: str, detail: str, now: datetime) -> datetime:
+    def _end_attempt(self, token: str, device: str, outcome: AttemptOutcome, detail: str, now: datetime) -> datetime:
         """Returns when it began."""
         ended = self._session.execute(
             update(Attempt)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from evaluator.config import DEVICE_KINDS
 from evaluator.evaluation import Evaluation, Status
 from storage.metrics.counters import Counted, Timed, count, observe, read_counts
-from storage.models import Stage, Submission
+from storage.models import AttemptOutcome, Stage, Submission
 from storage.queue.activity import FAULTS
 from storage.queue.workers import place_of
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _STAGES: Final = get_args(Stage)
-_OUTCOMES: Final = ("built", "done", "fault", "lost", "released", "cancelled")
+_OUTCOMES: Final = tuple(outcome for outcome in get_args(AttemptOutcome) if outcome != "running")
 
 ACCEPTED: Final = Counted(
     "submissions_accepted",
@@ -72,7 +72,7 @@ STAGE_SECONDS: Final = Timed(
 )
 
 
-def attempt_ended(session: Session, stage: str, device: str, worker: str, outcome: str) -> None:
+def attempt_ended(session: Session, stage: str, device: str, worker: str, outcome: AttemptOutcome) -> None:
     """An attempt by ``worker`` is over; ``device`` is the kind that the submission is for."""
     count(session, ATTEMPTS, stage, device, outcome)
     if outcome in FAULTS:

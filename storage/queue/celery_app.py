@@ -56,8 +56,8 @@ _NOTIFYING_AT_ONCE: Final = 4
 _PLACE_S: Final = 0.2
 """How long to wait while others send: a message takes a millisecond where the broker answers."""
 
-TRANSPORT_ALIASES["folder"] = "storage.queue.folder_transport:Transport"
-TRANSPORT_ALIASES["redis"] = TRANSPORT_ALIASES["rediss"] = "storage.queue.redis_transport:Transport"
+TRANSPORT_ALIASES["folder"] = "storage.queue.folder_transport:FolderTransport"
+TRANSPORT_ALIASES["redis"] = TRANSPORT_ALIASES["rediss"] = "storage.queue.redis_transport:RedisTransport"
 
 _log = logging.getLogger(__name__)
 

@@ -21,14 +21,14 @@ from typing import Any, Final
 
 from kombu.transport import virtual
 
-__all__ = ["Channel", "Transport"]
+__all__ = ["FolderChannel", "FolderTransport"]
 
 _LONGEST_DRAIN_S: Final = 0.25
 _LOOK_S: Final = 0.02
 _PIPE: Final = ".arrived"
 
 
-class Channel(virtual.Channel):
+class FolderChannel(virtual.Channel):
     """Messages below ``transport_options["folder"]``, oldest first."""
 
     def _put(self, queue: str, message: Any, **_: Any) -> None:
@@ -92,10 +92,10 @@ class Channel(virtual.Channel):
         return folder
 
 
-class Transport(virtual.Transport):
+class FolderTransport(virtual.Transport):
     """The transport of the broker URL ``folder:///path``."""
 
-    Channel = Channel
+    Channel = FolderChannel
     implements = virtual.Transport.implements.extend(asynchronous=False, exchange_type=frozenset(["direct"]))
     # Queues and exchanges as this process declared them; messages are what the folder holds.
     global_state = virtual.BrokerState()  # type: ignore[no-untyped-call] # kombu's

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from kombu.transport import redis, virtual
 
-__all__ = ["Channel", "QoS", "Transport"]
+__all__ = ["QoS", "RedisChannel", "RedisTransport"]
 
 
 class QoS(redis.QoS):
@@ -38,13 +38,13 @@ class QoS(redis.QoS):
             raise
 
 
-class Channel(redis.Channel):
+class RedisChannel(redis.Channel):
     """kombu's, with our ``QoS``."""
 
     QoS = QoS
 
 
-class Transport(redis.Transport):
+class RedisTransport(redis.Transport):
     """The transport of the broker URLs ``redis://`` and ``rediss://``."""
 
-    Channel = Channel
+    Channel = RedisChannel

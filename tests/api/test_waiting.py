@@ -14,7 +14,7 @@ import fastapi.routing
 import httpx
 import pytest
 
-from api.records.queries import Glance
+from api.records.queries import StatusSnapshot
 from api.services.status_watcher import Watcher
 from tests.api.conftest import LiveServer, Post
 from tests.api.seeds import Seeds, passed
@@ -162,12 +162,12 @@ def test_stopping_does_not_wait_for_open_streams_and_polls(live: LiveServer, liv
 def test_a_watcher_survives_a_look_that_fails() -> None:
     looks = 0
 
-    def look(_ids: object) -> dict[str, Glance]:
+    def look(_ids: object) -> dict[str, StatusSnapshot]:
         nonlocal looks
         looks += 1
         if looks == 1:
             raise OSError("the database is away")
-        return {"a": Glance("done", "evaluate", None, None, None, 1)}
+        return {"a": StatusSnapshot("done", "evaluate", None, None, None, 1)}
 
     async def wait() -> None:
         watcher = Watcher(look, interval_s=0.01)
@@ -182,11 +182,11 @@ def test_a_watcher_survives_a_look_that_fails() -> None:
 def test_a_watcher_looks_once_for_everybody() -> None:
     looks: list[int] = []
 
-    def look(ids: object) -> dict[str, Glance]:
+    def look(ids: object) -> dict[str, StatusSnapshot]:
         assert isinstance(ids, list)
         looks.append(len(ids))
         status = "done" if len(looks) == 3 else "queued"
-        return {submission_id: Glance(status, "build", None, None, None, 0) for submission_id in ids}
+        return {submission_id: StatusSnapshot(status, "build", None, None, None, 0) for submission_id in ids}
 
     async def wait() -> None:
         watcher = Watcher(look, interval_s=0.05)
@@ -207,10 +207,10 @@ def test_a_watcher_looks_again_once_something_was_committed_and_for_whoever_is_n
         asked += 1
         return committed
 
-    def look(ids: Collection[str]) -> dict[str, Glance]:
+    def look(ids: Collection[str]) -> dict[str, StatusSnapshot]:
         looks.append(sorted(ids))
         status = "done" if committed == 3 else "queued"
-        return {submission_id: Glance(status, "build", None, None, None, 0) for submission_id in ids}
+        return {submission_id: StatusSnapshot(status, "build", None, None, None, 0) for submission_id in ids}
 
     async def until(count: int, more_glances: int) -> None:
         """So many looks are made, and none after them."""
@@ -241,7 +241,7 @@ def test_a_watcher_looks_again_once_something_was_committed_and_for_whoever_is_n
 def test_a_slow_look_makes_looks_rarer_and_a_stall_keeps_nobody_for_long() -> None:
     looks: list[float] = []
 
-    def look(identities: Collection[str]) -> dict[str, Glance]:
+    def look(identities: Collection[str]) -> dict[str, StatusSnapshot]:
         looks.append(time.monotonic())
         time.sleep({1: 0.03, 2: 1.0}.get(len(looks), 0.0))
         return {}

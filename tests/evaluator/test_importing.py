@@ -16,7 +16,7 @@ from evaluator.candidates.candidate import Candidate
 from evaluator.config import EvalConfig
 from evaluator.engine import Engine
 from evaluator.errors import InfrastructureFault, ProblemError
-from evaluator.problems.importing import Admission, Status, find_files, import_file
+from evaluator.problems.importing import Admission, AdmissionStatus, find_files, import_file
 from evaluator.problems.importing.checkout import identify
 from evaluator.problems.importing.examine import SMOKE_BYTES
 from evaluator.problems.importing.findings import read_findings
@@ -239,7 +239,7 @@ def admitted(root: Path, sandbox: Engine, source: str, scale: Fraction | None = 
 def test_an_oddity_that_can_be_judged_is_admitted_and_told(oddity: str, tmp_path: Path, sandbox: Engine) -> None:
     source, words = ADMITTED[oddity]
     admission = admit(tmp_path, sandbox, source)
-    assert admission.status is Status.NEW, admission.reason
+    assert admission.status is AdmissionStatus.NEW, admission.reason
     assert any(words in note for note in admission.notes), admission.notes
     assert admission.problem is not None
     assert words[1:] in admission.problem.description
@@ -249,7 +249,7 @@ def test_an_oddity_that_can_be_judged_is_admitted_and_told(oddity: str, tmp_path
 def test_what_cannot_be_judged_is_refused_with_a_reason(oddity: str, tmp_path: Path, sandbox: Engine) -> None:
     source, words = REFUSED[oddity]
     admission = admit(tmp_path, sandbox, source)
-    assert (admission.status, admission.problem) == (Status.REFUSED, None)
+    assert (admission.status, admission.problem) == (AdmissionStatus.REFUSED, None)
     assert words in admission.reason
     assert not (tmp_path / "into" / admission.id).exists()
 
@@ -260,7 +260,7 @@ def test_a_problem_without_oddities_has_no_notes(tmp_path: Path, sandbox: Engine
 
 def test_level_4_is_refused_without_a_look(tmp_path: Path, sandbox: Engine) -> None:
     admission = admit(tmp_path, sandbox, reference("return x"), level=4)
-    assert admission.status is Status.REFUSED
+    assert admission.status is AdmissionStatus.REFUSED
     assert "level 4 loads whole models of Hugging Face's transformers" in admission.reason
 
 
@@ -268,13 +268,13 @@ def test_foreign_code_never_runs_in_this_process(tmp_path: Path, sandbox: Engine
     trap = tmp_path / "trap"
     attempt = f"import os\ntry:\n    open({str(trap)!r}, 'w').close()\nexcept OSError:\n    pass\n"
     source = attempt + f"assert os.getpid() != {os.getpid()}\n" + reference("return x * 2")
-    assert admit(tmp_path, sandbox, source).status is Status.NEW
+    assert admit(tmp_path, sandbox, source).status is AdmissionStatus.NEW
     assert not trap.exists()
 
 
 def test_what_a_reference_prints_does_not_hide_the_report(tmp_path: Path, sandbox: Engine) -> None:
     noise = "import os\nfor _ in range(3000):\n    print('x' * 100)\n    os.write(1, b'y' * 100 + b'\\n')\n"
-    assert admit(tmp_path, sandbox, noise + reference("return x * 2")).status is Status.NEW
+    assert admit(tmp_path, sandbox, noise + reference("return x * 2")).status is AdmissionStatus.NEW
 
 
 REPORT: dict[str, Any] = {
@@ -337,7 +337,7 @@ def test_a_process_that_says_anything_else_has_reported_nothing(said: str, tmp_p
 
     path = write_published(tmp_path, 1, "7_Odd", reference("return x"))
     admission = import_file(path, tmp_path / "into", Talking(), None)
-    assert admission.status is Status.REFUSED
+    assert admission.status is AdmissionStatus.REFUSED
     assert "the process that looked at it" in admission.reason
 
 
@@ -356,7 +356,7 @@ def test_a_fault_of_ours_is_no_refusal(tmp_path: Path) -> None:
 
     path = write_published(tmp_path, 1, "7_Odd", reference("return x"))
     admission = import_file(path, tmp_path / "into", Broken(), None)  # type: ignore[arg-type] - it never returns
-    assert (admission.status, admission.reason) == (Status.FAILED, "the fork server died; import it again")
+    assert (admission.status, admission.reason) == (AdmissionStatus.FAILED, "the fork server died; import it again")
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -423,14 +423,14 @@ def test_importing_again_keeps_what_has_not_changed(tmp_path: Path, sandbox: Eng
     manifest = tmp_path / "into" / first.id / "problem.toml"
     manifest.write_text(manifest.read_text().replace('title = "Odd One"', 'title = "Mine"'))
     again = admit(tmp_path, sandbox, source)
-    assert again.status is Status.UNCHANGED
+    assert again.status is AdmissionStatus.UNCHANGED
     assert again.problem is not None
     assert (again.problem.version, again.problem.title) == (first.version, "Mine")
     changed = admit(tmp_path, sandbox, reference("return x * 3"))
-    assert changed.status is Status.CHANGED
+    assert changed.status is AdmissionStatus.CHANGED
     assert changed.problem is not None
     assert changed.problem.version != first.version
-    assert admit(tmp_path, sandbox, reference("return x * 3"), Fraction(1, 4)).status is Status.CHANGED
+    assert admit(tmp_path, sandbox, reference("return x * 3"), Fraction(1, 4)).status is AdmissionStatus.CHANGED
 
 
 def test_rows_that_nobody_has_looked_at_are_not_looked_at_again(tmp_path: Path, sandbox: Engine) -> None:
@@ -439,7 +439,7 @@ def test_rows_that_nobody_has_looked_at_are_not_looked_at_again(tmp_path: Path, 
     manifest = tmp_path / "into" / first.id / "problem.toml"
     manifest.write_text(manifest.read_text().replace("[reference]\nrow_independent = true\n", ""))
     again = admit(tmp_path, sandbox, source)
-    assert (again.status, again.to_record()["row_independent"]) == (Status.UNCHANGED, False)
+    assert (again.status, again.to_record()["row_independent"]) == (AdmissionStatus.UNCHANGED, False)
     assert again.problem is not None
     assert again.problem.version != first.version
 
@@ -448,7 +448,7 @@ def test_a_problem_that_was_left_half_written_is_written_again(tmp_path: Path, s
     first = admitted(tmp_path, sandbox, reference("return x * 2"))
     (tmp_path / "into" / first.id / "problem.toml").write_text("title = ")
     again = admit(tmp_path, sandbox, reference("return x * 2"))
-    assert (again.status, again.problem) == (Status.NEW, first)
+    assert (again.status, again.problem) == (AdmissionStatus.NEW, first)
 
 
 def test_texts_of_any_kind_survive_the_manifest(tmp_path: Path, sandbox: Engine) -> None:
@@ -534,7 +534,7 @@ def test_a_scale_is_a_size_of_its_own(tmp_path: Path, sandbox: Engine) -> None:
 def test_what_cannot_be_made_smaller_says_so(tmp_path: Path, sandbox: Engine) -> None:
     source = reference("return x * 2", sizes="batch_size = 2", inputs="torch.rand(batch_size, 3, 1024, 1024)")
     admission = admit(tmp_path, sandbox, source, Fraction(1, 64))
-    assert admission.status is Status.NEW, admission.reason
+    assert admission.status is AdmissionStatus.NEW, admission.reason
     assert any("smoke is as small as its constants can be made" in note for note in admission.notes)
     assert "scale_1_64 is 1/1.0 at the smallest" in admission.notes
 
@@ -567,7 +567,7 @@ def test_a_folder_without_problems_says_what_was_looked_for(tmp_path: Path) -> N
 def test_an_id_is_given_once(tmp_path: Path, sandbox: Engine) -> None:
     path = write_published(tmp_path, 1, "7_Odd", reference("return x * 2"))
     admission = import_file(path, tmp_path / "into", sandbox, None, ["kernelbench_1_007_odd"])
-    assert admission.status is Status.REFUSED
+    assert admission.status is AdmissionStatus.REFUSED
     assert "another file of this checkout has the same" in admission.reason
 
 
@@ -575,5 +575,5 @@ def test_a_long_name_becomes_an_id(tmp_path: Path, sandbox: Engine) -> None:
     name = "75_conv_transposed_2D_asymmetric_input_asymmetric_kernel_strided__grouped____padded____dilated__" + "x" * 40
     path = write_published(tmp_path, 1, name, reference("return x * 2"))
     admission = import_file(path, tmp_path / "into", sandbox, None)
-    assert admission.status is Status.NEW, admission.reason
+    assert admission.status is AdmissionStatus.NEW, admission.reason
     assert len(admission.id) == 100

@@ -26,7 +26,7 @@ from evaluator.builder.cache import Artifact, ArtifactCache, BuildFailure
 from evaluator.builder.preparation import find, make
 from evaluator.builder.recipes import RECIPES, Recipe
 from evaluator.builder.request import BuildRequest
-from evaluator.builder.split import Built, Refused, SplitToolchain, build, is_prepared, plan, prepare
+from evaluator.builder.split import Refused, SplitResult, SplitToolchain, build, is_prepared, plan, prepare
 from evaluator.builder.split.chunks import Form, chunks_of
 from evaluator.builder.split.flags import cuda_host_flags, cxx_flags, link_flags
 from evaluator.builder.split.headers import HOST_SHIM, device_prelude
@@ -690,7 +690,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Machine:
     return found
 
 
-def _build(machine: _Machine, *, line_information: bool = False, **changes: Any) -> Built:
+def _build(machine: _Machine, *, line_information: bool = False, **changes: Any) -> SplitResult:
     return build(
         _request(**changes), machine.toolchain, machine.prepared, machine.work, line_information=line_information
     )

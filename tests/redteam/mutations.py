@@ -243,8 +243,8 @@ MUTATIONS = (
         (
             (
                 "judge/correctness/limits.py",
-                "return Limits(limit, scale, mean)",
-                "return Limits(100 * limit, scale, mean)",
+                "return ElementLimits(limit, scale, mean)",
+                "return ElementLimits(100 * limit, scale, mean)",
             ),
         ),
     ),

@@ -6,8 +6,8 @@ precompiles headers once, ``plan`` says whether a request is for this recipe, an
 """
 
 from evaluator.builder.split.prepare import is_prepared, prepare
-from evaluator.builder.split.recipe import Built, Plan, build, plan
+from evaluator.builder.split.recipe import Plan, SplitResult, build, plan
 from evaluator.builder.split.refused import Refused
 from evaluator.builder.split.toolchain import SplitToolchain
 
-__all__ = ["Built", "Plan", "Refused", "SplitToolchain", "build", "is_prepared", "plan", "prepare"]
+__all__ = ["Plan", "Refused", "SplitResult", "SplitToolchain", "build", "is_prepared", "plan", "prepare"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from evaluator.builder.request import BuildRequest
 from evaluator.builder.split.preparing import load_toolchain
-from evaluator.builder.split.recipe import Built, build
+from evaluator.builder.split.recipe import SplitResult, build
 from evaluator.builder.workplace import Task, begin, deliver, refuse, succeed
 
 __all__ = ["main"]
@@ -29,7 +29,7 @@ def main(library_fd: int) -> None:
     succeed(linked=built.library is not None, kernels=built.kernels, resources=built.resources)
 
 
-def _build(task: Task) -> Built:
+def _build(task: Task) -> SplitResult:
     assert task.prepared is not None
     fields: dict[str, Any] = {name: value for name, value in task.request.items() if name != "uses_cuda"}
     toolchain = load_toolchain(task.prepared)

@@ -36,7 +36,7 @@ from evaluator.builder.split.sources import Sources, sources_of
 from evaluator.builder.split.toolchain import SplitToolchain
 from evaluator.builder.split.units import ANONYMOUS, Units, headers_for, split
 
-__all__ = ["Built", "Plan", "build", "instances", "plan"]
+__all__ = ["Plan", "SplitResult", "build", "instances", "plan"]
 
 _STEP_TIMEOUT_S: Final = 600
 REPORTING: Final = "-Wl,--no-undefined,--warn-unresolved-symbols,--no-demangle"
@@ -59,7 +59,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Built:
+class SplitResult:
     """``kernels`` and ``resources`` have names as they are written in C++. ``log``: what nvcc said. ``seconds``: of
     each step; steps overlap. ``library`` is ``None`` where it was not to be linked."""
 
@@ -101,7 +101,7 @@ def build(
     *,
     line_information: bool = False,
     link: bool = True,
-) -> Built:
+) -> SplitResult:
     """Build ``request`` in the empty folder ``directory``; ``prepared`` is what ``prepare`` has made.
 
     ``line_information``: device code can be traced to its source line. Without ``link`` the library is left out, for
@@ -134,7 +134,7 @@ def build(
     workshop.embed(announced)
     library = workshop.link(planned.libraries) if link else None
     seconds["all"] = time.monotonic() - begin
-    return Built(library, _written(announced.kernels), said.resources, said.log, seconds)
+    return SplitResult(library, _written(announced.kernels), said.resources, said.log, seconds)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import torch
 
 from evaluator.judge.correctness.fused_kernels import SliceErrors, kernels
 from evaluator.judge.correctness.limits import (
-    Limits,
+    ElementLimits,
     excused_outliers,
     fused_rules,
     least_limit,
@@ -375,7 +375,7 @@ def _in_numbers(actual: torch.Tensor) -> torch.Tensor:
 
 def _limits(
     settled: Settled, tolerance: Tolerance, sensitivity: torch.Tensor | None, terms: torch.Tensor | None
-) -> Limits:
+) -> ElementLimits:
     limits = usual_limits(settled.expected, tolerance, settled.actual.dtype)
     if terms is not None:
         limits = with_terms(limits, settled.expected, terms, tolerance, torch.finfo(settled.actual.dtype).eps)

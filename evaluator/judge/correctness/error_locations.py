@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 
-__all__ = ["Pattern", "Spread"]
+__all__ = ["ErrorSpread", "Pattern"]
 
 _LONGEST: Final = 2**16
 """Dimensions that are longer are not counted index by index."""
@@ -46,7 +46,7 @@ class _Place:
     pattern: Pattern
 
 
-class Spread:
+class ErrorSpread:
     """How wrong elements are spread over a tensor: counts for each index along each dimension, and little more."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:

@@ -30,7 +30,7 @@ __all__ = [
     "QUANTILES",
     "ROUNDING_FACTOR",
     "SAMPLE",
-    "Limits",
+    "ElementLimits",
     "Widened",
     "excused_outliers",
     "fused_rules",
@@ -91,7 +91,7 @@ _EXPONENTS: Final = 600
 
 
 @dataclass(frozen=True)
-class Limits:
+class ElementLimits:
     """The usual limits of a tensor: ``limit`` by element (float64), and what they were made of."""
 
     limit: torch.Tensor
@@ -124,11 +124,11 @@ def tolerance_of(
     return usual
 
 
-def usual_limits(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtype) -> Limits:
+def usual_limits(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtype) -> ElementLimits:
     """Of a finite float64 tensor that is delivered as ``dtype``."""
     scale, mean = scale_of(expected)
     limit = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * scale + smallest_step(dtype))
-    return Limits(limit, scale, mean)
+    return ElementLimits(limit, scale, mean)
 
 
 def scale_of(expected: torch.Tensor) -> tuple[float, float]:
@@ -219,8 +219,8 @@ def smallest_step(dtype: torch.dtype) -> float:
 
 
 def with_terms(
-    limits: Limits, expected: torch.Tensor, terms: torch.Tensor, tolerance: Tolerance, epsilon: float
-) -> Limits:
+    limits: ElementLimits, expected: torch.Tensor, terms: torch.Tensor, tolerance: Tolerance, epsilon: float
+) -> ElementLimits:
     """Limits with each element's own scale, where that is more: the magnitude of the ``terms`` that it is a sum of
     (float64, of the shape of ``expected`` or one for all), up to the root mean square of its row, or that of most
     rows: one that is loud, as planted ones are, says nothing about the others.
@@ -234,7 +234,7 @@ def with_terms(
     most = _root_mean_square_around(expected).clamp_(max=limits.root_mean_square)
     scale = torch.minimum(magnitude.nan_to_num_(nan=math.inf), most).clamp_(min=limits.scale)
     added = scale.sub_(limits.scale).mul_(tolerance.atol)
-    return Limits(limits.limit + torch.maximum(added, rounded), limits.scale, limits.root_mean_square)
+    return ElementLimits(limits.limit + torch.maximum(added, rounded), limits.scale, limits.root_mean_square)
 
 
 def rounding_of_terms(terms: torch.Tensor, tolerance: Tolerance, epsilon: float) -> torch.Tensor:
@@ -324,7 +324,7 @@ def _means_around(asked: list[int], counts: list[float], sums: list[float]) -> l
     return means
 
 
-def widen(limits: Limits, expected: torch.Tensor, own_error: torch.Tensor, tolerance: Tolerance) -> Widened:
+def widen(limits: ElementLimits, expected: torch.Tensor, own_error: torch.Tensor, tolerance: Tolerance) -> Widened:
     """Widen limits by the reference's own error, element by element; what is typical of it only up to the cap.
 
     The reference's own error may be all that there is of a tensor: no size of an element says then how far off it may
@@ -396,7 +396,7 @@ def excused_outliers(
     right: torch.Tensor,
     expected: torch.Tensor,
     own_error: torch.Tensor,
-    usual: Limits,
+    usual: ElementLimits,
     tolerance: Tolerance,
 ) -> torch.Tensor:
     """Which elements are right besides those that are within their widened limits; booleans of the tensor's shape.

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from evaluator.judge.correctness.error_locations import Pattern, Spread
+from evaluator.judge.correctness.error_locations import ErrorSpread, Pattern
 
 __all__ = ["Evidence", "Pattern"]
 
@@ -80,7 +80,7 @@ class Evidence:
         self._shape = shape
         self._dtype = dtype
         self._elements = math.prod(shape)
-        self._spread = Spread(shape)
+        self._spread = ErrorSpread(shape)
         self._words: dict[int, tuple[int, int]] = {}
         self._sums: dict[str, float] = {}
         self._lowest, self._highest = math.inf, -math.inf

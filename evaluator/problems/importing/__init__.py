@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from evaluator.problems.importing.admission import Admission, Status, import_file
+from evaluator.problems.importing.admission import Admission, AdmissionStatus, import_file
 from evaluator.problems.importing.checkout import LEVELS, find_files
 
-__all__ = ["LEVELS", "Admission", "Status", "find_files", "import_file"]
+__all__ = ["LEVELS", "Admission", "AdmissionStatus", "find_files", "import_file"]

@@ -16,7 +16,7 @@ from evaluator.problems.importing.findings import Findings, Scaled, Value
 from evaluator.problems.importing.folder import known_problem, manifest, write_problem
 from evaluator.problems.problem import KernelBenchIdentity, Problem
 
-__all__ = ["Admission", "Status", "import_file", "size_name"]
+__all__ = ["Admission", "AdmissionStatus", "import_file", "size_name"]
 
 _GIB: Final = 2**30
 _MANY_BYTES: Final = 4 * _GIB
@@ -28,7 +28,7 @@ _LEVEL_4: Final = (
 )
 
 
-class Status(StrEnum):
+class AdmissionStatus(StrEnum):
     """What an import has made of a file. ``UNCHANGED``: it was there already, from the same file and at these sizes.
     ``FAILED``: a process of ours failed, so that nothing is known of it."""
 
@@ -40,7 +40,7 @@ class Status(StrEnum):
 
     @property
     def admitted(self) -> bool:
-        return self in (Status.NEW, Status.CHANGED, Status.UNCHANGED)
+        return self in (AdmissionStatus.NEW, AdmissionStatus.CHANGED, AdmissionStatus.UNCHANGED)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Admission:
 
     id: str
     identity: KernelBenchIdentity
-    status: Status
+    status: AdmissionStatus
     problem: Problem | None
     reason: str = ""
     notes: tuple[str, ...] = ()
@@ -95,11 +95,13 @@ def import_file(
             raise Unusable("another file of this checkout has the same level, number and name")
         return _admit(path, problem_id, identity, into, sandbox, scale)
     except (Unusable, ProblemError) as error:
-        return Admission(problem_id, identity, Status.REFUSED, None, str(error))
+        return Admission(problem_id, identity, AdmissionStatus.REFUSED, None, str(error))
     except RecursionError:
-        return Admission(problem_id, identity, Status.REFUSED, None, "it does not parse: it is nested too deeply")
+        return Admission(
+            problem_id, identity, AdmissionStatus.REFUSED, None, "it does not parse: it is nested too deeply"
+        )
     except EvaluatorError as error:
-        return Admission(problem_id, identity, Status.FAILED, None, f"{error}; import it again")
+        return Admission(problem_id, identity, AdmissionStatus.FAILED, None, f"{error}; import it again")
 
 
 def _admit(
@@ -110,7 +112,7 @@ def _admit(
     published = read_published(path)
     known = known_problem(into / problem_id)
     if known is not None and _is_of(known, published, scale):
-        return Admission(problem_id, identity, Status.UNCHANGED, known)
+        return Admission(problem_id, identity, AdmissionStatus.UNCHANGED, known)
     findings = examine(published, sandbox, scale)
     notes = tuple(_notes(findings, published, scale))
     text = _manifest(published, identity, findings, scale, notes)
@@ -121,7 +123,7 @@ def _admit(
     return Admission(
         problem_id,
         identity,
-        Status.NEW if known is None else Status.CHANGED,
+        AdmissionStatus.NEW if known is None else AdmissionStatus.CHANGED,
         problem,
         notes=notes,
         bytes={name: scaled.bytes for name, scaled in sizes.items()},

@@ -19,7 +19,7 @@ from evaluator.problems.importing.findings import Findings, read_findings
 from evaluator.problems.module_constants import integers, rewritten
 from evaluator.problems.problem import Problem
 
-__all__ = ["SMOKE_BYTES", "SMOKE_OPERATIONS", "Built", "Sandbox", "examine"]
+__all__ = ["SMOKE_BYTES", "SMOKE_OPERATIONS", "BuildOutcome", "Sandbox", "examine"]
 
 SMOKE_BYTES: Final = 8 * 2**20
 SMOKE_OPERATIONS: Final = 2 * 10**8
@@ -47,7 +47,7 @@ _STRUCTURE: Final = re.compile(
 _GROUPS: Final = re.compile(r"groups?$", re.IGNORECASE)
 
 
-class Built(Protocol):
+class BuildOutcome(Protocol):
     """What is needed of a build's report."""
 
     @property
@@ -59,7 +59,7 @@ class Built(Protocol):
 class Sandbox(Protocol):
     """What is needed of an engine: it imports a module in a runner without a device."""
 
-    def build(self, problem: Problem, candidate: Candidate, config: EvalConfig) -> Built: ...
+    def build(self, problem: Problem, candidate: Candidate, config: EvalConfig) -> BuildOutcome: ...
 
 
 def examine(published: Published, sandbox: Sandbox, scale: Fraction | None) -> Findings:

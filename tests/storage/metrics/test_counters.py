@@ -43,6 +43,11 @@ def test_what_is_counted_is_there_with_the_commit(sessions: sessionmaker[Session
     assert counts(sessions, THINGS) == {("a",): 15, ("b",): 40}
 
 
+def test_an_attempt_has_a_series_from_the_start_for_each_way_to_end() -> None:
+    ends = ("built", "done", "unsettled", "fault", "lost", "released", "cancelled")
+    assert metrics.ATTEMPTS.values[-1] == ends
+
+
 def test_what_is_rolled_back_was_never_counted(sessions: sessionmaker[Session]) -> None:
     def fail() -> None:
         with sessions.begin() as session:
