@@ -18,7 +18,7 @@ from evaluator.builder.builder import Builder
 from evaluator.builder.cache import Artifact, ArtifactCache
 from evaluator.builder.recipes import PLAIN, RECIPES, Recipe, find_prepared
 from evaluator.builder.request import BuildRequest
-from evaluator.processes.environment import Surroundings
+from evaluator.processes.environment import ProcessEnvironment
 
 __all__ = ["main"]
 
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         {"name": "relu", "cpp_sources": [_SOURCE], "functions": functions, "extra_cflags": flags}
     )
     with tempfile.TemporaryDirectory(prefix="kerneljudge-builds-") as folder:
-        surroundings = Surroundings(None, cache_dir=Path(folder) / "cache", scratch_dir=Path(folder))
+        surroundings = ProcessEnvironment(None, cache_dir=Path(folder) / "cache", scratch_dir=Path(folder))
         prepared = {name: str(place) for name, place in find_prepared(surroundings.environment).items()}
         recipes = [
             recipe for recipe in RECIPES if recipe.handles(request) and (recipe is PLAIN or recipe.name in prepared)
@@ -58,7 +58,9 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _seconds(recipe: Recipe, request: BuildRequest, prepared: dict[str, str], surroundings: Surroundings) -> float:
+def _seconds(
+    recipe: Recipe, request: BuildRequest, prepared: dict[str, str], surroundings: ProcessEnvironment
+) -> float:
     with tempfile.TemporaryDirectory(prefix="cache-", dir=surroundings.scratch_dir) as cache:
         builder = Builder(
             ArtifactCache(Path(cache)),

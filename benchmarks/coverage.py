@@ -21,10 +21,10 @@ import numpy as np
 from evaluator.config import SamplingPlan
 from evaluator.judge.device.telemetry import NoSensors
 from evaluator.judge.link import TimedCall
-from evaluator.judge.timing.interference import Calmness
+from evaluator.judge.timing.interference import InterferenceMonitor
 from evaluator.judge.timing.sampling import INFERENCE, Measured, Pair, Sampler
 from evaluator.judge.timing.statistics import half_width
-from evaluator.judge.timing.timed_call import Caller, Calm, Learnt
+from evaluator.judge.timing.timed_call import Calibration, Calibrations, Caller
 from evaluator.protocol.control_page import CallMode, CallReport
 
 __all__ = ["NOISES", "Covered", "cover", "measured_track"]
@@ -104,8 +104,8 @@ def measured_track(
     device = SimpleNamespace(
         torch_device=SimpleNamespace(type=kind), outlives_processes=kind == "cuda", sensors=NoSensors("made up")
     )
-    learnt = Learnt({CallMode.FORWARD: Calm(_OVERHEAD_MS, 1.0, 0.1)})
-    caller = SimpleNamespace(device=device, learnt=learnt, latest_ms={}, baseline_ms={}, calmness=Calmness())
+    learnt = Calibrations({CallMode.FORWARD: Calibration(_OVERHEAD_MS, 1.0, 0.1)})
+    caller = SimpleNamespace(device=device, learnt=learnt, latest_ms={}, baseline_ms={}, calmness=InterferenceMonitor())
     sampler = Sampler(cast(Caller, caller), plan, lambda _track: 0.0, lambda _message, _share: None)
 
     def call(takes_ms: float) -> TimedCall:

@@ -54,8 +54,8 @@ from evaluator.evaluation import Evaluation, Gradients, Verdict
 from evaluator.judge.client import Contact, JudgeProcess
 from evaluator.problems.problem import Problem
 from evaluator.processes.compile_cache import CompileCache
-from evaluator.processes.environment import Surroundings
-from evaluator.processes.runner_handle import Discovery, SupervisedRunner, begin_runner
+from evaluator.processes.environment import ProcessEnvironment
+from evaluator.processes.runner_handle import Discovery, RunnerHandle, begin_runner
 from evaluator.results.assemble import (
     build_details,
     conclude,
@@ -170,12 +170,12 @@ class Engine:
         self._next: tuple[EvalConfig, int] | None = None
         """The settings of the latest evaluation, and of how many candidates, where runners for the next are put off."""
         self._kept: _KeptBaseline | None = None
-        self._discoverer: tuple[SupervisedRunner, Limits] | None = None
+        self._discoverer: tuple[RunnerHandle, Limits] | None = None
         """A runner that waits for the next module to find the extensions of, and the limits that it goes with."""
         self._too_large: set[tuple[str, str, EvalConfig]] = set()
         """What does not fit together: problem, version, settings."""
         self._scratch: Path | None = None
-        self._surroundings: Surroundings | None = None
+        self._surroundings: ProcessEnvironment | None = None
         self._evaluating = threading.Lock()
         self._starting = threading.RLock()
         self._description: dict[str, Any] = {}
@@ -216,7 +216,7 @@ class Engine:
             for role, process in roles.items()
             if process is not None and process.alive and process.pid is not None
         }
-        runners: dict[str, SupervisedRunner] = {}
+        runners: dict[str, RunnerHandle] = {}
         waiting, kept, discoverer = self._waiting, self._kept, self._discoverer
         if waiting is not None:
             first, *more = waiting.candidates
@@ -252,7 +252,9 @@ class Engine:
             self._scratch = Path(tempfile.mkdtemp(prefix="kerneljudge-", dir=self._scratch_base))
         try:
             if self._surroundings is None:
-                self._surroundings = Surroundings(self._device, cache_dir=self._cache_dir, scratch_dir=self._scratch)
+                self._surroundings = ProcessEnvironment(
+                    self._device, cache_dir=self._cache_dir, scratch_dir=self._scratch
+                )
             self._ensure_alive()
         except BaseException:
             # ``with Engine(...)`` does not come to its end where its start fails.
@@ -722,7 +724,7 @@ class Engine:
 
     def _take_team(
         self, config: EvalConfig, count: int, cancelled: Callable[[], bool]
-    ) -> tuple[_Team, list[SupervisedRunner]]:
+    ) -> tuple[_Team, list[RunnerHandle]]:
         """Runners that are ready for an evaluation of so many candidates: those that wait, or new ones where these
         cannot be used; and those of candidates' that are left.
 
@@ -750,7 +752,7 @@ class Engine:
         return team, [] if waiting is None else waiting.candidates[count:]
 
     def _begin_next_team(
-        self, config: EvalConfig, count: int, spare: Sequence[SupervisedRunner], baseline: SupervisedRunner | None
+        self, config: EvalConfig, count: int, spare: Sequence[RunnerHandle], baseline: RunnerHandle | None
     ) -> _Team | None:
         """Runners for the next evaluation, for so many candidates besides the ``spare`` ones, if they can be had: this
         one can do without. ``baseline``: one that is there already. New ones are still being forked."""
@@ -790,12 +792,12 @@ class Engine:
         self,
         config: EvalConfig,
         count: int,
-        candidates: Sequence[SupervisedRunner] = (),
-        baseline: SupervisedRunner | None = None,
+        candidates: Sequence[RunnerHandle] = (),
+        baseline: RunnerHandle | None = None,
     ) -> _Team:
         """So many runners for candidates, and one for their baseline, beside those that are there already; new ones are
         still being forked."""
-        started: list[SupervisedRunner] = []
+        started: list[RunnerHandle] = []
         try:
             started.extend(self._begin_runner(config) for _ in range(count - len(candidates)))
             new = list(started)
@@ -888,7 +890,7 @@ class Engine:
                 **compiler_versions(),
             }
 
-    def _try_sandbox(self, forkserver: ForkServer, surroundings: Surroundings) -> None:
+    def _try_sandbox(self, forkserver: ForkServer, surroundings: ProcessEnvironment) -> None:
         confinement = surroundings.runner_confinement(Limits())
         refused = forkserver.try_on({"confinement": confinement.to_json(), "scratch": str(surroundings.scratch_dir)})
         self._layers = tuple(
@@ -902,7 +904,7 @@ class Engine:
                 + "; ".join(f"{layer.name} ({layer.meaning})" for layer in needed)
             )
 
-    def _take_discoverer(self, config: EvalConfig) -> SupervisedRunner:
+    def _take_discoverer(self, config: EvalConfig) -> RunnerHandle:
         """A runner without a device, to import a module in: the one that waits, or a new one."""
         with self._starting:
             waiting, self._discoverer = self._discoverer, None
@@ -931,7 +933,7 @@ class Engine:
                 self._end_discoverer()
 
     def _start_builder(
-        self, versions: Mapping[str, str | None], surroundings: Surroundings, *, line_information: bool = False
+        self, versions: Mapping[str, str | None], surroundings: ProcessEnvironment, *, line_information: bool = False
     ) -> BuilderProcess:
         architectures = cuda_architectures()
         builder = BuilderProcess(
@@ -955,7 +957,7 @@ class Engine:
         builder.start()
         return builder
 
-    def _begin_runner(self, config: EvalConfig, *, discover: bool = False, watched: bool = True) -> SupervisedRunner:
+    def _begin_runner(self, config: EvalConfig, *, discover: bool = False, watched: bool = True) -> RunnerHandle:
         """A runner that is being forked, and waits for its task then. ``discover``: without a device. ``watched``: it
         will be a candidate's."""
         # As they are now: a build that runs beside may replace them meanwhile.
@@ -986,7 +988,7 @@ _First = tuple[Evaluation, str]
 class _Compiler:
     """A candidate's runner, which may compile in its first calls. ``restored``: it was given files of before."""
 
-    runner: SupervisedRunner
+    runner: RunnerHandle
     key: str
     restored: bool = False
 
@@ -995,12 +997,12 @@ class _Compiler:
 class _Team:
     """New runners, for one evaluation: of candidates, and of the baseline that they are held against."""
 
-    candidates: list[SupervisedRunner]
-    baseline: SupervisedRunner
+    candidates: list[RunnerHandle]
+    baseline: RunnerHandle
     made_for: _MadeFor
 
     @property
-    def runners(self) -> list[SupervisedRunner]:
+    def runners(self) -> list[RunnerHandle]:
         return [*self.candidates, self.baseline]
 
     def await_forked(self) -> None:
@@ -1035,7 +1037,7 @@ class _KeptBaseline:
     """The runner of a baseline that has been that of so many ``evaluations``, and can be that of the next one like
     them."""
 
-    runner: SupervisedRunner
+    runner: RunnerHandle
     problem: Problem
     config: EvalConfig
     made_for: _MadeFor
@@ -1077,13 +1079,13 @@ def _in_short(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _require_gone(runner: SupervisedRunner) -> None:
+def _require_gone(runner: RunnerHandle) -> None:
     """Raises ``InfrastructureFault``, since nothing that is measured beside what is left would be worth anything."""
     if runner.process.left:
         raise InfrastructureFault("something of a candidate or a baseline survived its end")
 
 
-def _close(runners: Sequence[SupervisedRunner]) -> None:
+def _close(runners: Sequence[RunnerHandle]) -> None:
     for runner in runners:
         with contextlib.suppress(InfrastructureFault):
             runner.await_forked()  # killed before, it would leave its control group behind
@@ -1108,12 +1110,12 @@ def _stands_among_others(outcome: Mapping[str, Any]) -> bool:
     return bool(outcome["verdict"] == Verdict.PASSED and outcome["gradients"] != Gradients.PARTIAL)
 
 
-def _contact(runner: SupervisedRunner) -> Contact:
+def _contact(runner: RunnerHandle) -> Contact:
     return Contact(runner.control.fileno(), {"pid": runner.process.pid, "group": runner.process.group})
 
 
 def _assign(
-    runner: SupervisedRunner, problem: Problem, config: EvalConfig, source: str | None, compiled: int | None = None
+    runner: RunnerHandle, problem: Problem, config: EvalConfig, source: str | None, compiled: int | None = None
 ) -> None:
     """Have a runner import the candidate's ``source``, or the reference where there is none. ``compiled``: a descriptor
     of the archive that its compilers left before."""

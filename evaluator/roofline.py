@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["Bound", "Ceilings", "Roofline", "Work", "bound", "share_of_roofline"]
+__all__ = ["Bound", "PeakRates", "Roofline", "Work", "bound", "share_of_roofline"]
 
 Limit = Literal["memory", "compute"]
 
@@ -36,7 +36,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Ceilings:
+class PeakRates:
     """The highest rates that a device was seen to reach.
 
     ``operations_per_s`` by precision: ``float32`` (exact), ``tf32`` where there is such a thing, ``float16``,
@@ -92,7 +92,7 @@ class Roofline:
         )
 
 
-def bound(work: Work, ceilings: Ceilings, precision: str) -> Bound:
+def bound(work: Work, ceilings: PeakRates, precision: str) -> Bound:
     """The least time for ``work`` in ``precision`` under ``ceilings``. Raises ``ValueError`` for no rate."""
     operations_per_s = ceilings.operations_per_s.get(precision)
     for rate in (ceilings.bytes_per_s, *([] if operations_per_s is None else [operations_per_s])):
@@ -110,7 +110,7 @@ def bound(work: Work, ceilings: Ceilings, precision: str) -> Bound:
     )
 
 
-def share_of_roofline(work: Work, ceilings: Ceilings, precision: str, latency_ms: float) -> Roofline:
+def share_of_roofline(work: Work, ceilings: PeakRates, precision: str, latency_ms: float) -> Roofline:
     """Where a candidate with ``latency_ms`` is under the roofline."""
     least = bound(work, ceilings, precision)
     return Roofline(

@@ -31,10 +31,10 @@ from evaluator.errors import DeviceUnavailable, DoesNotFit, ProblemError
 from evaluator.judge.device.device import Device, open_device
 from evaluator.judge.link import RunnerLink
 from evaluator.judge.session import KeptBaseline, Session, Supervisor
-from evaluator.judge.timing.timed_call import Side
+from evaluator.judge.timing.timed_call import Participant
 from evaluator.problems.problem import Problem
 from evaluator.protocol import messages
-from evaluator.sandbox.freezer import Enclosure
+from evaluator.sandbox.freezer import Freezer
 
 __all__ = ["main"]
 
@@ -91,12 +91,12 @@ def _evaluate(
 ) -> KeptBaseline | None:
     """Carry one session out; returns its baseline where that is kept. ``kept``: the one of the session before."""
 
-    def side(name: Literal["candidate", "baseline"], enclosure: dict[str, Any]) -> Side:
+    def side(name: Literal["candidate", "baseline"], enclosure: dict[str, Any]) -> Participant:
         link = RunnerLink(socket.socket(fileno=descriptors.pop(0)), device.spin_s)
-        return Side(name, link, Enclosure(**enclosure), device.memory_of(enclosure["pid"]))
+        return Participant(name, link, Freezer(**enclosure), device.memory_of(enclosure["pid"]))
 
     candidates = [side("candidate", enclosure) for enclosure in message["candidates"]]
-    baseline: Side | KeptBaseline
+    baseline: Participant | KeptBaseline
     if message["baseline"] is None:
         assert kept is not None
         baseline = kept

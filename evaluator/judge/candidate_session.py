@@ -19,7 +19,7 @@ from evaluator.evaluation import ErrorFigures, Gradients, Latency, Verdict
 from evaluator.feedback.weight_words import listed, sentences_about
 from evaluator.judge.correctness.commitment import same_bits
 from evaluator.judge.correctness.reference import Reference
-from evaluator.judge.correctness.verify import CallFindings, Excused, Verifier
+from evaluator.judge.correctness.verify import CallFindings, ExpectedDeviations, Verifier
 from evaluator.judge.device.device import Device
 from evaluator.judge.errors import Violation
 from evaluator.judge.inputs.drawing import InputSource, Variant
@@ -30,16 +30,16 @@ from evaluator.judge.link import RunnerFailed, RunnerTimeout, TimedCall
 from evaluator.judge.memory_plan import MemoryPlan
 from evaluator.judge.result import Outcome
 from evaluator.judge.timing.flop_count import count_work, known_work
-from evaluator.judge.timing.interference import Calmness
+from evaluator.judge.timing.interference import InterferenceMonitor
 from evaluator.judge.timing.sampling import INFERENCE, TRAINING, Measured, Sampler, Sampling, Track
-from evaluator.judge.timing.timed_call import Caller, CallInputs, InputKind, Learnt, Side
+from evaluator.judge.timing.timed_call import Calibrations, Caller, CallInputs, InputKind, Participant
 from evaluator.judge.timing.timeline import Timeline
 from evaluator.problems.problem import Problem
 from evaluator.protocol.control_page import CallMode, WeightReport
 from evaluator.protocol.shared_memory import Block, TensorSpec
 from evaluator.roofline import share_of_roofline
 
-__all__ = ["Common", "Concluded", "Judgement", "Standard"]
+__all__ = ["BaselineSession", "CandidateSession", "Concluded", "SessionContext"]
 
 _TRIALS: Final = (
     Variant.AS_WRITTEN,
@@ -91,11 +91,11 @@ class _WrongOnceVaried(Exception):
 
 
 class Concluded(Exception):
-    """The verdict stands; ``Judgement.outcome`` has it."""
+    """The verdict stands; ``CandidateSession.outcome`` has it."""
 
 
 @dataclass
-class Common:
+class SessionContext:
     """What all candidates of a session are judged with.
 
     ``sampled``: what inputs of timed calls are like, by mode, of those that say enough to be timed;
@@ -111,7 +111,7 @@ class Common:
     problem: Problem
     config: EvalConfig
     device: Device
-    baseline: Side
+    baseline: Participant
     reference: Reference
     blocks: dict[str, Block]
     plan: MemoryPlan
@@ -119,12 +119,12 @@ class Common:
     sampled: dict[CallMode, Variant]
     training: bool
     deadline: float
-    learnt: Learnt
+    learnt: Calibrations
     used_before: int
     spare_bytes: int
     candidates: int
-    blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
-    calmness: Calmness
+    blamed: Callable[[Participant], contextlib.AbstractContextManager[None]]
+    calmness: InterferenceMonitor
     warming: dict[InputKind, CallInputs] = field(default_factory=dict)
     spent: dict[InputKind, list[CallInputs]] = field(default_factory=dict)
     prelude_inputs: dict[InputKind, CallInputs] = field(default_factory=dict)
@@ -253,7 +253,7 @@ class Common:
         if not all(same_bits(one, other.contiguous()) for one, other in zip(shown, right, strict=True)):
             raise Violation("the reference's weights were overwritten in the shared memory")
 
-    def new_verifier(self, usual: Excused | None = None) -> Verifier:
+    def new_verifier(self, usual: ExpectedDeviations | None = None) -> Verifier:
         return Verifier(
             self.reference,
             self.blocks,
@@ -263,7 +263,7 @@ class Common:
             usual,
         )
 
-    def new_caller(self, candidate: Side, verifier: Verifier) -> Caller:
+    def new_caller(self, candidate: Participant, verifier: Verifier) -> Caller:
         return Caller(
             self.device,
             self.config.limits,
@@ -284,17 +284,17 @@ class Common:
         )
 
 
-class Standard:
+class BaselineSession:
     """What all candidates are held against: timed calls of the baseline. ``candidate``: one that it takes turns with
     in keeping memory, where that is lean."""
 
-    def __init__(self, common: Common, candidate: Side) -> None:
+    def __init__(self, common: SessionContext, candidate: Participant) -> None:
         self._common = common
         self._verifier = common.new_verifier()
         self.caller = common.new_caller(candidate, self._verifier)
 
     @property
-    def excused(self) -> Excused:
+    def excused(self) -> ExpectedDeviations:
         """What was excused of the baseline's gradients so far."""
         return self._verifier.excused
 
@@ -324,14 +324,14 @@ class Standard:
                 return replace(call, steps_ms={**call.steps_ms, **timeline.ms})
 
 
-class Judgement:
+class CandidateSession:
     """What is found of one candidate, by calls of it. ``report`` says how far it is: a stage, a message, a share."""
 
     def __init__(
         self,
-        common: Common,
-        standard: Standard,
-        candidate: Side,
+        common: SessionContext,
+        standard: BaselineSession,
+        candidate: Participant,
         outcome: Outcome,
         report: Callable[[str, str, float | None], None],
     ) -> None:

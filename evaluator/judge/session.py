@@ -25,7 +25,7 @@ import torch
 from evaluator.config import EvalConfig, Limits
 from evaluator.errors import DoesNotFit, InfrastructureFault, ProblemError
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.candidate_session import Common, Concluded, Judgement, Standard
+from evaluator.judge.candidate_session import BaselineSession, CandidateSession, Concluded, SessionContext
 from evaluator.judge.correctness.reference import Reference, Signature
 from evaluator.judge.device.device import Device
 from evaluator.judge.errors import ClocksDisagree, DeviceBusy, Violation
@@ -35,9 +35,9 @@ from evaluator.judge.inputs.planting import Planter
 from evaluator.judge.link import RunnerFailed, RunnerGone, RunnerTimeout, TimedCall
 from evaluator.judge.memory_plan import MemoryPlan, plan_memory
 from evaluator.judge.result import HARMLESS, Outcome
-from evaluator.judge.timing.interference import Calmness
+from evaluator.judge.timing.interference import InterferenceMonitor
 from evaluator.judge.timing.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Pair, Sampling, Track
-from evaluator.judge.timing.timed_call import ANY_OUTPUT, Caller, Learnt, Side
+from evaluator.judge.timing.timed_call import ANY_OUTPUT, Calibrations, Caller, Participant
 from evaluator.problems.problem import Problem
 from evaluator.protocol.control_page import MAX_GRADIENTS, CallMode, Failure
 from evaluator.protocol.shared_memory import Block, create_block
@@ -82,8 +82,8 @@ class KeptBaseline:
     """A baseline's process that goes on from one session to the next of the same problem under the same settings,
     with its model on the device, which takes ``held_bytes``, and what was learnt of it."""
 
-    side: Side
-    learnt: Learnt
+    side: Participant
+    learnt: Calibrations
     held_bytes: int
 
 
@@ -115,8 +115,8 @@ class Session:
         problem: Problem,
         config: EvalConfig,
         device: Device,
-        candidates: Sequence[Side],
-        baseline: Side | KeptBaseline,
+        candidates: Sequence[Participant],
+        baseline: Participant | KeptBaseline,
         supervisor: Supervisor,
         *,
         contexts: int,
@@ -140,8 +140,8 @@ class Session:
         self._used_before = device.idle.used_bytes
         self._outcomes = [Outcome() for _ in self._candidates]
         self._random = random.SystemRandom()
-        self._judged: list[Judgement] = []
-        self._within: tuple[Judgement, ...] = ()
+        self._judged: list[CandidateSession] = []
+        self._within: tuple[CandidateSession, ...] = ()
         """Those that are still in the running."""
 
     def run(self) -> Found:
@@ -269,7 +269,7 @@ class Session:
             planter=_planter(problem, config.precision, signature),
             ties=not signature.chooses,
         )
-        self._common = Common(
+        self._common = SessionContext(
             problem=problem,
             config=config,
             device=device,
@@ -281,22 +281,22 @@ class Session:
             sampled={},
             training=training,
             deadline=self._deadline,
-            learnt=Learnt() if self._kept is None else self._kept.learnt,
+            learnt=Calibrations() if self._kept is None else self._kept.learnt,
             used_before=self._used_before,
             spare_bytes=self._spare * device.waiting_bytes,
             candidates=len(self._candidates),
             blamed=self._blamed,
             # Who leaves work behind at each turn of its own does so before fewer of all calls.
-            calmness=Calmness(len(self._candidates)),
+            calmness=InterferenceMonitor(len(self._candidates)),
         )
-        self._standard = Standard(self._common, self._candidates[0])
+        self._standard = BaselineSession(self._common, self._candidates[0])
         for index, (side, outcome) in enumerate(zip(self._candidates, self._outcomes, strict=True)):
             outcome.details |= {
                 "ceilings": ceilings,
                 "memory_plan": plan.describe(),
                 "memory_planned_bytes": plan.peak_bytes,
             }
-            self._judged.append(Judgement(self._common, self._standard, side, outcome, self._reporter(index)))
+            self._judged.append(CandidateSession(self._common, self._standard, side, outcome, self._reporter(index)))
         self._within = tuple(self._judged)
 
     def _require_quiet(self) -> None:
@@ -449,7 +449,7 @@ class Session:
                         [f"{mode.name.lower()}: no figure, since the reference is not finite on too much of any inputs"]
                     )
 
-    def _blocks_of(self, side: Side) -> dict[str, Block]:
+    def _blocks_of(self, side: Participant) -> dict[str, Block]:
         """What a side is given: the shared memory, and a gate that no other one can touch."""
         return self._blocks if side.gate is None else {**self._blocks, "gate": side.gate}
 
@@ -458,7 +458,7 @@ class Session:
         moved = sum(self._blocks[name].layout.size_bytes for name in ("inputs", "weights", "outputs"))
         return moved <= _WARM_CACHES * self._device.cache_bytes
 
-    def _sample_track(self, track: Track, judged: Sequence[Judgement]) -> None:
+    def _sample_track(self, track: Track, judged: Sequence[CandidateSession]) -> None:
         """Record the figures of one track, for all that it is measured of."""
         if self._common.plan.lean:
             # Each takes what it needs in one block, which must not come on top of what it has in several.
@@ -466,13 +466,13 @@ class Session:
             for judgement in judged:
                 with self._judging(judgement):
                     judgement.caller.release_memory(judgement.candidate)
-        asking: dict[Judgement, tuple[Sampling, int]] = {}
+        asking: dict[CandidateSession, tuple[Sampling, int]] = {}
         for judgement in judged:
             with self._judging(judgement):
                 sampling = judgement.measure(track)
                 asking[judgement] = sampling, next(sampling)
         while asking:
-            order: list[Judgement | None]
+            order: list[CandidateSession | None]
             order = [*asking, None]
             if len(self._judged) > 1:
                 self._random.shuffle(order)  # nobody knows who follows them
@@ -490,11 +490,11 @@ class Session:
                         judgement.measure_memory()  # what an allocator has once been given, it keeps
                         judgement.record(track, stop.value)
 
-    def _round(self, track: Track, order: Sequence[Judgement | None]) -> dict[Judgement, Pair]:
+    def _round(self, track: Track, order: Sequence[CandidateSession | None]) -> dict[CandidateSession, Pair]:
         """One call of each side on inputs of the same kind, in this order; ``None`` is the baseline."""
-        calls: dict[Judgement, TimedCall] = {}
+        calls: dict[CandidateSession, TimedCall] = {}
         theirs: TimedCall | None = None
-        first: set[Judgement] = set()
+        first: set[CandidateSession] = set()
         for judgement in order:
             if judgement is None:
                 theirs, first = self._standard.sample(track), set(calls)
@@ -504,7 +504,7 @@ class Session:
         assert theirs is not None
         return {judgement: Pair(call, theirs, judgement in first) for judgement, call in calls.items()}
 
-    def _blamed(self, side: Side) -> contextlib.AbstractContextManager[None]:
+    def _blamed(self, side: Participant) -> contextlib.AbstractContextManager[None]:
         return self._ours("the reference fails") if side is self._baseline else contextlib.nullcontext()
 
     def _note_memory(self, *, coming: int) -> None:
@@ -550,7 +550,7 @@ class Session:
                 outcome.stage_s[name] = seconds
 
     @contextlib.contextmanager
-    def _judging(self, *judged: Judgement) -> Iterator[None]:
+    def _judging(self, *judged: CandidateSession) -> Iterator[None]:
         """What goes wrong is put down to ``judged``, who are out of the running then. Raises ``_Over`` where nobody is
         left, or others may have felt it."""
         outcomes = [each.outcome for each in judged]
@@ -607,7 +607,7 @@ def _planter(problem: Problem, precision: str, signature: Signature) -> Planter:
 
 
 @contextlib.contextmanager
-def _running(side: Side) -> Iterator[None]:
+def _running(side: Participant) -> Iterator[None]:
     """Let the processes of ``side`` run, and stop them again at the end."""
     side.enclosure.thaw()
     with side.stopped_afterwards():

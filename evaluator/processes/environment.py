@@ -16,7 +16,7 @@ from evaluator.interpreter import own_packages, python_environment
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
 
-__all__ = ["Surroundings"]
+__all__ = ["ProcessEnvironment"]
 
 _PASSED_ON: Final = ("PATH", "CUDA_HOME", "CXX", "CC", "LD_LIBRARY_PATH", "LANG", "VIRTUAL_ENV")
 _LARGE_PAGES: Final = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
@@ -31,7 +31,7 @@ fork bomb takes the longer to end, the more it has."""
 _MOST_PROCESSES: Final = 1024
 
 
-class Surroundings:
+class ProcessEnvironment:
     """The machine as an engine for ``device`` finds it when it starts.
 
     ``scratch_dir`` is the engine's own folder, and home of its processes. Neither it nor ``cache_dir`` nor this

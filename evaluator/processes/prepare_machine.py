@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evaluator.builder.preparation import PreparationFailed, find, make, root
 from evaluator.builder.recipes import RECIPES
-from evaluator.processes.environment import Surroundings
+from evaluator.processes.environment import ProcessEnvironment
 
 __all__ = [
     "PreparationResult",
@@ -109,4 +109,4 @@ def prepare(tell: Callable[[str], None], names: Collection[str] = ()) -> Iterato
 def _environment() -> Iterator[Mapping[str, str]]:
     """The variables that compilers get from an engine: what is made with others would not be found."""
     with tempfile.TemporaryDirectory(prefix="kerneljudge-prepare-") as folder:
-        yield Surroundings(None, cache_dir=Path(folder) / "cache", scratch_dir=Path(folder)).environment
+        yield ProcessEnvironment(None, cache_dir=Path(folder) / "cache", scratch_dir=Path(folder)).environment

@@ -23,7 +23,7 @@ from evaluator.protocol.control_page import FRAME_BYTES, Frame, FrameKind
 from evaluator.sandbox.capture import Capture
 from evaluator.sandbox.client import ForkServer, RunnerProcess
 
-__all__ = ["Discovery", "SupervisedRunner", "begin_runner"]
+__all__ = ["Discovery", "RunnerHandle", "begin_runner"]
 
 _DRAIN_S: Final = 1.0
 _WARM_S: Final = 60.0
@@ -41,7 +41,7 @@ class Discovery(Enum):
 
 
 @dataclass
-class SupervisedRunner:
+class RunnerHandle:
     """One runner with everything that belongs to it. ``builds`` are those that ``learn_builds`` has found."""
 
     process: RunnerProcess
@@ -214,7 +214,7 @@ class SupervisedRunner:
 
 def begin_runner(
     forkserver: ForkServer, builder: BuilderProcess, spec: Mapping[str, Any], limits: Limits
-) -> SupervisedRunner:
+) -> RunnerHandle:
     """A runner over its private directory, which is being forked: ``await_forked`` waits for it. ``close`` is to be
     called, whatever happens.
 
@@ -235,4 +235,4 @@ def begin_runner(
         theirs.close()
         build_end.close()
         printed.close_writer()
-    return SupervisedRunner(process, forkserver, builder, ours, session, printed)
+    return RunnerHandle(process, forkserver, builder, ours, session, printed)

@@ -12,7 +12,7 @@ from evaluator.config import EvalConfig
 from evaluator.errors import ToolchainMissing
 from evaluator.evaluation import Evaluation, SpeedupStatus, Verdict
 from evaluator.problems.problem import Problem
-from evaluator.processes.runner_handle import SupervisedRunner
+from evaluator.processes.runner_handle import RunnerHandle
 from evaluator.results.explain import device_fault, explain_exit, explain_failure, hints_for
 from evaluator.sandbox.layers import OPTIONAL
 from evaluator.source_flags import advise
@@ -34,7 +34,7 @@ def conclude(
     problem: Problem,
     candidate: Candidate,
     config: EvalConfig,
-    runner: SupervisedRunner,
+    runner: RunnerHandle,
     outcome: Mapping[str, Any],
     *,
     status: int | None,

@@ -18,7 +18,7 @@ from typing import Final
 
 from evaluator.errors import InfrastructureFault
 
-__all__ = ["CannotBeStopped", "Enclosure", "Waits", "total_wait_ms"]
+__all__ = ["CannotBeStopped", "Freezer", "Waits", "total_wait_ms"]
 
 _FREEZE_S: Final = 10.0
 _FEWEST_LOOKS: Final = 100
@@ -42,7 +42,7 @@ class CannotBeStopped(InfrastructureFault):
         super().__init__(f"its processes could not be stopped within {_FREEZE_S:.0f} s")
 
 
-class Enclosure:
+class Freezer:
     """A runner and all that it has started. ``pid``: as seen from here; ``group``: its control group, if any. To be
     closed."""
 

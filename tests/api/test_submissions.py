@@ -12,7 +12,7 @@ from sqlalchemy import select
 from api.schemas.submissions import SubmissionRecord
 from evaluator.evaluation import Verdict
 from evaluator.flags import Flag, FlagKind
-from evaluator.roofline import Ceilings, Work, share_of_roofline
+from evaluator.roofline import PeakRates, Work, share_of_roofline
 from storage.grading.claims import Claims
 from storage.models import StoredEvaluation
 from tests.api.conftest import KNOWN, Post, assert_problem, fields
@@ -51,7 +51,7 @@ def test_flags_are_served_and_change_no_verdict(http: httpx.Client, seeds: Seeds
 
 
 def test_a_roofline_is_served_and_absent_where_there_is_none(http: httpx.Client, seeds: Seeds) -> None:
-    roofline = share_of_roofline(Work(10**9, 10**9), Ceilings(1e12, {"float32": 1e13}), "float32", latency_ms=4.0)
+    roofline = share_of_roofline(Work(10**9, 10**9), PeakRates(1e12, {"float32": 1e13}), "float32", latency_ms=4.0)
     with_one = seeds.passed(evaluation={"roofline": {"inference": roofline}, "roofline_share": roofline.share})
     record = http.get(f"/api/v1/submissions/{with_one}").json()
     assert record["roofline_share"] == 0.25

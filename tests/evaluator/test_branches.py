@@ -11,7 +11,7 @@ import torch
 
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.correctness.commitment import Commitment
-from evaluator.judge.correctness.native_precision import OwnGradients
+from evaluator.judge.correctness.native_precision import NativeGradients
 from evaluator.judge.correctness.reference import GradientSlice
 from evaluator.judge.correctness.verify import CallFindings
 from evaluator.judge.inputs.drawing import Variant
@@ -164,7 +164,7 @@ def test_the_references_own_gradients_of_weights_are_those_of_all_slices(tmp_pat
         asked.append(number)
         return [x[16 * number : 16 * number + 16].clone()], [upstream[16 * number : 16 * number + 16]]
 
-    owns = OwnGradients(reference, range(4), slice_of)
+    owns = NativeGradients(reference, range(4), slice_of)
     second = owns.of_slice(1, *slice_of(1))
     assert second() is second()
     whole = reference.own_gradients([x], [upstream])

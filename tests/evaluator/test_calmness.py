@@ -18,47 +18,47 @@ from evaluator.judge.correctness.commitment import GIVEN
 from evaluator.judge.errors import Violation
 from evaluator.judge.inputs.drawing import Variant
 from evaluator.judge.link import TimedCall
-from evaluator.judge.timing.interference import Calmness, Look
-from evaluator.judge.timing.timed_call import Caller, CallInputs, Calm, Learnt, _Drawing
+from evaluator.judge.timing.interference import DeviceProbe, InterferenceMonitor
+from evaluator.judge.timing.timed_call import Calibration, Calibrations, Caller, CallInputs, _Drawing
 from evaluator.protocol.control_page import CallMode, CallReport
 
 _CALM_MS = 0.14
 _LATE_MS = 0.43
-_CALM = Look(3.22, 3.2)
+_CALM = DeviceProbe(3.22, 3.2)
 _ANOTHERS_WORK_MS = 0.16
 """What a device takes at the least to do something for another process in between."""
 
 
-def _settles(calmness: Calmness, prelude_ms: float, look: Look) -> bool:
+def _settles(calmness: InterferenceMonitor, prelude_ms: float, look: DeviceProbe) -> bool:
     """Whether a call may begin after a prelude, or it has to be repeated."""
     return calmness.in_time(prelude_ms, _CALM_MS) or calmness.undisturbed(look, _CALM)
 
 
-def _behind_write(more_ms: float) -> Look:
-    return Look(_CALM.behind_write_ms + more_ms, _CALM.alone_ms)
+def _behind_write(more_ms: float) -> DeviceProbe:
+    return DeviceProbe(_CALM.behind_write_ms + more_ms, _CALM.alone_ms)
 
 
 def test_as_long_as_at_first_is_calm_and_nobody_looks() -> None:
-    calmness = Calmness()
+    calmness = InterferenceMonitor()
     assert all(calmness.in_time(prelude_ms, _CALM_MS) for prelude_ms in [0.14, 0.12, 0.22] * 50)
     assert (calmness.preludes, calmness.late, calmness.disturbed) == (150, 0, 0)
 
 
 def test_a_processor_that_becomes_slower_is_nobodys_fault() -> None:
     """As seen on four H200s at work: preludes took two to three times as long, with nothing else on the device."""
-    calmness = Calmness()
-    looks = [_CALM, Look(3.27, 3.2), Look(3.2, 3.22)]
+    calmness = InterferenceMonitor()
+    looks = [_CALM, DeviceProbe(3.27, 3.2), DeviceProbe(3.2, 3.22)]
     assert all(_settles(calmness, _LATE_MS, look) for look in looks * 100)
     assert (calmness.late, calmness.disturbed) == (300, 0)
 
 
 def test_clocks_that_are_held_down_are_nobodys_fault() -> None:
-    calmness = Calmness()
-    assert all(_settles(calmness, _LATE_MS, Look(1.15 * 3.22, 1.15 * 3.2)) for _ in range(100))
+    calmness = InterferenceMonitor()
+    assert all(_settles(calmness, _LATE_MS, DeviceProbe(1.15 * 3.22, 1.15 * 3.2)) for _ in range(100))
 
 
 def test_a_disturbed_prelude_is_repeated() -> None:
-    calmness = Calmness()
+    calmness = InterferenceMonitor()
     assert not _settles(calmness, _LATE_MS, _behind_write(_ANOTHERS_WORK_MS))
     assert _settles(calmness, _LATE_MS, _CALM)
     assert (calmness.late, calmness.disturbed) == (2, 1)
@@ -68,8 +68,8 @@ def test_a_disturbed_prelude_is_repeated() -> None:
 def test_a_device_counts_for_as_long_as_it_is_busy(times_as_slow: float) -> None:
     """As with a stream that waits for the judge's pattern and then sleeps for 100 ms, before every other call: the
     slower the device is, the fewer looks it takes until it is calm."""
-    calmness, looked_ms = Calmness(), 0.0
-    busy = Look(times_as_slow * _CALM.behind_write_ms, times_as_slow * _CALM.alone_ms)
+    calmness, looked_ms = InterferenceMonitor(), 0.0
+    busy = DeviceProbe(times_as_slow * _CALM.behind_write_ms, times_as_slow * _CALM.alone_ms)
 
     def before_each_call() -> None:
         nonlocal looked_ms
@@ -88,22 +88,22 @@ def test_a_device_counts_for_as_long_as_it_is_busy(times_as_slow: float) -> None
 
 
 def test_one_burst_of_anothers_work_and_a_few_looks_that_took_long_are_no_violation() -> None:
-    calmness = Calmness()
+    calmness = InterferenceMonitor()
     for _ in range(8):
-        assert not _settles(calmness, _LATE_MS, Look(300.0, 3.2))
+        assert not _settles(calmness, _LATE_MS, DeviceProbe(300.0, 3.2))
     assert (calmness.bursts, calmness.disturbance) == (1, 24.0)
     for number in range(100):
         assert _settles(calmness, _CALM_MS, _CALM)
         if number % 30 == 0:
-            assert not _settles(calmness, _LATE_MS, Look(300.0, 3.2))
+            assert not _settles(calmness, _LATE_MS, DeviceProbe(300.0, 3.2))
     assert calmness.bursts == 5
 
 
 @pytest.mark.parametrize("share", [0.4, 1.0])
-@pytest.mark.parametrize("busy", [_behind_write(_ANOTHERS_WORK_MS), Look(5.3, 5.2)], ids=["begun", "resident"])
-def test_work_of_somebody_elses_is_a_violation_if_it_is_always_there(share: float, busy: Look) -> None:
+@pytest.mark.parametrize("busy", [_behind_write(_ANOTHERS_WORK_MS), DeviceProbe(5.3, 5.2)], ids=["begun", "resident"])
+def test_work_of_somebody_elses_is_a_violation_if_it_is_always_there(share: float, busy: DeviceProbe) -> None:
     generator = random.Random(7)  # noqa: S311 - no secret
-    calmness = Calmness()
+    calmness = InterferenceMonitor()
     looks = [busy if generator.random() < share else _CALM for _ in range(1000)]
     with pytest.raises(Violation, match=r"the device was busy.*instead of 3\.220 ms behind a write"):
         [_settles(calmness, _LATE_MS, look) for look in looks]
@@ -112,20 +112,22 @@ def test_work_of_somebody_elses_is_a_violation_if_it_is_always_there(share: floa
 
 
 def test_a_disturbance_now_and_then_is_not() -> None:
-    calmness = Calmness()
+    calmness = InterferenceMonitor()
     for number in range(1000):
-        _settles(calmness, _LATE_MS, Look(5.3, 3.2) if number % 5 == 0 else _CALM)
+        _settles(calmness, _LATE_MS, DeviceProbe(5.3, 3.2) if number % 5 == 0 else _CALM)
     assert calmness.disturbed == 200
 
 
 def test_what_is_calm_is_not_spoiled_by_one_look() -> None:
-    assert Look.typical([Look(3.22, 3.2), Look(9.0, 3.3), Look(3.12, 3.1)]) == Look(pytest.approx(3.22), 3.2)
+    assert DeviceProbe.typical([DeviceProbe(3.22, 3.2), DeviceProbe(9.0, 3.3), DeviceProbe(3.12, 3.1)]) == DeviceProbe(
+        pytest.approx(3.22), 3.2
+    )
 
 
 class Learner(Caller):
     """A caller whose calls of the baseline take what a test says, and which notes how each was released."""
 
-    def __init__(self, latencies_ms: list[float], learnt: Learnt | None = None) -> None:
+    def __init__(self, latencies_ms: list[float], learnt: Calibrations | None = None) -> None:
         layout = SimpleNamespace(size_bytes=2**20)
         device: Any = SimpleNamespace(outlives_processes=True, look_ms=lambda _begin: 3.2)
         blocks: Any = {name: SimpleNamespace(layout=layout) for name in GIVEN}
@@ -144,7 +146,7 @@ class Learner(Caller):
             {},
             {},
             {},
-            learnt or Learnt(),
+            learnt or Calibrations(),
         )
         self.latencies_ms = latencies_ms
         self.released: list[tuple[bool, bool]] = []
@@ -225,13 +227,13 @@ def test_a_baseline_that_is_kept_and_takes_longer_now_is_learnt_anew(
     ("latency_ms", "changes", "held"),
     [
         # Calls have 0.8 ms between the clocks, and a prelude of 0.14 ms. Half of what may be longer may be shorter.
-        (0.02, {}, Calm(0.8, 0.02 + 0.5 * (0.02 + 0.05 * 0.05), _CALM_MS)),
-        (0.05, {"overhead_ms": 0.88}, Calm(0.8 + 0.5 * (0.1 + 0.05 * 0.88), 0.05, _CALM_MS)),
-        (0.05, {"prelude_ms": 0.3}, Calm(0.8, 0.05, _CALM_MS + 0.5 * (0.08 + 0.05 * 0.3))),
+        (0.02, {}, Calibration(0.8, 0.02 + 0.5 * (0.02 + 0.05 * 0.05), _CALM_MS)),
+        (0.05, {"overhead_ms": 0.88}, Calibration(0.8 + 0.5 * (0.1 + 0.05 * 0.88), 0.05, _CALM_MS)),
+        (0.05, {"prelude_ms": 0.3}, Calibration(0.8, 0.05, _CALM_MS + 0.5 * (0.08 + 0.05 * 0.3))),
     ],
 )
 def test_nothing_is_believed_to_take_much_longer_than_it_does_now(
-    latency_ms: float, changes: dict[str, float], held: Calm
+    latency_ms: float, changes: dict[str, float], held: Calibration
 ) -> None:
     """Who is believed to take longer could have as much done to it unnoticed."""
     learner = _later([latency_ms] * 2, **changes)
@@ -261,11 +263,11 @@ def test_a_baseline_that_has_become_short_is_learnt_anew() -> None:
 @pytest.mark.parametrize("look_ms", [3.6, 2.8])
 def test_a_device_that_has_changed_is_looked_at_anew(look_ms: float) -> None:
     learner = _later([0.05] * 6)
-    learner.learnt.looks[CallMode.BACKWARD] = Look(3.4, 3.2)
+    learner.learnt.looks[CallMode.BACKWARD] = DeviceProbe(3.4, 3.2)
     learner.device = cast(Any, SimpleNamespace(outlives_processes=True, look_ms=lambda _begin: look_ms))
     learner.calibrate(CallMode.FORWARD)
     assert not learner.latencies_ms
-    assert learner.learnt.looks == {CallMode.FORWARD: Look(look_ms, look_ms)}
+    assert learner.learnt.looks == {CallMode.FORWARD: DeviceProbe(look_ms, look_ms)}
 
 
 def test_a_backward_has_a_look_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

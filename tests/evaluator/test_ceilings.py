@@ -12,21 +12,21 @@ import torch
 
 from evaluator.judge.device.device import CpuDevice
 from evaluator.judge.device.peak_rates import CeilingFile, copy_rate, largest_cache_bytes, measure_ceilings
-from evaluator.roofline import Ceilings
+from evaluator.roofline import PeakRates
 
 _CPU = torch.device("cpu")
-_KEPT = Ceilings(100.0, {"float32": 10.0, "float64": 5.0})
+_KEPT = PeakRates(100.0, {"float32": 10.0, "float64": 5.0})
 _IDENTITY = {"device_name": "a device", "torch": "2.9"}
 
 
 class _Measuring:
     """Returns what it is made with, and counts how often."""
 
-    def __init__(self, result: Ceilings) -> None:
+    def __init__(self, result: PeakRates) -> None:
         self.result = result
         self.calls = 0
 
-    def __call__(self) -> Ceilings:
+    def __call__(self) -> PeakRates:
         self.calls += 1
         return self.result
 
@@ -37,7 +37,7 @@ def _kept(folder: Path) -> CeilingFile:
     return file
 
 
-def _never() -> Ceilings:
+def _never() -> PeakRates:
     raise AssertionError("this was not to be measured")
 
 
@@ -86,7 +86,7 @@ def test_what_was_measured_is_kept_for_the_next_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", [{"torch": "2.10"}, {"driver": "1"}, {"device_name": "another"}])
 def test_another_device_or_software_is_measured_on_its_own(tmp_path: Path, change: dict[str, str]) -> None:
     _kept(tmp_path)
-    other = _Measuring(Ceilings(1.0, {}))
+    other = _Measuring(PeakRates(1.0, {}))
     assert CeilingFile(tmp_path, _IDENTITY | change).load_or_measure(_never, other) == other.result
     assert other.calls == 1
     assert len(list(tmp_path.iterdir())) == 2
@@ -95,20 +95,20 @@ def test_another_device_or_software_is_measured_on_its_own(tmp_path: Path, chang
 @pytest.mark.parametrize(
     ("glance", "dropped"),
     [
-        (Ceilings(109.0, {"float32": 10.9}), False),
-        (Ceilings(50.0, {}), False),
-        (Ceilings(111.0, {}), True),
-        (Ceilings(100.0, {"float32": 11.1}), True),
+        (PeakRates(109.0, {"float32": 10.9}), False),
+        (PeakRates(50.0, {}), False),
+        (PeakRates(111.0, {}), True),
+        (PeakRates(100.0, {"float32": 11.1}), True),
     ],
 )
 def test_a_kept_value_is_dropped_when_a_glance_is_more_than_a_tenth_faster(
-    tmp_path: Path, glance: Ceilings, dropped: bool
+    tmp_path: Path, glance: PeakRates, dropped: bool
 ) -> None:
     _kept(tmp_path)
-    measuring = _Measuring(Ceilings(120.0, {"float32": 9.0, "float64": 6.0}))
+    measuring = _Measuring(PeakRates(120.0, {"float32": 9.0, "float64": 6.0}))
     found = CeilingFile(tmp_path, _IDENTITY).load_or_measure(lambda: glance, measuring)
     assert measuring.calls == dropped
-    assert found == (Ceilings(120.0, {"float32": 10.0, "float64": 6.0}) if dropped else _KEPT)
+    assert found == (PeakRates(120.0, {"float32": 10.0, "float64": 6.0}) if dropped else _KEPT)
     assert CeilingFile(tmp_path, _IDENTITY).load_or_measure(lambda: found, _never) == found
 
 
@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_made_costs_nothing_but_the_time(tmp_path: Path)
 def test_a_device_measures_once_and_the_next_process_takes_what_it_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measuring = _Measuring(Ceilings(1e15, {"float32": 1e18}))
+    measuring = _Measuring(PeakRates(1e15, {"float32": 1e18}))
     monkeypatch.setattr("evaluator.judge.device.device.measure_ceilings", lambda *_: measuring())
     device = CpuDevice(tmp_path)
     assert device.ceilings() is device.ceilings()
@@ -161,7 +161,7 @@ def test_a_device_measures_once_and_the_next_process_takes_what_it_left(
 
 
 def test_the_floor_of_a_cpu_does_not_follow_its_ceilings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.judge.device.device.measure_ceilings", lambda *_: Ceilings(1.0, {}))
+    monkeypatch.setattr("evaluator.judge.device.device.measure_ceilings", lambda *_: PeakRates(1.0, {}))
     device = CpuDevice(tmp_path)
     before = device.floor_ms(2**30)
     device.ceilings()

@@ -35,7 +35,7 @@ from evaluator.judge.device.device import CpuDevice
 from evaluator.judge.memory_plan import plan_memory
 from evaluator.problems.problem import Problem, load_problem
 from evaluator.processes import environment as surroundings_module
-from evaluator.processes.runner_handle import SupervisedRunner
+from evaluator.processes.runner_handle import RunnerHandle
 from tests.corpus import load_case
 from tests.processes import resident_bytes, wait_until
 from tests.settled import settled
@@ -950,13 +950,13 @@ def test_the_next_pair_comes_to_the_device_while_nothing_is_timed(
 ) -> None:
     seen: list[tuple[str, str]] = []
     stage = ""
-    begin_warm_up, await_warm = SupervisedRunner.begin_warm_up, SupervisedRunner.await_warm
+    begin_warm_up, await_warm = RunnerHandle.begin_warm_up, RunnerHandle.await_warm
 
-    def note_begin(self: SupervisedRunner) -> None:
+    def note_begin(self: RunnerHandle) -> None:
         seen.append((stage, "begins"))
         begin_warm_up(self)
 
-    def note_wait(self: SupervisedRunner, *arguments: Any) -> None:
+    def note_wait(self: RunnerHandle, *arguments: Any) -> None:
         await_warm(self, *arguments)
         seen.append((stage, "is warm"))
 
@@ -965,8 +965,8 @@ def test_the_next_pair_comes_to_the_device_while_nothing_is_timed(
         stage = progress.stage
 
     _evaluate_plain(engine, problems)
-    monkeypatch.setattr(SupervisedRunner, "begin_warm_up", note_begin)
-    monkeypatch.setattr(SupervisedRunner, "await_warm", note_wait)
+    monkeypatch.setattr(RunnerHandle, "begin_warm_up", note_begin)
+    monkeypatch.setattr(RunnerHandle, "await_warm", note_wait)
     evaluation = engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, progress=note_stage)
     assert evaluation.verdict is Verdict.PASSED, evaluation.message
     # This one's own were warm before; the next ones' begin when both models are there, and are warm before sampling.

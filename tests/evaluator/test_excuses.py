@@ -11,17 +11,17 @@ import torch
 
 from evaluator.config import EvalConfig
 from evaluator.evaluation import Gradients
-from evaluator.judge.candidate_session import Common, Judgement, Standard
+from evaluator.judge.candidate_session import BaselineSession, CandidateSession, SessionContext
 from evaluator.judge.correctness.commitment import GIVEN
 from evaluator.judge.correctness.compare import Tally
 from evaluator.judge.correctness.kinks import Deviation
-from evaluator.judge.correctness.verify import CallFindings, Excused, Verifier
+from evaluator.judge.correctness.verify import CallFindings, ExpectedDeviations, Verifier
 from evaluator.judge.device.device import CpuDevice
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.memory_plan import plan_memory
 from evaluator.judge.result import Outcome
-from evaluator.judge.timing.interference import Calmness
-from evaluator.judge.timing.timed_call import Learnt
+from evaluator.judge.timing.interference import InterferenceMonitor
+from evaluator.judge.timing.timed_call import Calibrations
 from evaluator.problems.problem import Problem
 from evaluator.protocol.control_page import CallMode, CallReport
 from evaluator.protocol.shared_memory import Block
@@ -71,7 +71,7 @@ def _tally_of(
 ) -> tuple[Tally, int]:
     """What is made of it where so much is ``known``, and so much ``of_baseline``, and the reference has it as its
     ``own`` in the problem's precision; and how often it was asked how far the gradient moves (it does not)."""
-    usual: Excused = {}
+    usual: ExpectedDeviations = {}
     verifier, _ = verifier_over_blocks(problem, usual=usual)
     if known is not None:
         verifier.excused[_NAME, Variant.SIGNED] = known
@@ -295,8 +295,8 @@ def test_what_is_excused_of_the_baseline_of_a_session_reaches_all_of_its_candida
     problems: dict[str, Problem], expected: torch.Tensor
 ) -> None:
     common = _common_of(problems["relu"])
-    standard = Standard(common, common.baseline)
-    judged = [Judgement(common, standard, common.baseline, Outcome(), lambda *_: None) for _ in range(2)]
+    standard = BaselineSession(common, common.baseline)
+    judged = [CandidateSession(common, standard, common.baseline, Outcome(), lambda *_: None) for _ in range(2)]
     actual = _deviating(expected, _KINKS, 1.0)
 
     def looked_into(verifier: Verifier) -> bool:
@@ -322,13 +322,13 @@ def test_what_is_excused_of_the_baseline_of_a_session_reaches_all_of_its_candida
     assert not any(looked_into(judgement._verifier) for judgement in judged)
 
 
-def _common_of(problem: Problem) -> Common:
+def _common_of(problem: Problem) -> SessionContext:
     """What a session of two judges with, on a CPU."""
     reference = constructed_reference(problem, "smoke")
     _, blocks = verifier_of(reference, problem, None)
     device, config = CpuDevice(), EvalConfig(device="cpu", size="smoke")
     unused: Any = None
-    return Common(
+    return SessionContext(
         problem=problem,
         config=config,
         device=device,
@@ -342,10 +342,10 @@ def _common_of(problem: Problem) -> Common:
         sampled={CallMode.FORWARD: Variant.MIXED, CallMode.BACKWARD: Variant.MIXED},
         training=True,
         deadline=math.inf,
-        learnt=Learnt(),
+        learnt=Calibrations(),
         used_before=0,
         spare_bytes=0,
         candidates=2,
         blamed=lambda _side: nullcontext(),
-        calmness=Calmness(2),
+        calmness=InterferenceMonitor(2),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.interpreter import DISTRIBUTION_ROOT, own_packages
-from evaluator.processes.environment import Surroundings
+from evaluator.processes.environment import ProcessEnvironment
 
 
 def test_in_a_checkout_all_packages_that_are_released_or_checked_are_its_own() -> None:
@@ -40,7 +40,7 @@ def test_where_nothing_is_known_no_engine_begins(tmp_path: Path) -> None:
 
 
 def test_nothing_confined_sees_them(tmp_path: Path) -> None:
-    surroundings = Surroundings("cpu", cache_dir=tmp_path / "cache", scratch_dir=tmp_path / "scratch")
+    surroundings = ProcessEnvironment("cpu", cache_dir=tmp_path / "cache", scratch_dir=tmp_path / "scratch")
     hidden = surroundings.compiler_confinement().root.hidden
     assert {str(path) for path in own_packages()} < set(hidden)
     assert {str(tmp_path / "cache"), str(tmp_path / "scratch")} < set(hidden)

@@ -14,7 +14,7 @@ from evaluator.builder.headers import INSTANTIATED_HEADERS, PRECOMPILED_HEADERS
 from evaluator.builder.preparation import Preparation, PreparationFailed, find, make, root, toolchain_facts
 from evaluator.builder.recipes import PLAIN, Recipe
 from evaluator.processes import prepare_machine as preparing
-from evaluator.processes.environment import Surroundings
+from evaluator.processes.environment import ProcessEnvironment
 
 _ENVIRONMENT: Mapping[str, str] = {"PATH": "/usr/bin:/bin"}
 
@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_written_to_is_said(folder: Path) -> None:
 
 
 def test_facts_name_torch_python_and_the_compiler(tmp_path: Path) -> None:
-    environment = Surroundings(None, cache_dir=tmp_path / "cache", scratch_dir=tmp_path).environment
+    environment = ProcessEnvironment(None, cache_dir=tmp_path / "cache", scratch_dir=tmp_path).environment
     facts = toolchain_facts(environment)
     assert all(facts[name] for name in ("torch", "torch_version", "python", "compiler_path", "compiler_version"))
     assert toolchain_facts({**environment, "CXX": "another"}) != facts
@@ -106,7 +106,7 @@ def test_facts_name_torch_python_and_the_compiler(tmp_path: Path) -> None:
 
 def test_compilers_see_the_folder_and_runners_do_not_need_to(folder: Path, tmp_path: Path) -> None:
     folder.mkdir()
-    surroundings = Surroundings(None, cache_dir=tmp_path / "cache", scratch_dir=tmp_path / "scratch")
+    surroundings = ProcessEnvironment(None, cache_dir=tmp_path / "cache", scratch_dir=tmp_path / "scratch")
     visible = [Path(path) for path in surroundings.compiler_confinement().root.visible]
     assert any(root().is_relative_to(path) for path in visible)
 

@@ -26,7 +26,7 @@ from evaluator.builder.preparation import Preparation, find, make
 from evaluator.builder.recipes import PLAIN, RECIPES, Recipe, recipe_versions
 from evaluator.builder.request import BuildRequest
 from evaluator.errors import InfrastructureFault
-from evaluator.processes.environment import Surroundings
+from evaluator.processes.environment import ProcessEnvironment
 from evaluator.results.assemble import build_details
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import Root, visible_paths
@@ -42,7 +42,7 @@ _BARE: dict[str, Any] = {
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    return Surroundings(None, cache_dir=folder / "cache", scratch_dir=folder).environment
+    return ProcessEnvironment(None, cache_dir=folder / "cache", scratch_dir=folder).environment
 
 
 def _builder(

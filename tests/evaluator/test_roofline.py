@@ -7,9 +7,9 @@ import json
 import pytest
 
 from evaluator.evaluation import Evaluation, Latency, Verdict
-from evaluator.roofline import Ceilings, Work, bound, share_of_roofline
+from evaluator.roofline import PeakRates, Work, bound, share_of_roofline
 
-_CEILINGS = Ceilings(bytes_per_s=1e12, operations_per_s={"float32": 1e13, "tf32": 1e14})
+_CEILINGS = PeakRates(bytes_per_s=1e12, operations_per_s={"float32": 1e13, "tf32": 1e14})
 
 
 def test_without_operations_memory_is_the_limit() -> None:
@@ -40,9 +40,9 @@ def test_a_precision_without_a_rate_leaves_the_bound_of_memory() -> None:
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
 def test_a_rate_that_is_none_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match="positive"):
-        bound(Work(1, 1), Ceilings(rate, {}), "float32")
+        bound(Work(1, 1), PeakRates(rate, {}), "float32")
     with pytest.raises(ValueError, match="positive"):
-        bound(Work(1, 1), Ceilings(1.0, {"float32": rate}), "float32")
+        bound(Work(1, 1), PeakRates(1.0, {"float32": rate}), "float32")
 
 
 def test_the_share_is_the_bound_over_the_latency() -> None:

@@ -16,13 +16,13 @@ from evaluator.judge.device.telemetry import NoSensors
 from evaluator.judge.errors import ClocksDisagree, Violation
 from evaluator.judge.link import TimedCall
 from evaluator.judge.result import Outcome
-from evaluator.judge.timing.interference import Calmness
+from evaluator.judge.timing.interference import InterferenceMonitor
 from evaluator.judge.timing.sampling import INFERENCE, INFERENCE_WARM, TRAINING, Measured, Pair, Sampler, Track
-from evaluator.judge.timing.timed_call import Caller, Calm, Learnt
+from evaluator.judge.timing.timed_call import Calibration, Calibrations, Caller
 from evaluator.protocol.control_page import CallMode, CallReport
 
 _OVERHEAD_MS = 0.8
-Side = Callable[[int], tuple[float, float]]
+Participant = Callable[[int], tuple[float, float]]
 """From the number of a pair: what the call takes, and what its runner says that it takes."""
 
 
@@ -31,8 +31,8 @@ class Bench:
 
     def __init__(
         self,
-        candidate: Side,
-        baseline: Side = lambda _number: (1.0, 1.0),
+        candidate: Participant,
+        baseline: Participant = lambda _number: (1.0, 1.0),
         *,
         plan: SamplingPlan | None = None,
         noise_ms: float = 0.001,
@@ -53,9 +53,11 @@ class Bench:
         device = SimpleNamespace(
             torch_device=SimpleNamespace(type=kind), outlives_processes=kind == "cuda", sensors=NoSensors("made up")
         )
-        calm = dict.fromkeys((CallMode.FORWARD, CallMode.BACKWARD), Calm(_OVERHEAD_MS, 1.0, 0.1))
-        learnt = Learnt(calm)
-        caller = SimpleNamespace(device=device, learnt=learnt, latest_ms={}, baseline_ms={}, calmness=Calmness())
+        calm = dict.fromkeys((CallMode.FORWARD, CallMode.BACKWARD), Calibration(_OVERHEAD_MS, 1.0, 0.1))
+        learnt = Calibrations(calm)
+        caller = SimpleNamespace(
+            device=device, learnt=learnt, latest_ms={}, baseline_ms={}, calmness=InterferenceMonitor()
+        )
         self.sampler = Sampler(
             cast(Caller, caller),
             plan or SamplingPlan(min_samples=20, max_samples=40, half_width=0.005),
@@ -81,14 +83,14 @@ class Bench:
         theirs = replace(theirs, waited_ms=self._baseline_waited_ms)
         return Pair(ours, theirs, candidate_first=number % 2 == 0)
 
-    def _call(self, side: Side) -> TimedCall:
+    def _call(self, side: Participant) -> TimedCall:
         takes_ms, says_ms = side(self.pairs)
         noise_ms = self._generator.gauss(0.0, self._noise_ms)
         outer_ms = takes_ms + _OVERHEAD_MS + self._later_ms + noise_ms
         return TimedCall(outer_ms, CallReport(says_ms, 0, 0, 0.0), prelude_ms=0.1)
 
 
-def _exactly(milliseconds: float) -> Side:
+def _exactly(milliseconds: float) -> Participant:
     return lambda _number: (milliseconds, milliseconds)
 
 
@@ -230,7 +232,7 @@ def test_five_pairs_on_a_cpu_say_how_noisy_they_are_and_are_seldom_doubted_witho
     """Calls of 0.7 ms with 0.065 ms of noise around them, as on two quiet cores. By the noise of those three of five
     alone that the figures rest on, it was one in twelve."""
 
-    def varying(seed: str) -> Side:
+    def varying(seed: str) -> Participant:
         generator = random.Random(seed)  # noqa: S311 - no secret
 
         def side(_number: int) -> tuple[float, float]:
@@ -384,7 +386,7 @@ def test_a_call_below_the_floor_is_a_violation() -> None:
         (lambda _number: (0.03, 0.03), "launch overhead dominates"),
     ],
 )
-def test_what_makes_a_number_doubtful_is_said(side: Side, said: str) -> None:
+def test_what_makes_a_number_doubtful_is_said(side: Participant, said: str) -> None:
     notes = Bench(side).measure(INFERENCE).notes
     assert any(said in note for note in notes), notes
 

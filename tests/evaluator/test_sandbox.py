@@ -26,14 +26,14 @@ from evaluator.errors import EvaluationCancelled, InfrastructureFault, SandboxIn
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout
 from evaluator.judge.runner_memory import ProcessMemory
-from evaluator.judge.timing.timed_call import Side
+from evaluator.judge.timing.timed_call import Participant
 from evaluator.problems.problem import Problem
-from evaluator.processes.environment import Surroundings
+from evaluator.processes.environment import ProcessEnvironment
 from evaluator.sandbox.cgroups import GroupParent
 from evaluator.sandbox.client import ForkServer
 from evaluator.sandbox.confinement import Confinement
 from evaluator.sandbox.filesystem import visible_paths
-from evaluator.sandbox.freezer import CannotBeStopped, Enclosure
+from evaluator.sandbox.freezer import CannotBeStopped, Freezer
 from evaluator.sandbox.layers import MEANING, Layer
 from tests.corpus import load_case
 from tests.machines import without_libseccomp
@@ -347,7 +347,7 @@ def test_a_sandbox_that_is_required_and_incomplete_is_an_error(
 
 
 def test_a_confinement_survives_its_way_to_another_process(tmp_path: Path) -> None:
-    surroundings = Surroundings("cpu", cache_dir=tmp_path, scratch_dir=tmp_path)
+    surroundings = ProcessEnvironment("cpu", cache_dir=tmp_path, scratch_dir=tmp_path)
     confinement = surroundings.runner_confinement(Limits(processes=400))
     assert Confinement.from_json(confinement.to_json()) == confinement
     assert confinement.processes == 400
@@ -358,7 +358,7 @@ def test_a_candidate_may_have_more_processes_on_more_processors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int | None, processes: int
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: processors)
-    surroundings = Surroundings("cpu", cache_dir=tmp_path, scratch_dir=tmp_path)
+    surroundings = ProcessEnvironment("cpu", cache_dir=tmp_path, scratch_dir=tmp_path)
     assert surroundings.runner_confinement(Limits()).processes == processes
 
 
@@ -426,7 +426,7 @@ while True:
 
 
 @pytest.fixture(params=["as here", "signals"])
-def enclosure(request: pytest.FixtureRequest) -> Iterator[Enclosure]:
+def enclosure(request: pytest.FixtureRequest) -> Iterator[Freezer]:
     """Two processes that wake each other all the time: in a control group if one can be made here, and in none."""
     parent = GroupParent.open() if request.param == "as here" else None
     group = parent.create("test", memory_bytes=2**30, processes=64) if parent is not None else None
@@ -439,7 +439,7 @@ def enclosure(request: pytest.FixtureRequest) -> Iterator[Enclosure]:
     process.stdin.write("go on\n")
     process.stdin.close()
     time.sleep(0.5)
-    stopped = Enclosure(process.pid, None if group is None else str(group.path))
+    stopped = Freezer(process.pid, None if group is None else str(group.path))
     yield stopped
     stopped.close()
     os.killpg(process.pid, signal.SIGKILL)
@@ -460,7 +460,7 @@ def _consumed_s(session: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def test_processes_that_wake_each_other_stand_still_or_are_found_out(enclosure: Enclosure) -> None:
+def test_processes_that_wake_each_other_stand_still_or_are_found_out(enclosure: Freezer) -> None:
     stood_s = 0.0
     for _ in range(10):
         enclosure.freeze()
@@ -476,7 +476,7 @@ def test_processes_that_wake_each_other_stand_still_or_are_found_out(enclosure: 
 
 
 def test_a_group_that_is_gone_is_neither_stopped_nor_let_go_on(tmp_path: Path) -> None:
-    gone = Enclosure(os.getpid(), str(tmp_path / "gone"))
+    gone = Freezer(os.getpid(), str(tmp_path / "gone"))
     gone.freeze()
     gone.thaw()
     gone.close()
@@ -489,15 +489,18 @@ def test_who_cannot_be_stopped_is_out_of_time_and_the_baseline_is_our_fault(
     events = tmp_path / "cgroup.events"
     events.write_text("populated 1\nfrozen 0\n")
     monkeypatch.setattr("evaluator.sandbox.freezer._FREEZE_S", 0.1)
-    enclosure = Enclosure(os.getpid(), str(tmp_path))
+    enclosure = Freezer(os.getpid(), str(tmp_path))
     link = cast(RunnerLink, None)
     with pytest.raises(RunnerTimeout, match="could not be stopped"):
-        Side("candidate", link, enclosure, ProcessMemory(os.getpid())).stop()
+        Participant("candidate", link, enclosure, ProcessMemory(os.getpid())).stop()
     with pytest.raises(CannotBeStopped, match="could not be stopped"):
-        Side("baseline", link, enclosure, ProcessMemory(os.getpid())).stop()
+        Participant("baseline", link, enclosure, ProcessMemory(os.getpid())).stop()
     # Who is gone is gone, however long the kernel takes over it; of anybody else it is what counts.
     for error, told in ((RunnerGone(), RunnerGone), (RuntimeError(), RunnerTimeout)):
-        with pytest.raises(told), Side("candidate", link, enclosure, ProcessMemory(os.getpid())).stopped_afterwards():
+        with (
+            pytest.raises(told),
+            Participant("candidate", link, enclosure, ProcessMemory(os.getpid())).stopped_afterwards(),
+        ):
             raise error
     # A machine that came to nothing for longer than that has not shown that it cannot.
     monkeypatch.setattr("evaluator.sandbox.freezer._FREEZE_S", -1.0)
@@ -509,7 +512,7 @@ def test_who_cannot_be_stopped_is_out_of_time_and_the_baseline_is_our_fault(
             events.write_text("populated 1\nfrozen 1\n")
 
     monkeypatch.setattr(time, "sleep", sleep)
-    Side("candidate", link, enclosure, ProcessMemory(os.getpid())).stop()
+    Participant("candidate", link, enclosure, ProcessMemory(os.getpid())).stop()
     enclosure.close()
     assert len(looks) == 50
 
@@ -518,7 +521,7 @@ def test_an_enclosure_keeps_no_descriptor_when_it_is_closed(tmp_path: Path) -> N
     (tmp_path / "cgroup.freeze").write_text("")
     (tmp_path / "cgroup.events").write_text("populated 1\nfrozen 1\n")
     before = len(list(Path("/proc/self/fd").iterdir()))
-    stopped = Enclosure(os.getpid(), str(tmp_path))
+    stopped = Freezer(os.getpid(), str(tmp_path))
     stopped.freeze()
     assert (tmp_path / "cgroup.freeze").read_text() == "1"
     stopped.thaw()
@@ -587,7 +590,7 @@ def test_nothing_that_was_asked_of_the_kernel_goes_on_while_processes_are_stoppe
     )
     assert process.stdout is not None
     process.stdout.readline()
-    stopped = Enclosure(process.pid, None)
+    stopped = Freezer(process.pid, None)
     try:
         for number in range(20):
             time.sleep(0.01 + 0.003 * number)
@@ -619,7 +622,7 @@ def test_a_chain_of_processes_is_stopped_or_cannot_be(monkeypatch: pytest.Monkey
     )
     assert process.stdout is not None
     process.stdout.readline()
-    stopped = Enclosure(process.pid, None)
+    stopped = Freezer(process.pid, None)
     try:
         stopped.freeze()
     except CannotBeStopped:

@@ -15,7 +15,7 @@ from evaluator.judge.correctness.commitment import GIVEN
 from evaluator.judge.device.device import CpuDevice
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.link import TimedCall
-from evaluator.judge.timing.timed_call import Caller, Learnt, Release
+from evaluator.judge.timing.timed_call import Calibrations, Caller, Release
 from evaluator.problems.problem import Problem
 from evaluator.protocol.control_page import CallMode, CallReport, Location, Whereabouts
 from evaluator.protocol.shared_memory import Block
@@ -108,7 +108,7 @@ class Played:
 
 
 def _play(
-    problem: Problem, device: CpuDevice, learnt: Learnt | None = None
+    problem: Problem, device: CpuDevice, learnt: Calibrations | None = None
 ) -> tuple[Callable[..., None], Played, Played]:
     """What makes a call of one side, and both sides."""
     reference = constructed_reference(problem, "smoke")
@@ -130,7 +130,7 @@ def _play(
         {},
         {},
         {},
-        learnt or Learnt(),
+        learnt or Calibrations(),
     )
 
     def call(side: Any, mode: CallMode, *, compared: bool, alone: bool = False) -> None:
@@ -210,7 +210,7 @@ def test_a_prelude_of_the_baseline_writes_what_its_call_is_given_and_so_does_one
 ) -> None:
     """Work that waits for any value of it would begin in the prelude, since nothing changes in between."""
     device = Outliving()
-    learnt = Learnt(releases={mode: Release(False, True)})  # a short call has another one before it
+    learnt = Calibrations(releases={mode: Release(False, True)})  # a short call has another one before it
     call, candidate, baseline = _play(problems["relu"], device, learnt)
     names = GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]
     shown: list[list[torch.Tensor]] = []
@@ -247,7 +247,9 @@ def test_what_is_written_over_has_every_bit_in_some_call(problems: dict[str, Pro
 
 
 def test_a_call_before_a_short_one_is_given_tensors_of_its_own(problems: dict[str, Problem]) -> None:
-    call, candidate, _ = _play(problems["relu"], CpuDevice(), learnt=Learnt(releases={_BACKWARD: Release(True, True)}))
+    call, candidate, _ = _play(
+        problems["relu"], CpuDevice(), learnt=Calibrations(releases={_BACKWARD: Release(True, True)})
+    )
     call(candidate, CallMode.BACKWARD, compared=True)
     warming, timed = candidate.given
     assert not any(torch.equal(a, b) for a, b in zip(chain(*warming), chain(*timed), strict=True))

@@ -38,7 +38,7 @@ from evaluator.builder.split.recipe import REPORTING, instances, unresolved
 from evaluator.builder.split.sources import sources_of
 from evaluator.builder.split.units import Units, headers_for, split
 from evaluator.devices.discovery import cuda_architectures, nvcc_path
-from evaluator.processes.environment import Surroundings
+from evaluator.processes.environment import ProcessEnvironment
 from tests.build_sources import BuildSource, load_build_source, load_build_sources
 
 _CLANG = shutil.which("clang++-19") or shutil.which("clang++")
@@ -915,7 +915,7 @@ _REPRESENTATIVE = (
 def prepared(request: pytest.FixtureRequest) -> Iterator[Path]:
     """What ``kerneljudge prepare`` has made; else it is made once and kept between runs, since it takes minutes."""
     with pytest.MonkeyPatch.context() as patched:
-        environment = Surroundings(None, cache_dir=Path("/cache"), scratch_dir=Path("/scratch")).environment
+        environment = ProcessEnvironment(None, cache_dir=Path("/cache"), scratch_dir=Path("/scratch")).environment
         if find(SPLIT_HEADERS, environment) is None:
             patched.setenv("KERNELJUDGE_PREPARED_DIR", str(request.config.cache.mkdir("prepared")))
         yield make(SPLIT_HEADERS, environment, lambda _line: None).folder
@@ -983,7 +983,7 @@ def test_line_information_names_the_source(toolchain: SplitToolchain, prepared: 
 @_needs_tools
 @pytest.mark.timeout(1800)
 def test_the_builder_asks_it_first_and_torch_where_it_refuses(prepared: Path, tmp_path: Path) -> None:
-    surroundings = Surroundings(None, cache_dir=tmp_path / "cache", scratch_dir=tmp_path)
+    surroundings = ProcessEnvironment(None, cache_dir=tmp_path / "cache", scratch_dir=tmp_path)
     builder = Builder(
         ArtifactCache(tmp_path / "cache"),
         {"nvcc": "here"},

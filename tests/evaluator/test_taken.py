@@ -22,7 +22,7 @@ from evaluator.judge.errors import Violation
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.link import TimedCall
 from evaluator.judge.runner_memory import ProcessMemory, Unreadable
-from evaluator.judge.timing.timed_call import Caller, Learnt, Release, Side
+from evaluator.judge.timing.timed_call import Calibrations, Caller, Participant, Release
 from evaluator.problems.problem import Problem
 from evaluator.protocol.control_page import CallMode, CallReport, Location, Whereabouts
 from evaluator.protocol.shared_memory import Block, Runs, TensorSpec
@@ -99,7 +99,7 @@ class Runner:
 class Calls:
     caller: Caller
     runner: Runner
-    side: Side
+    side: Participant
 
     def make(self, mode: CallMode, *, glance: bool = False, compared: bool = True) -> tuple[TimedCall, Commitment]:
         self.runner.happened.clear()
@@ -119,17 +119,17 @@ class Calls:
 
 @pytest.fixture
 def calls(problems: dict[str, Problem]) -> Callable[..., Calls]:
-    def make(*, slice_elements: int | None = None, learnt: Learnt | None = None, **options: Any) -> Calls:
+    def make(*, slice_elements: int | None = None, learnt: Calibrations | None = None, **options: Any) -> Calls:
         reference = constructed_reference(problems["relu"], "smoke")
         device = CpuDevice()
         verifier, blocks = verifier_of(reference, problems["relu"], slice_elements, weights=True)
         runner = Runner(blocks, **options)
         link: Any = runner
-        side = Side("baseline", link, link, ProcessMemory(os.getpid()))
+        side = Participant("baseline", link, link, ProcessMemory(os.getpid()))
         source = InputSource(reference.get_inputs, device.torch_device, variants=True)
         specs, nobody = reference.signature.input_tensors, lambda _side: nullcontext()
         shared = (device, Limits(), side, side, blocks, specs, source, verifier.commitments, False, nobody)
-        return Calls(Caller(*shared, {}, {}, {}, learnt or Learnt()), runner, side, verifier)
+        return Calls(Caller(*shared, {}, {}, {}, learnt or Calibrations()), runner, side, verifier)
 
     return make
 
@@ -200,7 +200,7 @@ def test_outputs_that_are_the_model_s_own_state_are_not_written_to(calls: Callab
 
 
 def test_what_nobody_looks_at_is_spoiled_all_the_same(calls: Callable[..., Calls]) -> None:
-    made = calls(learnt=Learnt(releases={CallMode.FORWARD: Release(True, True)}))  # another one comes before each
+    made = calls(learnt=Calibrations(releases={CallMode.FORWARD: Release(True, True)}))  # another one comes before each
     made.make(CallMode.FORWARD)
     before = len(made.runner.computed)
     made.make(CallMode.FORWARD, compared=False)

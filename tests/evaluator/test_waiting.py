@@ -12,7 +12,7 @@ import pytest
 from evaluator.judge.link import TimedCall
 from evaluator.judge.timing.waiting import held_up_ms
 from evaluator.protocol.control_page import CallReport
-from evaluator.sandbox.freezer import Enclosure, total_wait_ms
+from evaluator.sandbox.freezer import Freezer, total_wait_ms
 
 _OVERHEAD_MS = 0.8
 
@@ -59,7 +59,7 @@ while time.monotonic() - begin < 60:
             for process in (one, other):
                 assert process.stdout is not None
                 process.stdout.readline()
-            enclosure = Enclosure(one.pid, None)
+            enclosure = Freezer(one.pid, None)
             before = enclosure.waits()
             time.sleep(1.0)
             waited_ms = total_wait_ms(before, enclosure.waits())
@@ -72,5 +72,5 @@ while time.monotonic() - begin < 60:
 def test_of_a_process_that_is_gone_nothing_is_known() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
-    enclosure = Enclosure(process.pid, None)
+    enclosure = Freezer(process.pid, None)
     assert total_wait_ms(enclosure.waits(), enclosure.waits()) == 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from evaluator.judge.correctness.reference import Reference
-from evaluator.judge.correctness.verify import Excused, Verifier
+from evaluator.judge.correctness.verify import ExpectedDeviations, Verifier
 from evaluator.judge.device.device import CpuDevice
 from evaluator.problems.problem import Problem
 from evaluator.protocol.shared_memory import Block, BlockLayout, create_block
@@ -14,7 +14,7 @@ __all__ = ["constructed_reference", "verifier_of", "verifier_over_blocks"]
 
 
 def verifier_over_blocks(
-    problem: Problem, size: str = "smoke", slice_elements: int | None = None, usual: Excused | None = None
+    problem: Problem, size: str = "smoke", slice_elements: int | None = None, usual: ExpectedDeviations | None = None
 ) -> tuple[Verifier, dict[str, Block]]:
     """For forward and backward calls of a problem without weights, on a CPU. ``usual``: what is excused of the
     baseline."""
@@ -34,7 +34,7 @@ def verifier_of(
     slice_elements: int | None,
     *,
     weights: bool = False,
-    usual: Excused | None = None,
+    usual: ExpectedDeviations | None = None,
 ) -> tuple[Verifier, dict[str, Block]]:
     """For calls of ``reference``; ``weights``: with a block for their gradients."""
     device, signature = CpuDevice(), reference.signature

@@ -15,13 +15,13 @@ import torch
 from evaluator.judge.correctness.reference import GradientSlice, Reference
 from evaluator.judge.correctness.sensitivity import accumulate
 
-__all__ = ["Own", "OwnGradients", "further_off"]
+__all__ = ["NativeGradients", "Own", "further_off"]
 
 Own = Callable[[], torch.Tensor]
 """Asks for one tensor."""
 
 
-class OwnGradients:
+class NativeGradients:
     """Those of one call. ``slices``: the numbers of those that it is compared in; ``slice_of``: inputs and upstream
     gradients of one, anew each time, since a reference may write to what it is given."""
 

@@ -17,7 +17,7 @@ from evaluator.judge.correctness.commitment import Commitment, Commitments
 from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_usually
 from evaluator.judge.correctness.kinks import FEW, Deviation, deviations, is_expected, is_whole
 from evaluator.judge.correctness.limits import NOTHING, is_rounding, root_mean_square, rounding_of_terms, tolerance_of
-from evaluator.judge.correctness.native_precision import Own, OwnGradients, further_off
+from evaluator.judge.correctness.native_precision import NativeGradients, Own, further_off
 from evaluator.judge.correctness.nonfinite import settle
 from evaluator.judge.correctness.overflow import undetermined_where_lost
 from evaluator.judge.correctness.reference import NUDGE, GradientSlice, Reference
@@ -28,7 +28,7 @@ from evaluator.problems.problem import Tolerance
 from evaluator.protocol.control_page import CallReport
 from evaluator.protocol.shared_memory import Block, TensorSpec
 
-__all__ = ["CallFindings", "Excused", "Verifier"]
+__all__ = ["CallFindings", "ExpectedDeviations", "Verifier"]
 
 _ROUNDINGS: Final = 4.0
 _OF_RTOL: Final = 0.1
@@ -61,7 +61,7 @@ class CallFindings:
         return any(tally.telling < _TELLING for tally in self.tallies)
 
 
-Excused = dict[tuple[str, Variant], Deviation]
+ExpectedDeviations = dict[tuple[str, Variant], Deviation]
 """By tensor and kind of inputs: how a gradient deviated from the reference where that was next to kinks alone."""
 
 
@@ -76,7 +76,7 @@ class Verifier:
         tolerance: Tolerance,
         new_generator: Callable[[], torch.Generator],
         slice_elements: int | None,
-        usual: Excused | None = None,
+        usual: ExpectedDeviations | None = None,
     ) -> None:
         self._reference = reference
         self._tolerance = tolerance
@@ -87,7 +87,7 @@ class Verifier:
         self._generator = new_generator
         self.commitments = Commitments(reference.signature, blocks, new_generator, slice_elements)
         self._rows_alone = slice_elements is not None and reference.signature.rows is not None
-        self.excused: Excused = {}
+        self.excused: ExpectedDeviations = {}
         self._looked_into: set[str] = set()
         """Gradients of which all that looked wrong was found to be next to kinks."""
         self._usual = {} if usual is None else usual
@@ -143,7 +143,7 @@ class Verifier:
         )
         beside = BesideZero(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
         at_zero = variant is Variant.ZEROS
-        owns = OwnGradients(self._reference, numbers, slice_of)
+        owns = NativeGradients(self._reference, numbers, slice_of)
         saturated_weights = cache(partial(self._saturated_weights, numbers, slice_of))
         of_all = cache(partial(self._own_of_all_rows, commitment, gradients=True))
 

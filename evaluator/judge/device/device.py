@@ -22,7 +22,7 @@ import torch
 from evaluator.judge.device.peak_rates import CeilingFile, copy_rate, glance_at_ceilings, measure_ceilings
 from evaluator.judge.device.telemetry import CpuSensors, Sensors, cuda_sensors
 from evaluator.judge.runner_memory import DeviceMemory, ProcessMemory, RunnerMemory
-from evaluator.roofline import Ceilings
+from evaluator.roofline import PeakRates
 
 __all__ = ["CpuDevice", "CudaDevice", "Device", "open_device", "working_on"]
 
@@ -121,7 +121,7 @@ class Device(ABC):
 
     def __init__(self, ceilings_folder: Path | None = None) -> None:
         self._ceilings_folder = ceilings_folder
-        self._ceilings: Ceilings | None = None
+        self._ceilings: PeakRates | None = None
         self._alone_bytes = 0
         self._waiting_bytes: int | None = None
 
@@ -174,7 +174,7 @@ class Device(ABC):
     def identity(self) -> dict[str, Any]:
         """What its highest rates depend on: which device it is, and its software."""
 
-    def ceilings(self) -> Ceilings:
+    def ceilings(self) -> PeakRates:
         """The highest rates of this device. Measured, which takes about a second, unless they are known from
         before; to be called while nobody else works on it."""
         if self._ceilings is None:
@@ -386,7 +386,7 @@ class CudaDevice(Device):
     def copied_bytes_per_s(self) -> float:
         return 1000 * self._bytes_per_ms
 
-    def ceilings(self) -> Ceilings:
+    def ceilings(self) -> PeakRates:
         found = super().ceilings()
         # The floor is that of the fastest copy ever seen: a faster one lowers it.
         self._bytes_per_ms = max(self._bytes_per_ms, found.bytes_per_s / 1000)

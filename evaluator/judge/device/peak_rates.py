@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from evaluator.files import write_json
-from evaluator.roofline import Ceilings
+from evaluator.roofline import PeakRates
 
 __all__ = ["CeilingFile", "copy_rate", "glance_at_ceilings", "largest_cache_bytes", "measure_ceilings"]
 
@@ -47,7 +47,7 @@ _GAIN: Final = 1.01
 _FASTER: Final = 1.1
 
 
-def measure_ceilings(device: torch.device, free_bytes: int) -> Ceilings:
+def measure_ceilings(device: torch.device, free_bytes: int) -> PeakRates:
     """Measure everything on ``device``, of whose memory at most a quarter of ``free_bytes`` is taken."""
     sizes = _CUDA_COPY_BYTES if device.type == "cuda" else (_cpu_copy_bytes(),)
     fastest = max(copy_rate(device, min(size, free_bytes // _SHARE_OF_FREE)) for size in sizes)
@@ -65,15 +65,15 @@ def measure_ceilings(device: torch.device, free_bytes: int) -> Ceilings:
         rates |= {name: max(rates.get(name, 0.0), rates["float32"]) for name in shorter}
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    return Ceilings(fastest, rates)
+    return PeakRates(fastest, rates)
 
 
-def glance_at_ceilings(device: torch.device, free_bytes: int, bytes_per_s: float) -> Ceilings:
+def glance_at_ceilings(device: torch.device, free_bytes: int, bytes_per_s: float) -> PeakRates:
     """A rate of copies that is known already, and that of exact float32 products, measured in less time."""
     rates: dict[str, float] = {}
     with contextlib.suppress(RuntimeError):
         rates["float32"] = _product_rate(device, "float32", free_bytes // _SHARE_OF_FREE, _GLANCE_S)
-    return Ceilings(bytes_per_s, rates)
+    return PeakRates(bytes_per_s, rates)
 
 
 def copy_rate(device: torch.device, size_bytes: int | None = None, budget_s: float | None = None) -> float:
@@ -104,7 +104,7 @@ def largest_cache_bytes() -> int:
 
 
 class CeilingFile:
-    """Ceilings of one device, kept in ``folder`` between processes; without a folder they are measured each time.
+    """Peak rates of one device, kept in ``folder`` between processes; without a folder they are measured each time.
 
     ``identity``: everything that the rates depend on. Another driver, say, is another file.
     """
@@ -114,7 +114,7 @@ class CeilingFile:
         digest = hashlib.sha256(json.dumps(self._identity, sort_keys=True).encode()).hexdigest()[:16]
         self._path = None if folder is None else folder / f"{digest}.json"
 
-    def load_or_measure(self, glance: Callable[[], Ceilings], measure: Callable[[], Ceilings]) -> Ceilings:
+    def load_or_measure(self, glance: Callable[[], PeakRates], measure: Callable[[], PeakRates]) -> PeakRates:
         """What the file has, unless a ``glance`` finds a rate that is more than 10 % higher: then, and without a
         file, what ``measure`` finds. Of a rate that was measured twice the higher one is kept: a machine that was
         busy at the time is slower than it can be, and none is faster."""
@@ -130,19 +130,19 @@ class CeilingFile:
             self._write(measured)
         return measured
 
-    def _read(self) -> Ceilings | None:
+    def _read(self) -> PeakRates | None:
         """``None`` for anything that is not what ``_write`` leaves."""
         if self._path is None:
             return None
         try:
             data = json.loads(self._path.read_text())
-            found = Ceilings(float(data["bytes_per_s"]), {k: float(v) for k, v in data["operations_per_s"].items()})
+            found = PeakRates(float(data["bytes_per_s"]), {k: float(v) for k, v in data["operations_per_s"].items()})
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         rates = (found.bytes_per_s, *found.operations_per_s.values())
         return found if data.get("identity") == self._identity and all(0 < rate < math.inf for rate in rates) else None
 
-    def _write(self, ceilings: Ceilings) -> None:
+    def _write(self, ceilings: PeakRates) -> None:
         if self._path is None:
             return
         data = {
@@ -153,18 +153,18 @@ class CeilingFile:
         write_json(self._path, data)
 
 
-def _exceeds(glance: Ceilings, kept: Ceilings) -> bool:
+def _exceeds(glance: PeakRates, kept: PeakRates) -> bool:
     return glance.bytes_per_s > _FASTER * kept.bytes_per_s or any(
         rate > _FASTER * kept.operations_per_s.get(precision, 0.0)
         for precision, rate in glance.operations_per_s.items()
     )
 
 
-def _highest(one: Ceilings, other: Ceilings) -> Ceilings:
+def _highest(one: PeakRates, other: PeakRates) -> PeakRates:
     rates = dict(one.operations_per_s)
     for precision, rate in other.operations_per_s.items():
         rates[precision] = max(rate, rates.get(precision, 0.0))
-    return Ceilings(max(one.bytes_per_s, other.bytes_per_s), rates)
+    return PeakRates(max(one.bytes_per_s, other.bytes_per_s), rates)
 
 
 def _cpu_copy_bytes() -> int:

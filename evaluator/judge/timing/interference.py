@@ -18,7 +18,7 @@ from typing import Final
 from evaluator.judge.errors import DeviceBusy
 from evaluator.judge.timing.statistics import median_ms
 
-__all__ = ["Calmness", "Look"]
+__all__ = ["DeviceProbe", "InterferenceMonitor"]
 
 _LONGER_SHARE: Final = 0.05
 _LATE_MS: Final = 0.08
@@ -37,7 +37,7 @@ _MOST_DISTURBED_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True)
-class Look:
+class DeviceProbe:
     """How long some work took on the device, in milliseconds by its own clock, behind a write and without one."""
 
     behind_write_ms: float
@@ -53,21 +53,21 @@ class Look:
         """What both took."""
         return self.behind_write_ms + self.alone_ms
 
-    def resembles(self, other: Look) -> bool:
+    def resembles(self, other: DeviceProbe) -> bool:
         """Whether a device that looks so is as it was then."""
         differs_ms = abs(self.alone_ms - other.alone_ms)
         begun_ms = abs(self.write_ms - other.write_ms)
         return differs_ms <= _LONGER_SHARE * other.alone_ms and begun_ms <= _LONGER_SHARE * other.write_ms + _BEGUN_MS
 
     @classmethod
-    def typical(cls, looks: list[Look]) -> Look:
+    def typical(cls, looks: list[DeviceProbe]) -> DeviceProbe:
         """The medians of a few."""
         alone_ms = median_ms([look.alone_ms for look in looks])
         return cls(alone_ms + median_ms([look.write_ms for look in looks]), alone_ms)
 
 
 @dataclass
-class Calmness:
+class InterferenceMonitor:
     """What came of the preludes of one session of so many ``candidates``. ``late``: how many took longer than at first;
     ``disturbed``: how many of these because of the device, in so many ``bursts``; ``disturbance``: for how long, in
     looks at a calm device. The slower a device is, the fewer looks are made while it is busy."""
@@ -89,7 +89,7 @@ class Calmness:
         self._was_calm = self._was_calm or not late
         return not late
 
-    def undisturbed(self, look: Look, calm: Look) -> bool:
+    def undisturbed(self, look: DeviceProbe, calm: DeviceProbe) -> bool:
         """Whether a look at the device found it as ``calm`` as at first; else the prelude is to be repeated.
 
         Raises ``DeviceBusy`` where it has been otherwise too often.

@@ -28,15 +28,15 @@ from evaluator.judge.inputs.drawing import InputSource, Variant, make_upstream
 from evaluator.judge.link import RunnerGone, RunnerLink, RunnerTimeout, TimedCall
 from evaluator.judge.memory_plan import PRELUDE_BYTES
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
-from evaluator.judge.timing.interference import Calmness, Look
+from evaluator.judge.timing.interference import DeviceProbe, InterferenceMonitor
 from evaluator.judge.timing.statistics import median_ms
 from evaluator.judge.timing.timeline import Timeline
 from evaluator.protocol.control_page import MAX_LOCATIONS, MEMORY_PROBE, CallMode, CallReport, Location
 from evaluator.protocol.shared_memory import Block, TensorSpec
 from evaluator.protocol.stream_gate import open_gate
-from evaluator.sandbox.freezer import CannotBeStopped, Enclosure, total_wait_ms
+from evaluator.sandbox.freezer import CannotBeStopped, Freezer, total_wait_ms
 
-__all__ = ["ANY_OUTPUT", "CallInputs", "Caller", "Calm", "Learnt", "Side"]
+__all__ = ["ANY_OUTPUT", "Calibration", "Calibrations", "CallInputs", "Caller", "Participant"]
 
 ANY_OUTPUT: Final = 2**MAX_LOCATIONS - 1
 """A bit for each."""
@@ -69,7 +69,7 @@ _SOON_BYTES: Final = 2**30
 
 
 @dataclass
-class Side:
+class Participant:
     """Candidate or baseline: its link, and the processes that are frozen while the other is called.
 
     ``gate``: what its calls wait for on a device that outlives processes, once there is shared memory. ``memory``: its
@@ -79,7 +79,7 @@ class Side:
 
     name: Literal["candidate", "baseline"]
     link: RunnerLink
-    enclosure: Enclosure
+    enclosure: Freezer
     memory: RunnerMemory
     gate: Block | None = None
     may_keep: int = ANY_OUTPUT
@@ -143,7 +143,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Calm:
+class Calibration:
     """What was measured while only the baseline had the shared memory, in milliseconds.
 
     ``overhead_ms``: what lies between the runner's clock and the judge's, at the most; not used on a CPU.
@@ -155,7 +155,7 @@ class Calm:
     baseline_ms: float
     prelude_ms: float | None
 
-    def as_seen(self, now: Calm) -> Calm | None:
+    def as_seen(self, now: Calibration) -> Calibration | None:
         """What still holds of this after calls that were as ``now``: ``None`` where they took longer than could be of
         the same process, on a device that is as calm.
 
@@ -172,7 +172,7 @@ class Calm:
         prelude_ms = held(self.prelude_ms or 0.0, now.prelude_ms or 0.0, _AS_LEARNT_PRELUDE_MS)
         if overhead_ms is None or baseline_ms is None or prelude_ms is None:
             return None
-        return Calm(overhead_ms, baseline_ms, self.prelude_ms and prelude_ms)
+        return Calibration(overhead_ms, baseline_ms, self.prelude_ms and prelude_ms)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Release:
 
 
 @dataclass
-class Learnt:
+class Calibrations:
     """What was learnt while only the baseline had the shared memory. It goes for a later evaluation that has the same
     process as its baseline, once that is seen to be so.
 
@@ -193,9 +193,9 @@ class Learnt:
     otherwise. ``looks``: what the device was like behind what is written for a call.
     """
 
-    calm: dict[CallMode, Calm] = field(default_factory=dict)
+    calm: dict[CallMode, Calibration] = field(default_factory=dict)
     releases: dict[CallMode, Release] = field(default_factory=dict)
-    looks: dict[CallMode, Look] = field(default_factory=dict)
+    looks: dict[CallMode, DeviceProbe] = field(default_factory=dict)
 
 
 @dataclass
@@ -262,25 +262,25 @@ class Caller:
 
     device: Device
     limits: Limits
-    candidate: Side
-    baseline: Side
+    candidate: Participant
+    baseline: Participant
     blocks: Mapping[str, Block]
     specs: tuple[TensorSpec, ...]
     source: InputSource
     commitments: Commitments
     lean: bool
-    blamed: Callable[[Side], contextlib.AbstractContextManager[None]]
+    blamed: Callable[[Participant], contextlib.AbstractContextManager[None]]
     warming: dict[InputKind, CallInputs]
     spent: dict[InputKind, list[CallInputs]]
     prelude_inputs: dict[InputKind, CallInputs]
-    learnt: Learnt
+    learnt: Calibrations
     latest_ms: dict[CallMode, float] = field(default_factory=dict)
     """What the latest call of the candidate said that it took."""
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
     """What each call of the baseline said that it took."""
     peak_bytes: Counter[str] = field(default_factory=Counter)
     """The most that the allocator of each side said that it gave away, by the side's name."""
-    calmness: Calmness = field(default_factory=Calmness)
+    calmness: InterferenceMonitor = field(default_factory=InterferenceMonitor)
     remaps: int = _MOST_REMAPS
     """How often a call may still be made again because an allocation was opened before it."""
     alone: bool = False
@@ -295,7 +295,7 @@ class Caller:
         # A baseline that compiles itself does so in its first call, and may record graphs in the second.
         first = [self._calm_call(mode, self.limits.build_s) for _ in range(_FIRST_CALLS)]
         if self.device.outlives_processes and mode not in learnt.looks:
-            learnt.looks[mode] = Look.typical([self._look(mode, self._latest(mode)) for _ in range(_CALM_CALLS)])
+            learnt.looks[mode] = DeviceProbe.typical([self._look(mode, self._latest(mode)) for _ in range(_CALM_CALLS)])
         learnt.calm[mode] = self._calm_of(first[-1:])
         learnt.releases.pop(mode, None)
         if not self.device.outlives_processes:
@@ -325,7 +325,7 @@ class Caller:
         learnt.calm[mode] = held
         return True
 
-    def _held(self, mode: CallMode) -> Calm | None:
+    def _held(self, mode: CallMode) -> Calibration | None:
         """What holds now of what was learnt of calm calls before; ``None`` where they take longer now. The first call
         after a rest may do so, and one that takes less may be luck: then another one is made, and of two that take less
         the longer counts."""
@@ -336,7 +336,7 @@ class Caller:
         second = learnt.as_seen(self._calm_of([self._calm_call(mode)]))
         if first is None or second is None:
             return second
-        return Calm(*map(max, zip(astuple(first), astuple(second), strict=True)))
+        return Calibration(*map(max, zip(astuple(first), astuple(second), strict=True)))
 
     def _latest(self, mode: CallMode) -> CallInputs | None:
         """What the baseline's latest calm call was given."""
@@ -357,8 +357,8 @@ class Caller:
         timeout_s = self.limits.call_s + more_s
         return self.call(self.baseline, mode, Variant.AS_WRITTEN, timeout_s, glance=True, compared=False)[0]
 
-    def _calm_of(self, calls: Sequence[TimedCall]) -> Calm:
-        return Calm(
+    def _calm_of(self, calls: Sequence[TimedCall]) -> Calibration:
+        return Calibration(
             overhead_ms=max(call.outer_ms - call.report.device_ms for call in calls),
             baseline_ms=median_ms([call.report.device_ms for call in calls]),
             prelude_ms=median_ms([call.prelude_ms for call in calls]) if self.device.outlives_processes else None,
@@ -374,7 +374,7 @@ class Caller:
 
     def call(
         self,
-        side: Side,
+        side: Participant,
         mode: CallMode,
         variant: Variant,
         timeout_s: float,
@@ -418,7 +418,7 @@ class Caller:
             self.latest_ms[mode] = call.report.device_ms
         return call, commitment
 
-    def has(self, side: Side, commitment: Commitment) -> bool:
+    def has(self, side: Participant, commitment: Commitment) -> bool:
         """Whether ``side`` has indeed what was taken of its latest call and found to be wrong. Where it was read in an
         allocation that may have been given back before, that is opened anew. All of its processes stay stopped: whoever
         learnt that they were found out could act on it."""
@@ -428,35 +428,35 @@ class Caller:
         side.memory.close()  # what was opened for this would not count as open before
         return False
 
-    def release_memory(self, side: Side) -> None:
+    def release_memory(self, side: Participant) -> None:
         """Have a side's allocator give back what it does not use."""
         side.memory.close()  # what is open here stays in use
         self._command(side, {"op": "release_memory"})
 
-    def _command(self, side: Side, message: dict[str, Any]) -> None:
+    def _command(self, side: Participant, message: dict[str, Any]) -> None:
         """Have something done between two calls."""
         with self.blamed(side), self._awake(side):
             side.link.command(message, _COMMAND_S)
 
-    def load_weights(self, side: Side) -> None:
+    def load_weights(self, side: Participant) -> None:
         """Have the reference's weights loaded that the shared memory has. Raises as ``let_go`` does."""
         with self._awake(side):
             side.link.command({"op": "load_weights"}, _COMMAND_S)
 
-    def take_weights(self, side: Side, indexes: Sequence[int]) -> None:
+    def take_weights(self, side: Participant, indexes: Sequence[int]) -> None:
         """Have those of the shared weights that ``indexes`` names taken by what stands for them. Raises as ``let_go``
         does."""
         with self._awake(side):
             side.link.command({"op": "take_weights", "indexes": [*indexes]}, _COMMAND_S)
 
-    def step_weights(self, side: Side, indexes: Sequence[int]) -> None:
+    def step_weights(self, side: Participant, indexes: Sequence[int]) -> None:
         """Have the tensors that stand for these weights hold the shared values, in place, as a step of training does
         it. Raises as ``let_go`` does."""
         with self._awake(side):
             side.link.command({"op": "step_weights", "indexes": [*indexes]}, _COMMAND_S)
 
     @contextlib.contextmanager
-    def interleaved(self, side: Side, variant: Variant) -> Iterator[None]:
+    def interleaved(self, side: Participant, variant: Variant) -> Iterator[None]:
         """Meanwhile, the model of ``side`` is called with other inputs between each forward and its backward."""
         self._show(self._make(_Drawing(variant, secrets.randbits(63), backward=True)))
         self.device.synchronize()
@@ -465,11 +465,11 @@ class Caller:
         side.memory.close()  # what is open here stays in use
         self._command(side, {"op": "interleave_no_more"})
 
-    def deliver_within(self, side: Side) -> None:
+    def deliver_within(self, side: Participant) -> None:
         """Have results copied to the shared memory within the call, as memory that cannot be read from here."""
         self._command(side, {"op": "deliver_within"})
 
-    def let_go(self, side: Side) -> int:
+    def let_go(self, side: Participant) -> int:
         """Have the shared memory closed: there are no more calls. Returns how many bytes of the device's memory the
         side says that it holds then. Raises ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``, whose fault it is:
         the evaluation is over."""
@@ -480,7 +480,7 @@ class Caller:
 
     def _call_once(
         self,
-        side: Side,
+        side: Participant,
         mode: CallMode,
         variant: Variant,
         timeout_s: float,
@@ -623,7 +623,7 @@ class Caller:
         report = replace(call.report, peak_bytes=peak_bytes)
         return replace(call, report=report, prelude_ms=prelude_ms, steps_ms=timeline.ms), commitment
 
-    def _have_delivered(self, side: Side, mode: CallMode, commitment: Commitment, names: Sequence[str]) -> None:
+    def _have_delivered(self, side: Participant, mode: CallMode, commitment: Commitment, names: Sequence[str]) -> None:
         """Have the runner copy what it has computed into the shared memory."""
 
         def settle() -> None:
@@ -636,7 +636,7 @@ class Caller:
         side.link.call(CallMode.DELIVER, self.limits.call_s, settle=settle)
         side.kept[mode] = side.link.kept_outputs() & side.may_keep
 
-    def _spoil(self, side: Side, mode: CallMode, names: Sequence[str]) -> None:
+    def _spoil(self, side: Participant, mode: CallMode, names: Sequence[str]) -> None:
         """Have the results of a call that nobody looks at spoiled, as those of others are."""
         if mode in side.kept:
             locations = side.link.locations(sum(len(self.blocks[name].tensors) for name in names))
@@ -644,14 +644,16 @@ class Caller:
                 self.commitments.spoil(names, locations, side.memory, side.kept[mode])
 
     @contextlib.contextmanager
-    def _blamed_for_memory(self, side: Side) -> Iterator[None]:
+    def _blamed_for_memory(self, side: Participant) -> Iterator[None]:
         """Put down to a side that its memory cannot be used as it has told."""
         try:
             yield
         except Unreadable as error:
             raise self._blame(side, str(error)) from None
 
-    def _require_done(self, side: Side, commitment: Commitment, report: CallReport, delivered: Sequence[str]) -> None:
+    def _require_done(
+        self, side: Participant, commitment: Commitment, report: CallReport, delivered: Sequence[str]
+    ) -> None:
         """Hold the delivered values against those at "done". Raises ``_Remapped`` where these were read in memory that
         may have been another tensor's before, and else as ``_blame`` does."""
         was_open = side.memory.was_open
@@ -665,7 +667,7 @@ class Caller:
             raise _Remapped
         raise self._blame(side, f"{late} is not as it was when the {side.name} had said that it was done")
 
-    def _blame(self, side: Side, message: str) -> Exception:
+    def _blame(self, side: Participant, message: str) -> Exception:
         """The error that a side has broken a rule: a baseline's is our own."""
         return Violation(message) if side is self.candidate else InfrastructureFault(message)
 
@@ -714,7 +716,7 @@ class Caller:
         # All bits, that of the sign included: what never has one of them set can be told from inputs by that bit.
         self.blocks[name].memory.view(torch.int64).fill_(secrets.randbits(64) - 2**63)
 
-    def _prelude_inputs(self, side: Side, drawing: _Drawing, given: CallInputs) -> CallInputs | None:
+    def _prelude_inputs(self, side: Participant, drawing: _Drawing, given: CallInputs) -> CallInputs | None:
         """What the preludes of a call write: tensors of its own kind, since work that waits for a value which these
         have, and a pattern has not, would begin unseen with the call. ``None`` for what is too large, and where there
         are no preludes.
@@ -768,9 +770,9 @@ class Caller:
             if is_calm:
                 return prelude_ms
 
-    def _look(self, mode: CallMode, written: CallInputs | None) -> Look:
+    def _look(self, mode: CallMode, written: CallInputs | None) -> DeviceProbe:
         """How the device is, behind what a prelude writes and without it."""
-        return Look(self.device.look_ms(partial(self._write, mode, written)), self.device.look_ms(lambda: None))
+        return DeviceProbe(self.device.look_ms(partial(self._write, mode, written)), self.device.look_ms(lambda: None))
 
     def _restore(self, commitment: Commitment, drawing: _Drawing) -> None:
         """Write the tensors that the runner was given once more, for the comparison."""
@@ -805,7 +807,7 @@ class Caller:
             self.warming[drawing.kind] = made
         return made
 
-    def _take_memory(self, side: Side, other: Side) -> None:
+    def _take_memory(self, side: Participant, other: Participant) -> None:
         """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
         if self.lean:
             # Who has not been shown the shared memory cannot be asked, and has given back what it does not hold.
@@ -815,13 +817,13 @@ class Caller:
                 self._command(side, {"op": "reserve_memory"})
 
     @contextlib.contextmanager
-    def _awake(self, side: Side) -> Iterator[None]:
+    def _awake(self, side: Participant) -> Iterator[None]:
         """Let the processes of ``side`` run, and stop them again at the end."""
         self._wake(side)
         with side.stopped_afterwards():
             yield
 
-    def _wake(self, side: Side) -> None:
+    def _wake(self, side: Participant) -> None:
         side.enclosure.thaw()
         if side.enclosure.ran_while_stopped_s > _RAN_S:
             raise self._blame(
