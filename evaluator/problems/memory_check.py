@@ -62,7 +62,7 @@ def plan_each(wanted: Sequence[tuple[Problem, str, str]], total_bytes: int) -> I
 
 def _start() -> subprocess.Popen[str]:
     return subprocess.Popen(
-        python_command("-m", "evaluator.judge.memory_planning"),
+        python_command("-m", "evaluator.judge.memory_check_process"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=python_environment(os.environ),

@@ -23,9 +23,9 @@ from evaluator.builder.split.headers import HOST_SHIM, PRECOMPILED
 from evaluator.builder.split.refused import Refused
 from evaluator.builder.split.toolchain import SplitToolchain
 
-__all__ = ["Header", "Participant", "clang_command", "find_header", "is_prepared", "prepare"]
+__all__ = ["Header", "Side", "clang_command", "find_header", "is_prepared", "prepare"]
 
-Participant: TypeAlias = Literal["host", "main"]
+Side: TypeAlias = Literal["host", "main"]
 """``host``: the host's side of CUDA sources. ``main``: C++."""
 
 _READY: Final = "ready"
@@ -98,7 +98,7 @@ def is_prepared(toolchain: SplitToolchain, folder: Path) -> bool:
         return False
 
 
-def find_header(folder: Path, side: Participant, standard: str, variant: str = "") -> Header:
+def find_header(folder: Path, side: Side, standard: str, variant: str = "") -> Header:
     """The precompiled header for ``side``: lean; with pybind11 (``python``) or with ``ATen/cuda/CUDAContext.h``
     (``streams``), where this machine has one; or ``full``. Raises ``Refused`` where there is none for ``standard``."""
     folder = folder / standard
@@ -109,7 +109,7 @@ def find_header(folder: Path, side: Participant, standard: str, variant: str = "
     return Header(folder / f"{name}.pch", archive if archive.exists() else None, variant != "full")
 
 
-def clang_command(toolchain: SplitToolchain, folder: Path, side: Participant, standard: str) -> list[str]:
+def clang_command(toolchain: SplitToolchain, folder: Path, side: Side, standard: str) -> list[str]:
     """clang with what torch would pass, as a header was precompiled and as it must be used."""
     flags = toolchain.cxx_flags if side == "main" else tuple(_host_flags(toolchain.cuda_flags))
     command = [
@@ -147,7 +147,7 @@ def _architecture_list(flags: Sequence[str]) -> str:
 def _stamp(toolchain: SplitToolchain, folder: Path) -> str:
     """Everything that decides what is in ``folder``; precompiled headers do not work at another place."""
     place = folder.resolve()
-    sides: tuple[Participant, ...] = ("host", "main")
+    sides: tuple[Side, ...] = ("host", "main")
     commands = [clang_command(toolchain, place, side, name) for side in sides for name in toolchain.standards]
     parts = [toolchain.key, _texts(toolchain), PRECOMPILED, commands, _OPTIMIZED, _PLACEHOLDER.decode()]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -177,7 +177,7 @@ def _texts(toolchain: SplitToolchain) -> dict[str, str]:
 
 def _precompile(toolchain: SplitToolchain, folder: Path, standard: str, name: str) -> bool:
     """Whether ``standard`` can be had; what can be done without is left out. Raises ``Refused``."""
-    side: Participant = "main" if name.startswith("main") else "host"
+    side: Side = "main" if name.startswith("main") else "host"
     variant = name.partition("_")[2]
     place = folder / standard
     place.mkdir(exist_ok=True)

@@ -30,7 +30,7 @@ from evaluator.builder.split.flags import (
 )
 from evaluator.builder.split.headers import device_prelude
 from evaluator.builder.split.objects import ObjectFile, Registered, registered
-from evaluator.builder.split.prepare import Participant, clang_command, find_header, is_prepared
+from evaluator.builder.split.prepare import Side, clang_command, find_header, is_prepared
 from evaluator.builder.split.refused import Refused
 from evaluator.builder.split.sources import Sources, sources_of
 from evaluator.builder.split.toolchain import SplitToolchain
@@ -214,7 +214,7 @@ class _Workshop:
             raise Refused("the library is no Python module")
         return library
 
-    def _clang(self, side: Participant, source: str, target: str, flags: HostFlags, variants: Sequence[str]) -> None:
+    def _clang(self, side: Side, source: str, target: str, flags: HostFlags, variants: Sequence[str]) -> None:
         """With the first of the precompiled headers that has all that the source needs."""
         embedded = ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(self._prepared / "placeholder")]
         default = self._toolchain.standard if side == "main" else self._toolchain.cuda_standard

@@ -1,7 +1,7 @@
-"""Vetting: what a problem lets through that it should not, found by having trivial candidates judged. Torch-free.
+"""Vetting: trivial candidates are judged to find the wrong answers that a problem lets through. Torch-free.
 
-``labels`` and ``record`` are what a problem carries about itself; ``candidates`` is what it is tried with, and
-``vet`` tries it.
+``probes`` has these candidates, and ``run`` has them judged. ``evaluator.problems.vetting_labels`` and
+``evaluator.problems.vetting_record`` are the findings that a problem carries about itself.
 """
 
 from __future__ import annotations

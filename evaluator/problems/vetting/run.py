@@ -1,4 +1,4 @@
-"""Trying a problem: every candidate of ``candidates`` is judged as anybody's would be, and labels say what it means."""
+"""Vetting a problem: each candidate of ``probes`` is judged as a user's would be, and labels name the findings."""
 
 from __future__ import annotations
 

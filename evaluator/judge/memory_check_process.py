@@ -1,4 +1,4 @@
-"""Plans for a GPU that is not there: ``python -m evaluator.judge.memory_planning``, a process of
+"""Plans for a GPU that is not there: ``python -m evaluator.judge.memory_check_process``, a process of
 ``evaluator.problems.memory_check``.
 
 Reads lines of JSON (a problem, a size, a precision, the bytes of the device) and answers each with one. Shapes come

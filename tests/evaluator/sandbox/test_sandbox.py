@@ -72,7 +72,16 @@ def test_every_layer_has_a_meaning() -> None:
 
 def test_nothing_is_visible_but_the_system_and_python(run: Run, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2")
-    folders = [str(tmp_path), str(Path(__file__).parent), "/home", "/var", "/etc/shadow", "/boot", "/mnt", "/dev/shm"]
+    folders = [
+        str(tmp_path),
+        str(Path(__file__).parents[1]),
+        "/home",
+        "/var",
+        "/etc/shadow",
+        "/boot",
+        "/mnt",
+        "/dev/shm",
+    ]
     _passes(
         run(
             f"""
@@ -88,7 +97,7 @@ assert sorted(os.listdir(".")) == ["__pycache__", "candidate.py", "model.py"], o
 
 
 def test_nothing_of_the_project_is_visible(run: Run, cpu_engine: Engine, artifact_cache: Path) -> None:
-    project = Path(__file__).parent.parent.parent
+    project = Path(__file__).parents[3]
     _passes(
         run(
             f"""

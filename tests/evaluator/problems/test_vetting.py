@@ -595,6 +595,6 @@ def test_every_label_has_its_meaning_and_every_refusal_is_a_sentence() -> None:
 
 
 def test_the_problems_of_this_repository_are_vetted_and_ranked() -> None:
-    for problem in load_problems(Path(__file__).parents[2] / "reference_models").values():
+    for problem in load_problems(Path(__file__).parents[3] / "reference_models").values():
         assert problem.labels is not None, f"{problem.id} has changed: kerneljudge problems check {problem.id} --write"
         assert problem.refusal is None
