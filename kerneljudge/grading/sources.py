@@ -1,4 +1,4 @@
-"""Where a candidate or a problem comes from on the command line."""
+"""The origins of candidates and problems on the command line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from evaluator.candidates.candidate import Candidate, InvalidSource, parse_candidate
+from evaluator.interpreter import DISTRIBUTION_ROOT
 from evaluator.problems.problem import Problem, load_problems
 
 __all__ = [
@@ -22,7 +23,7 @@ __all__ = [
 ]
 
 _ANSWER_SUFFIXES: Final = (".md", ".txt")
-_MAX_BYTES: Final = 16 * 2**20  # far above what is graded: only so that a wrong file does not fill the memory
+_MAX_BYTES: Final = 16 * 2**20  # far above the limit of grading; it only keeps a wrong file from filling the memory
 _DEFAULT_PROBLEMS: Final = "reference_models"
 _DEFAULT_DATA: Final = ".kerneljudge"
 
@@ -33,7 +34,7 @@ class UnusableFile(ValueError):
 
 @dataclass(frozen=True)
 class Given:
-    """What was given: source, or a raw model answer (``is_response``)."""
+    """A given text: source, or a raw model answer (``is_response``)."""
 
     text: str
     is_response: bool
@@ -48,7 +49,7 @@ class Given:
         return self.text if self.is_response else None
 
     def parse(self) -> Candidate | InvalidSource:
-        """The candidate in it."""
+        """Return the candidate in the text."""
         return parse_candidate(code=self.code, response=self.response)
 
 
@@ -77,30 +78,32 @@ def read_given(file: str, *, is_response: bool) -> Given:
 
 
 def problems_folder(given: Path | None) -> Path:
-    """The folder of problems: as given, as in ``KERNELJUDGE_PROBLEMS_DIR``, here, or beside the package."""
+    """Return the folder of problems: as given, ``KERNELJUDGE_PROBLEMS_DIR``, here, or beside the package."""
     if given is not None:
         return given
     configured = os.environ.get("KERNELJUDGE_PROBLEMS_DIR")
     if configured:
         return Path(configured)
     here = Path(_DEFAULT_PROBLEMS)
-    return here if here.is_dir() else Path(__file__).resolve().parent.parent / _DEFAULT_PROBLEMS
+    return here if here.is_dir() else DISTRIBUTION_ROOT / _DEFAULT_PROBLEMS
 
 
 def extra_problems_folder() -> Path:
-    """The folder of imported problems: as in ``KERNELJUDGE_EXTRA_PROBLEMS_DIR``, or in the data folder."""
+    """Return the folder of imported problems: ``KERNELJUDGE_EXTRA_PROBLEMS_DIR``, or one in the data folder."""
     configured = os.environ.get("KERNELJUDGE_EXTRA_PROBLEMS_DIR")
     data = os.environ.get("KERNELJUDGE_DATA_DIR") or _DEFAULT_DATA
     return (Path(configured) if configured else Path(data) / "problems").expanduser().absolute()
 
 
 def known_problems(given: Path | None) -> dict[str, Problem]:
-    """The problems in the folder ``given``; without one, those of ``problems_folder`` and the imported ones. Raises
-    ``ProblemError``."""
+    """Return the problems in the folder ``given``; without one, those of ``problems_folder`` and the imported ones.
+
+    Raises ``ProblemError``.
+    """
     return load_problems(problems_folder(given), extra_problems_folder() if given is None else None)
 
 
 def folder_of(problem_id: str, given: Path | None) -> Path:
-    """The folder of one of ``known_problems(given)``."""
+    """Return the folder of one of ``known_problems(given)``."""
     own = problems_folder(given) / problem_id
     return own if given is not None or own.is_dir() else extra_problems_folder() / problem_id
