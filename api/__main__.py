@@ -15,13 +15,13 @@ from runtime.settings import InvalidSettings, Settings
 
 
 def main() -> int:
-    """Serve until SIGINT or SIGTERM. 2: its settings are unusable. 3: it could not start."""
+    """Serve until SIGINT or SIGTERM. Return 2 where the settings are unusable, and 3 where the service cannot start."""
     logs.configure("text", "INFO")
     try:
         settings = Settings.load()
         logs.configure(settings.log_format, settings.log_level)
         tracing.configure("kerneljudge-api")
-        # Also read by the application; here, so that a mistake in them is one line and no traceback.
+        # The application reads them as well. Reading them here reports a mistake in one line, without a traceback.
         load_problems(settings.problems_dir, settings.extra_problems_dir)
         server = make_server(settings)
     except (InvalidSettings, ProblemError) as error:

@@ -1,4 +1,4 @@
-"""The application, made from settings; nothing of it exists before ``create_app`` is called."""
+"""The application, made from settings. Nothing of it exists before ``create_app`` is called."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["create_app"]
 
 _VERSION: Final = "1"
 _UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-# Spans of requests, where ``runtime.tracing`` was told to send any; metrics and logs have ways of their own.
+# Traces of requests, where ``runtime.tracing`` has a target for them. Metrics and logs are collected separately.
 _TELEMETRY: Final[TelemetryConfig] = {
     "auto_configure": False,
     "exclude": lambda scope: scope["path"] in _UNTRACED,
@@ -54,14 +54,15 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application for ``settings``. Its lifespan migrates the database and loads the problems."""
+    """Return the application for ``settings``. Its lifespan migrates the database and loads the problems."""
     services = Services(settings)
     app = FastAPI(
         title="kerneljudge",
         version=_VERSION,
         description=_DESCRIPTION,
         lifespan=_lifespan,
-        # Their pages load scripts from elsewhere, which our headers forbid; api.pages has one of our own at /docs.
+        # FastAPI's pages load scripts from other sites, which our headers forbid. ``api.pages`` has a page of its own
+        # at /docs.
         docs_url=None,
         redoc_url=None,
         telemetry=_TELEMETRY,
@@ -77,7 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.add_exception_handler(fault, _database_away)
     app.add_exception_handler(QueueFull, _queue_full)
     app.add_exception_handler(QuotaSpent, _quota_spent)
-    # The last one added is the outermost.
+    # The middleware that is added last is the outermost.
     app.add_middleware(
         BodyLimit, max_bytes=settings.max_body_bytes, streamed={batches.STREAMED: settings.max_batch_bytes}
     )
@@ -114,7 +115,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> dict[str, str]:
-    """All methods of the path; the router names only those of the first route that it tried."""
+    """Return all methods of the path. The router names only those of the first route that it tried."""
     template = getattr(request.scope.get("route"), "path", None)
     methods = request.app.openapi()["paths"].get(template)
     return {"Allow": ", ".join(sorted(method.upper() for method in methods))} if methods else {}

@@ -1,4 +1,4 @@
-"""Outcomes and figures as people read them."""
+"""Outcomes and figures in the form that pages show."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class Shown(NamedTuple):
-    """What something is called, and in which colour (see ``tone``)."""
+    """A word for something, and its colour (see ``tone``)."""
 
     word: str
     tone: str
@@ -122,7 +122,7 @@ UNMEASURED: Final = {
     SpeedupStatus.NOT_VETTED: "not vetted, or refused",
     SpeedupStatus.WEIGHTS_FIXED: "weights fixed",
 }
-"""Why there is no speedup."""
+"""The reasons for a missing speedup."""
 
 GRADIENTS: Final = {
     Gradients.MATCH: "match",
@@ -151,21 +151,24 @@ _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def undiagnosed(tool: Tool, served: Collection[str]) -> str:
-    """Whom a diagnosis waits for although nobody is there; empty if somebody is."""
+    """Return a text on the worker that a diagnosis waits for; empty where such a worker is running."""
     if diagnosis_queue(tool) in served:
         return ""
     return f"waiting for a worker with a CUDA device and {tool.program}: none is running"
 
 
 def tone(status: Status | str, verdict: Verdict | str | None) -> str:
-    """``good``, ``bad``, ``fault`` (ours) or ``open``: which colour an outcome has."""
+    """Return the colour of an outcome: ``good``, ``bad``, ``fault`` (ours) or ``open``."""
     if status == Status.DONE:
         return "good" if verdict == Verdict.PASSED else "bad"
     return "fault" if Status(status).final else "open"
 
 
 def times(speedup: float | None) -> str:
-    """A speedup: three significant digits or two decimals, below a tenth two digits, and a multiplication sign."""
+    """Format a speedup with a multiplication sign.
+
+    It has three significant digits or two decimals, and below a tenth two digits.
+    """
     if speedup is None:
         return _DASH
     if speedup < 0.1:
@@ -174,14 +177,14 @@ def times(speedup: float | None) -> str:
 
 
 def measured(speedup: float | None, status: SpeedupStatus | str | None) -> str:
-    """A speedup, or why there is none."""
+    """Format a speedup, or the reason that there is none."""
     if speedup is None and status in UNMEASURED:
         return UNMEASURED[SpeedupStatus(status)]
     return times(speedup)
 
 
 def interval(value: IntervalRecord | None) -> str:
-    """An interval, as short as its width allows."""
+    """Format an interval, as short as its width allows."""
     if value is None:
         return ""
     decimals = 2 if value.high - value.low >= 0.02 else 3
@@ -189,7 +192,7 @@ def interval(value: IntervalRecord | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """A latency to three digits; below a tenth of a millisecond, in microseconds."""
+    """Format a latency with three digits: in milliseconds, or below a tenth of a millisecond in microseconds."""
     if value is None:
         return _DASH
     if value < 0.1:
@@ -198,7 +201,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A while, in the unit that suits it."""
+    """Format a duration, in the unit that suits it."""
     if value is None:
         return _DASH
     if value < 1:
@@ -209,19 +212,19 @@ def seconds(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share in percent."""
+    """Format a share in percent."""
     if value is None:
         return _DASH
     return f"{100 * value:.0f} %" if value == 0 or value >= 0.1 else f"{100 * value:.1f} %"
 
 
 def thousands(number: int) -> str:
-    """A number with thin spaces between its thousands."""
+    """Format a number with thin spaces between its thousands."""
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def size_of(count: int | None) -> str:
-    """A number of bytes in the largest unit that leaves at least one."""
+    """Format a number of bytes in the largest unit of which there is at least one."""
     if count is None:
         return _DASH
     value = float(count)
@@ -233,12 +236,12 @@ def size_of(count: int | None) -> str:
 
 
 def figure(value: float | str) -> str:
-    """A number of a tensor; what is not finite has come as text."""
+    """Format a number of a tensor. Values that are not finite come as text."""
     return value if isinstance(value, str) else f"{value:.6g}"
 
 
 def machine(facts: Mapping[str, object]) -> dict[str, object]:
-    """Facts about a machine as they are shown: words for names, sizes in their unit, nothing that is not known."""
+    """Return facts about a machine for a page: words for names, sizes in their unit, and no unknown values."""
     shown: dict[str, object] = {}
     for name, value in facts.items():
         if name.endswith("_bytes") and isinstance(value, int):
@@ -249,15 +252,15 @@ def machine(facts: Mapping[str, object]) -> dict[str, object]:
 
 
 def first_upper(text: str) -> str:
-    """``text`` as the beginning of a sentence; the rest of it as it is."""
+    """Return ``text`` with its first letter in upper case; the rest stays."""
     return text[:1].upper() + text[1:]
 
 
 def moment(value: datetime) -> str:
-    """A moment in UTC, to the second."""
+    """Format a moment in UTC, to the second."""
     return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _three_digits(value: float) -> str:
-    """With its zeros, so that figures in a column are of one length."""
+    """Format with three digits and trailing zeros, so that figures in a column have the same length."""
     return f"{value:#.3g}".removesuffix(".")

@@ -1,1 +1,1 @@
-"""What the performance claims are measured with: ``make bench``."""
+"""The measurements behind the performance claims: ``make bench``."""

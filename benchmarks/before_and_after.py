@@ -1,9 +1,10 @@
 """Seconds of an evaluation in an older checkout and in this one, by turns: ``python -m benchmarks.before_and_after``.
 
 The argument is the root of the other checkout (``git worktree add ../before COMMIT``). Each round runs
-``benchmarks.stages`` of this checkout on the engine of the one, then of the other, on the same device. It prints
-medians by problem and by stage, and the ratio of now and then. Exit status 1 where a candidate does not pass, or the
-other checkout's engine cannot be used so.
+``benchmarks.stages`` of this checkout on the other checkout's engine, then on this one's, on the same device.
+
+It prints medians by problem and by stage, and the ratio of now to then. The exit status is 1 where a candidate does not
+pass, or where the other checkout's engine cannot be used in this way.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Medians = Mapping[str, Mapping[str, float]]
 
 
 def rows(then: Medians, now: Medians) -> Iterator[str]:
-    """A line for each problem of both and one for all together: seconds then, now and their ratio, by stage."""
+    """Yield a line for each problem of both and one for all together: seconds then, now and their ratio, by stage."""
     yield f"{'':<20}" + "".join(f"{stage:>22}" for stage in _STAGES)
     problems = [problem for problem in then if problem in now]
     for problem in (*problems, ""):
@@ -44,8 +45,10 @@ def rows(then: Medians, now: Medians) -> Iterator[str]:
 
 
 def _run(checkout: Path, arguments: Sequence[str], expected: int) -> list[stages.Taken]:
-    """Run ``benchmarks.stages`` of this checkout on the packages of another one, which makes so many evaluations.
-    Raises ``SystemExit`` where it does not come as far as that."""
+    """Run ``benchmarks.stages`` of this checkout on the packages of another one, with ``expected`` evaluations.
+
+    Raises ``SystemExit`` where fewer are made.
+    """
     environment = python_environment(os.environ)
     others = [path for path in environment["PYTHONPATH"].split(os.pathsep) if Path(path) != DISTRIBUTION_ROOT]
     environment["PYTHONPATH"] = os.pathsep.join([str(checkout), *others])

@@ -1,7 +1,7 @@
-"""How long building a C++ extension takes, by each recipe that can: ``python -m benchmarks.builds``.
+"""The time to build a C++ extension, by each recipe that can: ``python -m benchmarks.builds``.
 
-The same sources are built by the plain recipe and by the others, in turn, in the same run and without a cache.
-Prints the times round by round, then their medians and how many times as fast as the plain recipe each one is.
+The same sources are built by the plain recipe and by the others, in turn, in the same run and without a cache. It
+prints the times round by round, then their medians, and the speedup of each recipe over the plain one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIMEOUT_S: Final = 600.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Build in turns; returns the exit status."""
+    """Build in turns. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.builds", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--flags", default="", help='extra_cflags, as in --flags="-O3"')

@@ -1,11 +1,15 @@
-"""What is left of many submissions while everything below them keeps dying: ``python -m benchmarks.chaos``.
+"""The fate of many submissions while all processes keep dying: ``python -m benchmarks.chaos``.
 
-Starts PostgreSQL, Redis, two API processes, two build workers and two that evaluate on CPUs, hands in thousands of
-submissions one by one through both APIs, and meanwhile, in turn and at random moments, kills each kind of process with
-``SIGKILL``, restarts Redis with all that it held lost, and restarts PostgreSQL by its fast and its immediate shutdown.
-At the end every submission must be there once, be over with the verdict that it should have, have one evaluation, and
-be on the leaderboard once if it passed. Prints what was done, how fast it recovered, and what became of the attempts.
-Exit status 1 where anything is not as it must be.
+It starts PostgreSQL, Redis, two API processes, two build workers and two workers that evaluate on CPUs. It hands in
+thousands of submissions one by one, through both APIs. Meanwhile it inflicts faults in turn, at random moments:
+
+- It kills each kind of process with ``SIGKILL``.
+- It restarts Redis with all of its content lost.
+- It restarts PostgreSQL by its fast and its immediate shutdown.
+
+At the end, every submission must be there once, be over with its expected verdict, and have one evaluation. If it
+passed, it must be on the leaderboard once. The output has the faults, the times of recovery, and the outcomes of the
+attempts. The exit status is 1 where any check fails.
 """
 
 from __future__ import annotations
@@ -56,11 +60,11 @@ _FAULTS: Final = (
 
 @dataclass(frozen=True)
 class Plan:
-    """``submissions`` in all, of which so many pass, cannot be imported, or cannot be compiled; the others are none.
+    """The parameters of a run: ``submissions`` in all, and the numbers that pass, fail to import or fail to compile.
 
-    ``faults`` are done in this order, on average ``every_s`` apart, and the submissions come in at an even pace while
-    that lasts. ``workers``: that build, and as many that evaluate. ``lease_s``: how long one that was killed is waited
-    for.
+    The remaining submissions are no candidates. ``faults`` are inflicted in this order, on average ``every_s`` apart.
+    The submissions come in at an even pace during that time. ``workers`` is the number of builders, and also of
+    evaluators. ``lease_s`` is the time until a killed worker counts as lost.
     """
 
     submissions: int = 2000
@@ -75,14 +79,17 @@ class Plan:
     timeout_s: float = 3600.0
 
     def due_s(self, number: int) -> float:
-        """When the submission of this number comes in."""
+        """Return the time at which the submission of this number comes in."""
         return len(self.faults) * self.every_s * number / self.submissions
 
 
 @dataclass
 class Fault:
-    """One that was done. ``back_s``: until what was hit was there again. ``next_result_s``: until a worker had recorded
-    something after that, where anything was left to do."""
+    """A fault that was inflicted.
+
+    ``back_s`` is the time until its target was there again. ``next_result_s`` is the time until a worker recorded a
+    result after that, where anything was left to do.
+    """
 
     what: str
     at_s: float
@@ -92,7 +99,7 @@ class Fault:
 
 @dataclass
 class Report:
-    """What was seen. ``wrong`` is empty where nothing was lost and nothing is there twice."""
+    """The observations. ``wrong`` is empty where nothing was lost and nothing is there twice."""
 
     plan: Plan
     faults: list[Fault] = field(default_factory=list)
@@ -105,7 +112,10 @@ class Report:
 
 
 class Producers:
-    """Hand in, each through one API after the other, whatever happens to them. A context manager."""
+    """Threads that hand in submissions, each through one API after the other, whatever happens to these.
+
+    A context manager.
+    """
 
     def __init__(self, cluster: Cluster, sources: Sequence[tuple[str, str]], report: Report, begun: float) -> None:
         self._cluster = cluster
@@ -149,7 +159,7 @@ class Producers:
                         self._report.accepted_s = time.monotonic() - self._begun
 
     def _hand_in(self, client: httpx.Client, number: int, source: str, first: int) -> str | None:
-        """Again and again, with one key, until an API has it; ``None`` where this ends before."""
+        """Hand in, repeatedly and with one key, until an API has accepted it; ``None`` where the run ends before."""
         body = {"problem": "relu", "device": "cpu", "size": "smoke", "code": source, "author": f"author {number % 7}"}
         for attempt in itertools.count(first + number):
             url = self._cluster.urls[attempt % len(self._cluster.urls)]
@@ -175,7 +185,7 @@ class Producers:
 
 
 class Watch:
-    """When workers recorded something, and when all was over, seen from a thread. A context manager."""
+    """A thread that records the times of workers' results and of the end. A context manager."""
 
     def __init__(self, cluster: Cluster, begun: float) -> None:
         self._cluster = cluster
@@ -210,11 +220,11 @@ class Watch:
 
 
 def run(plan: Plan, folder: Path) -> Report:
-    """Do what ``plan`` says, with everything in ``folder``. Call it in the main thread."""
+    """Run ``plan``, with all files in ``folder``. Call it in the main thread."""
     report = Report(plan)
     chance = random.Random(plan.seed)  # noqa: S311 - moments to repeat, no secret
     sources = _sources(plan, chance)
-    # Other work makes a machine noisy for as long as this takes: a longer pause would not help.
+    # Other work makes a machine noisy for the whole run, so a longer pause would not help.
     settings = {"KERNELJUDGE_LEASE_S": str(plan.lease_s), "KERNELJUDGE_MEASURE_AGAIN_S": "1,1,1"}
     shape = Shape(builders=plan.workers, evaluators=plan.workers, settings=settings)
     with running_cluster(shape, folder, durable=True) as cluster:
@@ -243,7 +253,7 @@ def run(plan: Plan, folder: Path) -> Report:
 
 
 def _sources(plan: Plan, chance: random.Random) -> list[tuple[str, str]]:
-    """(source, expected verdict) of each submission."""
+    """Return (source, expected verdict) of each submission."""
     working = [*honest(plan.honest), *raising(plan.raising), *broken(plan.broken)]
     sources = [*working, *instantly_wrong(plan.submissions - len(working))]
     chance.shuffle(sources)
@@ -251,7 +261,7 @@ def _sources(plan: Plan, chance: random.Random) -> list[tuple[str, str]]:
 
 
 def _pause(seconds: float, over: Callable[[], bool]) -> bool:
-    """Wait; ``False`` where all is over before."""
+    """Wait. Return ``False`` where all is over before."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if over():
@@ -261,7 +271,7 @@ def _pause(seconds: float, over: Callable[[], bool]) -> bool:
 
 
 def _inflict(what: str, cluster: Cluster, chance: random.Random) -> float:
-    """Do it, and wait until what was hit is there again; returns the seconds that it took."""
+    """Inflict a fault, and wait until its target is there again. Return the seconds that it took."""
     begun = time.monotonic()
     if what == "redis":
         cluster.broker.stop(signal.SIGKILL)
@@ -288,7 +298,7 @@ def _kill_one(kind: str, cluster: Cluster, chance: random.Random) -> None:
 
 
 def _wrong(cluster: Cluster, plan: Plan, ids: Mapping[int, str], sources: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """What is not as it must be, by the database, and by what the API says of each."""
+    """Yield the violations, by the database and by the API's leaderboards."""
     if len(ids) != plan.submissions:
         yield f"{plan.submissions - len(ids)} submissions were never accepted"
     if len(set(ids.values())) != len(ids):
@@ -343,8 +353,10 @@ _NEVER: Final = {
 
 
 def _wrong_boards(cluster: Cluster) -> Iterator[str]:
-    """Each of them, as anybody may read it: everything that passed with a figure, once. What a busy machine has left
-    unsettled to the end has none."""
+    """Check each API's leaderboards, as any user may read them: every passed submission with a figure is there once.
+
+    A submission that a busy machine has left unsettled to the end has no figure.
+    """
     ((figures,),) = cluster.query(_FIGURES)
     for url in cluster.urls:
         listed = Counter(_listed(url))
@@ -353,7 +365,7 @@ def _wrong_boards(cluster: Cluster) -> Iterator[str]:
 
 
 def _listed(url: str) -> Iterator[str]:
-    """The submission of each entry of the board, page by page."""
+    """Yield the submission of each entry of the leaderboard, page by page."""
     asked: dict[str, Any] = {"problem": "relu", "device": "cpu", "size": "smoke", "limit": 500}
     while True:
         page = httpx.get(f"{url}/api/v1/leaderboard", params=asked, trust_env=False).raise_for_status().json()

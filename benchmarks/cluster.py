@@ -1,6 +1,6 @@
-"""The distributed form on this machine: PostgreSQL, Redis, and as many processes of each kind as asked for.
+"""The distributed form on this machine: PostgreSQL, Redis, and a given number of processes of each kind.
 
-Whatever ends is started again, as a container engine would.
+A process that ends is started again, as a container engine would do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.services import PostgresqlServer, RedisServer, free_port, running_pos
 __all__ = ["KINDS", "Cluster", "Shape", "running_cluster"]
 
 KINDS: Final = {"api": "api", "builder": "worker --queue build", "evaluator": "worker --queue evaluate"}
-"""What a process of each kind has in its command."""
+"""The part of a process's command that identifies its kind."""
 
 _ROOT: Final = Path(__file__).parent.parent
 _READY_S: Final = 180.0
@@ -35,7 +35,7 @@ _LOOK_S: Final = 0.1
 
 @dataclass(frozen=True)
 class Shape:
-    """How many processes of each kind. ``settings``: environment variables of all of them."""
+    """The number of processes of each kind. ``settings`` are environment variables of all of them."""
 
     apis: int = 2
     builders: int = 2
@@ -44,7 +44,7 @@ class Shape:
 
 
 class Cluster:
-    """What runs. ``urls`` are those of the APIs."""
+    """A running cluster. ``urls`` are those of the APIs."""
 
     def __init__(self, database: PostgresqlServer, broker: RedisServer, urls: Sequence[str], folder: Path) -> None:
         self.database = database
@@ -53,7 +53,7 @@ class Cluster:
         self.folder = folder
 
     def processes(self, kind: str) -> list[Process]:
-        """Those of a kind that live, in no order."""
+        """Return the living processes of a kind, in no order."""
         return [each for each in children(os.getpid()) if f"runtime.parent_death {KINDS[kind]}" in each.command]
 
     def is_ready(self, url: str) -> bool:
@@ -68,12 +68,12 @@ class Cluster:
             until(lambda url=url: self.is_ready(url), f"{url} to be ready", _READY_S)  # type: ignore[misc]
 
     def query(self, statement: str) -> list[tuple[object, ...]]:
-        """What the database answers. Raises ``psycopg.Error`` where it does not."""
+        """Return the database's answer to a query. Raises ``psycopg.Error`` where it does not answer."""
         with psycopg.connect(self.database.conninfo, connect_timeout=2) as connection:
             return connection.execute(statement.encode()).fetchall()
 
     def workers(self, kind: str) -> set[str]:
-        """The ids of all workers of a kind that are registered, alive or not."""
+        """Return the ids of all registered workers of a kind, alive or not."""
         stage = "build" if kind == "builder" else "evaluate"
         return {str(row[0]) for row in self.query(f"SELECT id FROM workers WHERE kind = '{stage}'")}  # noqa: S608
 
@@ -82,10 +82,10 @@ class Cluster:
 def running_cluster(
     shape: Shape, folder: Path, *, durable: bool, prepare: Callable[[str], object] = lambda _: None
 ) -> Iterator[Cluster]:
-    """A cluster with everything in ``folder``, ready; stopped at the end. Call it in the main thread.
+    """Run a cluster with all files in ``folder``, and yield it once it is ready. Call it in the main thread.
 
-    ``durable``: whether PostgreSQL waits for the disk. ``prepare`` is given the database's URL before anything of ours
-    is started.
+    It is stopped at the end. ``durable`` says whether PostgreSQL waits for the disk. ``prepare`` gets the database's
+    URL before any of our processes starts.
     """
     with ExitStack() as running:
         database = running.enter_context(running_postgresql(durable=durable))
@@ -99,7 +99,7 @@ def running_cluster(
                 **{name: os.environ[name] for name in ("KERNELJUDGE_PREPARED_DIR",) if name in os.environ},
                 "KERNELJUDGE_DATA_DIR": str(folder / "data"),
                 "KERNELJUDGE_PROBLEMS_DIR": str(_ROOT / "reference_models"),
-                "KERNELJUDGE_VERIFY_RECORDS": "off",  # what is graded is what was handed in, and counted
+                "KERNELJUDGE_VERIFY_RECORDS": "off",  # only submissions that were handed in are graded and counted
                 "KERNELJUDGE_DATABASE_URL": url,
                 "KERNELJUDGE_BROKER_URL": broker.url,
                 **shape.settings,
@@ -160,4 +160,4 @@ def _kept_running(supervisor: Supervisor) -> Iterator[None]:
 
 
 def _ignore(_line: str) -> None:
-    """It is in the logs, and counted by the supervisor."""
+    """Ignore a line. It is in the logs, and the supervisor counts it."""

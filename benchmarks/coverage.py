@@ -1,7 +1,7 @@
-"""How often the interval of a speedup covers the true one: ``python -m benchmarks.coverage --tracks 300``.
+"""The coverage of the true speedup by its interval: ``python -m benchmarks.coverage --tracks 300``.
 
-The calls are made up, and the rules that they go through are the judge's own sampler. Each row is a kind of noise; of
-a share of 95 % that an interval states, 93 % are asked for. Exit status 1 where a row has less. Needs no device.
+The calls are simulated; the rules are those of the judge's own sampler. Each row is a kind of noise. An interval states
+95 %, and 93 % are required. The exit status is 1 where a row has less. No device is needed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from evaluator.protocol.control_page import CallMode, CallReport
 __all__ = ["NOISES", "Covered", "cover", "measured_track"]
 
 Noise = Callable[[np.random.Generator, float], Iterator[float]]
-"""From a source of chance and a scale: what each call takes, as a factor whose long-run median is 1."""
+"""A function of a random generator and a scale.
+
+It yields the time of each call, as a factor with a long-run median of 1.
+"""
 
 _OVERHEAD_MS: Final = 0.8
 _LEAST: Final = 0.93
@@ -63,7 +66,7 @@ def _autoregressive(correlation: float) -> Noise:
 
 
 def _drifting(chance: np.random.Generator, scale: float) -> Iterator[float]:
-    """Both sides alike: what warms up or slows down. Normal noise besides."""
+    """Yield factors that drift in the same way on both sides, as while a device warms up, with normal noise."""
     for number in itertools.count():
         yield math.exp(0.05 * (number - 30) / 60 + scale * chance.normal())
 
@@ -77,13 +80,17 @@ NOISES: Final[dict[str, Noise]] = {
     "AR(1) 0.95, each by itself": _autoregressive(0.95),
 }
 _SCALES: Final = (0.003, 0.01, 0.03)
-"""Standard deviations of a call, as shares, but for heavy tails, which have none."""
+"""Standard deviations of a call, as shares; heavy tails have none."""
 
 
 @dataclass(frozen=True)
 class Covered:
-    """Of ``tracks``, how many were not ``unsettled``, and how many of these had an interval with the true speedup in
-    it; how many pairs that took on average, and the median of the interval's half-widths as a share."""
+    """The results of ``tracks`` tracks.
+
+    ``unsettled`` counts those without a settled speedup, and ``covered`` the settled ones whose interval contains the
+    true speedup. ``pairs`` is the mean number of pairs. ``half_width`` is the median of the interval's half-widths, as
+    a share.
+    """
 
     tracks: int
     unsettled: int
@@ -100,7 +107,7 @@ class Covered:
 def measured_track(
     candidate: Iterator[float], baseline: Iterator[float], plan: SamplingPlan, kind: str, chance: np.random.Generator
 ) -> Measured:
-    """One track by the judge's sampler, whose calls take what the iterators say, in milliseconds."""
+    """Measure one track by the judge's sampler. The iterators give the time of each call, in milliseconds."""
     device = SimpleNamespace(
         torch_device=SimpleNamespace(type=kind), outlives_processes=kind == "cuda", sensors=NoSensors("made up")
     )
@@ -124,7 +131,7 @@ def measured_track(
 
 
 def cover(noise: Noise, scale: float, plan: SamplingPlan, kind: str, tracks: int, seed: int = 1) -> Covered:
-    """``tracks`` tracks of a candidate that takes half a millisecond and a baseline that takes twice as long."""
+    """Measure ``tracks`` tracks of a candidate that takes half a millisecond, and a baseline that takes twice that."""
     unsettled = covered = 0
     pairs: list[int] = []
     widths: list[float] = []

@@ -1,11 +1,12 @@
-"""What is left of a large batch when its service keeps dying: ``python -m benchmarks.crash_recovery``.
+"""The fate of a large batch when its service keeps dying: ``python -m benchmarks.crash_recovery``.
 
-Starts ``kerneljudge serve`` (SQLite, device ``cpu``, size ``smoke``), hands in ten thousand lines by one POST, and
-kills API, workers and, once, everything with ``SIGKILL`` at random moments, the first time while the lines come in.
-What the service's own supervisor does not start again is started by this program, as an administrator would. At the
-end every line must have exactly one result with the verdict that it should have, the order of completion must have no
-gap, no repetition, and be what a reader that followed it has seen; summary and webhook must agree. Prints rates, the
-time from each kill to where it went on, and memory. Exit status 1 where anything is not as it must be.
+It starts ``kerneljudge serve`` (SQLite, device ``cpu``, size ``smoke``), and hands in ten thousand lines by one POST.
+It kills API, workers and, once, everything with ``SIGKILL`` at random moments, the first time while the lines come in.
+This program itself starts what the service's supervisor does not start again, as an administrator would.
+
+At the end, every line must have exactly one result with its expected verdict. The order of completion must have no gap
+and no repetition, and a reader that followed it must have seen the same. Summary and webhook must agree. The output has
+rates, the time from each kill to its recovery, and memory. The exit status is 1 where any check fails.
 """
 
 from __future__ import annotations
@@ -52,10 +53,11 @@ _ROLES: Final = {"api": "api", "builder": "worker --queue build", "evaluator": "
 
 @dataclass(frozen=True)
 class Plan:
-    """``lines`` in all, of which so many distinct ones need processes; those are what most duplicates repeat.
+    """The parameters of a run: ``lines`` in all, and the numbers of distinct ones that need processes.
 
-    ``kills`` are roles in this order, or ``serve`` for everything; the first is killed while the lines come in.
-    ``every_s`` is the mean time between two; ``lease_s`` how long a worker that was killed is waited for.
+    Most duplicates repeat these. ``kills`` are roles in this order, or ``serve`` for everything; the first is killed
+    while the lines come in. ``every_s`` is the mean time between two kills. ``lease_s`` is the time until a killed
+    worker counts as lost.
     """
 
     lines: int = 10_000
@@ -71,8 +73,11 @@ class Plan:
 
 @dataclass
 class Kill:
-    """One kill. ``back_s``: until the process, or the service, was there again. ``next_result_s``: until the next line
-    was over after that kill, where any was left."""
+    """A kill of a process.
+
+    ``back_s`` is the time until the process, or the service, was there again. ``next_result_s`` is the time until the
+    next line was over after that, where any was left.
+    """
 
     role: str
     at_s: float
@@ -82,7 +87,7 @@ class Kill:
 
 @dataclass
 class Report:
-    """What was seen. ``faults`` is empty where nothing was lost."""
+    """The observations. ``faults`` is empty where nothing was lost."""
 
     plan: Plan
     accepted_s: float = 0.0
@@ -100,7 +105,7 @@ class Service:
 
     def __init__(self, folder: Path, lease_s: float) -> None:
         self._folder = folder
-        # Other work makes a machine noisy for as long as this takes: a longer pause would not help.
+        # Other work makes a machine noisy for the whole run, so a longer pause would not help.
         changes = {"KERNELJUDGE_LEASE_S": str(lease_s), "KERNELJUDGE_MEASURE_AGAIN_S": "1"}
         self._environment = {**python_environment(os.environ), **changes}
         with socket.socket() as probe:
@@ -137,7 +142,7 @@ class Service:
         until(self.is_ready, "the service to be ready", _READY_S)
 
     def is_ready(self) -> bool:
-        """Whether it answers."""
+        """Whether the service answers."""
         assert self._process.poll() is None, f"serve ended: {(self._folder / 'serve.log').read_text()[-2000:]}"
         with contextlib.suppress(httpx.TransportError):
             return httpx.get(f"{self.url}/readyz", timeout=2.0, trust_env=False).is_success
@@ -145,16 +150,16 @@ class Service:
 
     @property
     def processes(self) -> list[Process]:
-        """All that belong to it."""
+        """Return all processes of the service."""
         return [*filter(None, [look(self._process.pid)]), *descendants(self._process.pid)]
 
     def process(self, role: str) -> Process | None:
-        """The process that does ``role`` at the moment."""
+        """Return the process with the given role at the moment."""
         below = children(self._process.pid)
         return next((each for each in below if f"runtime.parent_death {_ROLES[role]}" in each.command), None)
 
     def kill(self, role: str) -> float:
-        """Kill ``role`` the hard way; returns the seconds until it is there again."""
+        """Kill ``role`` by ``SIGKILL``. Return the seconds until it is there again."""
         begun = time.monotonic()
         if role == "serve":
             left = self.processes
@@ -183,7 +188,7 @@ class Service:
         return time.monotonic() - begun
 
     def _workers(self) -> dict[str, str]:
-        """The kind of each worker that has ever registered, by its id."""
+        """Return the kind of each worker that has ever registered, by its id."""
         found: list[dict[str, str]] = []
 
         def answered() -> bool:
@@ -198,7 +203,7 @@ class Service:
 
 
 class Receiver:
-    """Takes the webhook's deliveries. A context manager."""
+    """A receiver of the webhook's deliveries. A context manager."""
 
     def __init__(self) -> None:
         self.received: list[tuple[bool, dict[str, Any]]] = []
@@ -213,7 +218,7 @@ class Receiver:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Nothing of it is of interest."""
+                """Ignore the message."""
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
@@ -228,7 +233,7 @@ class Receiver:
 
 
 class Follower:
-    """Reads results as they come, in a thread, like a trainer that is fed by them. A context manager."""
+    """A thread that reads results as they come, like a trainer that is fed by them. A context manager."""
 
     def __init__(self, url: str, batch_id: str, begun: float) -> None:
         self._client = Client(url, retries=1000, sleep=lambda _: time.sleep(POLL_S))
@@ -259,7 +264,7 @@ class Follower:
 
 
 class Memory:
-    """What each process holds, every so often, in a thread. A context manager."""
+    """A thread that samples the memory of each process. A context manager."""
 
     def __init__(self, service: Service, into: list[tuple[float, Mapping[str, float]]], begun: float) -> None:
         self._service = service
@@ -287,7 +292,7 @@ class Memory:
 
 
 def run(plan: Plan, folder: Path) -> Report:
-    """Do what ``plan`` says, with everything in ``folder``."""
+    """Run ``plan``, with all files in ``folder``."""
     report = Report(plan)
     chance = random.Random(plan.seed)  # noqa: S311 - moments to repeat, no secret
     expected = dict(enumerate(_lines(plan, chance), start=2))
@@ -346,7 +351,7 @@ def _follow_to_the_end(
 
 
 def _lines(plan: Plan, chance: random.Random) -> list[tuple[str, str]]:
-    """(source, expected verdict) of each line."""
+    """Return (source, expected verdict) of each line."""
     slow = [*honest(plan.honest), *raising(plan.raising), *broken(plan.broken)]
     repeated = [chance.choice(slow) for _ in range((plan.lines - len(slow)) // 3)]
     instant = instantly_wrong(plan.lines - len(slow) - len(repeated))
@@ -358,7 +363,7 @@ def _lines(plan: Plan, chance: random.Random) -> list[tuple[str, str]]:
 def _kill_all(
     service: Service, plan: Plan, chance: random.Random, report: Report, begun: float, ended: threading.Event
 ) -> None:
-    # The lines of ten thousand take some seconds to come in.
+    # Ten thousand lines take some seconds to come in.
     pause = chance.uniform(0.2, 0.6) * plan.lines / 5000
     for role in plan.kills:
         if ended.wait(pause):

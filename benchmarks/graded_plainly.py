@@ -1,5 +1,4 @@
-"""Having a candidate graded the plain way (``benchmarks.plain_way``), in an interpreter and a folder of extensions of
-its own."""
+"""Grading in the plain way (``benchmarks.plain_way``), in an interpreter and an extension folder of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _ROOT = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class PlainGrade:
-    """What came of it; ``seconds`` from the start of the interpreter to its end, ``stage_s`` what they consist of."""
+    """The result. ``seconds`` are from the start of the interpreter to its end, and ``stage_s`` are their parts."""
 
     seconds: float
     correct: bool
@@ -32,7 +31,7 @@ class PlainGrade:
 
 
 def grade_plainly(case: Case, problem: Problem, device: str, size: str) -> PlainGrade | None:
-    """Grade ``case`` once; ``None`` where the plain way comes to no figures."""
+    """Grade ``case`` once; ``None`` where the plain way gives no figures."""
     with tempfile.TemporaryDirectory(prefix="kerneljudge-plain-") as name:
         folder = Path(name)
         (folder / "reference.py").write_text(problem.sized_source(size), encoding="utf-8")

@@ -1,7 +1,8 @@
-"""What the judge's own kernels save on a GPU: ``python -m benchmarks.judge_kernels``.
+"""The time that the judge's own kernels save on a GPU: ``python -m benchmarks.judge_kernels``.
 
-A fingerprint of a slice, a comparison of one that is right, and how one deviates from what is right, by the kernels and
-by torch's operations, in turn in one process; prints the median of each and their ratio.
+It runs a fingerprint of a slice, a comparison of a correct slice, and the deviations of a slice from the correct
+values. Each is done by the kernels and by torch's operations, in turn in one process. It prints the median of each and
+their ratio.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""What judging costs beyond calling the models: ``python -m benchmarks.judging_overhead --device cuda:0``.
+"""The cost of judging beyond calling the models: ``python -m benchmarks.judging_overhead --device cuda:0``.
 
-An evaluation by the engine (sandbox, fresh inputs, fingerprints, stopping, verification) side by side with a
-bare loop in one warm process, which makes as many calls of candidate and reference on fresh inputs, compares
-each against float64 and flushes the cache, and trusts everything. The candidate is the reference under another
-name. Prints both times, their difference and their ratio, by problem, and the median over the problems.
+It compares an evaluation by the engine (sandbox, fresh inputs, fingerprints, stopping, verification) with a bare loop
+in one warm process. The loop makes as many calls of candidate and reference on fresh inputs, compares each against
+float64, flushes the cache, and trusts everything.
+
+The candidate is the reference under another name. The output has both times, their difference and their ratio, by
+problem, and the median over the problems.
 """
 
 from __future__ import annotations

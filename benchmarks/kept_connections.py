@@ -1,6 +1,6 @@
-"""Requests over connections that stay open: the least of HTTP/1.1 that our answers need.
+"""Requests over connections that stay open: the smallest part of HTTP/1.1 that our answers need.
 
-Whoever measures on the machine that is measured should take little of it: this is a sixth of what httpx takes.
+A load generator on the measured machine should use little of it. This one takes a sixth of the time of httpx.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TIMEOUT_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for. ``path`` with its query."""
+    """A request. ``path`` includes its query."""
 
     method: str
     path: str
@@ -26,7 +26,7 @@ class Request:
     body: bytes = b""
 
     def encoded(self, host: str) -> bytes:
-        """As it is sent."""
+        """Return the bytes of the request."""
         headers = {"Host": host, "Accept": "*/*", **self.headers}
         if self.body:
             headers["Content-Length"] = str(len(self.body))
@@ -35,7 +35,7 @@ class Request:
 
 
 class KeptConnections:
-    """Up to ``most`` connections to the server at ``url``, each for one request at a time."""
+    """A pool of up to ``most`` connections to the server at ``url``, each for one request at a time."""
 
     def __init__(self, url: str, most: int) -> None:
         parts = urlsplit(url)
@@ -45,21 +45,21 @@ class KeptConnections:
         self._free = asyncio.Semaphore(most)
 
     async def ask(self, request: Request) -> int:
-        """Send ``request``, read the whole answer, return its status. Raises ``OSError`` and ``EOFError``."""
+        """Send ``request``, read the whole answer, and return its status. Raises ``OSError`` and ``EOFError``."""
         async with self._free, asyncio.timeout(_TIMEOUT_S):
             reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(self._host, self._port)
             try:
                 writer.write(request.encoded(f"{self._host}:{self._port}"))
                 status = await _read_answer(reader)
             except BaseException:
-                # Nobody knows what of the answer is still to come.
+                # The rest of the answer may still come, so the connection cannot be used again.
                 writer.close()
                 raise
             self._idle.append((reader, writer))
             return status
 
     def close(self) -> None:
-        """Close what nobody uses."""
+        """Close the unused connections."""
         for _, writer in self._idle:
             writer.close()
         self._idle.clear()
@@ -68,6 +68,6 @@ class KeptConnections:
 async def _read_answer(reader: asyncio.StreamReader) -> int:
     head, *lines = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
-    # Every answer that is measured is made as a whole, and says how long it is.
+    # Every measured answer is made as a whole, and states its length.
     await reader.readexactly(int(headers[b"content-length"]))
     return int(head.split(b" ", 2)[1])

@@ -1,11 +1,13 @@
 """KernelBench's problems through the running service: ``python -m benchmarks.kernelbench CHECKOUT --device cuda``.
 
-Imports what is admitted of levels 1 to 3, starts the service, and hands in for each problem the reference as its own
-candidate, the same compiled by ``torch.compile``, one that is wrong in every value, one that is wrong in a corner, and
-one that raises. A few problems are one batch. Each verdict is a line of JSON in ``--out``, which a later run goes on
-from. Prints, by problem and in all, planned and used memory, seconds by stage, what is not as expected, and our eager
-baseline beside the one that KernelBench has published for an H100; and for each kind of candidate, verdicts a minute.
-Exit status 1 where a verdict is not as expected.
+It imports the admitted problems of levels 1 to 3, and starts the service. For each problem it hands in five candidates.
+They are the reference itself, and the same compiled by ``torch.compile``. Three more fail: one is wrong in every value,
+one is wrong in a corner, and one raises. A few problems are one batch. Each verdict is a line of JSON in ``--out``,
+which a later run continues.
+
+The output has, by problem and in all, planned and used memory, seconds by stage, and unexpected results. It compares
+our eager baseline with the one that KernelBench has published for an H100. For each kind of candidate, it has verdicts
+a minute. The exit status is 1 where a verdict is not as expected.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ __all__ = ["KINDS", "Line", "chosen", "sources", "told"]
 _PUBLISHED: Final = Path(__file__).parent / "published" / "kernelbench_h100_eager.json"
 _WITHOUT_VERDICT: Final = ("failed", "cancelled")
 _NEAR: Final = 0.10
-"""By so much our eager baseline may differ from the published one."""
+"""The share by which our eager baseline may differ from the published one."""
 _HEAD: Final = "import torch\nfrom model import Model\n\n\nclass ModelNew(Model):\n"
 _CHANGED: Final = """\
     def forward(self, *inputs):
@@ -66,13 +68,16 @@ KINDS: Final = {
     "corner": "wrong_output",
     "raises": "runtime_error",
 }
-"""What is handed in for each problem, and the verdict that it must get."""
+"""The candidates for each problem, with their expected verdicts."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What came of one candidate. ``seconds``: of its batch, divided by the candidates in it. ``baseline_ms``: the mean
-    of the timed calls of the eager baseline. Bytes are of the device's memory, or of the machine's on a CPU."""
+    """The result of one candidate.
+
+    ``seconds`` are those of its batch, divided by the number of its candidates. ``baseline_ms`` is the mean of the
+    timed calls of the eager baseline. Bytes are of the device's memory, or of the machine's on a CPU.
+    """
 
     problem: str
     kind: str
@@ -92,7 +97,7 @@ class Line:
 
 
 def sources() -> dict[str, str]:
-    """The candidate of each kind: the same text for all problems."""
+    """Return the candidate of each kind. Its text is the same for all problems."""
     wrong = _CHANGED.format(change="first * 1.01 + 0.01 if first.is_floating_point() else first + 1")
     copied = "first.clone(memory_format=torch.contiguous_format)"
     corner = _CHANGED.format(change=f"{copied}\n        changed.view(-1)[-1:] += 1 + changed.abs().max()")
@@ -101,8 +106,10 @@ def sources() -> dict[str, str]:
 
 
 def chosen(problems: Sequence[str], sample: int | None, seed: int, shard: str) -> list[str]:
-    """Every ``N``-th of the problems from the ``K``-th on, for a ``shard`` ``K/N``, in an order by the ``seed``; of a
-    ``sample`` of so many."""
+    """Return every ``N``-th problem from the ``K``-th on, for a ``shard`` ``K/N``, in an order by the ``seed``.
+
+    With ``sample``, only that many problems are taken in all.
+    """
     order = sorted(problems)
     random.Random(seed).shuffle(order)  # noqa: S311 - an order to repeat, no secret
     first, _, parts = shard.partition("/")
@@ -110,7 +117,7 @@ def chosen(problems: Sequence[str], sample: int | None, seed: int, shard: str) -
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Grade what is not graded yet; returns the exit status."""
+    """Grade the candidates that are not graded yet. Return the exit status."""
     options = _options(argv)
     size = options.size or ("full" if options.device == "cuda" else "smoke")
     problems = _imported(options.checkout, options.into, options.level)
@@ -148,7 +155,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _known(out: Path, device: str, size: str) -> list[Line]:
-    """What an earlier run has found on such a device at this size; what no verdict came of is tried again."""
+    """Return the results of an earlier run on such a device at this size. Those without a verdict are tried again."""
     lines = [Line(**json.loads(line)) for line in out.read_text().splitlines()] if out.exists() else []
     return [
         line for line in lines if (line.device, line.size) == (device, size) and line.outcome not in _WITHOUT_VERDICT
@@ -177,7 +184,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _imported(checkout: Path, into: Path, levels: Sequence[int] | None) -> list[str]:
-    """The problems of these levels that are in the folder, after an import of those that are not."""
+    """Return the problems of these levels in the folder, after an import of the missing ones."""
     levels = levels or (1, 2, 3)
     wanted = [each for level in levels for each in ("--level", str(level))]
     command = python_command(
@@ -222,13 +229,13 @@ def _line(client: Client, record: SubmissionRecord, seconds: float) -> Line:
 
 
 def _published() -> dict[str, float]:
-    """KernelBench's own figures for an H100, in milliseconds; the file names their source."""
+    """Return KernelBench's own figures for an H100, in milliseconds. The file names their source."""
     figures: dict[str, Any] = json.loads(_PUBLISHED.read_text(encoding="utf-8"))
     return {name: value for name, value in figures.items() if not name.startswith("_")}
 
 
 def told(lines: Sequence[Line], published: dict[str, float]) -> str:
-    """The tables."""
+    """Return the tables."""
     return "\n".join([*_by_problem(lines, published), "", *_by_kind(lines), "", *_beside(lines, published)])
 
 
@@ -282,7 +289,7 @@ def _rate(count: int, seconds: float) -> str:
 
 
 def _beside(lines: Sequence[Line], published: dict[str, float]) -> list[str]:
-    """How our eager baseline compares with the published figures, the farthest first."""
+    """Return our eager baseline beside the published figures, the largest difference first."""
     ratios = {
         line.problem: line.baseline_ms / published[line.problem]
         for line in lines

@@ -1,11 +1,13 @@
 """Reads and submissions at an even pace: ``python -m benchmarks.load --rate 200``.
 
-Fills a private PostgreSQL with many submissions (``benchmarks.page_data``), starts Redis and several API processes on
-it, and sends requests of a mix that people and programs make: records, lists, leaderboards, pages, and submissions.
-Every request has a time at which it is due, whatever became of those before it, and its latency counts from then: a
-service that falls behind is seen to. Prints, for each kind and for all, requests, median, 95th and 99th percentile and
-errors, and how much of the processors the service and this program took. Exit status 1 where the 95th percentile of all
-or the share of errors is beyond ``--goal-ms`` and ``--goal-errors``.
+It fills a private PostgreSQL with many submissions (``benchmarks.page_data``), and starts Redis and several API
+processes on it. It sends the mix of requests of people and programs: records, lists, leaderboards, pages and
+submissions. Every request has a due time, whatever became of the requests before it. Its latency counts from that time,
+so that a service that falls behind is noticed.
+
+The output has, for each kind and for all, the number of requests, median, 95th and 99th percentile, and errors. It also
+has the processor time of the service and of this program. The exit status is 1 where the 95th percentile of all
+requests exceeds ``--goal-ms``, or the share of errors ``--goal-errors``.
 """
 
 from __future__ import annotations
@@ -36,15 +38,15 @@ __all__ = ["Plan", "Report", "run"]
 
 _PROBLEMS: Final = Path(__file__).parent.parent / "reference_models"
 _CONNECTIONS: Final = 50
-"""To each of the servers."""
+"""The number of connections to each of the servers."""
 _WRONG: Final = "def forward(x):\n    return x  # {number}\n"
-"""No candidate: its verdict stands when it comes in, so that no worker's work is measured here."""
+"""A text that is no candidate. Its verdict is known when it comes in, so that no worker's work is measured here."""
 _QUEUED: Final = "raise ImportError('{number}')\n\n\nclass ModelNew:\n    pass\n"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``rate`` requests a second for ``seconds``, on a database with ``submissions``."""
+    """The parameters of a run: ``rate`` requests a second for ``seconds``, on a database with ``submissions``."""
 
     rate: float = 200.0
     seconds: float = 60.0
@@ -55,7 +57,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of request. ``share``: how many of a hundred."""
+    """A kind of request. ``share`` is its number in a hundred requests."""
 
     name: str
     share: int
@@ -64,7 +66,7 @@ class Kind:
 
 @dataclass
 class Report:
-    """What was seen. Latencies in milliseconds, by kind, of what went well; ``errors`` of what did not, by how."""
+    """The observations: latencies of successful requests in milliseconds, by kind; ``errors`` of others, by cause."""
 
     plan: Plan
     latencies_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -83,7 +85,7 @@ class Report:
 
 
 def _known(chance: random.Random, plan: Plan) -> str:
-    """A submission that is there; the later, the likelier: people look at what is new."""
+    """Return an existing submission. Later ones are more likely, because people look at new results."""
     return f"sub_{int(plan.submissions * chance.random() ** 0.3):022d}"
 
 
@@ -112,7 +114,7 @@ KINDS: Final = (
 
 
 def run(plan: Plan, folder: Path) -> Report:
-    """Do what ``plan`` says, with everything in ``folder``. Call it in the main thread."""
+    """Run ``plan``, with all files in ``folder``. Call it in the main thread."""
     shape = Shape(apis=plan.apis, builders=0, evaluators=0, settings={"KERNELJUDGE_MAX_QUEUED": "1000000"})
     filled = Settings(data_dir=folder / "data", problems_dir=_PROBLEMS)
 
@@ -131,7 +133,7 @@ def run(plan: Plan, folder: Path) -> Report:
 
 
 async def _warm_up(cluster: Cluster) -> None:
-    """Every kind once from every API: templates are compiled, connections made."""
+    """Send every kind of request once to every API, so that templates are compiled and connections made."""
     chance = random.Random(0)  # noqa: S311 - what is looked at, no secret
     for url in cluster.urls:
         with closing(KeptConnections(url, _CONNECTIONS)) as connections:
@@ -167,7 +169,7 @@ async def _send(server: KeptConnections, name: str, request: Request, due: float
 
 
 def _cpu_s(cluster: Cluster) -> float:
-    """What the APIs have used of the processors so far."""
+    """Return the processor time of the APIs so far, in seconds."""
     ticks = 0
     for process in cluster.processes("api"):
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,8 +1,8 @@
-"""A database like that of a service after a busy year: as many submissions as asked for, in a minute or two.
+"""A database like that of a service after a busy year, with a given number of submissions, in a minute or two.
 
-Everything is drawn from one seed, so that two databases of the same size are alike. Rows are copied in, in the schema
-that was there before leaderboards were kept for themselves; bringing the schema up to date then fills those, as it
-does for a service that is upgraded.
+All data are drawn from one seed, so that two databases of the same size are alike. Rows are copied in with the schema
+from before leaderboards had tables of their own. Bringing the schema up to date then fills those tables, as it does for
+a service that is upgraded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from storage.problems import sync_problems
 __all__ = ["POPULAR", "fill"]
 
 POPULAR: Final = "relu"
-"""The problem that a third of all submissions are for."""
+"""The problem of a third of all submissions."""
 
 _SCHEMA: Final = "0003"
 _SEED: Final = 20_260_101
@@ -92,7 +92,7 @@ class _Author:
 
 
 def fill(settings: Settings, rows: int, problems_dir: Path) -> str:
-    """Make the database of ``settings`` and put ``rows`` submissions in; returns the id of a batch of some of them."""
+    """Create the database of ``settings`` with ``rows`` submissions. Return the id of a batch of some of them."""
     problems = load_problems(problems_dir)
     engine = create_engine_for(settings)
     with engine.begin() as connection:
@@ -129,7 +129,7 @@ def fill(settings: Settings, rows: int, problems_dir: Path) -> str:
 
 
 def _authors(chance: random.Random, rows: int) -> list[_Author]:
-    """A hundred that hand in most, and one for each thousand submissions."""
+    """Return a hundred authors that hand in most submissions, and one for each thousand submissions."""
     names: list[str | None] = [
         *_PEOPLE,
         *(f"{family} r{number}" for family in _FAMILIES for number in range(1, 9)),
@@ -181,7 +181,7 @@ def _evaluation(
     }  # fmt: skip
     if verdict is not Verdict.PASSED:
         return Evaluation(verdict=verdict, message=_MESSAGES.get(verdict, str(verdict)), **common)
-    # People learn: later results are better, and what is possible at all bounds them.
+    # People learn, so later results are better. They have an upper limit.
     most = 1.1 + 0.25 * (int(hashlib.sha256(problem.id.encode()).hexdigest(), 16) % 24)
     speedup = min(
         math.exp(author.skill + 0.7 * age - 0.35 + chance.gauss(0, 0.35)), most * (1 - 0.4 * chance.random() ** 0.6)

@@ -1,9 +1,11 @@
-"""How long pages take with many submissions behind them: ``python -m benchmarks.pages --submissions 1000000``.
+"""The time of pages with many submissions behind them: ``python -m benchmarks.pages --submissions 1000000``.
 
-Fills a database (a private PostgreSQL, or SQLite) as ``benchmarks.page_data`` says, starts the API on it, asks for
-each page again and again over HTTP, and prints the median and the 95th percentile of the server's answer, what the
-page weighs, and how many queries it takes. ``--keep FOLDER`` makes the database there, or takes the one that is there;
-``--serve`` leaves it running to be looked at.
+It fills a database (a private PostgreSQL, or SQLite) by ``benchmarks.page_data``, starts the API on it, and requests
+each page repeatedly over HTTP. It prints the median and the 95th percentile of the server's answer, the page's size,
+and its number of queries.
+
+``--keep FOLDER`` makes the database there, or uses the one that is there. ``--serve`` leaves the service running for a
+visit.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _BATCH_MARK: Final = "batch"
 
 
 def main() -> int:
-    """Run the benchmark; returns 1 where a page of the leaderboards misses its goal."""
+    """Run the benchmark. Return 1 where a page of the leaderboards misses its goal."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pages", description=__doc__)
     parser.add_argument("--submissions", type=int, default=100_000)
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="sqlite")
@@ -69,7 +71,7 @@ def main() -> int:
 
 
 def _pages(batch: str) -> dict[str, bool]:
-    """The pages, and whether the goal is theirs."""
+    """Return the pages, and whether the goal applies to them."""
     board = f"/problems/{POPULAR}"
     return {
         "/": True,
@@ -123,7 +125,7 @@ def _measure(settings: Settings, base: str, pages: dict[str, bool], requests: in
 
 @contextlib.contextmanager
 def _counter(settings: Settings) -> Iterator[Callable[[str], int]]:
-    """Counts the statements that a page sends, in an application of its own."""
+    """Yield a function that counts the statements of a page, in an application of its own."""
     app = create_app(settings)
     statements: list[str] = []
     event.listen(app.state.services.read_engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
@@ -150,7 +152,7 @@ def _server(settings: Settings, port: int) -> Iterator[None]:
         "KERNELJUDGE_DATA_DIR": str(settings.data_dir),
         "KERNELJUDGE_DATABASE_URL": settings.database_url,
         "KERNELJUDGE_PORT": str(port),
-        # What is measured is making a page, not giving it again.
+        # The benchmark measures making a page, not giving out a stored one.
         "KERNELJUDGE_ANSWER_AGE_S": "0",
     }
     command, environment = python_command("-m", "api"), python_environment(environment)

@@ -1,10 +1,12 @@
-"""A candidate graded the plain way, for comparison: ``python -m benchmarks.plain_way REFERENCE CANDIDATE``.
+"""A candidate graded in the plain way, for comparison: ``python -m benchmarks.plain_way REFERENCE CANDIDATE``.
 
-What evaluators in the field do, in one fresh interpreter: both files are executed in it, so that ``load_inline``
-compiles as torch has it, the models are made under one seed, five draws of inputs from a CPU are compared with
-``torch.allclose``, and then each model is called a hundred times on one input, with the last-level cache flushed before
-each call, between CUDA events, or a clock on a CPU. There is no sandbox, no gradient, and nothing is checked while it
-is timed. Prints a JSON object with ``correct``, ``speedup`` and ``stage_s``.
+Evaluators in the field work in this way, in one fresh interpreter. Both files are executed in it, so that
+``load_inline`` compiles by torch's own rules. The models are made under one seed. Five draws of inputs from a CPU are
+compared with ``torch.allclose``.
+
+Then each model is called a hundred times on one input, between CUDA events, or a clock on a CPU. The last-level cache
+is flushed before each call. There is no sandbox and no gradient, and nothing is checked while it is timed. The output
+is a JSON object with ``correct``, ``speedup`` and ``stage_s``.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _FLUSHED_BYTES: Final = 256 * 2**20
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Grade once; returns the exit status."""
+    """Grade once. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plain_way", description=__doc__)
     parser.add_argument("--device", default="cpu", help="cpu, cuda:0 …")
     parser.add_argument("reference", type=Path)

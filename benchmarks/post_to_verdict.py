@@ -1,11 +1,12 @@
 """From POST to verdict, through the running service: ``python -m benchmarks.post_to_verdict --device cuda``.
 
-Starts the service with a data folder of its own, hands the named candidates of the corpus in, one after the
-other, in a new order each round, and prints what came back, after how long, and the seconds by stage. The first round
-builds each extension; in later rounds the source is the same but for the extension's name, and is found in the cache.
-With ``--plain`` each candidate is also graded once the plain way (see ``benchmarks.plain_way``), in an interpreter and
-a folder of extensions of its own, between two rounds. The last lines say how long the first round and the later ones
-took (their median), and the ratios. Exit status 1 where a verdict is not the expected one.
+It starts the service with a data folder of its own. It hands in the named candidates of the corpus one after the other,
+in a new order each round. It prints each result, its time, and the seconds by stage. The first round builds each
+extension. In later rounds the source is the same but for the extension's name, and is found in the cache.
+
+With ``--plain``, each candidate is also graded once in the plain way (see ``benchmarks.plain_way``), between two
+rounds. It then has an interpreter and an extension folder of its own. The last lines have the times of the first round
+and of the later ones (their median), and the ratios. The exit status is 1 where a verdict is not the expected one.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def main() -> int:
                 rows.append(row)
                 print(_line(row), _stages(row.record), sep="\n", flush=True)
             if arguments.plain and not plain_s:
-                # The service is idle meanwhile: nobody disturbs anybody.
+                # The service is idle meanwhile, so that neither disturbs the other.
                 plain_s = _grade_plainly(cases, devices.partition(",")[0])
     return _conclude(rows, plain_s)
 
@@ -110,7 +111,10 @@ def _grade(client: Client, case: Case, device: str, number: int) -> Row:
 
 
 def _grade_plainly(cases: list[Case], device: str) -> dict[str, float]:
-    """Seconds from the start of an interpreter to its figures, for each case; what does not get there is left out."""
+    """Return the seconds from the start of an interpreter to its figures, for each case.
+
+    Cases without figures are left out.
+    """
     problems = load_problems(_PROBLEMS)
     seconds: dict[str, float] = {}
     for case in cases:
@@ -152,7 +156,7 @@ def _line(row: Row) -> str:
 
 
 def _stages(record: SubmissionRecord) -> str:
-    """Seconds by stage; what is missing to the time from POST to verdict are the queues and the telling."""
+    """Return the seconds by stage. The rest of the time from POST to verdict is spent in queues and in notification."""
     return " " * 15 + ", ".join(f"{stage} {took:.2f}" for stage, took in record["stage_s"].items())
 
 

@@ -1,12 +1,17 @@
 """Whether fast builds agree with torch's: ``python -m benchmarks.recipes``.
 
-Builds every source of ``tests/build_corpus`` as torch would and by the split recipe, and compares what comes out: the
-machine code of each kernel and architecture, byte by byte, and the functions that the library offers. (Not what nvcc
-and clang put on the host's side in the place of kernels and of functions for the device alone, nor what an anonymous
-namespace has: nvcc and clang each have names of their own for these, and nobody can call them from elsewhere.) Prints a
-line for each with both times. Where torch has no CUDA libraries, objects are compared instead of libraries. Uses what
-``kerneljudge prepare split`` has made, and has it made where there is none. Exit status 1 where anything disagrees, or
-where the split recipe builds what it was not expected to, or the other way round.
+It builds every source of ``tests/build_corpus`` in torch's way and by the split recipe, and compares the results. These
+are the machine code of each kernel and architecture, byte by byte, and the functions that the library offers.
+
+Three things are left out, since nvcc and clang each have names of their own for them. Other code cannot call them.
+
+- The host-side stand-ins of nvcc and clang for kernels.
+- Their host-side stand-ins for functions for the device alone.
+- The content of anonymous namespaces.
+
+It prints a line for each source with both times. Where torch has no CUDA libraries, objects are compared instead of
+libraries. It uses the result of ``kerneljudge prepare split``, and prepares it where there is none. The exit status is
+1 where anything disagrees, or where the split recipe builds a source unexpectedly, or fails to.
 """
 
 from __future__ import annotations
@@ -43,7 +48,10 @@ _ON_DEVICE = re.compile(r"(__host__\s+)?__device__(?!\s+__host__)[^;{}()=]*?\b(\
 
 @dataclass(frozen=True)
 class _Outcome:
-    """``code``: of each architecture and kernel. ``offered``: functions with names that others may call."""
+    """``code``: the machine code by architecture and kernel.
+
+    ``offered``: the functions that other code can call by name.
+    """
 
     seconds: float
     code: dict[tuple[str, str], bytes]
@@ -95,7 +103,7 @@ def main() -> int:
 
 
 def _with_headers(sources: Sequence[BuildSource], toolchain: SplitToolchain) -> list[BuildSource]:
-    """Without those that this toolkit lacks a header for, which are told."""
+    """Return the sources without those that need a header that this toolkit lacks. These are printed."""
     found = []
     for source in sources:
         if source.needs and not (Path(toolchain.cuda_folder) / "include" / source.needs).exists():
@@ -149,7 +157,7 @@ def _split(request: BuildRequest, toolchain: SplitToolchain, prepared: Path, dir
 
 
 def _plain(request: BuildRequest, toolchain: SplitToolchain, directory: Path) -> _Outcome:
-    """The commands that torch would have ninja run, all at once as ninja would."""
+    """Run the commands that torch would give to ninja, all at once as ninja would."""
     (directory / "keep").mkdir(parents=True)
     try:
         sources = sources_of(request)
@@ -191,7 +199,7 @@ def _plain(request: BuildRequest, toolchain: SplitToolchain, directory: Path) ->
 
 
 def _shims(directory: Path, can_link: bool) -> list[str]:
-    """CPU builds of torch have CUDA's headers but for one that their build did not make."""
+    """Return the flags for a header that CPU builds of torch lack. They have all other headers for CUDA."""
     if can_link:
         return []
     header = directory / "shims" / GENERATED_HEADER
@@ -205,7 +213,7 @@ def _words(flags: tuple[str, ...]) -> list[str]:
 
 
 def _code(folder: Path) -> dict[tuple[str, str], bytes]:
-    """The machine code of every kernel, by architecture and by name without the file's own namespace."""
+    """Return the machine code of every kernel, by architecture and by name without the file's own namespace."""
     found: dict[tuple[str, str], bytes] = {}
     for path in sorted(folder.glob("*.cubin")):
         parts = reversed(path.name.split("."))
@@ -222,7 +230,7 @@ def _kernels(cubin: ObjectFile) -> list[Symbol]:
 
 
 def _offered(request: BuildRequest, directory: Path) -> frozenset[str]:
-    """Functions of the source's own that can be called: what headers bring along is weak."""
+    """Return the source's own functions that can be called. Functions from headers are weak symbols."""
     objects = [ObjectFile((directory / name).read_bytes()) for name in ("main.o", "host.o")]
     symbols = [symbol for each in objects for symbol in each.symbols]
     own = {symbol.name for symbol in symbols if symbol.section and symbol.binding == _GLOBAL and symbol.kind == 2}
@@ -235,7 +243,7 @@ def _offered(request: BuildRequest, directory: Path) -> frozenset[str]:
 
 
 def _written(names: Collection[str]) -> dict[str, str]:
-    """Names as they are written in C++."""
+    """Return the names as they are written in C++."""
     ordered = sorted(names)
     return dict(zip(ordered, demangled(ordered), strict=True))
 

@@ -1,9 +1,11 @@
 """Whether the reference passes as its own candidate, at its own speed: ``python -m benchmarks.reference_as_candidate``.
 
-Every problem at every precision, many times, on one device; ``--busy`` loops beside it make the machine noisy. No such
-candidate is faster or slower than the baseline, so an interval without 1 is wrong; ``unsettled`` is no figure at all.
-Each evaluation is a line of JSON in ``--out``, which a later run goes on from; ``--shard K/N`` takes every N-th.
-Exit status 1 where one does not pass, or more than one interval in twenty excludes 1.
+It evaluates every problem at every precision, many times, on one device. ``--busy`` loops beside it make the machine
+noisy. No such candidate is faster or slower than the baseline, so an interval without 1 is wrong. ``unsettled`` is no
+figure at all.
+
+Each evaluation is a line of JSON in ``--out``, which a later run continues. ``--shard K/N`` takes every N-th. The exit
+status is 1 where one does not pass, or where more than one interval in twenty excludes 1.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _MOST_EXCLUDE: Final = 0.05
 
 
 class Run(NamedTuple):
-    """One evaluation that is to be made."""
+    """A planned evaluation."""
 
     problem: str
     precision: str
@@ -45,8 +47,11 @@ class Run(NamedTuple):
 
 
 def planned(problems: Sequence[str], precisions: Sequence[str], repetitions: int, shard: str = "1/1") -> list[Run]:
-    """Every ``N``-th evaluation from the ``K``-th on, for a shard ``K/N``: all problems once before any comes again, in
-    an order that is random and always the same. Else a third of them would be those of one precision out of three."""
+    """Return every ``N``-th evaluation from the ``K``-th on, for a shard ``K/N``.
+
+    All problems come once before any comes again, in an order that is random and always the same. Without a random
+    order, a third of the shard would have one precision out of three.
+    """
     first, _, parts = shard.partition("/")
     everything: list[Run] = []
     for repetition in range(repetitions):
@@ -62,7 +67,7 @@ def excludes_1(interval: Interval | None) -> bool:
 
 
 def told(run: Run, evaluation: Evaluation) -> dict[str, Any]:
-    """The line about one evaluation."""
+    """Return the line about one evaluation."""
     tracks = {"inference": evaluation.speedup_interval, "training": evaluation.speedup_training_interval}
     return {
         **run._asdict(),
@@ -120,7 +125,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def _busy(loops: int) -> Iterator[None]:
-    """So many processes that do nothing but run."""
+    """Run ``loops`` processes that do nothing but use a processor."""
     running = [subprocess.Popen(python_command("-c", _LOOP), env=python_environment(os.environ)) for _ in range(loops)]
     try:
         yield

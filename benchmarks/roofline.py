@@ -1,9 +1,11 @@
-"""How near a device comes to its roofline: ``python -m benchmarks.roofline --device cuda:0``.
+"""The share of its roofline that a device reaches: ``python -m benchmarks.roofline --device cuda:0``.
 
-Prints the device's ceilings as measured, then what two candidates reach of them, judged by the engine like any
-submission: ``torch.relu`` on the problem ``relu``, and a plain copy on a problem that asks for one, made here. The
-copy is torch's on a CPU and a kernel of 16 bytes at a time on CUDA. It does nothing but what the bound counts, so
-its share says how much of the ceiling a candidate can get to see.
+It prints the device's ceilings as measured, then the shares of two candidates, judged by the engine like any
+submission. They are ``torch.relu`` on the problem ``relu``, and a plain copy on a problem that asks for one, made here.
+The copy is torch's on a CPU, and a kernel that moves 16 bytes at a time on CUDA.
+
+The copy does nothing but the work that the bound counts. So its share is the part of the ceiling that a candidate can
+reach.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ class ModelNew(torch.nn.Module):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure and print; the exit status is 0 if both candidates passed."""
+    """Measure and print. The exit status is 0 if both candidates passed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.roofline", description=__doc__)
     parser.add_argument("--device", default="cpu", help="cpu, cuda:0 …")
     parser.add_argument(
@@ -93,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _copying(relu: Problem) -> Problem:
-    """``relu`` with a copy for a reference, of the same tensors; inference alone."""
+    """Return ``relu`` with a copy of the same tensors as its reference, for inference alone."""
     source = relu.source.replace("return torch.relu(x)", "return x.clone()")
     assert source != relu.source
     return replace(relu, id="copy", source=source, gradient_policy="none")

@@ -1,5 +1,7 @@
-"""Where an evaluation's time goes, how well its speedup repeats, and how long the plain way takes for the same
-(``benchmarks.plain_way``): ``python -m benchmarks.run``."""
+"""The parts of an evaluation's time, the repeatability of its speedup, and the time of the plain way for the same.
+
+``python -m benchmarks.run``; the plain way is in ``benchmarks.plain_way``.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ _CASES = (
 
 @dataclass(frozen=True)
 class Measurement:
-    """One candidate through the engine once. Times in seconds; ``plain_s``: the plain way's, once in the same run."""
+    """One candidate through the engine once.
+
+    Times are in seconds; ``plain_s`` is that of the plain way, once in the same run.
+    """
 
     case: str
     cached: bool
@@ -50,7 +55,7 @@ class Measurement:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure honest candidates of the corpus twice; returns the exit status."""
+    """Measure honest candidates of the corpus twice. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("--device", default="cpu", help="cpu, cuda:0 …")
     parser.add_argument("--size", default="smoke", help="one of the problems' sizes")

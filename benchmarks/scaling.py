@@ -1,9 +1,10 @@
 """Evaluations a minute with one device and with more: ``python -m benchmarks.scaling --devices 8,4,2,1``.
 
-For each number of devices the service is started on as many, with one data folder for all, and grades as many distinct
-honest candidates as there are devices times ``--each``. Before that everything is built, by a batch that does not
-count. Prints for each number the rate, the rate for each device, its share of that of the smallest number, and how
-much of the time the devices were evaluating. Exit status 1 where a candidate does not pass.
+For each number of devices, the service is started on that many, with one data folder for all. It grades distinct honest
+candidates, ``--each`` for every device. Before that, everything is built, by a batch that does not count.
+
+For each number, it prints the rate, the rate for each device, and its share of that of the smallest number. It also
+prints the share of the time in which the devices were evaluating. The exit status is 1 where a candidate does not pass.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["main"]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Grade with each number of devices; returns the exit status."""
+    """Grade with each number of devices. Return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.scaling",
         description=__doc__,

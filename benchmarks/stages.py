@@ -1,9 +1,11 @@
 """Seconds by stage and step of evaluations on one device: ``python -m benchmarks.stages --device cuda:0 --size full``.
 
 The reference is its own candidate and every track has ten pairs, so that noise decides nothing. The first evaluation of
-a problem has a new baseline, and those after it one that is kept, where the device keeps any. ``--json`` prints one
-line for each evaluation and nothing else; ``benchmarks.before_and_after`` reads these of two checkouts. So this file
-uses little more than the engine's interface, which seldom changes. Exit status 1 where one does not pass.
+a problem has a new baseline. Those after it reuse the baseline, where the device allows that.
+
+``--json`` prints one line for each evaluation and nothing else; ``benchmarks.before_and_after`` reads these of two
+checkouts. So this file uses little more than the engine's interface, which seldom changes. The exit status is 1 where
+an evaluation does not pass.
 """
 
 from __future__ import annotations
@@ -38,16 +40,18 @@ PROBLEMS: Final = (
     "smooth_l1_loss",
     "gemm_bias_gelu",
 )
-"""Those of ``benchmarks.throughput``."""
+"""The problems of ``benchmarks.throughput``."""
 _SAME: Final = "from model import Model\n\nclass ModelNew(Model):\n    pass\n"
 _PAIRS: Final = 10
 
 
 @dataclass(frozen=True)
 class Taken:
-    """One evaluation: ``number`` 0 has a new baseline. ``stages`` and ``steps`` are seconds by name; a step is what was
-    reported until the next report came. ``calls`` are milliseconds by track, side and step of a timed call, where the
-    engine says so."""
+    """One evaluation. ``number`` 0 has a new baseline.
+
+    ``stages`` and ``steps`` are seconds by name; a step lasts from its report to the next one. ``calls`` are
+    milliseconds by track, side and step of a timed call, where the engine reports them.
+    """
 
     problem: str
     number: int
@@ -59,8 +63,10 @@ class Taken:
 
 
 def medians(taken: Sequence[Taken], *, kept: bool) -> dict[str, dict[str, float]]:
-    """Median seconds by problem and stage, ``all`` among them, of evaluations with a baseline that was ``kept``, or
-    with a new one."""
+    """Return median seconds by problem and stage, including ``all``.
+
+    ``kept`` selects the evaluations with a reused baseline, or else those with a new one.
+    """
     rows: dict[str, dict[str, list[float]]] = {}
     for each in taken:
         if (each.number > 0) == kept:
@@ -76,7 +82,7 @@ def _measure(engine: Engine, problem: Problem, candidate: Candidate, config: Eva
     reports: list[tuple[float, str]] = []
 
     def note(step: Any) -> None:
-        # Of a track's reports, its name alone is the same each time.
+        # Of a track's reports, only the name is the same each time.
         message = step.message.partition(":")[0] if step.stage == "sampling" else step.message
         reports.append((time.monotonic(), f"{step.stage} {message}".strip()))
 

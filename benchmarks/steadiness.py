@@ -1,14 +1,14 @@
-"""How steady and how sharp our speedups are: ``python -m benchmarks.steadiness --device cuda:0``.
+"""The repeatability and the resolution of our speedups: ``python -m benchmarks.steadiness --device cuda:0``.
 
-Three tables, from one engine, each evaluation in a shuffled order with others between:
+It prints three tables, from one engine, each evaluation in a shuffled order with others between:
 
-- *steadiness*: ``--rounds`` evaluations of each of six candidates, and the coefficient of variation of their
-  speedups; beside it the same for the plain way (CUDA events or a clock, candidate and reference one after the
-  other, mean of 100 calls each), in turn with ours. The plain way is measured twice: in a process of its own for each
-  evaluation, as ours are and evaluators in the field do it, and in one warm process that keeps every model where it
-  is, which no two evaluations of different candidates could share.
-- *identical*: how often the interval of a candidate that is the reference itself contains 1.
-- *slowdown*: how often a planted slowdown of 1, 2 and 5 % is told from none: the interval lies below 1.
+- *steadiness*: ``--rounds`` evaluations of each of six candidates, and the coefficient of variation of their speedups.
+  The same is done for the plain way, in turn with ours. It uses CUDA events or a clock, and the mean of 100 calls each
+  of candidate and reference, one after the other. The plain way is measured twice. Once, each evaluation has a process
+  of its own, as with ours and with evaluators in the field. Then one warm process keeps every model where it is.
+  Evaluations of different candidates could not share such a process.
+- *identical*: the share of intervals that contain 1, for a candidate that is the reference itself.
+- *slowdown*: the share of planted slowdowns of 1, 2 and 5 % that are detected: the interval lies below 1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PROBLEMS: Final = Path(__file__).parent.parent / "reference_models"
 _SLOWDOWNS: Final = (0.01, 0.02, 0.05)
 _PLAIN_WAYS: Final = ("fresh", "warm")
 _CLOCK_HZ: Final = 1.98e9
-"""Of an H200 under load: what a planted slowdown of so many cycles is in seconds."""
+"""The clock of an H200 under load. It converts the cycles of a planted slowdown to seconds."""
 
 _IDENTICAL: Final = "from model import Model\n\n\nclass ModelNew(Model):\n    pass\n"
 _CLAMP: Final = """import torch
@@ -158,7 +158,7 @@ class Subject:
 
 
 def subjects(kind: str) -> list[Subject]:
-    """Six candidates, from about 20 µs to 5 ms on an H200, and as many small ones for a CPU."""
+    """Return six candidates, from about 20 µs to 5 ms on an H200, or as many small ones for a CPU."""
     problems = load_problems(_PROBLEMS)
 
     def sized(name: str, **sizes: int) -> Problem:

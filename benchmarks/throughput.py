@@ -1,9 +1,11 @@
-"""How many candidates the running service grades a minute: ``python -m benchmarks.throughput --device cuda``.
+"""The number of candidates that the running service grades a minute: ``python -m benchmarks.throughput --device cuda``.
 
-Starts the service with a data folder of its own, hands distinct honest candidates in as one batch, and follows it to
-its end; then the same again with other names for the extensions, so that nothing has to be compiled. For each pass it
-prints verdicts, the rate, the seconds by stage, and the share of the time that the devices were evaluating; at the end
-by how much the speedups differ from one pass to the other. Exit status 1 where a candidate does not pass.
+It starts the service with a data folder of its own, hands in distinct honest candidates as one batch, and follows it to
+its end. Then it does the same with other names for the extensions, so that nothing has to be compiled.
+
+For each pass it prints verdicts, the rate, the seconds by stage, and the share of the time in which the devices were
+evaluating. At the end it prints the difference of the speedups between the passes. The exit status is 1 where a
+candidate does not pass.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ _ATTEMPTS: Final = 2  # one at each stage
 _STAGES: Final = ("building", "preparing", "loading", "constructing", "verifying", "sampling")
 
 Span = tuple[float, float]
-"""From when to when, in seconds since the epoch."""
+"""Begin and end, in seconds since the epoch."""
 
 
 @dataclass(frozen=True)
 class Graded:
-    """One candidate, graded: ``attempts`` are all that workers have made on it."""
+    """One graded candidate. ``attempts`` are all that workers have made on it."""
 
     record: SubmissionRecord
     attempts: list[Attempt]
@@ -53,7 +55,7 @@ class Graded:
 
 @dataclass(frozen=True)
 class Pass:
-    """A batch from its POST to its end. ``devices``: how many workers evaluate."""
+    """A batch from its POST to its end. ``devices`` is the number of workers that evaluate."""
 
     seconds: float
     devices: int
@@ -65,10 +67,9 @@ class Pass:
 
     @property
     def stage_s(self) -> dict[str, list[float]]:
-        """Of each stage the seconds of every candidate that got there; of candidates that are evaluated together, equal
-        parts.
+        """The seconds of every candidate by stage. Candidates that are evaluated together count in equal parts.
 
-        ``the rest`` is what an evaluation takes besides its stages.
+        ``the rest`` is the time of an evaluation outside its stages.
         """
         found: dict[str, list[float]] = {stage: [] for stage in (*_STAGES, "the rest")}
         for each in self.graded:
@@ -82,19 +83,19 @@ class Pass:
 
     @property
     def first_built_s(self) -> float:
-        """From the first build's beginning to its being there."""
+        """The seconds from the beginning of the first build to the end of the build that ends first."""
         builds = [span for _, span in _spans(self.graded, "build")]
         return min(end for _, end in builds) - min(begin for begin, _ in builds) if builds else 0.0
 
     @property
     def recording_s(self) -> float:
-        """What a worker takes for a candidate besides its evaluation, on average."""
+        """The mean seconds of a worker for a candidate outside its evaluation."""
         claimed_s = sum(_covered_s(spans, 0.0) for spans in self._evaluating.values())
         return (claimed_s - sum(each.record["stage_s"].get("total", 0.0) for each in self.graded)) / len(self.graded)
 
     @property
     def together(self) -> int:
-        """How many were through together with others."""
+        """The number of candidates that were evaluated together with others."""
         return sum("together" in each.record["details"] for each in self.graded)
 
     @property
@@ -106,7 +107,7 @@ class Pass:
 
     @property
     def busy_share(self) -> float:
-        """How much of the time from the first build to the end of the last evaluation the devices were evaluating."""
+        """The share of time in which devices evaluated, from the first finished build to the last evaluation's end."""
         by_worker = self._evaluating
         builds = [span for _, span in _spans(self.graded, "build")]
         if not builds or not by_worker:
@@ -117,14 +118,14 @@ class Pass:
 
     @property
     def builds_at_a_time(self) -> float:
-        """How many builds there were side by side, on average while there were any."""
+        """The mean number of simultaneous builds, over the time in which there were any."""
         spans = [span for _, span in _spans(self.graded, "build")]
         covered_s = _covered_s(spans, 0.0)
         return sum(end - begin for begin, end in spans) / covered_s if covered_s else 0.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Grade everything, once more with what was built; returns the exit status."""
+    """Grade everything, and then once more with the builds in the cache. Return the exit status."""
     options = _options(argv)
     made = make_candidates(options.device, options.count, options.seed)
     devices = options.serve_devices or usual_devices(options.device)
@@ -162,12 +163,12 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
 
 
 def usual_devices(device: str) -> str:
-    """What the service gets where nobody names its devices."""
+    """Return the service's devices where the user names none."""
     return "cuda:0" if device == "cuda" else device
 
 
 def grade(client: Client, made: Sequence[Made], device: str, size: str, title: str) -> Pass:
-    """Hand everything in as a batch, with ``title`` in the names of the extensions, and follow it to its end."""
+    """Hand in everything as a batch, with ``title`` in the names of the extensions, and follow it to its end."""
     header = {"batch": {"name": title, "defaults": {"device": device, "size": size}}}
     lines = [
         {"problem": each.problem, "label": each.label, "code": each.source_with_name(f"made_{title}_{number}")}
@@ -183,7 +184,7 @@ def grade(client: Client, made: Sequence[Made], device: str, size: str, title: s
 def graded_batch(
     client: Client, header: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]
 ) -> tuple[float, list[SubmissionRecord]]:
-    """Hand ``lines`` in as one batch, and follow it to its end: the seconds that it took, and what came of each."""
+    """Hand in ``lines`` as one batch, and follow it to its end. Return its seconds, and the record of each line."""
     content = b"".join(json.dumps(line).encode() + b"\n" for line in (header, *lines))
     begin = time.monotonic()
     batch = client.submit_batch(content, idempotency_key=secrets.token_hex(16))
@@ -199,7 +200,7 @@ def graded_batch(
 
 
 def _spans(graded: Iterable[Graded], stage: str) -> list[tuple[str, Span]]:
-    """When which worker was at ``stage``."""
+    """Return the times in which workers were at ``stage``, with the worker of each."""
     return [
         (attempt["worker"], (_instant(attempt["started"]), _instant(attempt["ended"])))
         for each in graded
@@ -213,7 +214,7 @@ def _instant(text: str) -> float:
 
 
 def _covered_s(spans: Iterable[Span], since: float) -> float:
-    """How many seconds after ``since`` lie in at least one of ``spans``."""
+    """Return the seconds after ``since`` that lie in at least one of ``spans``."""
     covered_s, reached = 0.0, since
     for begin, end in sorted(spans):
         covered_s += max(0.0, end - max(begin, reached))
@@ -248,14 +249,14 @@ def _told(title: str, found: Pass) -> str:
 
 
 def _told_repeats(first: Pass, second: Pass) -> str:
-    """How well the speedups of the same candidates repeat, as a coefficient of variation."""
+    """Return the repeatability of the same candidates' speedups, as a coefficient of variation."""
     lines = ["\nthe same candidates' speedups, from one pass to the other:"]
     for track in ("speedup", "speedup_training"):
         known = {each.record["label"]: each.record[track] for each in first.graded}
         pairs = [(known[each.record["label"]], each.record[track]) for each in second.graded]
         moves = [math.log(later / earlier) for earlier, later in pairs if earlier and later]
         if moves:
-            # Either has half of the variance of what lies between them.
+            # Each of the two has half of the variance of their difference.
             variation = math.sqrt(mean(move**2 for move in moves) / 2)
             most = max(map(abs, moves))
             lines.append(

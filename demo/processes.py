@@ -1,4 +1,4 @@
-"""Knowing every process that this one has started, however indirectly."""
+"""A list of all processes that this one has started, however indirectly."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 def adopt_orphans() -> None:
-    """From now on, a descendant whose parent dies becomes a child of this process, so none can hide."""
+    """Make this process adopt descendants whose parent dies, from now on. So none of them can be missed."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
 def descendants() -> list[tuple[int, str]]:
-    """(process id, command line) of every living process below this one; zombies are not living."""
+    """Return (process id, command line) of every living process below this one. Zombies do not count."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            # The command's name may hold anything, but no field after the last parenthesis does.
+            # The command's name may hold any character, but no field after the last parenthesis does.
             state, parent = stat.read_text(errors="replace").rpartition(")")[2].split()[:2]
             if state not in ("Z", "X"):
                 children.setdefault(int(parent), []).append(int(stat.parent.name))

@@ -1,7 +1,7 @@
-"""Start the service, hand in ten candidates over HTTP, show their verdicts and the leaderboards.
+"""Start the service, hand in ten candidates over HTTP, and show their verdicts and the leaderboards.
 
-``python -m demo.run`` goes on serving until Ctrl-C. With ``CI=true`` it checks every verdict, stops the
-service, makes sure that no process is left, and exits with 0, or with 1 and the reasons.
+``python -m demo.run`` serves until Ctrl-C. With ``CI=true`` it checks every verdict, stops the service, and makes sure
+that no process is left. It then exits with 0, or with 1 and the reasons.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _GRADED_S: Final = 900.0
 
 @dataclass(frozen=True)
 class Graded:
-    """A candidate, its record at the end, and the time from POST to there."""
+    """A candidate, its final record, and the time from its POST to that record."""
 
     case: Case
     record: SubmissionRecord
@@ -57,7 +57,7 @@ class Graded:
 
 
 def main() -> int:
-    """Run the demonstration; returns the exit status."""
+    """Run the demonstration. Return the exit status."""
     checking = os.environ.get("CI", "").lower() in ("1", "true", "yes")
     signal.signal(signal.SIGTERM, _interrupt)
     adopt_orphans()
@@ -139,7 +139,7 @@ def _show_boards(url: str, problems: list[str]) -> None:
 
 
 def _check(url: str, graded: list[Graded], problems: list[str]) -> None:
-    """Raises ``DemoFailed`` unless every verdict is as expected and exactly the passed ones are ranked."""
+    """Raise ``DemoFailed`` unless every verdict is as expected and exactly the passed candidates are ranked."""
     wrong = [each for each in graded if not each.as_expected]
     if wrong:
         raise DemoFailed("; ".join(_complaint(each) for each in wrong))

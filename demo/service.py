@@ -33,10 +33,11 @@ class DemoFailed(Exception):
 def running_service(
     folder: Path, *, devices: str, measured: bool = False
 ) -> Iterator[tuple[str, subprocess.Popen[Any]]]:
-    """``kerneljudge serve`` on a free port, with a data folder of its own; stopped at the end.
+    """Run ``kerneljudge serve`` on a free port, with a data folder of its own. Yield its URL and its process.
 
-    ``devices`` as ``kerneljudge serve --devices`` takes them. ``measured``: it is warm, every worker has tested itself,
-    and nothing is evaluated but what is handed in. Gives the service's URL and its process.
+    It is stopped at the end. ``devices`` has the form of ``kerneljudge serve --devices``. With ``measured``, the
+    service is warm: every worker has tested itself, and only submissions that are handed in are evaluated.
+
     Raises ``DemoFailed`` where it does not start, or does not stop cleanly.
     """
     port = _free_port()
@@ -83,7 +84,7 @@ def _answers(url: str) -> bool:
 
 
 def _is_warm(client: Client, devices: str) -> bool:
-    """Whether there is a builder, and on each of ``devices`` somebody who evaluates at once."""
+    """Whether a builder is ready, and on each of ``devices`` an evaluator."""
     ready = {worker["device"] for worker in client.workers() if worker["state"] == "ready"}
     return ready >= {None, *devices.split(",")}
 

@@ -1,7 +1,7 @@
-"""Print what an image installs: the project's own dependencies, without those named as arguments, and what traces need.
+"""Print the requirements of an image: the project's dependencies and those of traces, without those named as arguments.
 
-``--with EXTRA`` adds those of an extra. Their versions come from requirements.lock, given to pip as constraints. Python
-only, nothing installed.
+``--with EXTRA`` adds those of an extra. Their versions come from requirements.lock, which pip gets as constraints. It
+needs Python alone, without any installed package.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """One requirement a line."""
+    """Print one requirement a line. Return the exit status."""
     parser = argparse.ArgumentParser()
     parser.add_argument("without", nargs="*")
     parser.add_argument("--with", action="append", default=[], dest="extras", metavar="EXTRA")

@@ -1,4 +1,4 @@
-"""Health check of the webhook sender's container: 0 if it has looked for what is due within the last minutes."""
+"""Health check of the webhook sender's container: 0 if it has looked for due webhooks within the last minutes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from worker.heartbeat import HEARTBEAT
 
 _SILENT_S: Final = 120.0
-"""More than receivers that do not answer can take, and than a database may be away for a moment."""
+"""More than the time that unresponsive receivers can take, and than a short outage of the database."""
 
 
 def main() -> int:
-    """Look at the file that it touches."""
+    """Check the age of the file that the sender touches. Return the exit status."""
     try:
         return 0 if time.time() - HEARTBEAT.stat().st_mtime < _SILENT_S else 1
     except OSError:

@@ -1,4 +1,4 @@
-"""Health check of a worker's container: 0 if all that it is there for has been heard of lately."""
+"""Health check of a worker's container: 0 if all of its workers have a recent heartbeat."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from storage.queue.workers import list_workers
 
 
 def main() -> int:
-    """Look for workers whose name begins with this host's: for each of their devices one has to be alive."""
+    """Check the workers whose name begins with this host's name. For each of their devices, one has to be alive."""
     engine = create_engine_for(Settings())
     try:
         with session_factory(engine, read_only=True)() as session:
             prefix = f"{socket.gethostname()}-"
             here = [worker for worker in list_workers(session) if worker.id.startswith(prefix)]
-        # One that has died is still known for a while, beside the one that has taken its place.
+        # A worker that has died is still listed for a while, beside the one that has taken its place.
         alive = {(worker.kind, worker.device) for worker in here if worker.alive}
         return 0 if here and alive == {(worker.kind, worker.device) for worker in here} else 1
     finally:

@@ -1,4 +1,4 @@
-"""Where builds travel between machines: which bucket, and the secret by which they are known to be ours. Torch-free."""
+"""The address of the bucket through which machines share builds, and the secret that signs them. Torch-free."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VARIABLES: Final = "AWS_"
 class StoreAddress:
     """A bucket of an S3-compatible store, and a folder in it, which may be empty.
 
-    ``key`` signs what is put there. ``variables`` say where the store is and who asks: the usual ``AWS_*``.
+    ``key`` signs stored packages. ``variables``: the location of the store and its credentials, as the usual ``AWS_*``.
     """
 
     bucket: str
@@ -31,7 +31,7 @@ class StoreAddress:
 
     @classmethod
     def parse(cls, url: str, key: str, environment: Mapping[str, str]) -> Self:
-        """From ``s3://bucket/prefix``. Raises ``ValueError``, without naming the key."""
+        """Parse ``s3://bucket/prefix``. Raises ``ValueError``, without naming the key."""
         parts = urlsplit(url)
         if parts.scheme != _SCHEME or not parts.netloc or parts.query or parts.fragment:
             raise ValueError(f"the artifact store must be {_SCHEME}://bucket or {_SCHEME}://bucket/prefix, not {url!r}")
@@ -43,7 +43,7 @@ class StoreAddress:
         return cls(parts.netloc, parts.path.strip("/"), key, variables)
 
     def require_client(self) -> None:
-        """Raises ``ToolchainMissing`` where what speaks with the store is not installed."""
+        """Raises ``ToolchainMissing`` where the client library of the store is not installed."""
         if importlib.util.find_spec("obstore") is None:
             raise ToolchainMissing("an artifact store needs obstore: pip install 'kerneljudge[s3]'")
 
@@ -52,5 +52,5 @@ class StoreAddress:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """What ``to_json`` made."""
+        """Inverse of ``to_json``."""
         return cls(data["bucket"], data["prefix"], data["key"], data["variables"])

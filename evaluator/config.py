@@ -1,4 +1,4 @@
-"""How an evaluation is to be carried out, resolved once and then only read."""
+"""The settings of an evaluation, resolved once and then only read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 DEVICE_KINDS: Final = ("cpu", "cuda")
 PRECISIONS: Final = ("float32", "float16", "bfloat16")
 BASELINES: Final = ("eager", "compile", "compile-max-autotune", "tf32", "float16", "bfloat16")
-"""What a speedup divides by: the reference as it is, compiled by ``torch.compile``, or in another precision."""
+"""Divisors of a speedup: the reference as it is, compiled by ``torch.compile``, or in another precision."""
 
 
 LOWER_PRECISIONS: Final = ("tf32", "float16", "bfloat16")
@@ -53,22 +53,25 @@ SETTABLE_LIMITS: Final = (
     "call_floor_s",
     "total_s",
 )
-"""Limits that a machine, a problem and whoever evaluates may set."""
+"""Limits that a machine, a problem and a caller may set."""
 
 
 @dataclass(frozen=True)
 class Limits:
     """Wall-clock and memory limits of one evaluation. Times in seconds, memory in bytes.
 
-    ``total_s`` bounds the whole evaluation: what is not through by then is ``timeout``. One that is made once more,
-    since it seemed to leave time out, has it anew.
-    ``device_memory_bytes`` of ``None`` stands for what the device has free, ``memory_bytes`` for half of the
-    machine's memory. ``late_build_s`` is added where something may be compiled that nobody could find before: for
-    constructing, and for the first two calls with and without a backward (``torch.compile`` compiles in the first, and
-    may record graphs in the second). Later calls may take ``call_factor`` times as long as the baseline's, but
-    ``call_floor_s`` in any case and ``call_s`` at the most. ``disk_bytes`` is for all files that the candidate
-    writes. ``processes`` counts threads, too; ``None`` stands for what OpenMP, ``torch.compile`` and the driver need on
-    as many processors as the machine has.
+    - ``total_s`` bounds the whole evaluation: one that has not ended by then is ``timeout``. A second evaluation,
+      made because the first one seemed to leave time out, gets it anew.
+    - ``device_memory_bytes`` of ``None`` stands for the device's free memory, ``memory_bytes`` of ``None`` for half
+      of the machine's memory.
+    - ``late_build_s`` is added to constructing and to the first two calls with and without a backward. There may be
+      compilation in them that could not be found before: ``torch.compile`` compiles in the first call, and may record
+      graphs in the second.
+    - Later calls may take ``call_factor`` times as long as the baseline's, but ``call_floor_s`` in any case and
+      ``call_s`` at the most.
+    - ``disk_bytes`` is for all files that the candidate writes.
+    - ``processes`` counts threads, too; ``None`` stands for the need of OpenMP, ``torch.compile`` and the driver on
+      as many processors as the machine has.
     """
 
     build_s: float = 600.0
@@ -92,19 +95,21 @@ class Limits:
                 raise ValueError(f"{name} must be between 0 and {most:g}, not {value!r}")
 
     def lowered(self, to: Mapping[str, float]) -> Limits:
-        """These, but none above what ``to`` has by its name."""
+        """Return these limits, with none above the value that ``to`` has by its name."""
         return replace(self, **{name: min(getattr(self, name), value) for name, value in to.items()})
 
     def later_call_s(self, baseline_s: float | None) -> float:
-        """How long a call may take in which nothing is compiled any more, in seconds. ``baseline_s``: what a call of
-        the baseline takes; ``None`` where nobody knows yet."""
+        """Return the limit of a call without compilation, in seconds.
+
+        ``baseline_s``: the duration of the baseline's call; ``None`` where it is not known yet.
+        """
         if baseline_s is None:
             return self.call_s
         return min(self.call_s, max(self.call_floor_s, self.call_factor * baseline_s))
 
 
 def parse_limits(text: str) -> dict[str, float]:
-    """``call_s=120, total_s=900`` as fields of ``Limits``; empty text is none. Raises ``ValueError``."""
+    """Parse ``call_s=120, total_s=900`` into fields of ``Limits``; empty text has none. Raises ``ValueError``."""
     found: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, sign, value = (word.strip() for word in part.partition("="))
@@ -115,12 +120,12 @@ def parse_limits(text: str) -> dict[str, float]:
 
 
 def limits_text(values: Mapping[str, float]) -> str:
-    """``values`` as ``parse_limits`` takes them, in one order; whole numbers without a point."""
+    """Write ``values`` as ``parse_limits`` takes them, in one order; whole numbers without a point."""
     return ",".join(f"{name}={value:.17g}" for name, value in sorted(values.items()))
 
 
 def checked_limits(values: Mapping[str, Any]) -> dict[str, float]:
-    """``values``, by the names of ``SETTABLE_LIMITS``. Raises ``ValueError``."""
+    """Return ``values``, by the names of ``SETTABLE_LIMITS``. Raises ``ValueError``."""
     for name, value in values.items():
         if name not in SETTABLE_LIMITS:
             raise ValueError(f"there is no limit {name!r}; there are {', '.join(SETTABLE_LIMITS)}")
@@ -132,10 +137,10 @@ def checked_limits(values: Mapping[str, Any]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """How many calls are made. Trials verify; samples are timed (and verified as well)."""
+    """The number of calls. Trials verify; samples are timed (and verified as well)."""
 
     trials: int = 5
-    """As many as there are kinds of inputs. With more than one, exact zeros make one more, as for gradients."""
+    """As many as there are kinds of inputs. With more than one, exact zeros add one more, as for gradients."""
     gradient_trials: int = 3
     min_samples: int = 6
     """An even number, so that both sides are first as often."""
@@ -146,15 +151,15 @@ class SamplingPlan:
     warm_samples: int = 10
     """Pairs on warm caches, beside those on cold ones; 0: none."""
     budget_s: float = 4.0
-    """Time after which the samples of one track end with the ``least_samples`` first ones, if need be."""
+    """Seconds after which the sampling of one track ends, once it has ``least_samples``."""
     least_samples: int = 3
 
     @classmethod
     def usual(cls, device_kind: str, size: str) -> SamplingPlan:
-        """What an evaluation is measured by where nobody asks for anything else.
+        """The plan of an evaluation where the caller asks for no other.
 
-        Other programs keep a CPU's intervals from becoming as narrow as a GPU's, however long one samples. ``smoke``
-        on a CPU is for who wants to know whether it works at all: the answer comes in a moment.
+        Other programs keep a CPU's intervals from becoming as narrow as a GPU's, however long the sampling. ``smoke``
+        on a CPU is for a quick check that the candidate works at all: the answer comes in a moment.
         """
         if device_kind != "cpu":
             return cls()
@@ -167,10 +172,10 @@ class SamplingPlan:
 class EvalConfig:
     """One evaluation's settings.
 
-    ``device`` is ``cpu``, ``cuda`` or ``cuda:N``. ``size`` names one of the problem's sizes.
-    ``require_gradients`` of ``None`` leaves it to the problem's policy. ``given_inputs_only``: only inputs as
-    ``get_inputs`` makes them; no verdict to rank by, but what others would come to. With ``compare_compiled`` what
-    passed is also held against the reference as ``torch.compile`` makes it.
+    ``device`` is ``cpu``, ``cuda`` or ``cuda:N``. ``size`` names one of the problem's sizes. ``require_gradients`` of
+    ``None`` leaves it to the problem's policy. ``given_inputs_only``: use only inputs as ``get_inputs`` makes them. The
+    result is no verdict to rank by, but the verdict of a judge without inputs of its own. With ``compare_compiled``, a
+    candidate that passed is also compared with the reference under ``torch.compile``.
     """
 
     device: str = "cpu"

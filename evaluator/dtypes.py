@@ -1,6 +1,6 @@
-"""What may be done with a tensor of some dtype: differentiated, drawn anew, compared as real numbers.
+"""The operations that a tensor of some dtype allows: differentiating, drawing anew, comparing as real numbers.
 
-Used by judge and runners alike, so that both have the same inputs in mind when they speak of gradients.
+Judge and runners both use it, so that both mean the same inputs when they speak of gradients.
 """
 
 from __future__ import annotations
@@ -29,36 +29,41 @@ __all__ = [
 ]
 
 _SIGNED: Final = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-"""Torch can do little with the former: neither select nor subtract."""
+"""Torch has few operations for the former: neither select nor subtract."""
 _DOUBLE: Final = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
 
 def is_differentiable(value: Any) -> bool:
-    """Whether something flows back to ``value``: a tensor of real or complex numbers. Eight bits of a number are a way
-    to store it, and count as integers do."""
+    """Whether gradients flow back to ``value``: a tensor of real or complex numbers.
+
+    A floating-point dtype of eight bits is a storage format, and counts as an integer.
+    """
     return isinstance(value, torch.Tensor) and has_gradients(value.dtype)
 
 
 def has_gradients(dtype: torch.dtype) -> bool:
-    """Whether something flows back to tensors of ``dtype``."""
+    """Whether gradients flow back to tensors of ``dtype``."""
     return dtype.is_complex or (dtype.is_floating_point and dtype.itemsize > 1)
 
 
 def spoilt(dtype: torch.dtype) -> float:
-    """The number that is written to what a call has returned, once it is known."""
+    """The number that overwrites a call's results once they have been read."""
     return math.nan if has_gradients(dtype) else 1
 
 
 def in_double(value: Any) -> Any:
-    """``value`` in float64 or complex128, where it is a tensor that is differentiable; else as it is."""
+    """Convert ``value`` to float64 or complex128, if it is a differentiable tensor; else return it as it is."""
     if not is_differentiable(value):
         return value
     return value.to(_DOUBLE.get(value.dtype, value.dtype)) if value.is_complex() else value.double()
 
 
 def as_reals(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers of ``tensor`` as they are compared: complex ones as pairs along one more dimension, those of eight
-    bits as float32, unsigned integers that torch knows little about as int64."""
+    """Convert ``tensor`` to the real numbers that are compared.
+
+    Complex numbers become pairs along one more dimension, eight-bit floats float32, and unsigned integers with few
+    torch operations int64.
+    """
     if tensor.is_complex():
         return torch.view_as_real(tensor.resolve_conj())
     if tensor.is_floating_point() and tensor.element_size() == 1:
@@ -81,14 +86,19 @@ def rows_of(tensor: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 def tensor_on(
     device: torch.device, values: Sequence[float] | npt.NDArray[np.int64], dtype: torch.dtype
 ) -> torch.Tensor:
-    """A few numbers on ``device``, in the shape that they have. To make them there at once would wait for all that is
-    under way; the driver keeps a copy of its own of so few until it has come to them."""
+    """Make a tensor of a few numbers on ``device``, in their shape.
+
+    Making them there at once would wait for all work under way. For so few, the driver keeps a copy of its own until it
+    has come to them.
+    """
     return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
 
 
 def coarsest(dtypes: list[torch.dtype]) -> torch.dtype | None:
-    """The floating-point dtype among these that has the fewest bits of a fraction; ``None`` where there is none. Of
-    complex numbers, that of their parts."""
+    """The floating-point dtype among these with the fewest bits of a fraction; ``None`` where there is none.
+
+    For complex numbers, the dtype of their parts counts.
+    """
     reals = [dtype.to_real() if dtype.is_complex else dtype for dtype in dtypes]
     floating = [dtype for dtype in reals if dtype.is_floating_point]
     return max(floating, key=lambda dtype: torch.finfo(dtype).eps, default=None)

@@ -1,7 +1,7 @@
-"""The evaluator as its users see it: build a candidate, evaluate it, get an ``Evaluation``. Torch-free.
+"""The evaluator's interface: build a candidate, evaluate it, get an ``Evaluation``. Torch-free.
 
-An engine supervises three kinds of processes and never touches CUDA itself: the *judge* (one, trusted),
-the *builder* (one, trusted) and the process that *runners* are forked from. It restarts what dies.
+An engine supervises the *judge* (one, trusted), the *builder* (one, trusted) and the process that *runners* are forked
+from. It never touches CUDA itself. It restarts processes that die.
 """
 
 from __future__ import annotations
@@ -73,28 +73,33 @@ __all__ = ["BuildReport", "Engine", "Progress", "SandboxLayer", "available_devic
 
 _DESCRIPTORS: Final = 2**16
 _EXIT_S: Final = 15.0
-"""What is told of a process that has ended comes once its group is empty and its files are gone."""
+"""The wait for the report of an ended process, which comes once its group is empty and its files are gone."""
 _CACHE_BYTES: Final = 20 * 2**30
 _COMPILED_SHARE: Final = 8
-"""Beside so many bytes of built extensions there may be one of files that candidates' own compilers made."""
+"""For so many bytes of built extensions, one byte of files that candidates' own compilers made is kept."""
 _KEEPS_BASELINES_ON: Final = frozenset({"cuda"})
-"""On a CPU, a process that has done it for a while is faster than a new one with the same model: by 4 % (a small linear
-layer) to 10 % (a softmax), mean of 14 evaluations on two cores."""
+"""Devices on which a baseline's process is reused. On a CPU, a process that has served for a while is faster than a new
+one with the same model. The difference is 4 % (a small linear layer) to 10 % (a softmax), mean of 14 evaluations on two
+cores.
+"""
 _FORKS_BESIDE: Final = frozenset({"cuda"})
-"""Where forking the processes of the next evaluation takes nothing from this one. Elsewhere it waits for
-``start_ahead``: on two processors, constructing took a third less then."""
+"""Devices on which forking the processes of the next evaluation takes nothing from this one. Elsewhere it waits for
+``start_ahead``: on two processors, constructing took a third less then.
+"""
 _MOST_EVALUATIONS: Final = 32
-"""So many evaluations at the most have the same process as their baseline: nothing that goes wrong with one lasts."""
+"""The most evaluations with the same process as their baseline, so that no fault of one process lasts."""
 
 _MOST_TOGETHER: Final = 4
-"""With twice as many, candidates of two problems took 5 and 17 % less on an H200, and those of three 7 to 11 % more."""
+"""The most candidates that are evaluated together. With twice as many, on an H200, candidates of two problems took 5
+and 17 % less. Those of three problems took 7 to 11 % more.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an evaluation is. ``share`` (0 to 1) is within the stage."""
+    """The progress of an evaluation. ``share`` (0 to 1) is within the stage."""
 
     stage: str
     message: str = ""
@@ -103,12 +108,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What the build stage found. ``evaluation`` is set where the verdict stands already.
+    """The findings of the build stage. ``evaluation`` is set where the verdict is already final.
 
-    ``extensions`` counts those that were built, ``cached`` those of them that were there already;
-    ``toolchain_gap`` says what this machine lacks where something could not be built for that reason;
-    ``kernels`` what the CUDA kernels take, as far as that is known. ``builds``: how each was built, as in
-    ``Evaluation.details``; ``failed``: how many do not compile.
+    ``extensions`` counts the built ones, ``cached`` those of them that were in the cache. ``toolchain_gap`` names the
+    part that this machine lacks, where something could not be built for that reason. ``kernels``: the resources of the
+    CUDA kernels, as far as they are known. ``builds``: the details of each build, as in ``Evaluation.details``;
+    ``failed``: the number that does not compile.
     """
 
     evaluation: Evaluation | None
@@ -123,7 +128,7 @@ class BuildReport:
 
 
 def ignore_progress(_progress: Progress) -> None:
-    """Do nothing with it."""
+    """Ignore the progress."""
 
 
 def never_cancelled() -> bool:
@@ -133,13 +138,14 @@ def never_cancelled() -> bool:
 class Engine:
     """Builds and evaluates on one device. One evaluation at a time; builds may run beside it.
 
-    ``device``: ``cpu``, ``cuda`` or ``cuda:N``; ``None`` for an engine that only builds. ``cache_dir`` holds built
-    extensions, about ``cache_bytes`` of them at the most, and an eighth as much of files that Triton and
-    ``torch.compile`` made; several engines may share it. Extensions of other machines are had from the
-    ``artifact_store``, where there is one. With ``prepares_next`` the processes of the next build and of the next
-    evaluation are started ahead (on a CPU the latter by ``start_ahead``), which shortens all but the first, and on CUDA
-    the baseline's is kept for the next one of the same problem under the same settings. With ``require_sandbox`` it
-    does not start where the kernel refuses a layer of the sandbox.
+    - ``device``: ``cpu``, ``cuda`` or ``cuda:N``; ``None`` for an engine that only builds.
+    - ``cache_dir`` holds about ``cache_bytes`` of built extensions at the most, and an eighth as much of files that
+      Triton and ``torch.compile`` made. Several engines may share it.
+    - ``artifact_store``, where there is one, has the extensions of other machines.
+    - ``prepares_next``: the processes of the next build and evaluation are started ahead, which shortens all but the
+      first. On a CPU, ``start_ahead`` starts those of the evaluation. On CUDA the baseline's process is kept for the
+      next evaluation of the same problem under the same settings.
+    - ``require_sandbox``: the engine does not start where the kernel refuses a layer of the sandbox.
     """
 
     def __init__(
@@ -168,12 +174,13 @@ class Engine:
         self._forkserver: ForkServer | None = None
         self._waiting: _Team | None = None
         self._next: tuple[EvalConfig, int] | None = None
-        """The settings of the latest evaluation, and of how many candidates, where runners for the next are put off."""
+        """The settings and the number of candidates of the latest evaluation, while runners for the next are put off.
+        """
         self._kept: _KeptBaseline | None = None
         self._discoverer: tuple[RunnerHandle, Limits] | None = None
-        """A runner that waits for the next module to find the extensions of, and the limits that it goes with."""
+        """A runner that waits to find the extensions of the next module, and the limits that it was made for."""
         self._too_large: set[tuple[str, str, EvalConfig]] = set()
-        """What does not fit together: problem, version, settings."""
+        """Groups of candidates that do not fit together: problem, version, settings."""
         self._scratch: Path | None = None
         self._surroundings: ProcessEnvironment | None = None
         self._evaluating = threading.Lock()
@@ -190,7 +197,7 @@ class Engine:
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        """Device, driver and versions; what a result has to be read with. Empty before ``start``."""
+        """Device, driver and versions, as context of a result. Empty before ``start``."""
         return dict(self._description)
 
     @property
@@ -200,16 +207,18 @@ class Engine:
 
     @property
     def tools(self) -> frozenset[Tool]:
-        """What ``diagnose`` can be asked for here: the tools of this machine, which know of CUDA alone."""
+        """The tools of this machine for ``diagnose``; they support CUDA alone."""
         if self._device is None or self._device == "cpu":
             return frozenset()
         return frozenset(tool for tool in Tool if tool_path(tool) is not None)
 
     @property
     def process_ids(self) -> dict[str, int]:
-        """The engine's own processes that are alive, by role. Of those that wait for an evaluation, ``candidate`` and
-        ``baseline`` hold nothing but a context on the device, and a ``kept baseline`` its model as well; a
-        ``discoverer`` waits for a build."""
+        """The engine's own processes that are alive, by role.
+
+        Of the processes that wait for an evaluation, ``candidate`` and ``baseline`` hold nothing but a context on the
+        device. A ``kept baseline`` holds its model as well. A ``discoverer`` waits for a build.
+        """
         roles = {"judge": self._judge, "builder": self._builder, "forkserver": self._forkserver}
         found = {
             role: process.pid
@@ -232,9 +241,12 @@ class Engine:
     def start(self) -> None:
         """Start every process and wait until it is ready.
 
-        Raises ``DeviceUnavailable`` where the device is not on this machine, ``ToolchainMissing`` where
-        there is no C++ compiler or no client for the artifact store, ``SandboxIncomplete`` where one is
-        required and the kernel refuses a layer, ``InfrastructureFault`` where a process does not start.
+        Raises:
+
+        - ``DeviceUnavailable`` where the device is not on this machine;
+        - ``ToolchainMissing`` where there is no C++ compiler, or no client for the artifact store;
+        - ``SandboxIncomplete`` where a complete sandbox is required and the kernel refuses a layer;
+        - ``InfrastructureFault`` where a process does not start.
         """
         if self._device is not None and not any(_covers(known, self._device) for known in available_devices()):
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -262,8 +274,10 @@ class Engine:
             raise
 
     def start_ahead(self) -> None:
-        """Have the processes of the next evaluation forked now, where that would have taken processors from the latest
-        one. Call it once nobody waits any more for what that one has found; the next can do without."""
+        """Fork the processes of the next evaluation, where that would have taken processors from the latest one.
+
+        Call it once no caller waits for the latest result any more; the next evaluation works without it, too.
+        """
         following, self._next = self._next, None
         if following is not None and self._waiting is None:
             config, count = following
@@ -300,7 +314,7 @@ class Engine:
             discoverer[0].close()
 
     def keeps_baseline(self, config: EvalConfig) -> bool:
-        """Whether an evaluation gains from one before it of the same problem under the same settings."""
+        """Whether an evaluation gains from an earlier one of the same problem under the same settings."""
         return self._prepares_next and config.device_kind in _KEEPS_BASELINES_ON and config.baseline == "eager"
 
     def build(
@@ -314,10 +328,10 @@ class Engine:
     ) -> BuildReport:
         """Import the candidate without a device, to find its extensions and build them.
 
-        What it finds is a verdict only where the device could not change it: a compile error, a build or an
-        import that takes too long. Whatever else goes wrong while importing may have to do with the missing
-        device, and is left to ``evaluate``, as is what this machine's toolkit cannot compile.
-        Raises ``EvaluationCancelled`` and ``InfrastructureFault``.
+        A finding is a verdict only where the device could not change it. That is a compile error, or a build or an
+        import that takes too long. Any other failure of the import may come from the missing device, and is left to
+        ``evaluate``. So is code that this machine's toolkit cannot compile. Raises ``EvaluationCancelled`` and
+        ``InfrastructureFault``.
         """
         begin = time.monotonic()
         self._ensure_alive(judge=False)
@@ -347,7 +361,7 @@ class Engine:
                 Verdict.TIMEOUT,
                 f"importing the module took longer than {config.limits.load_s:.0f} s, compilers not counted",
             )
-        # What this machine cannot compile, the device's own may; and a candidate may have an answer to it.
+        # The device's machine may compile more than this one, and a candidate may handle a failed build.
         elif discovery is Discovery.FAILED and failed is not None and not failed.get("toolchain_missing"):
             ending = verdict_of_build(failed)
         evaluation = None
@@ -384,8 +398,8 @@ class Engine:
     ) -> Evaluation:
         """Judge the candidate on this engine's device.
 
-        Raises ``DoesNotFit``, ``ProblemError``, ``DeviceUnavailable``, ``ToolchainMissing``,
-        ``EvaluationCancelled`` and ``InfrastructureFault``; whatever the candidate does wrong is in the ``Evaluation``.
+        Raises ``DoesNotFit``, ``ProblemError``, ``DeviceUnavailable``, ``ToolchainMissing``, ``EvaluationCancelled``
+        and ``InfrastructureFault``. The candidate's own errors are in the ``Evaluation``.
         """
         if self._device is None:
             raise DeviceUnavailable("this engine only builds: it has no device")
@@ -396,8 +410,7 @@ class Engine:
             return self._evaluate_and_compare(problem, candidate, config, progress, cancelled)
 
     def most_together(self, problem: Problem, config: EvalConfig) -> int:
-        """How many candidates of the problem ``evaluate_together`` gains from, at the most, under these settings; 1:
-        none."""
+        """The most candidates for which ``evaluate_together`` saves time with these settings; 1: none."""
         gains = self.keeps_baseline(config) and config.sampling.max_samples > 0 and not config.compare_compiled
         return _MOST_TOGETHER if gains and (problem.id, problem.version, config) not in self._too_large else 1
 
@@ -413,10 +426,13 @@ class Engine:
     ) -> None:
         """Judge several candidates, each by its own figures, against one baseline whose calls they share.
 
-        ``done`` is called once for each, by its index, as soon as its evaluation is known, or with what ``evaluate``
-        would have raised. After an ``InfrastructureFault`` or ``DeviceUnavailable``, which is told of one where it is
-        of all together, this returns; those that were not come to yet have had no call then. What one candidate did
-        cannot decide about another: only who passes among others has passed, and all that have not are evaluated alone.
+        ``done`` is called once for each candidate, by its index. It gets the evaluation as soon as that is known, or
+        the error that ``evaluate`` would have raised. An ``InfrastructureFault`` or ``DeviceUnavailable`` ends this
+        method. It is reported for one candidate even where it concerns all, and ``done`` is not called for the
+        candidates after it.
+
+        One candidate cannot decide about another. A candidate that passes among others has passed; all others are
+        evaluated alone.
         """
         if self._device is None:
             raise DeviceUnavailable("this engine only builds: it has no device")
@@ -428,7 +444,8 @@ class Engine:
                 try:
                     firsts = self._evaluate_group(problem, candidates, config, progress, cancelled)
                 except (InfrastructureFault, DeviceUnavailable) as error:
-                    # Told of one: who of them was to blame shows in time, since what had a fault is evaluated alone.
+                    # Reported for one: a faulty candidate shows in time, because a candidate with a fault is evaluated
+                    # alone.
                     done(0, error)
                     return
             for index, (evaluation, doubt) in firsts.items():
@@ -464,7 +481,7 @@ class Engine:
         cancelled: Callable[[], bool],
         known: _First | None = None,
     ) -> Evaluation:
-        """Evaluate it, and hold what passes against the compiled reference where the settings say so."""
+        """Evaluate it, and compare one that passes with the compiled reference where the settings say so."""
         evaluation = self._evaluate_surely(problem, candidate, config, progress, cancelled, known)
         if not config.compare_compiled or config.baseline != "eager":
             return evaluation
@@ -485,8 +502,10 @@ class Engine:
         progress: Callable[[int, Progress], None],
         cancelled: Callable[[int], bool],
     ) -> dict[int, _First]:
-        """The evaluations of those that have passed among the others, by index. Raises ``InfrastructureFault`` and
-        ``DeviceUnavailable``."""
+        """Return the evaluations of the candidates that passed among the others, by index.
+
+        Raises ``InfrastructureFault`` and ``DeviceUnavailable``.
+        """
 
         def all_cancelled() -> bool:
             return all(cancelled(index) for index in range(len(candidates)))
@@ -496,7 +515,7 @@ class Engine:
         except (InfrastructureFault, DeviceUnavailable):
             raise
         except EvaluatorError as error:
-            # Whose it is shows when each is alone.
+            # The evaluation of each alone shows which one has the fault.
             _log.info("candidates are evaluated one by one, since together they could not be: %s", error)
             if isinstance(error, DoNotFitTogether):
                 self._too_large.add((problem.id, problem.version, config))
@@ -512,10 +531,13 @@ class Engine:
         cancelled: Callable[[], bool],
         known: _First | None = None,
     ) -> Evaluation:
-        """Evaluate it, unless a first evaluation is ``known``; once more, with new processes on both sides, where it
-        seemed to have left time out, which was put back in its figures or made it rejected, or something was at work on
-        the device, which may have been a process of somebody else's. That is chance now and then, and seldom twice; who
-        does leave something out does so again."""
+        """Evaluate it, unless a first evaluation is ``known``, and evaluate it again where that one is in doubt.
+
+        The second evaluation has new processes on both sides. Two reasons call for it. Time seemed to be left out, so
+        that the figures were corrected or the candidate was rejected. Or there was activity on the device, possibly of
+        a foreign process. Either happens by chance now and then, and seldom twice; a candidate that does leave time out
+        does so again.
+        """
         first, doubt = known or self._evaluate_alone(problem, candidate, config, progress, cancelled)
         if not doubt:
             return first
@@ -555,7 +577,7 @@ class Engine:
             if not others_wait:
                 raise
         if found is None or (others_wait and found[0].verdict is Verdict.OUT_OF_MEMORY):
-            # Without those that wait for a larger session there is more room.
+            # There is more room without the processes that wait for a larger session.
             self._end_waiting()
             (found,) = self._evaluate(problem, [candidate], config, report, cancelled)
         assert found is not None
@@ -569,8 +591,7 @@ class Engine:
         progress: Callable[[int, Progress], None],
         cancelled: Callable[[], bool],
     ) -> list[_First | None]:
-        """For each candidate its evaluation, and what is in doubt of it; ``None`` for one that has to be evaluated
-        alone."""
+        """Return each candidate's evaluation, and the doubt about it; ``None`` for one to be evaluated alone."""
         self._ensure_alive()
         judge = self._judge
         assert judge is not None
@@ -607,8 +628,8 @@ class Engine:
                 for each in (*spare, spare_baseline):
                     if each is not None:
                         held.remove(each)
-                # Those of the next evaluation are forked while the candidates of this one are loaded and constructed,
-                # and come to the device while they are verified.
+                # The processes of the next evaluation are forked while the candidates of this one are loaded and
+                # constructed. They come to the device while these are verified.
                 self._waiting = self._begin_next_team(config, len(runners), spare, spare_baseline)
                 if self._waiting is not None:
                     self._try_next_team(self._waiting.await_forked)
@@ -633,14 +654,14 @@ class Engine:
                     self._admit,
                     lambda: self._settle(cancelled),
                 )
-                self._admit()  # where it has come to nothing that is timed, they have been told to wait until now
+                self._admit()  # where nothing was timed, they have been told to wait until now
                 outcomes: list[dict[str, Any]] = found["outcomes"]
-                # Of several, one that has no verdict may as well stand still, and is evaluated alone in any case.
+                # Of several, one without a verdict may as well be stopped, and is evaluated alone in any case.
                 ends = len(runners) == 1 and outcomes[0]["verdict"] is None
                 statuses = [runner.forkserver.poll(runner.process, _EXIT_S if ends else 0) for runner in runners]
                 keeps_baseline = found["keeps_baseline"]
             finally:
-                # The judge frees the shared memory once nobody maps it, however this ended.
+                # The judge frees the shared memory once no process maps it, however this ended.
                 ended = [*runners] if keeps_baseline else [*runners, baseline]
                 for each in ended:
                     each.begin_kill()  # a context takes a while to go
@@ -648,7 +669,7 @@ class Engine:
                     each.kill()
                 judge.clean_up(keeps_baseline=keeps_baseline)
                 for each in ended:
-                    _require_gone(each)  # whoever is next must not be measured beside it, whatever came of this one
+                    _require_gone(each)  # the next evaluation must not be measured beside it, however this one ended
             for compiler, outcome in zip(compilers, outcomes, strict=True):
                 self._keep_compiled(compiler, outcome, alone=len(compilers) == 1)
             killed_by_kernel = out_of_memory_kills() != kills_before
@@ -656,8 +677,8 @@ class Engine:
                 if status == signal.SIGKILL and runner.process.killed_for_others:
                     raise InfrastructureFault("the machine ran out of memory, and the candidate was within its limit")
                 if status == signal.SIGKILL and not (runner.process.out_of_memory or killed_by_kernel):
-                    # Neither the kernel for want of memory nor the candidate (nobody can kill process 1 from
-                    # inside its namespace): it was somebody on this machine.
+                    # Not the kernel for want of memory, nor the candidate, because no process can kill process 1 from
+                    # inside its namespace. It was another process of this machine.
                     raise InfrastructureFault("the candidate's process was killed from outside")
             if keeps_baseline:
                 held.remove(baseline)
@@ -684,7 +705,7 @@ class Engine:
             _close(held)
 
     def _assign_compiled(self, compiler: _Compiler, problem: Problem, config: EvalConfig, source: str) -> None:
-        """As ``_assign``, with the files that were compiled in an evaluation before, where there are any."""
+        """As ``_assign``, with the files that were compiled in an earlier evaluation, where there are any."""
         archive = self._compile_cache.open(compiler.key)
         compiler.restored = archive is not None
         try:
@@ -694,8 +715,11 @@ class Engine:
                 os.close(archive)
 
     def _keep_compiled(self, compiler: _Compiler, outcome: dict[str, Any], *, alone: bool) -> None:
-        """Keep the files that a candidate compiled where it passed, forget those that it did not pass with, and say so
-        in its ``outcome``. Not ``alone``: without a verdict it may have been stopped because of another one."""
+        """Keep the compiled files of a candidate that passed, and forget restored ones that it did not pass with.
+
+        Its ``outcome`` gets a note of that. Not ``alone``: without a verdict it may have been stopped because of
+        another one.
+        """
         if outcome["verdict"] == Verdict.PASSED:
             archive, is_new = compiler.runner.process.archive, False
             try:
@@ -712,7 +736,7 @@ class Engine:
             )
 
     def _take_kept(self, problem: Problem, config: EvalConfig, count: int) -> _KeptBaseline | None:
-        """The baseline that is kept, if it can be that of so many candidates' evaluation; otherwise it is ended."""
+        """Return the kept baseline, if it fits an evaluation of so many candidates; otherwise end it."""
         kept = self._kept
         if kept is not None and not kept.serves(problem, config, self._made_for(config), count):
             self._end_kept()
@@ -725,10 +749,11 @@ class Engine:
     def _take_team(
         self, config: EvalConfig, count: int, cancelled: Callable[[], bool]
     ) -> tuple[_Team, list[RunnerHandle]]:
-        """Runners that are ready for an evaluation of so many candidates: those that wait, or new ones where these
-        cannot be used; and those of candidates' that are left.
+        """Return runners that are ready for an evaluation of ``count`` candidates, and the remaining candidates'
+        runners.
 
-        Raises ``EvaluationCancelled``, and ``InfrastructureFault`` where there are none to be had.
+        They are the waiting ones, or new ones where those cannot be used. Raises ``EvaluationCancelled``, and
+        ``InfrastructureFault`` where there are none to be had.
         """
         waiting = self._waiting
         if waiting is not None:
@@ -754,8 +779,10 @@ class Engine:
     def _begin_next_team(
         self, config: EvalConfig, count: int, spare: Sequence[RunnerHandle], baseline: RunnerHandle | None
     ) -> _Team | None:
-        """Runners for the next evaluation, for so many candidates besides the ``spare`` ones, if they can be had: this
-        one can do without. ``baseline``: one that is there already. New ones are still being forked."""
+        """Begin the runners of the next evaluation: ``count`` for candidates besides the ``spare`` ones, if possible.
+
+        This evaluation works without them. ``baseline``: one that exists already. New runners are still being forked.
+        """
         there = [*spare, *([] if baseline is None else [baseline])]
         if not self._prepares_next:
             _close(there)
@@ -768,20 +795,22 @@ class Engine:
             return None
 
     def _admit(self) -> None:
-        """Let those of the next evaluation come to the device."""
+        """Let the runners of the next evaluation use the device."""
         if self._waiting is not None:
             self._try_next_team(self._waiting.begin_warm_up)
 
     def _settle(self, cancelled: Callable[[], bool]) -> bool:
-        """Wait until those of the next evaluation do nothing but wait, or are gone; which of the two. Raises
-        ``EvaluationCancelled``."""
+        """Wait until the runners of the next evaluation are idle or gone; return whether they are there.
+
+        Raises ``EvaluationCancelled``.
+        """
         waiting = self._waiting
         if waiting is not None:
             self._try_next_team(lambda: waiting.await_warm(cancelled))
         return self._waiting is not None
 
     def _try_next_team(self, step: Callable[[], None]) -> None:
-        """This evaluation can do without them."""
+        """Run a step of the next evaluation's runners. A failure ends them alone: this one works without them."""
         try:
             step()
         except (InfrastructureFault, OSError, RuntimeError) as error:
@@ -795,8 +824,10 @@ class Engine:
         candidates: Sequence[RunnerHandle] = (),
         baseline: RunnerHandle | None = None,
     ) -> _Team:
-        """So many runners for candidates, and one for their baseline, beside those that are there already; new ones are
-        still being forked."""
+        """Begin ``count`` runners for candidates and one for their baseline, counting those that exist already.
+
+        New runners are still being forked.
+        """
         started: list[RunnerHandle] = []
         try:
             started.extend(self._begin_runner(config) for _ in range(count - len(candidates)))
@@ -821,8 +852,8 @@ class Engine:
     ) -> Diagnosis:
         """Run the candidate once below ``tool``, in the sandbox, on this engine's device.
 
-        Its extensions are built once more, with line information. Raises ``DeviceUnavailable``,
-        ``ToolchainMissing`` where the tool is missing, ``EvaluationCancelled`` and ``InfrastructureFault``.
+        Its extensions are built once more, with line information. Raises ``DeviceUnavailable``, ``ToolchainMissing``
+        where the tool is missing, ``EvaluationCancelled`` and ``InfrastructureFault``.
         """
         if self._device is None:
             raise DeviceUnavailable("this engine only builds: it has no device")
@@ -850,9 +881,9 @@ class Engine:
                 builder.close()
 
     def _ensure_alive(self, *, judge: bool = True) -> None:
-        """Start what is not running: at first, and after something of ours died.
+        """Start the processes that are not running: at first, and after one of ours died.
 
-        The judge belongs to whoever evaluates: a build that runs beside leaves it alone.
+        The judge belongs to evaluations: a build that runs beside one leaves it alone.
         """
         with self._starting:
             surroundings = self._surroundings
@@ -905,7 +936,7 @@ class Engine:
             )
 
     def _take_discoverer(self, config: EvalConfig) -> RunnerHandle:
-        """A runner without a device, to import a module in: the one that waits, or a new one."""
+        """Return a runner without a device, to import a module in: the one that waits, or a new one."""
         with self._starting:
             waiting, self._discoverer = self._discoverer, None
         if waiting is not None:
@@ -919,8 +950,10 @@ class Engine:
         return self._begin_runner(config, discover=True)
 
     def _prepare_discoverer(self, config: EvalConfig) -> None:
-        """Have the one of the next build forked now, which takes longer than all else about one that finds everything
-        in the cache. Builds can do without."""
+        """Fork the runner of the next build now, because that takes longer than the rest of a build from the cache.
+
+        Builds work without it.
+        """
         with self._starting:
             if not self._prepares_next or self._discoverer is not None:
                 return
@@ -958,9 +991,11 @@ class Engine:
         return builder
 
     def _begin_runner(self, config: EvalConfig, *, discover: bool = False, watched: bool = True) -> RunnerHandle:
-        """A runner that is being forked, and waits for its task then. ``discover``: without a device. ``watched``: it
-        will be a candidate's."""
-        # As they are now: a build that runs beside may replace them meanwhile.
+        """Return a runner that is being forked, and then waits for its task.
+
+        ``discover``: without a device. ``watched``: it is for a candidate.
+        """
+        # The present ones: a build that runs beside may replace them meanwhile.
         builder, forkserver, surroundings = self._builder, self._forkserver, self._surroundings
         if builder is None or forkserver is None or surroundings is None:
             raise InfrastructureFault("the engine was closed")
@@ -977,16 +1012,16 @@ class Engine:
 
 
 _MadeFor = tuple[Limits, JudgeProcess | None, ForkServer | None, BuilderProcess | None]
-"""The limits, and the processes of the engine's, that runners go with."""
+"""The limits and the engine's processes that runners were made for."""
 
 
 _First = tuple[Evaluation, str]
-"""An evaluation, and why it is to be made once more: empty where nothing is in doubt."""
+"""An evaluation, and the reason for a second one: empty where nothing is in doubt."""
 
 
 @dataclass
 class _Compiler:
-    """A candidate's runner, which may compile in its first calls. ``restored``: it was given files of before."""
+    """A candidate's runner, which may compile in its first calls. ``restored``: it was given earlier files."""
 
     runner: RunnerHandle
     key: str
@@ -995,7 +1030,7 @@ class _Compiler:
 
 @dataclass
 class _Team:
-    """New runners, for one evaluation: of candidates, and of the baseline that they are held against."""
+    """New runners, for one evaluation: of candidates, and of their baseline."""
 
     candidates: list[RunnerHandle]
     baseline: RunnerHandle
@@ -1020,7 +1055,7 @@ class _Team:
             runner.await_warm(cancelled)
 
     def is_ready(self, cancelled: Callable[[], bool]) -> bool:
-        """Whether all can be given something to do; waits until they can. Raises ``EvaluationCancelled``."""
+        """Whether all can take a task; waits until they can. Raises ``EvaluationCancelled``."""
         try:
             self.await_warm(cancelled)
             return all(runner.alive for runner in self.runners)
@@ -1034,8 +1069,7 @@ class _Team:
 
 @dataclass(frozen=True)
 class _KeptBaseline:
-    """The runner of a baseline that has been that of so many ``evaluations``, and can be that of the next one like
-    them."""
+    """The runner of a baseline that has served so many ``evaluations``, and can serve the next one of the same kind."""
 
     runner: RunnerHandle
     problem: Problem
@@ -1044,7 +1078,7 @@ class _KeptBaseline:
     evaluations: int
 
     def serves(self, problem: Problem, config: EvalConfig, made_for: _MadeFor, count: int) -> bool:
-        """Whether it is alive, and what an evaluation of so many candidates needs."""
+        """Whether it is alive, and suits an evaluation of so many candidates."""
         if (problem, config, made_for) != (self.problem, self.config, self.made_for):
             return False
         if self.evaluations + count > _MOST_EVALUATIONS:
@@ -1056,10 +1090,11 @@ class _KeptBaseline:
 
 
 def _raise_descriptor_limit() -> None:
-    """Let this process and those that it starts have as many descriptors as they may.
+    """Raise the limit of descriptors of this process, and of those that it starts, to the allowed maximum.
 
-    Linux counts those that are on their way through sockets for all processes of a user together, and lets nobody send
-    one who has a lower limit than that: candidates, who have theirs, could keep the judge from reaching its runners.
+    Linux counts the descriptors on their way through sockets for all processes of a user together. A process with a
+    lower limit than that count cannot send one. So candidates, who have a limit of their own, could keep the judge from
+    reaching its runners.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
@@ -1068,7 +1103,7 @@ def _raise_descriptor_limit() -> None:
 
 
 def _in_short(evaluation: Evaluation) -> dict[str, Any]:
-    """What a record says of an evaluation that another one stands for."""
+    """The part of an evaluation that the record of its successor keeps."""
     return {
         "verdict": str(evaluation.verdict),
         "message": evaluation.message,
@@ -1080,7 +1115,7 @@ def _in_short(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _require_gone(runner: RunnerHandle) -> None:
-    """Raises ``InfrastructureFault``, since nothing that is measured beside what is left would be worth anything."""
+    """Raise ``InfrastructureFault`` if a process is left: no measurement beside it would be worth anything."""
     if runner.process.left:
         raise InfrastructureFault("something of a candidate or a baseline survived its end")
 
@@ -1096,7 +1131,7 @@ def _close(runners: Sequence[RunnerHandle]) -> None:
 
 
 def _doubt(put_back: Sequence[str], *, clocks_disagree: bool, device_was_busy: bool) -> str:
-    """Why an evaluation is to be made once more, in words. ``put_back``: the tracks on which time was."""
+    """Return the reason for a second evaluation, in words. ``put_back``: the tracks with corrected time."""
     if device_was_busy:
         return "the device was busy while every process was stopped"
     if clocks_disagree:
@@ -1105,8 +1140,7 @@ def _doubt(put_back: Sequence[str], *, clocks_disagree: bool, device_was_busy: b
 
 
 def _stands_among_others(outcome: Mapping[str, Any]) -> bool:
-    """Whether what the judge found of one of several is not to be looked at again: it has passed, and all of it that
-    could be compared alone was."""
+    """Whether the outcome of one candidate among several is final: it passed, and every comparison was made."""
     return bool(outcome["verdict"] == Verdict.PASSED and outcome["gradients"] != Gradients.PARTIAL)
 
 
@@ -1117,8 +1151,10 @@ def _contact(runner: RunnerHandle) -> Contact:
 def _assign(
     runner: RunnerHandle, problem: Problem, config: EvalConfig, source: str | None, compiled: int | None = None
 ) -> None:
-    """Have a runner import the candidate's ``source``, or the reference where there is none. ``compiled``: a descriptor
-    of the archive that its compilers left before."""
+    """Have a runner import the candidate's ``source``, or the reference where there is none.
+
+    ``compiled``: a descriptor of the archive that its compilers left in an earlier evaluation.
+    """
     files = {"model.py": problem.sized_source(config.size)}
     if source is None:
         runner.assign(files, "model", "Model")
@@ -1142,5 +1178,5 @@ def _remove(directory: Path) -> None:
 
     shutil.rmtree(directory, onerror=unlock)
     if directory.exists():
-        # What could not be listed before can be now.
+        # Folders that could not be listed before can be now.
         shutil.rmtree(directory, ignore_errors=True)

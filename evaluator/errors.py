@@ -1,11 +1,11 @@
 """Faults that are ours or the machine's, never the candidate's.
 
     EvaluatorError
-    ├── ProblemError          a problem's files are unusable (says which file and field)
+    ├── ProblemError          a problem's files are unusable (with file and field)
     ├── DeviceUnavailable     the device asked for is not on this machine
-    ├── ToolchainMissing      no compiler for what the candidate needs
-    ├── SandboxIncomplete     a complete sandbox is required, and the kernel refuses a part of it (says which)
-    ├── DoesNotFit            the problem's size cannot fit the device (says the figures)
+    ├── ToolchainMissing      a compiler that the candidate needs is missing
+    ├── SandboxIncomplete     a complete sandbox is required, and the kernel refuses a part of it (with its name)
+    ├── DoesNotFit            the problem's size cannot fit the device (with the figures)
     │   └── DoNotFitTogether  for so many candidates at once
     ├── InfrastructureFault   a judge, builder or fork server died or broke its protocol: retry elsewhere
     └── EvaluationCancelled   the caller asked to stop
@@ -51,7 +51,7 @@ class ToolchainMissing(EvaluatorError):
 
 
 class SandboxIncomplete(EvaluatorError):
-    """A complete sandbox is required, and the kernel refuses a layer of it; the message says which."""
+    """A complete sandbox is required, and the kernel refuses a layer of it; the message names the layer."""
 
 
 class DoesNotFit(EvaluatorError):

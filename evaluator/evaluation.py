@@ -1,7 +1,7 @@
-"""What an evaluation found: the immutable record that everything else stores, shows and ranks.
+"""The result of an evaluation: the immutable record that everything else stores, shows and ranks.
 
-A bad candidate is a *value* here (``Evaluation(verdict=Verdict.COMPILE_ERROR, ...)``); only our own
-faults are exceptions (see ``evaluator.errors``).
+A bad candidate is a *value* here (``Evaluation(verdict=Verdict.COMPILE_ERROR, ...)``); only our own faults are
+exceptions (see ``evaluator.errors``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Status(StrEnum):
-    """Where a submission is on its way. ``failed`` means that *we* failed, not the candidate."""
+    """The state of a submission. ``failed`` means that *we* failed, not the candidate."""
 
     QUEUED = "queued"
     BUILDING = "building"
@@ -62,11 +62,11 @@ class Verdict(StrEnum):
 
 
 class Gradients(StrEnum):
-    """What was found about the candidate's gradients.
+    """The finding about the candidate's gradients.
 
-    ``partial``: every gradient that could be compared matches, but some parameter of the reference has
-    no counterpart in the candidate (say, weights folded together while constructing), so its gradient
-    could not be compared. It passes for inference and is not admitted to the training track.
+    ``partial``: every gradient that could be compared matches. But some parameter of the reference has no counterpart
+    in the candidate (say, weights folded together while constructing). Its gradient could not be compared. It passes
+    for inference and is not admitted to the training track.
     """
 
     MATCH = "match"
@@ -80,13 +80,14 @@ class Gradients(StrEnum):
 class SpeedupStatus(StrEnum):
     """Whether a track has a figure. ``None`` stands in its place where there is nothing to measure.
 
-    ``unsettled``: the machine was too noisy to tell. ``not_vetted``: the problem is not known to tell right from wrong
-    yet. Neither says anything about the candidate: there is no speedup, which is not a speedup of 0.
+    ``unsettled``: the machine was too noisy for a figure. ``not_vetted``: it is not yet known that the judge can tell
+    right from wrong answers to the problem. Neither says anything about the candidate: there is no speedup, which is
+    not a speedup of 0.
 
     ``weights_fixed``: the candidate is right with the parameters and buffers that it was constructed with. Some of them
-    are the same under every seed (a norm's ones and zeros, say), and with other values of these it is wrong, or cannot
-    take any: they may have been folded in or left out. ``details["parameters"]["fixed"]`` names them. Of the training
-    track alone: it is wrong once its weights, ``details["parameters"]["kept"]``, have changed between two calls.
+    are the same under every seed (a norm's ones and zeros, say). With other values of these it is wrong, or cannot take
+    any: they may have been folded in or left out. ``details["parameters"]["fixed"]`` names them. On the training track
+    alone: the candidate is wrong once its weights, ``details["parameters"]["kept"]``, have changed between two calls.
     """
 
     MEASURED = "measured"
@@ -105,8 +106,10 @@ class Interval:
 
 
 def certain_speedup(speedup: float | None, interval: Interval | None) -> float | None:
-    """The lower end of the interval, or the speedup where there is none: faster than ``p`` is what has this above
-    ``p``, and ranks are by it."""
+    """Return the lower end of the interval, or the speedup where there is none.
+
+    A candidate is faster than ``p`` if this is above ``p``, and ranks are by it.
+    """
     return speedup if speedup is None or interval is None else interval.low
 
 
@@ -114,10 +117,9 @@ def certain_speedup(speedup: float | None, interval: Interval | None) -> float |
 class SampleSeries:
     """Raw samples of one track, in the order in which they were taken.
 
-    Sample ``i`` of the candidate is paired with sample ``i`` of the baseline. ``*_device_ms`` is the
-    runner's own figure (CUDA events, or its monotonic clock on a CPU); ``*_outer_ms`` is the judge's
-    clock around the same call. ``*_forward_ms`` is the forward's share of the runner's figure where the call
-    has a backward, and empty where it has not.
+    Sample ``i`` of the candidate is paired with sample ``i`` of the baseline. ``*_device_ms`` is the runner's own
+    figure (CUDA events, or its monotonic clock on a CPU); ``*_outer_ms`` is the judge's clock around the same call.
+    ``*_forward_ms`` is the forward's share of the runner's figure, and empty where the call has no backward.
     """
 
     candidate_device_ms: tuple[float, ...]
@@ -143,9 +145,8 @@ class Latency:
 class ErrorFigures:
     """Errors against the float64 reference, over every element of every call that was compared.
 
-    ``max_rel`` is the error divided by the magnitude of the reference's element, or by the absolute
-    tolerance where that is more. ``reference_max_rel`` is the same figure for the reference itself,
-    run in the problem's own precision.
+    ``max_rel`` is the error divided by the magnitude of the reference's element, or by the absolute tolerance where
+    that is more. ``reference_max_rel`` is the same figure for the reference itself, run in the problem's own precision.
     """
 
     max_abs: float | None = None
@@ -157,19 +158,19 @@ class ErrorFigures:
 class Evaluation:
     """The immutable record of one run of one candidate on one problem and device.
 
-    ``speedup`` and ``latency_ms`` are of a forward on cold caches, ``*_warm`` of one on warm caches where that
-    makes a difference, ``*_training`` of forward and backward together. ``speedup_status`` and
-    ``speedup_training_status`` are ``measured`` exactly where there is a figure. ``details["tracks"]`` has the
-    quartiles of each track, and what forward and backward take. ``details["device_fault"]``: the kind of fault on the
-    device that the candidate ended with, if it did.
-    ``speedup_compiled`` is that over the reference as ``torch.compile`` makes it, from a ratio that was measured for
-    it once (see ``evaluator.results.compiled_baselines``).
-    ``flags``: advice about the source; no verdict depends on it.
-    ``peak_memory_bytes``: the most that judge, candidate and baseline, and the processes that wait for the next
-    evaluation, together had taken of the device after calls that were compared as a whole and after each track
-    (allocators keep what they took); on a CPU, the growth of what the machine had in use; unknown where several
-    candidates were evaluated together, since it cannot be told whose it is.
-    ``roofline``: by track, for what passed. ``roofline_share``: the inference track's share.
+    - ``speedup`` and ``latency_ms`` are of a forward on cold caches, ``*_training`` of forward and backward together.
+      ``*_warm`` are of a forward on warm caches, where that makes a difference.
+    - ``speedup_status`` and ``speedup_training_status`` are ``measured`` exactly where there is a figure.
+    - ``details["tracks"]`` has the quartiles of each track, and the times of forward and backward.
+    - ``details["device_fault"]``: the kind of fault on the device that the candidate ended with, if it did.
+    - ``speedup_compiled`` is the speedup over the reference under ``torch.compile``, from a ratio that was measured
+      once for it (see ``evaluator.results.compiled_baselines``).
+    - ``flags``: advice about the source; no verdict depends on it.
+    - ``peak_memory_bytes``: the most device memory of judge, candidate, baseline and the processes that wait for the
+      next evaluation, all together. It is read after calls that were compared as a whole and after each track
+      (allocators keep their memory). On a CPU it is the growth of the machine's memory in use. It is unknown where
+      several candidates were evaluated together, because it cannot be attributed.
+    - ``roofline``: by track, for candidates that passed. ``roofline_share``: the inference track's share.
     """
 
     verdict: Verdict
@@ -213,7 +214,7 @@ class Evaluation:
         for figure, name in ((self.speedup, "speedup_status"), (self.speedup_training, "speedup_training_status")):
             status = getattr(self, name)
             if figure is not None and status is None:
-                # Records that are older than the status have none, and a figure says it all.
+                # Records that are older than the status have none, and a figure is enough to set it.
                 object.__setattr__(self, name, SpeedupStatus.MEASURED)
             elif (figure is not None) is not (status is SpeedupStatus.MEASURED):
                 raise ValueError(f"{name} is {status}, and the figure {figure}")
@@ -226,11 +227,11 @@ class Evaluation:
 
     @property
     def unsettled(self) -> bool:
-        """Whether the machine was too noisy for a figure of one of the tracks that are ranked."""
+        """Whether the machine was too noisy for a figure of one of the ranked tracks."""
         return SpeedupStatus.UNSETTLED in (self.speedup_status, self.speedup_training_status)
 
     def without_speedup(self, status: SpeedupStatus) -> Evaluation:
-        """The same without any figure of how fast it is, for the reason ``status``; the raw samples stay."""
+        """Return the record without any performance figure, for the reason ``status``; the raw samples stay."""
         if not self.passed:
             return self
         return replace(
@@ -253,7 +254,7 @@ class Evaluation:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready data; ``Evaluation.from_dict`` takes it back."""
+        """Return plain JSON-ready data; ``Evaluation.from_dict`` takes it back."""
         return {**asdict(self), "flags": [flag.to_dict() for flag in self.flags]}
 
     @classmethod

@@ -13,7 +13,7 @@ __all__ = ["write_json"]
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Put ``data`` in the place of ``path``, as a whole: nobody ever reads half of it. Raises ``OSError``."""
+    """Replace the file ``path`` by ``data`` as a whole, so that no reader sees half of it. Raises ``OSError``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".new")
     try:

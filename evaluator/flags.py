@@ -1,4 +1,4 @@
-"""Flags: what a reader of a candidate's source would want to look at. They never decide a verdict."""
+"""Flags: places in a candidate's source that a reader would want to see. They never decide a verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Flag", "FlagKind"]
 
 
 class FlagKind(StrEnum):
-    """What was noticed; ``docs/methodology.md`` says what each means."""
+    """The kind of a finding; ``docs/methodology.md`` explains each."""
 
     LIBRARY_ONLY = "library_only"
     UNUSED_KERNEL = "unused_kernel"
@@ -26,14 +26,14 @@ class FlagKind(StrEnum):
 
 @dataclass(frozen=True)
 class Flag:
-    """One thing that was noticed. ``line`` counts from 1 in the candidate's source, where there is such a line."""
+    """One finding. ``line`` counts from 1 in the candidate's source, where there is such a line."""
 
     kind: FlagKind
     line: int | None
     message: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready data; ``Flag.from_dict`` takes it back."""
+        """Return plain JSON-ready data; ``Flag.from_dict`` takes it back."""
         return {**asdict(self), "kind": str(self.kind)}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Where this project's packages are, and how its Python processes are started: deaf to the working folder. Torch-free.
+"""The folders of this project's packages, and the start of its Python processes without the working folder. Torch-free.
 
 ``python -m`` puts the working folder first on the path of modules. That may be a folder of candidates, and a
 ``json.py`` in it would then run outside of the sandbox, in the judge as elsewhere.
@@ -18,17 +18,17 @@ __all__ = ["DISTRIBUTION_ROOT", "own_packages", "python_command", "python_enviro
 _DISTRIBUTION: Final = "kerneljudge"
 
 DISTRIBUTION_ROOT: Final = Path(__file__).resolve().parent.parent
-"""The folder that the packages of this project lie in: a checkout, or where they are installed."""
+"""The folder that the packages of this project lie in: a checkout, or the place of their installation."""
 
 _BEGAN_IN: Final = Path.cwd()
 
 
 def own_packages(root: Path = DISTRIBUTION_ROOT) -> tuple[Path, ...]:
-    """The folders of this project's packages in ``root``, sorted: nothing confined may see them.
+    """The folders of this project's packages in ``root``, sorted: no confined process may see them.
 
-    In a checkout they are its packages; where the project is installed, among packages of others, the folders that its
-    distribution has recorded. Raises ``RuntimeError`` where neither names this package: a guess would show code of ours
-    to candidates.
+    In a checkout they are its packages. Where the project is installed, among packages of others, they are the folders
+    that its distribution has recorded. Raises ``RuntimeError`` where neither names this package: a guess would show
+    code of ours to candidates.
     """
     if (root / "pyproject.toml").is_file():
         names = {path.parent.name for path in root.glob("*/__init__.py")}
@@ -47,20 +47,20 @@ def _recorded_folders(root: Path) -> set[str]:
 
 
 def python_command(*arguments: str) -> list[str]:
-    """The arguments that have this Python run with ``arguments``, and without the working folder on its path.
+    """Return the command that runs this Python with ``arguments``, without the working folder on its path.
 
-    To be started with ``python_environment``.
+    It is to be started with ``python_environment``.
     """
     return [sys.executable, "-P", *arguments]
 
 
 def python_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment`` with the path of modules of this process, but for folders that nobody has named.
+    """Return ``environment`` with this process's path of modules, without its implicit folders.
 
-    Left out are the working folder, the one that this process began in, that of the program that imported us, and
-    all relative ones, which stand for whatever folder a process works in. The root of this distribution is on the
-    path in each case, so that a checkout that is not installed works, too. ``PYTHONSAFEPATH`` keeps what these
-    processes start themselves to the same.
+    Left out are the working folder, the one that this process began in, and that of the program that imported us. So
+    are all relative ones, which stand for the present folder of a process. The root of this distribution is on the path
+    in each case, so that a checkout that is not installed works, too. ``PYTHONSAFEPATH`` gives the children of these
+    processes the same rule.
     """
     root = str(DISTRIBUTION_ROOT)
     unsafe = {_BEGAN_IN, Path.cwd()} | _folder_of_the_program()
@@ -75,7 +75,7 @@ def _is_root(path: str) -> bool:
 
 
 def _folder_of_the_program() -> set[Path]:
-    """What ``python program.py`` has put first."""
+    """The folder that ``python program.py`` has put first."""
     main = sys.modules.get("__main__")
     program = getattr(main, "__file__", None)
     is_module = getattr(main, "__spec__", None) is not None

@@ -1,8 +1,8 @@
-"""Log lines, and what each of them is about: as text, or as one JSON object a line. Torch-free.
+"""Log lines with the fields of their context: as text, or as one JSON object a line. Torch-free.
 
-What a line is about (a submission, a request, a trace) are *fields*: those of the context that it is written in, and
-its own (``extra={"fields": {...}}``). Processes that a supervisor leads log through it, and need not know what they
-work for: what they ``report`` has the number of what they were asked for, and it knows what that was about.
+The subject of a line (a submission, a request, a trace) is in its *fields*: those of its context, and its own
+(``extra={"fields": {...}}``). Processes that a supervisor leads log through it, and need not know the submission that
+they work for. Their ``report`` has the number of the supervisor's request, and the supervisor knows its subject.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["QUIET", "LogFormat", "about", "add_fields", "configure", "current_fi
 LogFormat = Literal["text", "json"]
 
 QUIET: Final = ("alembic", "celery", "httpx", "httpcore", "kombu", "urllib3")
-"""Their warnings are enough."""
+"""Loggers of which only warnings are written."""
 
 _MARK: Final = "kerneljudge-report "
 
@@ -31,13 +31,13 @@ _log = logging.getLogger(__name__)
 
 
 def current_fields() -> Mapping[str, str]:
-    """What a line that is written here and now is about."""
+    """Return the fields of a line that is written here and now."""
     return _fields.get()
 
 
 @contextlib.contextmanager
 def about(**fields: str) -> Iterator[None]:
-    """Everything that is logged within is about ``fields``, and about what it was before."""
+    """Add ``fields`` to the fields of everything that is logged within."""
     token = _fields.set({**_fields.get(), **fields})
     try:
         yield
@@ -46,7 +46,7 @@ def about(**fields: str) -> Iterator[None]:
 
 
 def add_fields(**fields: str) -> None:
-    """From here on to the end of the surrounding ``about``, lines are about ``fields`` as well."""
+    """Add ``fields`` to the lines from here to the end of the surrounding ``about``."""
     _fields.set({**_fields.get(), **fields})
 
 
@@ -63,8 +63,8 @@ def configure(form: LogFormat, level: str) -> None:
 def report(logger: str, message: str, number: int) -> None:
     """Have the supervisor of this process log ``message``, with the exception that is being handled.
 
-    ``number`` is what it was asked for. Without the logging module, which in some of these processes becomes the
-    candidate's.
+    ``number`` is that of the supervisor's request. It works without the logging module, because that module is the
+    candidate's in some of these processes.
     """
     told = {"logger": logger, "message": message, "number": number, "exception": traceback.format_exc().rstrip()}
     with contextlib.suppress(OSError, ValueError):
@@ -72,9 +72,9 @@ def report(logger: str, message: str, number: int) -> None:
 
 
 def relay(line: str, called: str, about_number: Callable[[int | None], Mapping[str, str]]) -> None:
-    """Log what a process below this one, ``called`` so, has written to its standard error.
+    """Log a line that a process below this one, named ``called``, has written to its standard error.
 
-    ``about_number``: the fields of what it was asked for by a number, or last.
+    ``about_number`` returns the fields of its request by the number, or of its latest request.
     """
     told = _reported(line)
     if told is None:
@@ -88,7 +88,7 @@ def relay(line: str, called: str, about_number: Callable[[int | None], Mapping[s
 
 
 def _reported(line: str) -> dict[str, Any] | None:
-    """What ``report`` has written, where it was ``report``."""
+    """Parse a line of ``report``; ``None`` for other lines."""
     if not line.startswith(_MARK):
         return None
     with contextlib.suppress(ValueError):
@@ -114,7 +114,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _TextFormatter(logging.Formatter):
-    """Time, level, logger, in brackets what it is about, message."""
+    """Time, level, logger, the fields in brackets, message."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s [%(about)s] %(message)s")

@@ -1,10 +1,9 @@
-"""How fast a device could be at a problem: the roofline model, and what a candidate reaches of it. Torch-free.
+"""The roofline model: a device's least time for a problem, and a candidate's share of it. Torch-free.
 
-The roofline is that of Williams, Waterman and Patterson (Roofline: an insightful visual performance model for
-multicore architectures, Communications of the ACM 52(4), 2009): what takes ``bytes`` of traffic and
-``operations`` cannot be done in less than the longer of ``bytes / (bytes per s)`` and
-``operations / (operations per s)``. Both rates are measured on the device itself, so the bound is one that
-something has been seen to reach.
+The roofline is that of Williams, Waterman and Patterson (Roofline: an insightful visual performance model for multicore
+architectures, Communications of the ACM 52(4), 2009). Work with ``bytes`` of traffic and ``operations`` takes at least
+the longer of ``bytes / (bytes per s)`` and ``operations / (operations per s)``. Both rates are measured on the device
+itself, so they are rates that it has reached.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ Limit = Literal["memory", "compute"]
 
 @dataclass(frozen=True)
 class Work:
-    """What one call of a track cannot do without.
+    """The least work of one call of a track.
 
-    ``bytes``: each byte that has to be read or written, once. ``operations``: additions and multiplications of
-    the reference's matrix products, convolutions and attentions (one of each counts 2).
+    ``bytes``: each byte that has to be read or written, once. ``operations``: additions and multiplications of the
+    reference's matrix products, convolutions and attentions (one of each counts 2).
     """
 
     bytes: int
@@ -39,8 +38,8 @@ class Work:
 class PeakRates:
     """The highest rates that a device was seen to reach.
 
-    ``operations_per_s`` by precision: ``float32`` (exact), ``tf32`` where there is such a thing, ``float16``,
-    ``bfloat16``, ``float64``; a precision that could not be measured is not there.
+    ``operations_per_s`` by precision: ``float32`` (exact), ``tf32`` where the device has it, ``float16``, ``bfloat16``,
+    ``float64``; a precision that could not be measured is left out.
     """
 
     bytes_per_s: float
@@ -49,8 +48,10 @@ class PeakRates:
 
 @dataclass(frozen=True)
 class Bound:
-    """The least time that ``Work`` takes. ``compute_ms`` is ``None`` where the precision's rate is not known:
-    the bound is then that of memory alone."""
+    """The least time of ``Work``, in milliseconds.
+
+    ``compute_ms`` is ``None`` where the precision's rate is not known: the bound is then that of memory alone.
+    """
 
     bound_ms: float
     limited_by: Limit
@@ -61,7 +62,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Roofline:
-    """A track's bound, what it was computed from, and the share of it that a candidate reached.
+    """A track's bound, the figures that it was computed from, and the share of it that a candidate reached.
 
     ``share``: ``bound_ms`` / the candidate's latency. ``operations_per_s`` is that of the problem's precision.
     """
@@ -83,7 +84,7 @@ class Roofline:
         return {track: cls(**fields) for track, fields in tracks.items()}
 
     def note(self, track: str) -> str | None:
-        """What has to be said about a share above 1; ``None`` where there is nothing to say."""
+        """Return a note about a share above 1; ``None`` for any other share."""
         if self.share <= 1.0:
             return None
         return (
@@ -93,7 +94,7 @@ class Roofline:
 
 
 def bound(work: Work, ceilings: PeakRates, precision: str) -> Bound:
-    """The least time for ``work`` in ``precision`` under ``ceilings``. Raises ``ValueError`` for no rate."""
+    """Return the least time for ``work`` in ``precision`` under ``ceilings``. Raises ``ValueError`` for no rate."""
     operations_per_s = ceilings.operations_per_s.get(precision)
     for rate in (ceilings.bytes_per_s, *([] if operations_per_s is None else [operations_per_s])):
         if not rate > 0:
@@ -111,7 +112,7 @@ def bound(work: Work, ceilings: PeakRates, precision: str) -> Bound:
 
 
 def share_of_roofline(work: Work, ceilings: PeakRates, precision: str, latency_ms: float) -> Roofline:
-    """Where a candidate with ``latency_ms`` is under the roofline."""
+    """Compare a candidate with ``latency_ms`` to the roofline."""
     least = bound(work, ceilings, precision)
     return Roofline(
         bound_ms=least.bound_ms,

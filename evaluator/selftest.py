@@ -1,4 +1,4 @@
-"""Does this engine tell right from wrong? Three candidates whose verdicts are known, judged on a tiny problem.
+"""The self-test of an engine: three candidates with known verdicts, judged on a tiny problem.
 
 For a worker before it takes anything, and for a device that was taken out before it comes back.
 """
@@ -71,7 +71,7 @@ _CASES: Final = (
     ("wrong", "return x.abs() * self.weight", Verdict.WRONG_OUTPUT),
     ("crashing", "os.kill(os.getpid(), signal.SIGSEGV) or os._exit(1)", Verdict.RUNTIME_ERROR),
 )
-"""What each candidate does, and what must come of it. None has an extension: compilers are not what is tested."""
+"""Each candidate's source and required verdict. None has an extension: compilers are not tested here."""
 
 # Nothing is timed: figures of an idle moment say little, and take long.
 _PLAN: Final = SamplingPlan(trials=3, gradient_trials=1, max_samples=0, warm_samples=0)
@@ -79,7 +79,7 @@ _LIMITS: Final = Limits(load_s=60.0, construct_s=30.0, call_s=30.0, total_s=120.
 
 
 class Judging(Protocol):
-    """What is needed of an engine."""
+    """The part of an engine that the self-test uses."""
 
     def evaluate(
         self, problem: Problem, candidate: Candidate, config: EvalConfig, *, cancelled: Callable[[], bool]
@@ -88,7 +88,7 @@ class Judging(Protocol):
 
 @dataclass(frozen=True)
 class SelfTest:
-    """How it went. ``failure`` says what came out otherwise than it must; empty where everything was right."""
+    """The result. ``failure`` names a wrong verdict; empty where everything was right."""
 
     failure: str
     seconds: float

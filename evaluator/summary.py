@@ -1,6 +1,6 @@
-"""What many graded candidates amount to: rates, fast_p, pass@k and mean speedups.
+"""The summary of many graded candidates: rates, fast_p, pass@k and mean speedups.
 
-Pure functions over verdicts and speedups. ``docs/metrics.md`` has the definitions, and where they differ from
+Pure functions over verdicts and speedups. ``docs/metrics.md`` has the definitions, and their differences from
 KernelBench's.
 """
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 THRESHOLDS: Final = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
-"""The p of fast_p, as KernelBench reports it."""
+"""The thresholds p of fast_p, as KernelBench reports it."""
 
 PASS_AT: Final = (1, 2, 5, 10, 20, 50, 100)
 """The k of pass@k, as far as every problem has so many candidates."""
@@ -42,8 +42,8 @@ _NOT_COMPILED: Final = frozenset({Verdict.INVALID_SOURCE, Verdict.LOAD_ERROR, Ve
 class Graded:
     """One candidate for one problem. ``verdict`` of ``None``: it was not graded (yet), through no fault of its own.
 
-    ``name`` is whatever its owner finds it by. ``certain_speedup``: the lower end of the speedup's interval, where it
-    is known; the speedup itself stands for it where it is not.
+    ``name`` is its owner's name for it. ``certain_speedup``: the lower end of the speedup's interval; where that is not
+    known, the speedup itself takes its place.
     """
 
     problem: str
@@ -63,8 +63,10 @@ class Graded:
         return self.verdict is not None and self.verdict not in _NOT_COMPILED
 
     def faster_than(self, p: float) -> bool:
-        """Whether it is right with a speedup above ``p``, the whole interval of it. Above 0 is whatever is right, even
-        if nothing was timed."""
+        """Whether it is right with a speedup above ``p``, the whole interval of it.
+
+        A right candidate is above 0, even if nothing was timed.
+        """
         if not self.correct:
             return False
         certain = self.certain
@@ -73,13 +75,13 @@ class Graded:
 
     @property
     def certain(self) -> float | None:
-        """What ``faster_than`` and the best of a problem go by."""
+        """The figure of ``faster_than`` and of the best candidate of a problem."""
         return self.speedup if self.certain_speedup is None else self.certain_speedup
 
 
 @dataclass(frozen=True)
 class ProblemFacts:
-    """What problems are grouped by. ``level`` is KernelBench's."""
+    """The fields by which problems are grouped. ``level`` is KernelBench's."""
 
     level: int | None = None
     tags: tuple[str, ...] = ()
@@ -98,7 +100,7 @@ class PassAtK:
 class Best:
     """The best candidate of a problem: the fastest right one. ``name`` is empty where none is right.
 
-    ``certain_speedup``: the lower end of its interval, by which it is the best.
+    ``certain_speedup``: the lower end of its interval, which decides the order.
     """
 
     problem: str
@@ -111,10 +113,10 @@ class Best:
 
 @dataclass(frozen=True)
 class Figures:
-    """What candidates amount to. Shares of problems are of *all* problems, those without a candidate included.
+    """The figures of a set of candidates. Shares of problems are of *all* problems, those without a candidate included.
 
     ``candidates`` were graded, ``ungraded`` were not (yet). ``unsettled``, ``not_vetted`` and ``weights_fixed`` are
-    right and have no figure for that reason: they are in ``correct``, and in no mean and no ``fast_p`` above 0.
+    right and have no figure for that reason. They are in ``correct``, and in no mean and no ``fast_p`` above 0.
     ``fast_p`` is by threshold.
     """
 
@@ -132,13 +134,13 @@ class Figures:
     best_geometric_mean: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready data."""
+        """Return plain JSON-ready data."""
         return {**vars(self), "fast_p": {f"{p:g}": share for p, share in self.fast_p.items()}}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything about a set of candidates. ``missing``: problems that were named and have no candidate."""
+    """Everything about a set of candidates. ``missing``: named problems without a candidate."""
 
     overall: Figures
     verdicts: Mapping[Verdict, int]
@@ -149,7 +151,7 @@ class Summary:
     missing: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready data."""
+        """Return plain JSON-ready data."""
         return {
             "overall": self.overall.to_dict(),
             "verdicts": {str(verdict): count for verdict, count in self.verdicts.items()},
@@ -167,9 +169,9 @@ def fast_p(best: Iterable[Graded], problems: int, p: float) -> float:
 
 
 def geometric_mean(speedups: Iterable[float]) -> float | None:
-    """The geometric mean of ``speedups``, by logarithms so that many do not overflow; ``None`` of none.
+    """Return the geometric mean of ``speedups``, by logarithms so that many do not overflow; ``None`` of none.
 
-    What is no speedup (zero, negative, not finite) is left out.
+    Invalid speedups (zero, negative, not finite) are left out.
     """
     logarithms = [math.log(speedup) for speedup in speedups if 0 < speedup < math.inf]
     return math.exp(math.fsum(logarithms) / len(logarithms)) if logarithms else None
@@ -178,7 +180,7 @@ def geometric_mean(speedups: Iterable[float]) -> float | None:
 def pass_at_k(candidates: int, correct: int, k: int) -> float:
     """The chance that at least one of ``k`` candidates drawn from these is correct (Chen et al. 2021, without bias).
 
-    Raises ``ValueError`` where there are fewer than ``k``: nothing can be said without bias then.
+    Raises ``ValueError`` where there are fewer than ``k``: then there is no estimate without bias.
     """
     if not 1 <= k <= candidates:
         raise ValueError(f"pass@{k} needs at least {k} candidates, and there are {candidates}")
@@ -192,7 +194,7 @@ def summarise(
     facts: Mapping[str, ProblemFacts] | None = None,
     problems: Collection[str] | None = None,
 ) -> Summary:
-    """The summary of ``candidates``, over the problems that they are for, or over ``problems`` alone.
+    """Summarise ``candidates``, over the problems that they are for, or over ``problems`` alone.
 
     Of named problems, those without a candidate count as failures, and candidates for others do not count. ``facts``
     are by problem.
@@ -223,7 +225,7 @@ def summarise(
 
 
 def _figures(groups: Sequence[Sequence[Graded]]) -> Figures:
-    """Of candidates grouped by their problems."""
+    """Return the figures of candidates grouped by their problems."""
     every = [graded for group in groups for graded in group]
     best = [found for found in map(_fastest, groups) if found is not None]
 
@@ -273,7 +275,7 @@ def _best_of(problem: str, group: Sequence[Graded]) -> Best:
 
 
 def _fastest(group: Iterable[Graded]) -> Graded | None:
-    """The first of those that are right with the highest certain speedup; what was not timed comes last."""
+    """The first of the right candidates with the highest certain speedup; untimed ones come last."""
     return max((graded for graded in group if graded.correct), key=_rank, default=None)
 
 

@@ -1,11 +1,11 @@
-"""The HTTP clients, rewards for trainers, and the command line. Needs neither torch nor the server's packages."""
+"""The HTTP clients, rewards for trainers, and the command line. They need neither torch nor the server's packages."""
 
 from __future__ import annotations
 
 import sys
 
-# ``python -m kerneljudge`` has put the working folder first, where a candidate's ``json.py`` may lie: away with it,
-# before anything is imported, unless that is where this package was found.
+# ``python -m kerneljudge`` puts the working folder first on the path, where a candidate's ``json.py`` may lie. Remove
+# it before anything is imported, unless this package was found there.
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[0] != __path__[0].rpartition("/")[0]:
     del sys.path[0]
 

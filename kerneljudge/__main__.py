@@ -1,4 +1,4 @@
-"""``python -m kerneljudge``: the command, without its being installed."""
+"""``python -m kerneljudge``: the command, without an installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both clients share: how a request is made, what an answer means, and when to ask again. No input or output."""
+"""The common parts of both clients: requests, the meaning of answers, and retries. It does no input or output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LONGEST_WORTH_WAITING_S: Final = 300.0
 
 
 class Deadline:
-    """Until when a verdict is waited for: ``timeout_s`` from now, or without end."""
+    """The end of waiting for a verdict: ``timeout_s`` from now, or never."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._timeout_s = timeout_s
@@ -56,21 +56,21 @@ class Deadline:
 
     @property
     def poll_s(self) -> float:
-        """How long the next request may be held by the service."""
+        """The longest time in seconds that the service may hold the next request."""
         return _POLL_S if self._at is None else max(0.0, min(_POLL_S, self._at - time.monotonic()))
 
     def check(self, record: SubmissionRecord) -> None:
-        """Raises ``TimeoutError`` where ``record`` should have been over by now."""
+        """Raise ``TimeoutError`` where ``record`` should have been over by now."""
         if self._at is not None and time.monotonic() >= self._at:
             raise TimeoutError(f"{record['id']} is still {record['status']} after {self._timeout_s} s")
 
     def expire(self) -> None:
-        """Nobody waits any longer."""
+        """End the waiting now."""
         self._at = time.monotonic()
 
 
 def headers(api_key: str | None) -> dict[str, str]:
-    """What every request has; the key is ``api_key``, or that of the environment. Raises ``BadKey``."""
+    """Return the headers of every request, with ``api_key`` or the key of the environment. Raises ``BadKey``."""
     key = (os.environ.get(API_KEY_VARIABLE, "") if api_key is None else api_key).strip()
     if not key:
         return dict(_HEADERS)
@@ -80,7 +80,10 @@ def headers(api_key: str | None) -> dict[str, str]:
 
 
 def submission(new: NewSubmission, wait_s: float) -> dict[str, Any]:
-    """Body, parameters and headers that hand in ``new``. Its key makes sending it again harmless."""
+    """Return body, parameters and headers that hand in ``new``.
+
+    Its idempotency key makes a repeated request harmless.
+    """
     key = new.get("idempotency_key") or secrets.token_hex(16)
     return {
         "body": {name: value for name, value in new.items() if value is not None and name != "idempotency_key"},
@@ -100,19 +103,19 @@ def build(
     headers: Mapping[str, str] | None = None,
     wait_s: float = 0,
 ) -> httpx.Request:
-    """The request, which may be sent more than once; ``content`` is a body that is no JSON object.
+    """Return the request, which may be sent more than once. ``content`` is a body other than a JSON object.
 
-    Raises ``ServiceUnreachable`` for what is no address.
+    Raises ``ServiceUnreachable`` where the address is not valid.
     """
     try:
         return client.build_request(
             method,
             path,
-            # Encoded here: lone surrogates, which httpx would refuse, go as JSON escapes.
+            # The body is encoded here, so that lone surrogates, which httpx would refuse, become JSON escapes.
             content=content if body is None else json.dumps(body).encode(),
             params=params,
             headers={**(headers or {}), **({"Content-Type": "application/json"} if body is not None else {})},
-            # Of a pool's connections each is used in turn: waiting for one is no failure.
+            # The pool's connections are used in turn. So waiting for one is not a failure.
             timeout=httpx.Timeout(TIMEOUT_S, read=TIMEOUT_S + wait_s, pool=None),
         )
     except httpx.InvalidURL as error:
@@ -120,8 +123,11 @@ def build(
 
 
 def pause_after(failure: httpx.Response | httpx.TransportError, url: str, failures: int, retries: int) -> float:
-    """How long to wait before asking again, in seconds. Raises ``ServiceUnreachable`` after ``retries``, and
-    ``RequestRefused`` where the service will say no for long: the quota of the day is spent."""
+    """Return the pause before the next try, in seconds.
+
+    Raises ``ServiceUnreachable`` after ``retries``. Raises ``RequestRefused`` where the service will refuse for long,
+    because the quota of the day is spent.
+    """
     if isinstance(failure, httpx.TransportError):
         if failures > retries:
             raise ServiceUnreachable(f"cannot reach {url}: {failure}") from failure
@@ -135,12 +141,12 @@ def pause_after(failure: httpx.Response | httpx.TransportError, url: str, failur
 
 
 def pause_s(failures: int) -> float:
-    """The pause after so many failures in a row, each twice the one before."""
+    """Return the pause after so many failures in a row. Each pause is twice the one before."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** max(0, failures - 1))
 
 
 def checked(answer: httpx.Response) -> httpx.Response:
-    """``answer``, if it is one. Raises ``RequestRefused``, ``ServiceUnreachable``."""
+    """Return ``answer``, if it is a success. Raises ``RequestRefused``, ``ServiceUnreachable``."""
     if answer.is_success:
         return answer
     detail, fields = _details(answer)
@@ -153,7 +159,7 @@ def checked(answer: httpx.Response) -> httpx.Response:
 
 
 def as_object(answer: httpx.Response) -> dict[str, Any]:
-    """The object that ``answer`` holds. Raises ``NoAnswer``."""
+    """Return the JSON object of ``answer``. Raises ``NoAnswer``."""
     try:
         data = answer.json()
     except ValueError as error:
@@ -164,12 +170,12 @@ def as_object(answer: httpx.Response) -> dict[str, Any]:
 
 
 def segment(text: str) -> str:
-    """``text`` as one part of a path."""
+    """Return ``text`` as one segment of a path."""
     return quote(text, safe="", errors="replace")
 
 
 def uses_proxies(url: str) -> bool:
-    """Whether a proxy from the environment leads to ``url``: to this machine none does."""
+    """Whether requests to ``url`` go through a proxy from the environment. Those to this machine do not."""
     return urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1")
 
 
@@ -183,6 +189,6 @@ def _details(answer: httpx.Response) -> tuple[str, dict[str, str]]:
 
 
 def _retry_after(answer: httpx.Response) -> float | None:
-    """The pause that the service asks for, in seconds; ``None`` where it gives none, or a date."""
+    """Return the pause that the service asks for, in seconds; ``None`` where it gives none, or a date."""
     text: str = answer.headers.get("Retry-After", "")
     return float(text) if text.isdecimal() and text.isascii() else None

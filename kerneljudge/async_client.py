@@ -1,7 +1,7 @@
 """The asynchronous client of the HTTP API, for programs with many submissions under way at a time.
 
-It asks, retries and fails exactly as ``kerneljudge.client.Client`` does. Waiting for verdicts holds at most
-``concurrency`` connections; some more are left for everything else, so that handing in never has to wait for a verdict.
+Its requests, retries and errors are exactly those of ``kerneljudge.client.Client``. Waiting for verdicts takes at most
+``concurrency`` connections. Some more are left for other requests, so that handing in never has to wait for a verdict.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """Talks to one service. An asynchronous context manager; belongs to the event loop that it is first used on.
+    """A client of one service. It is an asynchronous context manager, and belongs to the event loop of its first use.
 
-    ``api_key`` is for services that ask for one (default: ``KERNELJUDGE_API_KEY``; the empty text is none).
-    ``concurrency`` is for how many verdicts the service is asked at a time. ``transport`` replaces the network (for
-    tests); ``sleep`` is how it waits between retries.
+    ``api_key`` is for services that need one (default: ``KERNELJUDGE_API_KEY``; the empty text is none).
+    ``concurrency`` is the number of verdicts that it waits for at a time. ``transport`` replaces the network (for
+    tests); ``sleep`` is the wait between retries.
     """
 
     def __init__(
@@ -72,25 +72,25 @@ class AsyncClient:
         await self._http.aclose()
 
     async def submit(self, **new: Unpack[NewSubmission]) -> SubmissionRecord:
-        """Hand in a candidate; answers at once. Raises ``RequestRefused``, ``ServiceUnreachable``."""
+        """Hand in a candidate, without waiting for its verdict. Raises ``RequestRefused``, ``ServiceUnreachable``."""
         answer = await self._request("POST", "/api/v1/submissions", **_http.submission(new, 0))
         return cast(SubmissionRecord, answer)
 
     async def submit_many(self, submissions: Iterable[NewSubmission]) -> list[SubmissionRecord]:
-        """Hand in all ``submissions``; their records in the same order, not graded yet.
+        """Hand in all ``submissions``. Return their records in the same order, not graded yet.
 
-        Raises what ``submit`` raises, and then lets go of the rest.
+        Raises the errors of ``submit``, and then cancels the other requests.
         """
         return await gather([self.submit(**new) for new in submissions])
 
     async def get(self, submission_id: str, *, wait_s: float = 0) -> SubmissionRecord:
-        """The submission as it is now, or as soon as it is over within ``wait_s``."""
+        """Return the submission as it is now, or as soon as it is over within ``wait_s``."""
         params = {"wait": wait_s} if wait_s else {}
         path = f"/api/v1/submissions/{_http.segment(submission_id)}"
         return cast(SubmissionRecord, await self._request("GET", path, params=params, wait_s=wait_s))
 
     async def wait(self, submission_id: str, *, timeout_s: float | None = None) -> SubmissionRecord:
-        """The submission once it is over. Raises ``TimeoutError`` after ``timeout_s``."""
+        """Return the submission once it is over. Raises ``TimeoutError`` after ``timeout_s``."""
         deadline = _http.Deadline(timeout_s)
         while True:
             async with self._waiting:
@@ -102,9 +102,11 @@ class AsyncClient:
     async def as_completed(
         self, submission_ids: Iterable[str], *, timeout_s: float | None = None
     ) -> AsyncGenerator[SubmissionRecord, None]:
-        """Each submission once it is over, whichever is first. Raises ``TimeoutError`` after ``timeout_s``.
+        """Yield each submission once it is over, in the order of completion.
 
-        At most ``concurrency`` of them are waited for at a time, those first that are named first.
+        Raises ``TimeoutError`` after ``timeout_s``.
+
+        It waits for at most ``concurrency`` of them at a time, in the order of ``submission_ids``.
         """
         waiting = [asyncio.ensure_future(self.wait(each, timeout_s=timeout_s)) for each in submission_ids]
         try:
@@ -114,22 +116,22 @@ class AsyncClient:
             await _cancel(waiting)
 
     async def cancel(self, submission_id: str) -> SubmissionRecord:
-        """Cancel a submission; one that is over stays as it is."""
+        """Cancel a submission. A submission that is over stays as it is."""
         answer = await self._request("DELETE", f"/api/v1/submissions/{_http.segment(submission_id)}")
         return cast(SubmissionRecord, answer)
 
     async def problems(self) -> list[ProblemRecord]:
-        """Every problem, without its reference."""
+        """Return all problems, without their references."""
         return cast(list[ProblemRecord], (await self._request("GET", "/api/v1/problems"))["items"])
 
     async def problem(self, problem_id: str) -> ProblemRecord:
-        """A problem with its reference."""
+        """Return a problem with its reference."""
         return cast(ProblemRecord, await self._request("GET", f"/api/v1/problems/{_http.segment(problem_id)}"))
 
     async def leaderboard(
         self, problem: str, *, device: str | None = None, track: str = "inference", limit: int = 50
     ) -> Board:
-        """Who is fastest at a problem."""
+        """Return the leaderboard of a problem."""
         params: dict[str, str | int] = {"problem": problem, "track": track, "limit": limit}
         if device is not None:
             params["device"] = device
@@ -152,7 +154,7 @@ class AsyncClient:
 
 
 async def gather(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """What all of them return, in order; where one raises, the others are cancelled."""
+    """Return the results of all coroutines, in order. Where one raises, the others are cancelled."""
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
         return list(await asyncio.gather(*tasks))
@@ -163,5 +165,5 @@ async def gather(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
     for task in tasks:
         task.cancel()
-    # Whatever they end with has been heard of, or is of no interest any more.
+    # Their exceptions have been raised already, or are of no interest any more.
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,7 +1,7 @@
 """A typed client of the HTTP API.
 
-Requests that the service was too busy for (429, 503) or that never arrived are sent again; a submission
-carries an idempotency key of its own, so that sending it twice makes one.
+A request is sent again where the service was too busy (429, 503) or where it did not arrive. A submission carries an
+idempotency key of its own, so that sending it twice makes one submission.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ _RETRIES: Final = 6
 
 @dataclass(frozen=True)
 class Event:
-    """One server-sent event: ``progress`` or ``done``, with the record as it was then."""
+    """A server-sent event: ``progress`` or ``done``, with the record of that moment."""
 
     name: str
     record: SubmissionRecord
 
 
 class Client:
-    """Talks to one service. A context manager; several threads may use it.
+    """A client of one service. It is a context manager, and several threads may use it.
 
-    ``api_key`` is for services that ask for one (default: ``KERNELJUDGE_API_KEY``; the empty text is none).
-    ``transport`` replaces the network (for tests); ``sleep`` is how it waits between retries.
+    ``api_key`` is for services that need one (default: ``KERNELJUDGE_API_KEY``; the empty text is none). ``transport``
+    replaces the network (for tests); ``sleep`` is the wait between retries.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class Client:
         idempotency_key: str | None = None,
         wait_s: float = 0,
     ) -> SubmissionRecord:
-        """Hand in a candidate; answers at once, or as soon as it is over within ``wait_s``.
+        """Hand in a candidate. Return its record at once, or as soon as it is over within ``wait_s``.
 
-        ``requirements``: on which devices alone it is to be evaluated. ``limits``: by name, what is less than the
-        service has, ``{"call_s": 5}``. ``None`` leaves it to the service. Raises
-        ``RequestRefused``, ``ServiceUnreachable``.
+        ``requirements`` are conditions for the device that evaluates it. ``limits`` are by name, and lower those of the
+        service: ``{"call_s": 5}``. ``None`` leaves an option to the service. Raises ``RequestRefused``,
+        ``ServiceUnreachable``.
         """
         new: NewSubmission = {
             "problem": problem,
@@ -139,9 +139,11 @@ class Client:
     def submit_many(
         self, submissions: Iterable[NewSubmission], *, concurrency: int = DEFAULT_CONCURRENCY
     ) -> list[SubmissionRecord]:
-        """Hand in all ``submissions``, ``concurrency`` at a time; their records in the same order, not graded yet.
+        """Hand in all ``submissions``, ``concurrency`` at a time.
 
-        Raises what ``submit`` raises, after what was begun is over.
+        Return their records in the same order, not graded yet.
+
+        Raises the errors of ``submit``, after the requests under way have ended.
         """
         with ThreadPoolExecutor(concurrency) as pool:
             return list(pool.map(lambda new: self.submit(**new), submissions))
@@ -153,9 +155,11 @@ class Client:
         timeout_s: float | None = None,
         concurrency: int = DEFAULT_CONCURRENCY,
     ) -> Iterator[SubmissionRecord]:
-        """Each submission once it is over, whichever is first. Raises ``TimeoutError`` after ``timeout_s``.
+        """Yield each submission once it is over, in the order of completion.
 
-        ``concurrency`` of them are waited for at a time, those first that are named first.
+        Raises ``TimeoutError`` after ``timeout_s``.
+
+        It waits for ``concurrency`` of them at a time, in the order of ``submission_ids``.
         """
         deadline = _http.Deadline(timeout_s)
         pool = ThreadPoolExecutor(concurrency)
@@ -164,12 +168,12 @@ class Client:
             for done in futures_as_completed(waiting):
                 yield done.result()
         finally:
-            # Whoever stops listening does not wait for what is still asked for.
+            # A caller that stops early does not wait for the requests that are still open.
             deadline.expire()
             pool.shutdown(wait=False, cancel_futures=True)
 
     def get(self, submission_id: str, *, wait_s: float = 0) -> SubmissionRecord:
-        """The submission as it is now, or as soon as it is over within ``wait_s``."""
+        """Return the submission as it is now, or as soon as it is over within ``wait_s``."""
         params = {"wait": wait_s} if wait_s else {}
         answer = self._request(
             "GET", f"/api/v1/submissions/{_http.segment(submission_id)}", params=params, wait_s=wait_s
@@ -177,11 +181,11 @@ class Client:
         return cast(SubmissionRecord, answer)
 
     def wait(self, submission_id: str, *, timeout_s: float | None = None) -> SubmissionRecord:
-        """The submission once it is over. Raises ``TimeoutError`` after ``timeout_s``."""
+        """Return the submission once it is over. Raises ``TimeoutError`` after ``timeout_s``."""
         return self._wait_until(submission_id, _http.Deadline(timeout_s))
 
     def events(self, submission_id: str) -> Iterator[Event]:
-        """Every change of a submission until it is over; a stream that breaks is asked for again."""
+        """Yield every change of a submission until it is over. A stream that breaks off is requested again."""
         failures = 0
         while True:
             try:
@@ -197,7 +201,7 @@ class Client:
             self._sleep(_http.pause_s(failures))
 
     def cancel(self, submission_id: str) -> SubmissionRecord:
-        """Cancel a submission; one that is over stays as it is."""
+        """Cancel a submission. A submission that is over stays as it is."""
         return cast(SubmissionRecord, self._request("DELETE", f"/api/v1/submissions/{_http.segment(submission_id)}"))
 
     def publish(self, submission_id: str, visibility: str = "public") -> SubmissionRecord:
@@ -206,44 +210,46 @@ class Client:
         return cast(SubmissionRecord, self._request("PATCH", path, body={"visibility": visibility}))
 
     def retry(self, submission_id: str) -> SubmissionRecord:
-        """Queue a submission that failed anew. Raises ``RequestRefused`` if it has not failed."""
+        """Queue a failed submission again. Raises ``RequestRefused`` if it has not failed."""
         return cast(
             SubmissionRecord, self._request("POST", f"/api/v1/submissions/{_http.segment(submission_id)}/retry")
         )
 
     def submissions(self, *, limit: int = 50, cursor: str | None = None, **filters: str) -> SubmissionPage:
-        """A page of submissions, newest first. ``filters``: problem, device, status, verdict, author, label."""
+        """Return a page of submissions, newest first. ``filters``: problem, device, status, verdict, author, label."""
         params: dict[str, str | int] = {"limit": limit, **filters}
         if cursor is not None:
             params["cursor"] = cursor
         return cast(SubmissionPage, self._request("GET", "/api/v1/submissions", params=params))
 
     def submit_batch(self, lines: bytes | Iterable[bytes], *, idempotency_key: str) -> BatchRecord:
-        """Hand in a batch as NDJSON; it is one however often it has to be sent: no generator, which gives its parts
-        but once."""
+        """Hand in a batch as NDJSON. It stays one batch, even where it has to be sent several times.
+
+        ``lines`` must be iterable more than once. So a generator is not suitable.
+        """
         answer = self._request(
             "POST",
             "/api/v1/batches",
             content=lines,
             headers={"Idempotency-Key": idempotency_key, "Content-Type": "application/x-ndjson"},
-            # Read as it is sent, and stored before the answer.
+            # The service reads it while it is sent, and stores it before the answer.
             wait_s=_BATCH_S,
         )
         return cast(BatchRecord, answer)
 
     def batch(self, batch_id: str) -> BatchRecord:
-        """How far a batch is, and what it amounts to."""
+        """Return a batch with its progress and its summary."""
         return cast(BatchRecord, self._request("GET", f"/api/v1/batches/{_http.segment(batch_id)}"))
 
     def batch_results(self, batch_id: str, cursor: int = 0) -> list[BatchResult]:
-        """What is over after ``cursor``, in the order of completion."""
+        """Return the finished items after ``cursor``, in the order of completion."""
         path = f"/api/v1/batches/{_http.segment(batch_id)}/results"
         answer = self._send("GET", path, params={"cursor": cursor}, wait_s=_BATCH_S)
-        # Not by splitlines, for which texts inside of a line have ends of lines as well.
+        # ``splitlines`` would also split at the other line separators that texts may contain.
         return [cast(BatchResult, json.loads(line)) for line in answer.content.split(b"\n") if line]
 
     def stream_batch_results(self, batch_id: str, cursor: int = 0) -> Iterator[BatchResult]:
-        """As ``batch_results``, one after another; what breaks off is asked for again from there."""
+        """Yield the items of ``batch_results`` one after another. After a break, it continues with the next item."""
         path = f"/api/v1/batches/{_http.segment(batch_id)}/results"
         failures = 0
         while True:
@@ -267,7 +273,7 @@ class Client:
             self._sleep(pause)
 
     def cancel_batch(self, batch_id: str) -> BatchRecord:
-        """Cancel what has not begun of a batch."""
+        """Cancel the submissions of a batch that have not begun."""
         return cast(BatchRecord, self._request("DELETE", f"/api/v1/batches/{_http.segment(batch_id)}"))
 
     def is_up(self) -> bool:
@@ -278,39 +284,42 @@ class Client:
             return False
 
     def source(self, submission_id: str) -> str:
-        """The source that is graded."""
+        """Return the graded source."""
         return self._send("GET", f"/api/v1/submissions/{_http.segment(submission_id)}/source").text
 
     def log(self, submission_id: str) -> str:
-        """What the compiler and the candidate printed."""
+        """Return the output of compiler and candidate."""
         return self._send("GET", f"/api/v1/submissions/{_http.segment(submission_id)}/log").text
 
     def samples(self, submission_id: str) -> dict[str, Series]:
-        """The raw samples by track. Raises ``RequestRefused`` while there are none, or if nothing was timed."""
+        """Return the raw samples by track. Raises ``RequestRefused`` while there are none, or if nothing was timed."""
         answer = self._request("GET", f"/api/v1/submissions/{_http.segment(submission_id)}/samples")
         return cast(dict[str, Series], answer["tracks"])
 
     def attempts(self, submission_id: str) -> list[Attempt]:
-        """Every time that a worker took the submission up, the first one first."""
+        """Return every attempt of a worker on the submission, the first one first."""
         answer = self._request("GET", f"/api/v1/submissions/{_http.segment(submission_id)}/attempts")
         return cast(list[Attempt], answer["items"])
 
     def request_diagnosis(self, submission_id: str, tool: str | None = None) -> Diagnosis:
-        """Have a tool run over the candidate (``None``: memcheck). Raises ``RequestRefused`` where that cannot be."""
+        """Run a tool on the candidate (``None``: memcheck). Raises ``RequestRefused`` where that is not possible."""
         path, params = f"/api/v1/submissions/{_http.segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
         return cast(Diagnosis, self._request("POST", path, params=params))
 
     def diagnosis(self, submission_id: str, tool: str | None = None) -> Diagnosis:
-        """What a tool has found (``None``: the one that was asked for last). Raises ``RequestRefused`` without one."""
+        """Return the result of a tool (``None``: the one that was requested last).
+
+        Raises ``RequestRefused`` without one.
+        """
         path, params = f"/api/v1/submissions/{_http.segment(submission_id)}/diagnosis", {"tool": tool} if tool else {}
         return cast(Diagnosis, self._request("GET", path, params=params))
 
     def problems(self) -> list[ProblemRecord]:
-        """Every problem, without its reference."""
+        """Return all problems, without their references."""
         return cast(list[ProblemRecord], self._request("GET", "/api/v1/problems")["items"])
 
     def problem(self, problem_id: str) -> ProblemRecord:
-        """A problem with its reference."""
+        """Return a problem with its reference."""
         return cast(ProblemRecord, self._request("GET", f"/api/v1/problems/{_http.segment(problem_id)}"))
 
     def leaderboard(
@@ -324,14 +333,14 @@ class Client:
         device_name: str | None = None,
         limit: int = 50,
     ) -> Board:
-        """Who is fastest at a problem; with ``device_name``, on machines with that device only."""
+        """Return the leaderboard of a problem. With ``device_name``, it has only results from devices of that name."""
         choices = {"device": device, "size": size, "precision": precision, "device_name": device_name}
         params: dict[str, str | int] = {"problem": problem, "track": track, "limit": limit}
         params.update({name: value for name, value in choices.items() if value is not None})
         return cast(Board, self._request("GET", "/api/v1/leaderboard", params=params))
 
     def workers(self) -> list[dict[str, Any]]:
-        """Who can grade what."""
+        """Return the workers with their queues and devices."""
         return cast(list[dict[str, Any]], self._request("GET", "/api/v1/workers")["items"])
 
     def _wait_until(self, submission_id: str, deadline: _http.Deadline) -> SubmissionRecord:
@@ -366,12 +375,12 @@ class Client:
             if answer.status_code != HTTPStatus.OK:
                 answer.read()
                 _http.checked(answer)
-            # Not by iter_lines, for which texts inside of a line have ends of lines as well.
+            # ``iter_lines`` would also split at the other line separators that texts may contain.
             yield from _parse_events(line.decode().removesuffix("\r") for line in _lines(answer.iter_bytes()))
 
 
 def _lines(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Without their ends; what is not ended is no line."""
+    """Yield the lines without their ends. A last part without an end is not a line."""
     pending = b""
     for part in parts:
         *ended, pending = (pending + part).split(b"\n")

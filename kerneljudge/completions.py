@@ -1,4 +1,4 @@
-"""What a model has answered: a text, or a conversation that ends with it."""
+"""The answers of models: a text, or a conversation that ends with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Completion = str | Sequence[Mapping[str, Any]]
 
 
 def text_of(completion: Completion) -> str:
-    """The text of a completion; of a conversation, that of the last message of the model's."""
+    """Return the text of a completion. Of a conversation, it is that of the model's last message."""
     if isinstance(completion, str):
         return completion
     last = next((message for message in reversed(completion) if message["role"] == "assistant"), None)
@@ -20,7 +20,7 @@ def text_of(completion: Completion) -> str:
 
 
 def _content(content: Any) -> str:
-    """Messages may consist of parts, of which only texts count."""
+    """Return the text of a message. A message may consist of parts, of which only texts count."""
     if content is None or isinstance(content, str):
         return content or ""
     parts: Iterable[Any] = content

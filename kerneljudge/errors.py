@@ -1,12 +1,12 @@
-"""What can go wrong between a client and the service.
+"""The errors between a client and the service.
 
     ClientError
     ├── ServiceUnreachable   no connection, no answer in time, or still busy after all retries
-    ├── RequestRefused       the service understood and said no (4xx); names the fields
-    ├── NoAnswer             what came back is not of this API
-    └── BadKey               what was given as a key cannot be one
+    ├── RequestRefused       the service understood the request and refused it (4xx); names the fields
+    ├── NoAnswer             the answer is not one of this API
+    └── BadKey               the given key cannot be one of the API
 
-A verdict about a candidate is none of these: it is in the record.
+A verdict about a candidate is none of these. It is in the record.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ __all__ = ["BadKey", "ClientError", "NoAnswer", "RequestRefused", "ServiceUnreac
 
 
 class ClientError(Exception):
-    """Base of everything that the client raises."""
+    """The base of all errors that the client raises."""
 
 
 class ServiceUnreachable(ClientError):
-    """The service cannot be reached or cannot do its work at the moment."""
+    """The service cannot be reached, or cannot do its work at the moment."""
 
 
 class NoAnswer(ClientError):
-    """The answer is none of this API's."""
+    """The answer is not one of this API."""
 
 
 class BadKey(ClientError):
-    """What was given as a key of the API cannot be one."""
+    """The given key cannot be a key of the API."""
 
 
 class RequestRefused(ClientError):
-    """The request is at fault. ``fields`` holds a message for each field that is."""
+    """The request is at fault. ``fields`` has a message for each wrong field."""
 
     def __init__(self, status: int, detail: str, fields: Mapping[str, str]) -> None:
         super().__init__(detail)

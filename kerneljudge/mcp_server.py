@@ -1,7 +1,7 @@
-"""A server of the Model Context Protocol: what an agent needs to write a kernel and have it judged, as tools.
+"""A server of the Model Context Protocol. Its tools let an agent write a kernel and have it judged.
 
-It talks to its agent over standard input and output, and to the service by the client. Needs the package ``mcp``,
-which comes with ``kerneljudge[mcp]``; nothing else imports this module.
+It talks to its agent over standard input and output, and to the service through the client. It needs the package
+``mcp``, which comes with ``kerneljudge[mcp]``. Only the command ``kerneljudge mcp`` imports this module.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OF_ENTRY: Final = ("rank", "submission", "author", "label", "speedup", "speedup
 
 
 def make_server(url: str) -> MCPServer[Any]:
-    """A server whose tools ask the service at ``url``."""
+    """Return a server whose tools use the service at ``url``."""
     server = MCPServer("kerneljudge", instructions=_INSTRUCTIONS, version=version("kerneljudge"), log_level="WARNING")
     tools = _Tools(url)
     for tool in (
@@ -65,13 +65,13 @@ def make_server(url: str) -> MCPServer[Any]:
 
 
 class _Tools:
-    """The tools; their docstrings are what an agent reads."""
+    """The tools. Agents read their docstrings."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     async def list_problems(self) -> dict[str, Any]:
-        """List every problem that a kernel can be written for: id, title, sizes, precision."""
+        """List all problems for which a kernel can be written: id, title, sizes, precision."""
         async with self._service() as service:
             problems = await service.problems()
         return {"problems": [{name: problem.get(name) for name in _OF_PROBLEM} for problem in problems]}
@@ -95,8 +95,8 @@ class _Tools:
     ) -> dict[str, Any]:
         """Submit Python source that defines ModelNew, and wait for the verdict and the feedback.
 
-        What is left out is decided by the service. If there is no verdict within wait_s seconds, the status says how
-        far it is: ask for it again with read_submission and its id.
+        Options that are left out are decided by the service. If there is no verdict within wait_s seconds, the status
+        shows the progress. Then call read_submission with the returned id.
         """
         async with self._service() as service:
             record = await service.submit(
@@ -111,7 +111,10 @@ class _Tools:
             return await _awaited(service, record, wait_s)
 
     async def read_submission(self, submission_id: str, wait_s: float = 0) -> dict[str, Any]:
-        """Read the verdict and the feedback of a submission, or how far it is; wait_s seconds are waited for it."""
+        """Read the verdict and the feedback of a submission, or its progress.
+
+        Waits up to wait_s seconds for the verdict.
+        """
         async with self._service() as service:
             return await _awaited(service, await service.get(submission_id), wait_s)
 
@@ -122,7 +125,7 @@ class _Tools:
         device: Literal["cpu", "cuda"] | None = None,
         limit: int = 10,
     ) -> dict[str, Any]:
-        """See who is fastest at a problem: forward alone (inference), or forward and backward (training)."""
+        """Read the leaderboard of a problem: forward alone (inference), or forward and backward (training)."""
         async with self._service() as service:
             board = await service.leaderboard(problem, device=device, track=track, limit=limit)
         entries = [{name: entry.get(name) for name in _OF_ENTRY} for entry in board["entries"]]
@@ -131,7 +134,7 @@ class _Tools:
 
     @contextlib.asynccontextmanager
     async def _service(self) -> AsyncIterator[AsyncClient]:
-        """The service; what it says no to, and that it is away, is for the agent to read."""
+        """Open the service. Its refusals and outages become errors that the agent can read."""
         try:
             async with AsyncClient(self._url) as service:
                 yield service
@@ -140,10 +143,10 @@ class _Tools:
 
 
 async def _awaited(service: AsyncClient, record: SubmissionRecord, wait_s: float) -> dict[str, Any]:
-    """The submission after at most ``wait_s``."""
+    """Return the submission after at most ``wait_s``."""
     with contextlib.suppress(TimeoutError):
         record = await service.wait(str(record["id"]), timeout_s=wait_s)
     found = {name: record.get(name) for name in _OF_SUBMISSION}
     page = f"{service.url}{record['links']['page']}"
-    # With a verdict, the message is in the feedback.
+    # With a verdict, the feedback contains the message.
     return {**found, "page": page} | ({} if record["verdict"] else {"message": record["message"]})

@@ -51,7 +51,7 @@ class Latency(TypedDict):
 
 
 class Roofline(TypedDict):
-    """A track's roofline bound, what it was computed from, and the share of it that was reached."""
+    """A track's roofline bound, its inputs, and the reached share of it."""
 
     bound_ms: float
     limited_by: str
@@ -66,7 +66,7 @@ class Roofline(TypedDict):
 
 
 class Errors(TypedDict):
-    """Errors against the float64 reference."""
+    """The errors against the float64 reference."""
 
     max_abs: float | None
     max_rel: float | None
@@ -82,7 +82,7 @@ class Flag(TypedDict):
 
 
 class Diagnosis(TypedDict):
-    """A candidate below a tool, on a worker. ``result`` is an ``evaluator.diagnosis.findings.Diagnosis``."""
+    """A run of a candidate under a tool, on a worker. ``result`` is an ``evaluator.diagnosis.findings.Diagnosis``."""
 
     submission: str
     tool: str
@@ -96,7 +96,7 @@ class Diagnosis(TypedDict):
 
 
 class Check(TypedDict):
-    """One evaluation again of what has made a record."""
+    """A re-evaluation of a record."""
 
     submission: str
     status: str
@@ -113,7 +113,7 @@ class Check(TypedDict):
 
 
 class Verification(TypedDict):
-    """Whether a record holds when it is evaluated again."""
+    """Whether a record is confirmed by re-evaluations."""
 
     status: str
     message: str
@@ -123,7 +123,7 @@ class Verification(TypedDict):
 
 
 class Requirements(TypedDict, total=False):
-    """What is asked for of the device; ``None`` is no condition."""
+    """The requirements for the device. ``None`` means no condition."""
 
     device_name: str | None
     min_memory_gib: float | None
@@ -131,7 +131,7 @@ class Requirements(TypedDict, total=False):
 
 
 class Progress(TypedDict):
-    """What is being done right now."""
+    """The work under way."""
 
     stage: str
     message: str
@@ -197,7 +197,7 @@ class SubmissionRecord(TypedDict):
 
 
 class SubmissionOptions(TypedDict, total=False):
-    """How something is graded, and what it is called; what is left out, the service decides."""
+    """The options and names of a submission. The service decides those that are left out."""
 
     device: str | None
     size: str | None
@@ -212,7 +212,7 @@ class SubmissionOptions(TypedDict, total=False):
 
 
 class NewSubmission(SubmissionOptions, total=False):
-    """What is handed in: the fields of the API's request, and the key by which it is known again."""
+    """A new submission: the fields of the API's request, and the key that identifies a repeated request."""
 
     problem: Required[str]
     code: str | None
@@ -228,14 +228,14 @@ class SubmissionPage(TypedDict):
 
 
 class LineError(TypedDict):
-    """A line of a batch that is no submission."""
+    """A line of a batch that is not a valid submission."""
 
     line: int
     message: str
 
 
 class BatchRecord(TypedDict):
-    """A batch and how far it is. ``summary`` is an ``evaluator.summary.Summary`` as plain data."""
+    """A batch and its progress. ``summary`` is an ``evaluator.summary.Summary`` as plain data."""
 
     id: str
     name: str | None
@@ -281,7 +281,7 @@ class Series(TypedDict):
 
 
 class Attempt(TypedDict):
-    """One time that a worker took a submission up."""
+    """An attempt of a worker on a submission."""
 
     number: int
     stage: str
@@ -294,7 +294,7 @@ class Attempt(TypedDict):
 
 
 class VettedOn(TypedDict):
-    """Which version of a problem was vetted, and on what. ``stale``: it is not the current one."""
+    """The version of a problem that was vetted, and the conditions. ``stale``: it is not the current version."""
 
     version: str
     device: str
@@ -305,7 +305,7 @@ class VettedOn(TypedDict):
 
 
 class ProblemRecord(TypedDict):
-    """A problem; ``reference`` only where a single one was asked for."""
+    """A problem. ``reference`` is there only where a single problem was requested."""
 
     id: str
     version: str
@@ -365,7 +365,7 @@ class Board(TypedDict):
 
 
 def blank_record(problem: str, /, **known: Any) -> SubmissionRecord:
-    """A record of the API's form with nothing in it but what is ``known``: no service took part."""
+    """Return a record in the API's form that is empty but for ``known``, since no service took part."""
     record = {
         **dict.fromkeys(SubmissionRecord.__annotations__),
         "problem": problem,
@@ -390,7 +390,7 @@ def blank_record(problem: str, /, **known: Any) -> SubmissionRecord:
 
 
 def evaluation_fields(evaluation: Evaluation) -> dict[str, Any]:
-    """The fields of a record that an evaluation knows."""
+    """Return the fields of a record that an evaluation provides."""
     found = evaluation.to_dict()
     for not_in_a_record in ("samples", "log"):
         del found[not_in_a_record]

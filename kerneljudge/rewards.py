@@ -1,4 +1,4 @@
-"""Rewards for trainers: raw model answers in, floats out, whatever the trainer's way of calling is.
+"""Rewards for trainers: from raw model answers to floats, for the interfaces of several trainers.
 
     rewards = KernelRewards("http://127.0.0.1:8000", RewardShape(correct=0.3, log_speedup=1.0))
     await rewards(completions, problems)        # a list of floats
@@ -6,7 +6,7 @@
     rewards.for_verl()                          # async def compute_score(data_source, solution_str, ...)
     rewards.for_verifiers()                     # async def reward(completion, info, answer, state)
 
-Each of the three is a coroutine function: that is how these libraries find out that they may await it.
+Each of the three is a coroutine function, because these libraries await a function only if it is one.
 """
 
 from __future__ import annotations
@@ -40,15 +40,21 @@ class Unmeasured(ClientError):
 
 @dataclass(frozen=True)
 class RewardShape:
-    """How a verdict becomes a number.
+    """The conversion of a verdict to a number.
 
-    What passed gets ``correct``, and ``log_speedup`` times the natural logarithm of its speedup on ``track``, of which
-    at most ``cap`` counts; never less than ``least``, so that being right is worth more than failing, however slow.
-    What did not pass gets minus its verdict's entry in ``penalties`` (none: 0), which nothing can turn into a gain.
-    What has no speedup since it folds in or leaves out constant weights (``weights_fixed``) gets ``correct`` alone.
-    ``missing_gradients`` is taken from what passed without the gradients that the problem has, though never more than
-    it got. ``ungraded`` is for what could not be graded through no fault of the candidate's. ``unmeasured`` is for
-    what passed without a speedup on ``track`` because the machine was too noisy to tell, or the problem is not vetted:
+    A passed candidate gets ``correct``, and ``log_speedup`` times the natural logarithm of its speedup on ``track``. At
+    most ``cap`` of that second part counts. The sum is never below ``least``, so that a correct kernel is worth more
+    than a failure, however slow.
+
+    A candidate that did not pass gets minus its verdict's entry in ``penalties`` (none: 0). Nothing can turn a penalty
+    into a gain.
+
+    A candidate without a speedup because it folds in or leaves out constant weights (``weights_fixed``) gets
+    ``correct`` alone. ``missing_gradients`` is taken from a passed candidate without the gradients that the problem
+    has, though never more than it got.
+
+    ``ungraded`` is for candidates that could not be graded, through no fault of their own. ``unmeasured`` is for passed
+    candidates without a speedup on ``track``, because the machine was too noisy, or the problem is not vetted. It is
     ``None`` (no reward, which TRL leaves out), ``"raise"`` (``Unmeasured``), or a number of your own.
     """
 
@@ -77,14 +83,14 @@ class RewardShape:
                 raise ValueError(f"the penalty for {verdict} must not be negative")
 
     def reward(self, record: SubmissionRecord) -> float | None:
-        """The reward for what ``record`` says. ``None``, or raises ``Unmeasured``, as ``unmeasured`` says."""
+        """Return the reward for ``record``. Where ``unmeasured`` says so, return ``None`` or raise ``Unmeasured``."""
         if record["status"] != Status.DONE or record["verdict"] is None:
             return self.ungraded
         if record["verdict"] != Verdict.PASSED:
             return -self.penalties.get(record["verdict"], 0.0)
         inference = self.track == "inference"
         speedup = record["speedup"] if inference else record["speedup_training"]
-        # A service that is older than the status sends none.
+        # A service from before this status sends none.
         status = record.get("speedup_status") if inference else record.get("speedup_training_status")
         if status in _UNMEASURED:
             if self.unmeasured == "raise":
@@ -101,8 +107,10 @@ class RewardShape:
 
 @dataclass(frozen=True)
 class Graded:
-    """A reward, and the record that it is made of; ``None`` where the service gave none. No reward: see
-    ``RewardShape.unmeasured``."""
+    """A reward, and the record behind it.
+
+    ``reward`` is ``None`` as in ``RewardShape.unmeasured``; ``record`` is ``None`` where the service gave none.
+    """
 
     reward: float | None
     record: SubmissionRecord | None
@@ -117,17 +125,19 @@ class Graded:
 
     @property
     def feedback(self) -> str:
-        """What to tell the model; empty where it was not graded."""
+        """The feedback for the model; empty where it was not graded."""
         return "" if self.record is None else self.record.get("feedback") or ""
 
 
 class KernelRewards:
-    """Has completions graded by the service at ``url`` and turns the verdicts into rewards by ``shape``.
+    """A grader of completions. The service at ``url`` judges them, and ``shape`` turns the verdicts into rewards.
 
-    ``options`` go with every submission (``device``, ``size``, ``require_gradients``, ``label``, ...). What takes
-    longer than ``timeout_s`` is cancelled and counts as not graded. The same completion for the same problem is graded
-    once in each call. Calls that are under way on one event loop share their connections, which are closed after the
-    last of them; ``connect`` makes the client (for tests).
+    ``options`` go with every submission (``device``, ``size``, ``require_gradients``, ``label``, ...). A submission
+    that takes longer than ``timeout_s`` is cancelled and counts as ungraded. The same completion for the same problem
+    is graded once in each call.
+
+    Calls under way on one event loop share their connections, which are closed after the last of them. ``connect``
+    makes the client (for tests).
     """
 
     def __init__(
@@ -151,12 +161,14 @@ class KernelRewards:
         self._clients: dict[asyncio.AbstractEventLoop, tuple[AsyncClient, int]] = {}
 
     async def __call__(self, completions: Sequence[Completion], problems: Sequence[str]) -> list[float | None]:
-        """The reward of each completion for its problem; ``None``: see ``RewardShape.unmeasured``. Raises
-        ``RequestRefused`` where there is no such problem."""
+        """Return the reward of each completion for its problem; ``None`` as in ``RewardShape.unmeasured``.
+
+        Raises ``RequestRefused`` where a problem does not exist.
+        """
         return [graded.reward for graded in await self.grade(completions, problems)]
 
     async def grade(self, completions: Sequence[Completion], problems: Sequence[str]) -> list[Graded]:
-        """As calling it, with the records."""
+        """Return the rewards together with the records."""
         wanted = list(zip(map(text_of, completions), problems, strict=True))
         distinct = list(dict.fromkeys(wanted))
         async with self._connected() as client:
@@ -165,7 +177,10 @@ class KernelRewards:
         return [graded[each] for each in wanted]
 
     def for_trl(self, column: str = "problem") -> Callable[..., Awaitable[list[float | None]]]:
-        """For ``reward_funcs`` of TRL's trainers; the data set's ``column`` holds the problems' ids."""
+        """Return a function for ``reward_funcs`` of TRL's trainers.
+
+        The data set's ``column`` holds the problems' ids.
+        """
 
         async def kernel_reward(
             prompts: Sequence[Any],  # noqa: ARG001 - TRL passes it
@@ -179,9 +194,12 @@ class KernelRewards:
         return kernel_reward
 
     def for_verl(self) -> Callable[..., Awaitable[dict[str, float]]]:
-        """For verl's ``custom_reward_function``; the problem's id is ``extra_info["problem"]``, or else the ground
-        truth. The other entries are metrics. Raises ``Unmeasured`` where there is no reward, which verl cannot do
-        without: ``RewardShape.unmeasured`` may be a number."""
+        """Return a function for verl's ``custom_reward_function``.
+
+        The problem's id is ``extra_info["problem"]``, or else the ground truth. The other entries are metrics. Raises
+        ``Unmeasured`` where there is no reward, which verl cannot do without: ``RewardShape.unmeasured`` may be a
+        number.
+        """
 
         async def compute_score(
             data_source: str,  # noqa: ARG001 - verl passes it
@@ -192,7 +210,8 @@ class KernelRewards:
         ) -> dict[str, float]:
             problem = str((extra_info or {}).get("problem") or ground_truth)
             (graded,) = await self.grade([solution_str], [problem])
-            # verl wants the same metrics of every sample; what passed without a figure has no speedup of 0.
+            # verl needs the same metrics of every sample. A passed candidate without a figure does not have a speedup
+            # of 0.
             nothing = math.nan if graded.passed else 0.0
             speedup = nothing if graded.speedup is None else graded.speedup
             return {"score": _needed(graded), "passed": float(graded.passed), "speedup": speedup}
@@ -200,8 +219,11 @@ class KernelRewards:
         return compute_score
 
     def for_verifiers(self) -> Callable[..., Awaitable[float]]:
-        """For a rubric of verifiers; the problem's id is ``info["problem"]``, or else the answer. The feedback is put
-        into ``state["feedback"]``, where the environment's next turn finds it. Raises ``Unmeasured`` as for verl."""
+        """Return a function for a rubric of verifiers.
+
+        The problem's id is ``info["problem"]``, or else the answer. The feedback is put into ``state["feedback"]`` for
+        the environment's next turn. Raises ``Unmeasured`` as for verl.
+        """
 
         async def kernel_reward(
             completion: Completion, info: Mapping[str, Any], answer: Any, state: dict[str, Any]
@@ -225,7 +247,7 @@ class KernelRewards:
         except RequestRefused as error:
             if error.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise
-            # The one refusal that is the completion's fault, and not the request's.
+            # This refusal alone is the completion's fault, and not the request's.
             return Graded(-self.shape.penalties.get(Verdict.INVALID_SOURCE, 0.0), None)
         except ServiceUnreachable as error:
             return self._ungraded(problem, str(error))
@@ -234,7 +256,7 @@ class KernelRewards:
         return Graded(self.shape.reward(record), record)
 
     async def _given_up(self, client: AsyncClient, submission_id: str, why: str) -> Graded:
-        """Nobody will read the verdict: it is not worth a device's time."""
+        """Cancel the submission. Its verdict will not be read, so it is not worth a device's time."""
         try:
             await client.cancel(submission_id)
         except ClientError as error:
@@ -250,7 +272,7 @@ class KernelRewards:
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[AsyncClient]:
-        """The client of the running event loop: connections belong to one loop, and trainers have several."""
+        """Open the client of the running event loop. Connections belong to one loop, and trainers have several."""
         loop = asyncio.get_running_loop()
         client, users = self._clients.get(loop) or (self._new_client(), 0)
         self._clients[loop] = (client, users + 1)
@@ -266,7 +288,7 @@ class KernelRewards:
 
 
 def _needed(graded: Graded) -> float:
-    """The reward, for a trainer that cannot do without."""
+    """Return the reward for a trainer that cannot do without. Raises ``Unmeasured``."""
     if graded.reward is None:
         raise Unmeasured("a candidate passed and has no speedup: let RewardShape.unmeasured be a number")
     return graded.reward

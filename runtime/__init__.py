@@ -1,1 +1,1 @@
-"""What every process of an installation is started with: settings, traces, and whoever keeps it running."""
+"""The environment of every process of an installation: settings, traces, and the process supervisor."""

@@ -1,8 +1,7 @@
 """``python -m runtime.parent_death MODULE [ARGUMENT ...]``: run a module for as long as its supervisor lives.
 
-The supervisor keeps the writing end of a pipe and names the reading end in the environment. When the
-pipe ends, by whatever death of the supervisor, this process asks itself to stop, as SIGTERM would, and
-ends the hard way if that takes too long.
+The supervisor keeps the writing end of a pipe and names the reading end in the environment. The pipe ends with the
+supervisor, however that dies. This process then sends itself SIGTERM, and exits at once if stopping takes too long.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def watch_parent() -> None:
-    """Watch the pipe named in the environment, if there is one, from a thread of its own."""
+    """Watch the pipe named in the environment, if there is one, from a separate thread."""
     text = os.environ.pop(PARENT_VARIABLE, None)
     if text is None:
         return
@@ -39,7 +38,7 @@ def _watch(descriptor: int) -> None:
         pass
     _log.warning("the supervisor is gone: stopping")
     os.kill(os.getpid(), signal.SIGTERM)
-    # What the process below has checked already: a worker may finish what it is at.
+    # The setting was checked by the process itself: a worker may finish its submission within that time.
     time.sleep(_GRACE_S + float(os.environ.get("KERNELJUDGE_DRAIN_S") or 0.0))
     os._exit(1)
 

@@ -1,8 +1,8 @@
-"""Keeping a few processes running, and ending all of them.
+"""A supervisor that keeps a few processes running, and ends all of them.
 
-Each child leads a session of its own, so Ctrl-C reaches only the supervisor, and what a child leaves
-behind in its process group ends with it. A child also holds the reading end of a pipe (the parent-death watch):
-when the supervisor dies in any way, the pipe ends and the children stop by themselves.
+Each child leads a separate session, so Ctrl-C reaches only the supervisor. Processes that a child leaves behind in its
+process group end with the child. A child also has the reading end of a pipe, the parent-death watch. When the
+supervisor dies in any way, the pipe ends and the children stop by themselves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 10.0
 _STEADY_AFTER_S: Final = 30.0
 STOPPING_S: Final = 20.0
-"""So long may a child take to stop, besides what it is given to finish."""
+"""The seconds that a child may take to stop, besides the time that it is given to finish its work."""
 _POLL_S: Final = 0.05
 _LOG_BYTES: Final = 10 * 2**20
 _TAIL_BYTES: Final = 4096
@@ -37,7 +37,7 @@ _LINE_CHARACTERS: Final = 200
 class ChildSpec:
     """A process to keep running.
 
-    Its output is appended to ``log``, of which the older part is in ``*.old.log``; ``None``: it goes where ours goes.
+    Its output is appended to ``log``, whose older part is in ``*.old.log``. ``None``: it goes to this process's output.
     """
 
     name: str
@@ -46,10 +46,10 @@ class ChildSpec:
 
 
 class Supervisor:
-    """Starts children, starts again those that end, and stops them all. Use it as a context manager.
+    """A supervisor that starts children, restarts those that end, and stops them all. Use it as a context manager.
 
-    ``say`` is told, in one line each, what the user should know. The descriptor ``keep``, where there is one, stays
-    open in every child.
+    ``say`` gets the messages for the user, in one line each. The descriptor ``keep``, where there is one, stays open in
+    every child. ``grace_s``: the seconds that children get to stop.
     """
 
     def __init__(
@@ -82,16 +82,16 @@ class Supervisor:
 
     @property
     def deaths(self) -> Mapping[str, int]:
-        """How often each child ended by itself, by name."""
+        """The number of times that each child ended by itself, by name."""
         return {child.spec.name: child.deaths for child in self._children}
 
     @property
     def last_status(self) -> Mapping[str, int | None]:
-        """How each child ended last: its exit status, or the negated signal; ``None`` if it has not."""
+        """The last exit status of each child, or the negated signal, by name; ``None`` if it has not ended."""
         return {child.spec.name: child.last_status for child in self._children}
 
     def check(self) -> None:
-        """Start again what has ended, each time after a longer pause, and keep logs short. Call it often."""
+        """Restart children that have ended, each time after a longer pause, and keep logs short. Call it often."""
         for child in self._children:
             how = child.ended()
             if how is not None:
@@ -103,7 +103,7 @@ class Supervisor:
             child.restart_if_due()
 
     def stop(self) -> None:
-        """Ask every child to stop; end by force what has not after a while."""
+        """Ask every child to stop, and kill those that have not stopped after ``grace_s``."""
         for child in self._children:
             child.signal(signal.SIGTERM)
         deadline = time.monotonic() + self._grace_s
@@ -114,7 +114,7 @@ class Supervisor:
         self.kill()
 
     def kill(self) -> None:
-        """End every child by force."""
+        """Kill every child that is still running."""
         for child in self._children:
             if child.running:
                 self._say(f"{child.spec.name} did not stop by itself and was killed{_where(child.spec.log)}")
@@ -158,7 +158,7 @@ class _Child:
         self._due_at = None
 
     def shorten_log(self) -> None:
-        """Move what the log holds aside once it is long; the child goes on writing, at the new end."""
+        """Move the log's content aside once it is long; the child goes on writing, at the new end."""
         log = self.spec.log
         if log is None or not log.exists() or log.stat().st_size <= _LOG_BYTES:
             return
@@ -168,9 +168,9 @@ class _Child:
         os.truncate(log, 0)
 
     def ended(self) -> str | None:
-        """How it ended, if it has since the last call; what it left behind is ended, too."""
+        """Return how the child ended, if it has since the last call, and kill the rest of its process group."""
         process = self._process
-        # Not reaped yet: as long as it is a zombie, its group's number cannot mean somebody else.
+        # Not reaped yet: as long as it is a zombie, its group's number cannot belong to another process.
         if process is None or os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return None
         self.signal(signal.SIGKILL)
@@ -188,7 +188,7 @@ class _Child:
             self.start()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send ``number``: SIGKILL to its whole group, anything else to the child alone."""
+        """Send the signal ``number``: SIGKILL to the child's whole group, any other to the child alone."""
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -202,7 +202,7 @@ class _Child:
 
 
 def _where(log: Path | None, *, last_line: bool = False) -> str:
-    """What is said of a log, where there is one of its own."""
+    """Return the note on a child's log, with its last line on request; empty where it has none."""
     return "" if log is None else f" (log: {log}{_last_line(log) if last_line else ''})"
 
 

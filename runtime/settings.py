@@ -1,4 +1,4 @@
-"""What one installation of the API and its workers is configured with, from environment variables."""
+"""The settings of one installation of the API and its workers, from environment variables."""
 
 from __future__ import annotations
 
@@ -20,39 +20,46 @@ from evaluator.logs import LogFormat
 __all__ = ["MEASURE_AGAIN_S", "InvalidSettings", "Settings", "is_loopback"]
 
 MEASURE_AGAIN_S: Final = (10.0, 60.0, 300.0)
-"""The default pauses before an unsettled candidate is measured again: noise passes in minutes, or not soon."""
+"""The default pauses, in seconds, before an unsettled candidate is measured again.
+
+They end after some minutes, because noise either passes by then or lasts long.
+"""
 
 _Seconds = Annotated[float, Field(ge=0, le=86_400)]
 
 
 class InvalidSettings(ValueError):
-    """An environment variable has a value that cannot be used; says which in one line."""
+    """An environment variable has an invalid value; the message names it in one line."""
 
 
 class Settings(BaseSettings):
     """Settings by environment variables ``KERNELJUDGE_<NAME>``.
 
-    Without any, everything lives below ``data_dir``: an SQLite database and a queue made of files, so that nothing
-    needs a server. Problems are those in ``problems_dir`` and those in ``extra_problems_dir``, which need not exist and
-    is where imported ones are put. ``database_url`` (``postgresql+psycopg://...``) and ``broker_url`` (``redis://...``)
-    move them to one. ``devices`` is a list with commas (``cpu,cuda:0``) that ``serve`` starts a worker each for;
-    ``None`` means every device of the machine. With ``require_sandbox`` no worker starts where a layer of the sandbox
-    is missing. With ``compare_compiled`` workers also hold what passed against the reference as ``torch.compile`` makes
-    it, which they measure once for each problem. ``diagnose``: whether a device fault is diagnosed without anybody
-    asking for it. ``max_batch_bytes`` is for batches that come in line by line, ``max_queued`` the most submissions
-    that wait, single ones and those of batches counted apart. ``send_webhooks``: whether workers tell of the ends of
-    batches; else ``python -m worker.webhook_sender`` is to be run. ``measure_again_s`` is a list with commas: the
-    pauses, in seconds, before an unsettled candidate is measured again; empty: it is not. ``limits``
-    (``call_s=120,total_s=900``) are this machine's for evaluations, where a problem has no other. ``answer_age_s``: how
-    old a board may be that is shown to whoever has no key; 0: each is made anew. ``public_url`` is where visitors find
-    the API; empty: where each request says that it was sent to. ``log_format`` is ``text`` or ``json``, a line each.
-    ``artifact_store`` (``s3://bucket/prefix``) is where machines find each other's builds, which ``artifact_key``
-    signs; where it is and who asks, the usual ``AWS_*`` variables say.
+    Without any, all data is below ``data_dir``: an SQLite database and a queue made of files, so that no server is
+    needed. ``database_url`` (``postgresql+psycopg://...``) and ``broker_url`` (``redis://...``) move them to servers.
+    Problems are read from ``problems_dir`` and from ``extra_problems_dir``, which need not exist and gets imported
+    problems.
 
-    With ``auth`` ``required``, whoever hands something in needs a key (see ``storage.access.keys``), and whoever reads
-    as well unless ``public_read``. ``requests_per_min`` and ``submissions_per_day`` are the limits of a key that has
-    none of its own, ``anonymous_requests_per_min`` that of an address; 0 is no limit. With ``open`` nobody is asked who
-    he is and nothing is limited, so it is for this machine alone (``exposure``).
+    ``devices`` is a list with commas (``cpu,cuda:0``): ``serve`` starts a worker for each. ``None`` means every device
+    of the machine. With ``require_sandbox`` no worker starts where a layer of the sandbox is missing. With
+    ``compare_compiled`` workers also compare candidates that passed with the reference under ``torch.compile``, which
+    they measure once for each problem. ``diagnose``: whether device faults are diagnosed without a request. ``limits``
+    (``call_s=120,total_s=900``) are this machine's limits for evaluations, where a problem has no others.
+    ``measure_again_s`` is a list with commas: the pauses, in seconds, before an unsettled candidate is measured again.
+    With an empty list it is not measured again.
+
+    ``max_batch_bytes`` limits batches that come in line by line. ``max_queued`` is the most waiting submissions, with
+    single ones and those of batches counted apart. ``send_webhooks``: whether workers send the webhooks of batches;
+    otherwise an operator runs ``python -m worker.webhook_sender``. ``answer_age_s``: the greatest age of a leaderboard
+    that is shown to readers without a key; 0: each is computed anew. ``public_url`` is the address of the API for
+    visitors; empty: the address to which each request was sent. ``log_format`` is ``text`` or ``json``, a line each.
+    ``artifact_store`` (``s3://bucket/prefix``) is the store in which machines share builds, signed with
+    ``artifact_key``. The usual ``AWS_*`` variables give its endpoint and the credentials.
+
+    With ``auth`` ``required``, clients need a key (see ``storage.access.keys``) to submit, and to read as well unless
+    ``public_read``. ``requests_per_min`` and ``submissions_per_day`` are the limits of keys without their own limits,
+    and ``anonymous_requests_per_min`` is that of an address; 0 is no limit. With ``open`` no client is identified and
+    nothing is limited, so it is for this machine alone (``exposure``).
     """
 
     model_config = SettingsConfigDict(env_prefix="KERNELJUDGE_", extra="ignore", frozen=True)
@@ -121,7 +128,7 @@ class Settings(BaseSettings):
     @field_validator("data_dir", "problems_dir", "extra_problems_dir")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
-        # Resolved once: a child process with another working directory means the same folder.
+        # Made absolute once, so that a child process with another working directory uses the same folder.
         return value.expanduser().absolute()
 
     @field_validator("public_url")
@@ -163,7 +170,10 @@ class Settings(BaseSettings):
 
     @classmethod
     def load(cls, environment: Mapping[str, str] | None = None) -> Self:
-        """The settings by ``environment`` (default: this process's). Raises ``InvalidSettings``."""
+        """Return the settings of this process's environment, with those in ``environment`` instead where given.
+
+        Raises ``InvalidSettings``.
+        """
         prefix, given = cls.model_config["env_prefix"], environment or {}
         keys = {name: f"{prefix}{name.upper()}" for name in cls.model_fields}
         values: dict[str, Any] = {name: given[key] for name, key in keys.items() if key in given}
@@ -179,14 +189,14 @@ class Settings(BaseSettings):
 
     @property
     def artifact_store_address(self) -> StoreAddress | None:
-        """The store that machines share, by this process's ``AWS_*`` variables; ``None`` where there is none."""
+        """The store that machines share, with this process's ``AWS_*`` variables; ``None`` where there is none."""
         if not self.artifact_store:
             return None
         return StoreAddress.parse(self.artifact_store, self.artifact_key.get_secret_value(), os.environ)
 
     @property
     def exposure(self) -> str | None:
-        """Why the API must not be served with these settings; ``None`` where it may."""
+        """The reason why the API must not be served with these settings; ``None`` where it may."""
         if self.auth == "required" or is_loopback(self.host):
             return None
         return (
@@ -197,18 +207,20 @@ class Settings(BaseSettings):
 
     @property
     def cache_dir(self) -> Path:
-        """Where compiled extensions are kept."""
+        """The folder of compiled extensions."""
         return self.data_dir / "cache"
 
     @property
     def scratch_dir(self) -> Path:
-        """Where evaluations keep what they need only while they last."""
+        """The folder of temporary files of evaluations."""
         return self.data_dir / "scratch"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what listens on ``host`` can be reached from this machine alone; of a name other than ``localhost``,
-    nobody knows."""
+    """Whether a server on ``host`` can be reached from this machine alone.
+
+    ``False`` for any name other than ``localhost``, because its address is not known.
+    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,6 +1,6 @@
-"""Traces by OpenTelemetry, with its own settings: one for each submission, from handing it in to its verdict.
+"""Traces by OpenTelemetry, with its ``OTEL_*`` settings: one for each submission, from its receipt to its verdict.
 
-Where those settings name no place to send spans to, nothing is recorded, and the extra ``tracing`` is not needed. A
+Where those settings name no destination for spans, nothing is recorded, and the extra ``tracing`` is not needed. A
 trace crosses the queue in the submission's row, as a ``traceparent`` of W3C Trace Context.
 """
 
@@ -42,9 +42,9 @@ _propagator = TraceContextTextMapPropagator()
 
 
 def configure(service: str) -> None:
-    """Send spans where this process's environment says, if it does, until the process ends.
+    """Send spans to the destination in this process's environment, if there is one, until the process ends.
 
-    ``service`` is its name unless the environment has one. Raises ``InvalidSettings``.
+    ``service`` is the process's name unless the environment has one. Raises ``InvalidSettings``.
     """
     exporter = os.environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if any(map(os.environ.get, _ENDPOINTS)) else "none")
     if exporter == "none" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -68,13 +68,13 @@ def configure(service: str) -> None:
 
 
 def enabled() -> bool:
-    """Whether anything is recorded."""
+    """Whether spans are recorded."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
 
 
 @contextmanager
 def span(name: str, parent: str | None, attributes: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """What happens within is part of the trace of ``parent`` (a ``traceparent``), and log lines name that trace."""
+    """Make the block a span in the trace of ``parent`` (a ``traceparent``), which its log lines name."""
     tracer = trace.get_tracer(_SCOPE)
     with (
         tracer.start_as_current_span(name, _context_of(parent), attributes=attributes),
@@ -84,24 +84,24 @@ def span(name: str, parent: str | None, attributes: Mapping[str, Any] | None = N
 
 
 def current_trace() -> dict[str, str]:
-    """The trace that is recorded here and now, as a field of log lines."""
+    """Return the trace of the current span as a field of log lines; empty where none is recorded."""
     current = trace.get_current_span()
     return {"trace_id": trace.format_trace_id(current.get_span_context().trace_id)} if current.is_recording() else {}
 
 
 def describe(fields: Mapping[str, str]) -> None:
-    """Say in the current span what log lines say that they are about."""
+    """Copy the subject fields of log lines, except the trace, to attributes of the current span."""
     own = {f"kerneljudge.{name}": value for name, value in fields.items() if name != "trace_id"}
     trace.get_current_span().set_attributes(own)
 
 
 def stage_span(name: str) -> Span:
-    """A part of the current span that begins now; the caller ends it."""
+    """Begin a part of the current span now; the caller ends it."""
     return trace.get_tracer(_SCOPE).start_span(name)
 
 
 def past_span(name: str, parent: str | None, begin: datetime, end: datetime) -> None:
-    """A part of the trace of ``parent`` that is over already; nothing where there is no trace."""
+    """Record a span that is over already in the trace of ``parent``; nothing where there is no trace."""
     if parent is None:
         return
     past = trace.get_tracer(_SCOPE).start_span(name, _context_of(parent), start_time=_nanoseconds(begin))
@@ -109,7 +109,7 @@ def past_span(name: str, parent: str | None, begin: datetime, end: datetime) -> 
 
 
 def traceparent() -> str | None:
-    """The current span, for whoever goes on with its trace in another process."""
+    """Return the current span, for another process that continues its trace; ``None`` where none is recorded."""
     if not trace.get_current_span().is_recording():
         return None
     carrier: dict[str, str] = {}
@@ -118,7 +118,10 @@ def traceparent() -> str | None:
 
 
 def new_trace(name: str) -> str | None:
-    """The beginning of a trace of its own that is linked to the current span, which has too many parts for one."""
+    """Begin a new trace linked to the current span, whose parts are too many for one trace; return its beginning.
+
+    ``None`` where no span is recorded.
+    """
     current = trace.get_current_span()
     if not current.is_recording():
         return None
@@ -130,14 +133,14 @@ def new_trace(name: str) -> str | None:
 
 
 def fault(error: BaseException) -> None:
-    """The current span failed through ours."""
+    """Mark the current span as failed through a fault of ours."""
     current = trace.get_current_span()
     current.record_exception(error)
     current.set_status(Status(StatusCode.ERROR, str(error)))
 
 
 def _context_of(parent: str | None) -> Context:
-    """That of ``parent``, and an empty one where there is none: whatever is current has nothing to do with it."""
+    """Return the context of ``parent``, or an empty one where that is ``None``, since the current one is unrelated."""
     return _propagator.extract({"traceparent": parent}, Context()) if parent else Context()
 
 

@@ -1,4 +1,4 @@
-"""The one clock that leases are measured with."""
+"""The clock of leases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["database_now"]
 
 
 def database_now(session: Session) -> datetime:
-    """Now, by the database server's clock, which all machines share; by our own where there is none."""
+    """Return the time of the PostgreSQL server's clock, which all machines share; on SQLite, of this machine's."""
     if session.get_bind().dialect.name != "postgresql":
         return datetime.now(UTC)
     now = session.scalar(select(func.clock_timestamp()))

@@ -15,12 +15,12 @@ __all__ = ["CleanText", "JsonData", "UtcDateTime", "clean_text", "json_safe"]
 
 
 def clean_text(text: str) -> str:
-    """``text`` with what no database can hold (NUL, lone surrogates) replaced by U+FFFD or ``?``."""
+    """Return ``text`` with NUL replaced by U+FFFD and lone surrogates by ``?``, as no database can store them."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 def json_safe(value: Any) -> Any:
-    """``value`` as JSON that every database takes: a float that is not finite becomes ``None``."""
+    """Return ``value`` as JSON that every database accepts: a float that is not finite becomes ``None``."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, float):
@@ -33,7 +33,7 @@ def json_safe(value: Any) -> Any:
 
 
 class CleanText(TypeDecorator[str]):
-    """Text cleaned on the way in, in stored values and in what they are compared with."""
+    """Text that ``clean_text`` cleans on the way in: stored values, and the values of comparisons."""
 
     impl = Text
     cache_ok = True
@@ -43,7 +43,7 @@ class CleanText(TypeDecorator[str]):
 
 
 class JsonData(TypeDecorator[Any]):
-    """JSON (``JSONB`` on PostgreSQL), made safe on the way in."""
+    """JSON (``JSONB`` on PostgreSQL) that ``json_safe`` makes safe on the way in."""
 
     impl = JSON(none_as_null=True)
     cache_ok = True
@@ -56,7 +56,10 @@ class JsonData(TypeDecorator[Any]):
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment, always with the time zone UTC; SQLite keeps it without one."""
+    """A moment, always in UTC; SQLite stores it without a time zone.
+
+    Raises ``ValueError`` for a value without a time zone.
+    """
 
     impl = DateTime(timezone=True)
     cache_ok = True

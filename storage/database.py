@@ -1,9 +1,8 @@
 """Engines, sessions and the schema.
 
-SQLite runs in WAL mode. A session that writes takes the write lock when it begins (``BEGIN
-IMMEDIATE``), so that it waits its turn instead of failing half-way; a session made with ``read_only``
-never waits for a writer and refuses to write. On PostgreSQL, an engine that is made with ``read_only`` spares whoever
-reads the two round trips around each transaction.
+SQLite runs in WAL mode. A session that writes takes the write lock when it begins (``BEGIN IMMEDIATE``), so that it
+waits for the lock instead of failing half-way. A session made with ``read_only`` never waits for a writer and refuses
+to write. On PostgreSQL, an engine made with ``read_only`` saves readers the two round trips around each transaction.
 """
 
 from __future__ import annotations
@@ -37,10 +36,11 @@ _MIGRATION_LOCK: Final = 0x6B6A_6D69  # any number that nothing else locks
 
 
 def create_engine_for(settings: Settings, *, read_only: bool = False) -> Engine:
-    """An engine for ``settings.database_url``. Makes the folder of an SQLite file, not its schema.
+    """Return an engine for ``settings.database_url``. Makes the folder of an SQLite file, not its schema.
 
-    With ``read_only``, what refuses to write, and on PostgreSQL commits each statement by itself: for whoever reads, a
-    transaction there makes no difference, since each statement sees what is committed when it begins.
+    With ``read_only``, the engine refuses to write, and on PostgreSQL it commits each statement by itself. A
+    transaction makes no difference to readers there, since each statement sees the data committed when it begins.
+    Raises ``ValueError`` for an SQLite database that is not a file.
     """
     url = make_url(settings.database_url)
     options = {"read_only": True} if read_only else {}
@@ -61,7 +61,10 @@ def create_engine_for(settings: Settings, *, read_only: bool = False) -> Engine:
 
 
 def session_factory(engine: Engine, *, read_only: bool = False) -> sessionmaker[Session]:
-    """Makes sessions whose objects stay readable after the commit; what is counted in one is written with it."""
+    """Return a factory of sessions whose objects stay readable after the commit.
+
+    Counts noted in a session are written with its commit.
+    """
     if read_only and not engine.get_execution_options().get("read_only"):
         engine = engine.execution_options(read_only=True, postgresql_readonly=True)
     sessions = sessionmaker(engine, expire_on_commit=False)
@@ -72,7 +75,7 @@ def session_factory(engine: Engine, *, read_only: bool = False) -> sessionmaker[
 
 
 class CommitMark:
-    """What tells, within microseconds, that something was committed to an SQLite file (``PRAGMA data_version``)."""
+    """A detector of commits to an SQLite file (``PRAGMA data_version``), which answers within microseconds."""
 
     def __init__(self, settings: Settings) -> None:
         url = make_url(settings.database_url)
@@ -80,8 +83,10 @@ class CommitMark:
         self._connection: sqlite3.Connection | None = None
 
     def read(self) -> int | None:
-        """A number that is another one after each commit. ``None`` where it cannot be told: of other databases, and of
-        a file that is not there, or that a writer has locked."""
+        """Return a number that changes with each commit.
+
+        ``None`` for other databases, and for a file that is missing or that a writer has locked.
+        """
         if self._path is None:
             return None
         try:
@@ -115,14 +120,14 @@ def migrate(settings: Settings) -> None:
 
 
 def schema_fault(session: Session) -> str | None:
-    """What is wrong with the version of the schema; ``None`` where it is the one that this code needs."""
+    """Return the fault of the schema's version; ``None`` where it is the version that this code needs."""
     context = MigrationContext.configure(session.connection())
     found, needed = context.get_current_revision(), ScriptDirectory.from_config(alembic_config()).get_current_head()
     return None if found == needed else f"the schema is at version {found or 'none'}, and {needed} is needed"
 
 
 def alembic_config() -> Config:
-    """Alembic's configuration; the caller puts a ``connection`` into its ``attributes``."""
+    """Return Alembic's configuration; the caller puts a ``connection`` into its ``attributes``."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     return config
@@ -144,10 +149,10 @@ def _one_at_a_time(engine: Engine) -> Iterator[None]:
 
 
 def _ping_after_a_rest(engine: Engine) -> None:
-    """Try a connection before its use, if a moment has gone by since the last one.
+    """Ping a connection before its use, if it has been idle for ``_RESTED_S``.
 
-    A server that was restarted meanwhile is noticed before anybody sees an error; what is in constant use is spared
-    the round trip each time, at the cost of an error or two at that moment.
+    The ping notices a server that was restarted meanwhile, before a caller sees an error. Connections in constant use
+    save the round trip, at the cost of an error or two at the restart.
     """
     dialect = engine.dialect
 

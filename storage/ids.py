@@ -15,9 +15,9 @@ _RANDOM_BITS: Final = 80
 
 
 class IdSource:
-    """Makes ids of 26 digits in base 32: 48 bits of milliseconds, then 80 random bits.
+    """A source of ids of 26 digits in base 32: 48 bits of milliseconds, then 80 random bits.
 
-    Those made by one source increase, even within one millisecond or when the clock is set back.
+    The ids of one source increase, even within one millisecond or when the clock is set back.
     """
 
     def __init__(self) -> None:
@@ -25,10 +25,10 @@ class IdSource:
         self._last = 0
 
     def new(self, prefix: str) -> str:
-        """``prefix``, an underscore and the digits."""
+        """Return a new id: ``prefix``, an underscore and the digits."""
         fresh = (time.time_ns() // 1_000_000) << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
         with self._lock:
-            # A random step, not 1: an id must not tell the next one.
+            # A random step, not 1: the next id must not be predictable from this one.
             self._last = number = fresh if fresh > self._last else self._last + 1 + secrets.randbits(64)
         digits = (_ALPHABET[number >> shift & 31] for shift in range(5 * (_LENGTH - 1), -1, -5))
         return f"{prefix}_{''.join(digits)}"

@@ -2,7 +2,7 @@
 
     sources              texts by their SHA-256
     problems             every version that was ever judged against
-    submissions          requests for an evaluation, and how far each is
+    submissions          requests for an evaluation, and their state
     attempts             each claim of a submission by a worker
     evaluations          the immutable records
     diagnoses            findings of tools in candidates
@@ -11,7 +11,7 @@
     batch_items          the lines of batches
     batch_errors         lines that are no submission
     webhooks             receivers of the end of a batch
-    rankings             which submissions are ranked together
+    rankings             groups of submissions that are ranked together
     leaderboard_entries  the best of each author and source
     ranking_records      the fastest of a ranking, over time
     author_bests         the best of each author
@@ -19,14 +19,13 @@
     counts               counters of the metrics
     verifications        records and their re-evaluations
     vettings             findings of workers about problems
-    audit_events         actions that an administrator may want to know of
+    audit_events         actions of interest to administrators
     api_keys             keys and their scopes
     sign_ins             browsers that stand for a key
     usage                requests by key or address
 
-Rows come out of ``storage.submissions.submissions`` and its neighbours; nobody else writes them. Those from
-``rankings`` to ``verdict_counts`` say nothing that is not in evaluations: they are what leaderboards are read from,
-kept up to date by ``storage.leaderboards.entries``.
+Only the modules of ``storage`` write these rows. The tables from ``rankings`` to ``verdict_counts`` hold no facts
+beyond those in evaluations. Leaderboards are read from them; ``storage.leaderboards.entries`` keeps them up to date.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ AttemptOutcome = Literal["running", "built", "done", "unsettled", "fault", "lost
 
 
 class DiagnosisStatus(StrEnum):
-    """Where a diagnosis is on its way. ``failed`` means that *we* failed; what a tool could not tell is ``done``."""
+    """The state of a diagnosis. ``failed`` means a fault of ours; a tool without a finding leads to ``done``."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -92,10 +91,10 @@ class DiagnosisStatus(StrEnum):
 
 
 class WorkerState(StrEnum):
-    """Whether a worker takes anything.
+    """Whether a worker takes submissions.
 
-    ``testing``: it tests itself first. ``unhealthy``: its device is not fit at the moment. ``out``: its device was
-    taken out, until a self-test passes. ``stopping``: it was asked to end.
+    ``testing``: it tests itself first. ``unhealthy``: its device is not healthy at the moment. ``out``: its device was
+    taken out of use, until a self-test passes. ``stopping``: it was asked to end.
     """
 
     TESTING = "testing"
@@ -106,12 +105,12 @@ class WorkerState(StrEnum):
 
     @property
     def takes(self) -> bool:
-        """Whether it takes what waits, now or in a moment."""
+        """Whether the worker takes waiting submissions, now or in a moment."""
         return self in (WorkerState.TESTING, WorkerState.READY)
 
 
 class VerificationStatus(StrEnum):
-    """What has become of evaluating a record again. What ``failed`` is on no leaderboard any more."""
+    """The state of a record's verification. A record whose verification ``failed`` is on no leaderboard any more."""
 
     PENDING = "pending"
     VERIFIED = "verified"
@@ -123,7 +122,7 @@ class VerificationStatus(StrEnum):
 
 
 class BatchStatus(StrEnum):
-    """Where a batch is on its way. One that is ``cancelled`` may still have submissions that had begun before."""
+    """The state of a batch. A ``cancelled`` batch may still have submissions that had begun before."""
 
     RECEIVING = "receiving"
     RUNNING = "running"
@@ -153,7 +152,7 @@ class Base(DeclarativeBase):
 
 
 class StoredSource(Base):
-    """One text, kept once however often it is submitted."""
+    """One text, stored once however often it is submitted."""
 
     __tablename__ = "sources"
 
@@ -165,7 +164,7 @@ class StoredSource(Base):
 class StoredProblem(Base):
     """One version of a problem, as ``Problem.to_dict`` wrote it.
 
-    ``vettings``: what was found about this version where it comes from, each as ``Vetting.to_dict`` wrote it.
+    ``vettings``: the vettings of this version that came with the problem, each as ``Vetting.to_dict`` wrote it.
     """
 
     __tablename__ = "problems"
@@ -179,9 +178,9 @@ class StoredProblem(Base):
 
 
 class StoredVetting(Base):
-    """What a worker found about one version of a problem, at one precision on one kind of device.
+    """A worker's vetting of one version of a problem, at one precision on one kind of device.
 
-    ``record`` is what ``Vetting.to_dict`` wrote.
+    ``record`` is as ``Vetting.to_dict`` wrote it.
     """
 
     __tablename__ = "vettings"
@@ -196,18 +195,20 @@ class StoredVetting(Base):
 
 
 class Submission(Base):
-    """Somebody's request to evaluate a candidate on a problem, and how far it is.
+    """A request to evaluate a candidate on a problem, and its state.
 
     ``device`` is a kind (``cpu``, ``cuda``). ``attempts`` counts from 1 with the first claim and grows with each fault
-    of ours. ``claim_token`` belongs to the one worker whose results are taken; ``lease_until`` is when it is held to be
-    lost. ``wakeup_due_at``: when a queued row gets another wake-up; ``not_before``: until when it is not taken up,
-    after a fault. ``queue_rank``: what has the lowest goes first (see ``storage.queue.fair_order``). ``dedup_key``: of
-    submissions that any batch may share (see ``storage.batches.batches``). ``traceparent``: the trace that it is part
-    of, in the form of W3C Trace Context (see ``runtime.tracing``). ``needs_*``: what a device must have (see
-    ``storage.queue.eligibility``). ``verifies``: the submission whose record this one evaluates again; nobody has
-    handed it in, and it is on no leaderboard. ``owner`` is the client that handed it in, ``None`` where nobody was
-    asked; ``visibility`` is what others see of it (see ``storage.access.visibility``). ``withdrawn_*``: who took it
-    from the leaderboards, when and why.
+    of ours and each unsettled measurement. ``claim_token`` belongs to the one worker whose results are accepted; after
+    ``lease_until`` that worker counts as lost. ``wakeup_due_at``: the time of a queued row's next wake-up.
+    ``not_before``: the end of its backoff, before which it is not claimed. ``queue_rank``: the lowest rank goes first
+    (see ``storage.queue.fair_order``). ``dedup_key``: the deduplication key of a submission from a batch (see
+    ``storage.submissions.deduplication``). ``traceparent``: the trace that it is part of, in the form of W3C Trace
+    Context (see ``runtime.tracing``). ``needs_*``: requirements for the device (see ``storage.queue.eligibility``).
+
+    ``verifies``: the submission whose record this one evaluates again; such a re-evaluation is no user's, and is on no
+    leaderboard. ``owner`` is the client that handed the submission in, ``None`` for one without a key. ``visibility``:
+    the part that others see (see ``storage.access.visibility``). ``withdrawn_*``: the actor, the time and the reason of
+    its withdrawal from the leaderboards.
     """
 
     __tablename__ = "submissions"
@@ -275,10 +276,10 @@ class Submission(Base):
     finished_at: Mapped[datetime | None]
 
     evaluation: Mapped[StoredEvaluation | None] = relationship(back_populates="submission", lazy="joined")
-    # Only where it was asked for: a list does not need it.
+    # Loaded only on request: a list does not need it.
     source: Mapped[StoredSource] = relationship(lazy="raise", viewonly=True)
 
-    # Not a column: False where an idempotency key led to a submission that was there already.
+    # Not a column: False where an idempotency key led to a submission that existed already.
     created = True
 
     @property
@@ -288,12 +289,12 @@ class Submission(Base):
 
 
 class Attempt(Base):
-    """One time that a worker took a submission up; ``device`` is which one it had for it, as
-    ``storage.queue.eligibility`` names devices, and ``None`` for builders.
+    """One claim of a submission by a worker. ``device`` is the id of the worker's device, ``None`` for builders.
 
-    ``outcome``: ``running``, ``built``, ``done``, ``unsettled`` (it passed, the machine was too noisy for a figure, and
-    it waits to be measured again), ``fault`` (ours, with ``detail``), ``lost`` (the lease expired),
-    ``released`` (given back, ``detail`` says why), ``cancelled``.
+    ``outcome``: ``running``, ``built``, ``done``, ``unsettled``, ``fault`` (ours, with ``detail``), ``lost`` (the lease
+    expired), ``released`` (given back, for the reason in ``detail``), ``cancelled``. ``unsettled``: the candidate
+    passed, but the machine was too noisy for a figure, and the submission waits to be measured again. For the id of
+    the device see ``storage.queue.eligibility``.
     """
 
     __tablename__ = "attempts"
@@ -314,9 +315,9 @@ class Attempt(Base):
 class StoredEvaluation(Base):
     """The immutable record of one run, whole as JSON, with the columns that queries need beside it.
 
-    ``certain_*``: the lower end of the speedup's interval, or the speedup where there is none.
-    ``samples`` and ``log`` are loaded only where asked for. ``withheld``: why its figures are not shown (see
-    ``storage.vettings``); the columns have none then, while the record keeps them.
+    ``certain_*``: the lower end of the speedup's interval, or the speedup where there is no interval. ``samples`` and
+    ``log`` are loaded only on request. ``withheld``: the reason why its figures are not shown (see
+    ``storage.vettings``). The columns have no figures then, while the record keeps them.
     """
 
     __tablename__ = "evaluations"
@@ -343,17 +344,19 @@ class StoredEvaluation(Base):
     submission: Mapped[Submission] = relationship(back_populates="evaluation")
 
     def to_evaluation(self, *, complete: bool = False) -> Evaluation:
-        """The record as the evaluator's type; with raw samples and log if ``complete``. Without figures where they are
-        withheld."""
+        """Return the record as the evaluator's type, without figures where they are withheld.
+
+        With ``complete``, raw samples and the log are included.
+        """
         extra = {"samples": self.samples, "log": self.log} if complete else {"samples": {}, "log": ""}
         evaluation = Evaluation.from_dict({**self.record, **extra})
         return evaluation if self.withheld is None else without_figures(evaluation, self.withheld)
 
 
 class StoredDiagnosis(Base):
-    """What one tool found in the candidate of one submission, or how far it is; asked for anew, it is found anew.
+    """The findings of one tool in the candidate of one submission, or their state. A new request replaces them.
 
-    ``result`` is what ``Diagnosis.to_dict`` wrote, but for ``printed``, which is loaded only where asked for. Claims,
+    ``result`` is as ``Diagnosis.to_dict`` wrote it, except for ``printed``, which is loaded only on request. Claims,
     leases, wake-ups and backoff are as those of a submission.
     """
 
@@ -385,10 +388,10 @@ class StoredDiagnosis(Base):
 
 
 class StoredWorker(Base):
-    """A worker process, alive as long as its heartbeat is.
+    """A worker process, alive as long as its heartbeat is recent.
 
-    ``busy_s``: for how long it has had work so far. ``reason``: why it takes nothing, where it does not. ``unchecked``:
-    what of its device's health nobody can tell.
+    ``busy_s``: the seconds for which it has had work so far. ``reason``: why it takes nothing, where that is so.
+    ``unchecked``: the parts of its device's health that cannot be checked.
     """
 
     __tablename__ = "workers"
@@ -410,10 +413,10 @@ class StoredWorker(Base):
 class Batch(Base):
     """Many submissions that were handed in together.
 
-    ``items`` and ``errors`` count its lines, as far as they came in. ``last_place`` is the highest place in the order
-    of completion that was given to an item; it only grows. ``received_at``: when the last line was in;
-    ``heard_at``: when something of it came in last, until then. ``message``: why it was cancelled. ``owner`` and
-    ``visibility`` as of a submission.
+    ``items`` and ``errors`` count its lines received so far. ``last_place`` is the highest place in the order of
+    completion that an item has got; it only grows. ``received_at``: the time of the last line. ``heard_at``: until
+    then, the time when a part of it came in last. ``message``: why it was cancelled. ``owner`` and ``visibility``: as
+    those of a submission.
     """
 
     __tablename__ = "batches"
@@ -435,12 +438,12 @@ class Batch(Base):
     cancelled_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None] = mapped_column(index=True)
 
-    # Not a column: False where an idempotency key led to a batch that was there already.
+    # Not a column: False where an idempotency key led to a batch that existed already.
     created = True
 
     @property
     def state(self) -> BatchStatus:
-        """Where it is on its way."""
+        """The state of the batch, by its columns."""
         if self.cancelled_at is not None:
             return BatchStatus.CANCELLED
         if self.finished_at is not None:
@@ -449,10 +452,10 @@ class Batch(Base):
 
 
 class BatchItem(Base):
-    """One line of a batch, and the submission that answers it, which other lines may share.
+    """One line of a batch, and its submission, which other lines may have as well (see ``shared``).
 
     ``place`` is its place in the batch's order of completion, ``None`` until its submission is over. ``cancelled``:
-    the batch was cancelled while the submission went on for another one.
+    the batch was cancelled while the submission went on for another batch.
     """
 
     __tablename__ = "batch_items"
@@ -479,7 +482,7 @@ class BatchError(Base):
 
 
 class Webhook(Base):
-    """Whom to tell that a batch is over. ``due_at``: when to try (again); ``None`` before its end and afterwards."""
+    """A receiver of a batch's end. ``due_at``: the time of the next attempt; ``None`` before the end and afterwards."""
 
     __tablename__ = "webhooks"
 
@@ -493,12 +496,12 @@ class Webhook(Base):
 
 
 class StoredRanking(Base):
-    """What is ranked together: one problem in one version, track, size, precision and baseline, on one device, under
-    one version of torch and CUDA.
+    """One ranking: a problem in one version, track, size, precision and baseline, on one device and one software.
 
-    ``device_name`` and ``software`` are empty where they are not known. ``entries`` counts its leaderboard entries,
-    ``best`` is the highest certain speedup; ``since``: when the first that was ranked was handed in. The figures of the
-    reference (``*_ms``, ``limited_by``) are those of the evaluation that came last.
+    ``software`` is the versions of torch and CUDA; it and ``device_name`` are empty where they are not known.
+    ``entries`` counts the leaderboard entries, and ``best`` is the highest certain speedup. ``since``: the time when
+    the first ranked submission was handed in. The figures of the reference (``*_ms``, ``limited_by``) are those of the
+    latest evaluation.
     """
 
     __tablename__ = "rankings"
@@ -539,9 +542,9 @@ class StoredRanking(Base):
 class StoredLeaderboardEntry(Base):
     """The best result of one author and source in one ranking; ``entry_key`` stands for the two.
 
-    ``speedup``, its interval and the latencies are those of the ranking's track. ``certain_speedup`` is the lower end
-    of the interval, which ranks: what is not certain gains nothing. ``verification``: how far that of the
-    submission is, where it was a record (see ``StoredVerification``).
+    ``speedup``, its interval and the latencies are those of the ranking's track. Entries are ranked by
+    ``certain_speedup``, the lower end of the interval, so that an uncertain measurement gains nothing.
+    ``verification``: the state of the submission's verification, where it was a record (see ``StoredVerification``).
     """
 
     __tablename__ = "leaderboard_entries"
@@ -576,7 +579,7 @@ class StoredLeaderboardEntry(Base):
 
 
 class RankingRecord(Base):
-    """A submission that was the fastest of its ranking when it came."""
+    """A submission that was the fastest of its ranking when it finished."""
 
     __tablename__ = "ranking_records"
 
@@ -590,7 +593,7 @@ class RankingRecord(Base):
 
 
 class AuthorBest(Base):
-    """The best result of one author in one ranking. ``log_speedup``: for geometric means."""
+    """The best result of one author in one ranking. ``log_speedup``: the logarithm, for geometric means."""
 
     __tablename__ = "author_bests"
 
@@ -603,10 +606,10 @@ class AuthorBest(Base):
 
 
 class StoredVerification(Base):
-    """Whether the record that a submission has made holds when it is evaluated again.
+    """The verification of the record that a submission has set, by re-evaluations.
 
-    The evaluations again are submissions of their own, whose ``verifies`` is this one's. ``message``: what came of
-    them, or keeps them from coming to anything.
+    The re-evaluations are submissions, whose ``verifies`` names this one. ``message``: their result, or the obstacle to
+    one.
     """
 
     __tablename__ = "verifications"
@@ -624,7 +627,7 @@ class StoredVerification(Base):
 
 
 class VerdictCount(Base):
-    """How many evaluations of a problem ended with a verdict."""
+    """The number of evaluations of a problem that ended with one verdict."""
 
     __tablename__ = "verdict_counts"
 
@@ -636,7 +639,7 @@ class VerdictCount(Base):
 
 
 class StoredCount(Base):
-    """Part of one count: the rows of all shards make it up. ``labels`` are the values of its labels, as a JSON list."""
+    """One shard of a count, which is the sum over all shards. ``labels``: the values of its labels, as a JSON list."""
 
     __tablename__ = "counts"
 
@@ -647,9 +650,9 @@ class StoredCount(Base):
 
 
 class ApiKey(Base):
-    """A key of the API, but not its text: ``digest`` is its SHA-256, ``prefix`` how it begins.
+    """A key of the API without its text: ``digest`` is its SHA-256, and ``prefix`` its first characters.
 
-    ``client`` is whom it was given to. A limit of ``None`` is that of the settings, 0 none at all. ``last_used_at`` is
+    ``client`` names its holder. A limit of ``None`` is that of the settings, and 0 is no limit. ``last_used_at`` is
     some minutes old at most.
     """
 
@@ -680,7 +683,7 @@ class SignIn(Base):
 
 
 class Usage(Base):
-    """How many requests or submissions (``kind``) somebody (``subject``) had in the time from ``began_at`` on."""
+    """The number of requests or submissions (``kind``) of one ``subject`` in the period from ``began_at`` on."""
 
     __tablename__ = "usage"
 
@@ -691,7 +694,7 @@ class Usage(Base):
 
 
 class AuditEvent(Base):
-    """Something that ``actor`` did to ``subject``; ``None``: nobody was asked who he is."""
+    """An action of ``actor`` on ``subject``. ``actor`` is ``None`` for requests without a key."""
 
     __tablename__ = "audit_events"
 

@@ -17,7 +17,7 @@ __all__ = ["current_problems", "stored_problem", "sync_problems"]
 
 
 def sync_problems(session: Session, problems: Mapping[str, Problem]) -> None:
-    """Make ``problems`` the current ones, with what vetting found about them. Several processes may call it at once."""
+    """Make ``problems`` the current ones, with their vettings. Several processes may call it at once."""
     now = database_now(session)
     columns = (StoredProblem.id, StoredProblem.version, StoredProblem.vettings)
     known = {(row.id, row.version): row.vettings for row in session.execute(select(*columns))}
@@ -36,7 +36,7 @@ def sync_problems(session: Session, problems: Mapping[str, Problem]) -> None:
             "vettings": vettings,
         }
         statement = insert_into(session, StoredProblem).values(row)
-        # The definition is written anew: title, description and tags do not change the version.
+        # The definition is written again, because a change of title, description or tags keeps the version.
         renewed = {"current": True, **{name: statement.excluded[name] for name in ("definition", "vettings")}}
         session.execute(statement.on_conflict_do_update(index_elements=["id", "version"], set_=renewed))
     for row_id, version in session.execute(
@@ -50,12 +50,12 @@ def sync_problems(session: Session, problems: Mapping[str, Problem]) -> None:
 
 
 def current_problems(session: Session) -> dict[str, Problem]:
-    """The current version of every problem, by id, in the order of their ids."""
+    """Return the current version of every problem, by id, in the order of their ids."""
     rows = session.scalars(select(StoredProblem).where(StoredProblem.current).order_by(StoredProblem.id))
     return {row.id: Problem.from_dict(row.definition) for row in rows}
 
 
 def stored_problem(session: Session, problem_id: str, version: str) -> Problem | None:
-    """One version of a problem, current or not."""
+    """Return one version of a problem, current or not; ``None`` where it is not in the database."""
     row = session.get(StoredProblem, (problem_id, version))
     return None if row is None else Problem.from_dict(row.definition)

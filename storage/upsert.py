@@ -1,4 +1,4 @@
-"""Inserting what may be there already, on SQLite and on PostgreSQL."""
+"""Inserts of rows that may exist already, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["insert_into"]
 
 
 def insert_into(session: Session, table: Any) -> Any:
-    """An ``INSERT`` that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update``."""
+    """Return an ``INSERT`` with ``on_conflict_do_nothing`` and ``on_conflict_do_update``."""
     return postgresql.insert(table) if session.get_bind().dialect.name == "postgresql" else sqlite.insert(table)

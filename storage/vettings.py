@@ -1,9 +1,9 @@
-"""What is known about problems from vetting, and what follows for evaluations: without it they show no figures.
+"""Vettings of problems and their effect on evaluations: without a vetting, evaluations show no figures.
 
-A vetting comes with its problem (``vetting.json``) and then counts on every kind of device, or a worker has made it and
-it counts on that worker's kind. Where there is none, or one that refuses, evaluations keep their figures to
-themselves: ``withheld`` says why. Once a vetting is through, ``settle_figures`` shows or withholds what is there
-already; nothing has to be handed in again. Nothing here commits.
+A vetting that comes with its problem (``vetting.json``) counts on every kind of device. One that a worker has made
+counts on that worker's kind. Where there is no vetting, or one that refuses, evaluations withhold their figures, and
+``withheld`` gives the reason. After a new vetting, ``settle_figures`` shows or withholds the figures of stored
+evaluations, so users need not submit again. Nothing here commits.
 """
 
 from __future__ import annotations
@@ -36,17 +36,20 @@ __all__ = ["found_vettings", "is_vetted", "record_vetting", "settle_figures", "v
 
 
 def is_vetted(session: Session, problem: str, version: str, precision: str, device: str) -> bool:
-    """Whether this version was vetted at ``precision``, for this kind of ``device``."""
+    """Whether this version of the problem was vetted at ``precision``, for this kind of ``device``."""
     return bool(_vettings(session, problem, version, precision, device))
 
 
 def why_withheld(session: Session, problem: str, version: str, precision: str, device: str) -> str | None:
-    """Why evaluations on this version show no figures, at ``precision`` on this kind of ``device``."""
+    """Return why evaluations of this version show no figures at ``precision`` on this kind of ``device``.
+
+    ``None`` where they show them.
+    """
     return refusal_of(_vettings(session, problem, version, precision, device))
 
 
 def record_vetting(session: Session, vetting: Vetting) -> None:
-    """A worker has vetted a problem: show or withhold the figures of what was evaluated on it."""
+    """Store a worker's vetting of a problem, and show or withhold the figures of its evaluations."""
     key = {"problem": vetting.problem, "problem_version": vetting.version}
     key |= {"precision": vetting.precision, "device": vetting.device}
     found = {"record": vetting.to_dict(), "found_at": database_now(session)}
@@ -56,7 +59,7 @@ def record_vetting(session: Session, vetting: Vetting) -> None:
 
 
 def found_vettings(session: Session) -> Mapping[tuple[str, str], Sequence[Vetting]]:
-    """What workers have found, by a problem's id and version."""
+    """Return the vettings that workers have made, by a problem's id and version."""
     found: dict[tuple[str, str], list[Vetting]] = {}
     order = (StoredVetting.problem, StoredVetting.precision, StoredVetting.device)
     for row in session.scalars(select(StoredVetting).order_by(*order)):
@@ -65,12 +68,12 @@ def found_vettings(session: Session) -> Mapping[tuple[str, str], Sequence[Vettin
 
 
 def vettings_mark(session: Session) -> Any:
-    """Something that is another as soon as workers have found more."""
+    """Return a value that changes as soon as workers have recorded another vetting."""
     return tuple(session.execute(select(func.count(), func.max(StoredVetting.found_at))).one())
 
 
 def settle_figures(session: Session, problem: str, version: str) -> None:
-    """Have evaluations and leaderboards of this version show figures exactly where vetting lets them."""
+    """Make evaluations and leaderboards of this version show figures exactly where vetting allows it."""
     key = {"problem": problem, "problem_version": version}
     where = select(Submission.precision, Submission.device).filter_by(**key).distinct()
     for precision, device in session.execute(where.order_by(Submission.precision, Submission.device)).all():
@@ -98,7 +101,7 @@ def _evaluations(key: Mapping[str, str]) -> Select[Any]:
 
 
 def _withhold(session: Session, key: Mapping[str, str], why: str) -> None:
-    """All rankings under ``key`` become empty, for everything in them is of this problem and precision."""
+    """Empty all rankings under ``key``, because all their entries are of this problem and precision."""
     changed = False
     shown = _evaluations(key).where(StoredEvaluation.withheld.is_distinct_from(why))
     for stored in session.scalars(shown.execution_options(populate_existing=True)):

@@ -21,7 +21,7 @@ _FAULT_STATUS = 3
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse the command line and work; returns the exit status."""
+    """Parse the command line and work; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m worker", description="Build or evaluate submissions.")
     parser.add_argument("--queue", required=True, choices=QUEUES, help="what to take up")
     parser.add_argument("--device", help="cpu, cuda:0, cuda:1 …: the device to evaluate on; all: one process each")
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         return _USAGE_STATUS
     if all_devices:
         return _crew(settings, role.queue)
-    # Until Celery has its own handlers, being asked to stop while starting ends in an orderly way, too.
+    # Until Celery has its handlers, SIGTERM during the start also ends the process in an orderly way.
     signal.signal(signal.SIGTERM, _exit)
     try:
         migrate(settings)

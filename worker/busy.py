@@ -1,4 +1,4 @@
-"""How long a process has had work."""
+"""A clock of a process's busy time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["BusyClock"]
 
 
 class BusyClock:
-    """Runs while at least one thread is ``working``."""
+    """A clock that runs while at least one thread is ``working``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,13 +21,13 @@ class BusyClock:
 
     @property
     def seconds(self) -> float:
-        """So far, what is under way included."""
+        """The busy seconds so far, including work in progress."""
         with self._lock:
             return self._seconds + (time.monotonic() - self._since if self._threads else 0.0)
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """This thread has work until the end of the context."""
+        """Count this thread as busy until the end of the context."""
         with self._lock:
             if not self._threads:
                 self._since = time.monotonic()

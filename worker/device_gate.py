@@ -1,8 +1,8 @@
-"""Blocks work on a device until it is healthy.
+"""A gate that blocks work on a device until the device is healthy.
 
-A self-test must pass before a worker takes its first submission, and after its device was taken out. Before each
-evaluation, or group of evaluations, the health of the device is read. Until then the worker waits here with at most one
-message.
+A self-test must pass before a worker takes its first submission, and again after its device was taken out of use.
+Before each evaluation, or group of evaluations, the health of the device is read. Until the device is healthy, the
+worker waits here with at most one message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["DeviceGate"]
 
 _FAULTS: Final = 3
 _SUBMISSIONS: Final = 2
-"""Faults with so many different submissions are the device's doing, and not that of one of them."""
+"""Faults with this many different submissions are put down to the device, not to one of the submissions."""
 
 _WINDOW_S: Final = 600.0
 _LONGEST_REST_S: Final = 600.0
@@ -36,10 +36,10 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceGate(Periodic):
-    """Who may use a worker's device, and why nobody may. A context manager; its thread looks while the device is idle.
+    """The gate of a worker's device. A context manager, whose thread checks the device's health while it is not used.
 
-    ``test``: the self-test, ``None`` to do without. ``own_processes``: those of ours that hold memory of the device.
-    ``backoff_s``: how long a device that was taken out rests before it is tested again; each time twice as long, up to
+    ``test``: the self-test; ``None``: there is none. ``own_processes``: our processes that have memory of the device.
+    ``backoff_s``: the seconds before a device that was taken out of use is tested again; they double each time, up to
     ten minutes.
     """
 
@@ -59,7 +59,7 @@ class DeviceGate(Periodic):
         self._stopping = stopping
         self._own_processes = own_processes
         self._backoff_s = backoff_s
-        # Held by whoever uses the device: an evaluation, a look or a self-test.
+        # Held by the user of the device: an evaluation, a health check or a self-test.
         self._using = threading.Lock()
         self._condition = Condition(WorkerState.TESTING if test else WorkerState.READY)
         self._failures = 0
@@ -68,14 +68,14 @@ class DeviceGate(Periodic):
 
     @property
     def condition(self) -> Condition:
-        """Whether the device may be used, as far as it was last looked at."""
+        """Whether the device may be used, as of the last health check."""
         if self._stopping.is_set():
             return Condition(WorkerState.STOPPING, "it was asked to end")
         return self._condition
 
     @contextmanager
     def use(self) -> Iterator[bool]:
-        """The device, once it is fit; ``False`` if the worker is stopped before."""
+        """Wait until the device is healthy, and reserve it for the block; yield ``False`` if the worker stops first."""
         while not self._stopping.is_set():
             with self._using:
                 if self._examine():
@@ -85,7 +85,10 @@ class DeviceGate(Periodic):
         yield False
 
     def fault(self, submission_id: str, detail: str) -> None:
-        """The machine has failed while this submission was on the device. For whoever uses it."""
+        """Note a fault of the machine while this submission was on the device. Only for the user of the device.
+
+        Too many faults within some minutes take the device out of use.
+        """
         now = time.monotonic()
         self._faults.append((now, submission_id))
         while now - self._faults[0][0] > _WINDOW_S:
@@ -96,7 +99,7 @@ class DeviceGate(Periodic):
             self._take_out(f"{count} faults within {minutes:.0f} minutes, the last: {detail}")
 
     def work(self) -> None:
-        """Look at the device, unless somebody uses it."""
+        """Check the device's health, unless it is in use."""
         if self._stopping.is_set() or not self._using.acquire(blocking=False):
             return
         try:
@@ -105,7 +108,7 @@ class DeviceGate(Periodic):
             self._using.release()
 
     def _examine(self) -> bool:
-        """Whether the device may be used now."""
+        """Check the device, with a self-test where one is due; return whether it may be used now."""
         if self._condition.state is WorkerState.TESTING or self._condition.state is WorkerState.OUT:
             if time.monotonic() < self._test_due_at or not self._passes():
                 return False
@@ -120,7 +123,7 @@ class DeviceGate(Periodic):
         return health.sound
 
     def _passes(self) -> bool:
-        """Whether the self-test does; what is to be done without one has rested, and that is all."""
+        """Run the self-test; return whether it passed. Without a test, the backoff that is over is enough."""
         if self._test is None:
             self._failures = 0
             return True

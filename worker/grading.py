@@ -1,7 +1,7 @@
-"""What a task does: claim, build, evaluate or diagnose, record.
+"""The work of a task: claim, build, evaluate or diagnose, record.
 
-Doing it twice changes nothing: the second claim finds nothing to claim. No transaction is open while
-the engine works. Several submissions that are alike may be evaluated by one task (see ``worker.together``).
+A message that arrives twice changes nothing, because the second claim finds nothing. No transaction is open while the
+engine works. One task may evaluate several submissions of the same kind together (see ``worker.together``).
 """
 
 from __future__ import annotations
@@ -58,20 +58,23 @@ _DETAIL_CHARACTERS: Final = 2000
 _RECENT: Final = 16
 _LEAST_RECENT: Final = 4
 _PASSING: Final = 0.6
-"""Of what does not pass, an evaluation among others was for nothing: as long as its stages took on an H200, several
-together are quicker while more than about half of them pass."""
+"""The least share of passes among recent evaluations for evaluating several together.
+
+An evaluation that does not pass gains nothing from the others. With the durations of its stages on an H200, several
+together are quicker while more than about half of them pass.
+"""
 _DATABASE_AWAY: Final = (OperationalError, InterfaceError, NoConnection)
-"""What another machine, or this one in a minute, may well not have."""
+"""Errors of the connection to the database, which another machine, or this one in a minute, may well not get."""
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 Record = Callable[[Session], bool]
-"""Stores what came of the work; ``False``: the claim is gone."""
+"""A function that stores the result of the work; ``False``: the claim is gone."""
 
 
 class GradingEngine(EvaluatesTogether, Protocol):
-    """What a grader needs of ``evaluator.engine.Engine``."""
+    """The part of ``evaluator.engine.Engine`` that a grader needs."""
 
     @property
     def environment(self) -> Mapping[str, Any]: ...
@@ -128,7 +131,7 @@ class GradingEngine(EvaluatesTogether, Protocol):
 
 @dataclass(frozen=True)
 class CancellableJudge:
-    """What vetting needs of an engine, until nobody waits for it any more."""
+    """The part of an engine that vetting needs; its evaluations end once ``cancelled`` is true."""
 
     engine: GradingEngine
     cancelled: Callable[[], bool]
@@ -138,16 +141,16 @@ class CancellableJudge:
         return self.engine.environment
 
     def evaluate(self, problem: Problem, candidate: Candidate, config: EvalConfig) -> Evaluation:
-        """As the engine does. Raises ``EvaluationCancelled`` besides."""
+        """Evaluate as the engine does. Raises ``EvaluationCancelled`` besides."""
         return self.engine.evaluate(problem, candidate, config, cancelled=self.cancelled)
 
 
 class Grader:
-    """Takes submissions through one stage each, on one engine.
+    """A grader, which takes submissions through one stage each, on one engine.
 
-    ``device`` is the device that is evaluated on, ``device_capabilities`` what it has, ``gate`` who lets onto it;
-    ``None`` for a builder. ``stopping`` is set when the process is to end: nothing more is taken up. What is in
-    progress then goes on until ``handing_back`` is set (if it is another one), and back to the queue.
+    ``device`` is the device of the evaluations, with its ``device_capabilities`` and its ``gate``; all are ``None`` for
+    a builder. ``stopping`` is set when the process is to end: then nothing more is claimed. Work in progress goes on
+    until ``handing_back`` is set (by default ``stopping``), and then back to the queue.
     """
 
     def __init__(
@@ -181,12 +184,12 @@ class Grader:
 
     @property
     def current_submission(self) -> str | None:
-        """One of the submissions that are worked on, if any is."""
+        """One of the submissions in progress, if there are any."""
         return next(iter(sorted(self._current)), None)
 
     @property
     def busy_s(self) -> float:
-        """For how long there has been work so far, however much of it at a time."""
+        """The seconds for which there has been work so far, however much of it at a time."""
         return self._busy.seconds
 
     def build(self, submission_id: str) -> None:
@@ -215,7 +218,7 @@ class Grader:
     def evaluate(self, submission_id: str) -> None:
         """Take the next submission through its evaluation; ``submission_id`` is the one that the wake-up named.
 
-        Where the engine gains from it, others that are alike are taken through theirs together with it.
+        Where the engine gains from it, others of the same kind are evaluated together with it.
         """
         device = self._device
         assert device is not None
@@ -235,7 +238,7 @@ class Grader:
             record = self._evaluate(
                 partial(self._engine.evaluate, claim.problem, claim.candidate, config), claim, keeper
             )
-            # What does not pass has no figures that a vetting could let be shown.
+            # A candidate that does not pass has no figures that a vetting could release.
             if claim.vetted or not self._passed[-1]:
                 return record
             vetting = self._vet(claim, config, keeper)
@@ -255,7 +258,7 @@ class Grader:
         self._work(take, work)
 
     def diagnose(self, submission_id: str, tool: str) -> None:
-        """Run a submission's candidate below a tool; stops as soon as a submission waits to be evaluated."""
+        """Run a submission's candidate under a tool; stop as soon as a submission waits to be evaluated."""
         device, lease_s = self._device, self._settings.lease_s
         assert device is not None
 
@@ -288,14 +291,17 @@ class Grader:
         )
 
     def _most_together(self, claim: Claim, device: str) -> int:
-        """How many like ``claim`` to evaluate at once, itself included: one, where most of late have not passed."""
+        """Return the number of submissions like ``claim`` to evaluate together, itself included.
+
+        It is one where too many of the latest candidates have not passed.
+        """
         try:
             config = self._config(claim, device)
-        except ValueError:  # which it is told of when it is worked on
+        except ValueError:  # recorded when the submission is worked on
             return 1
-        if not claim.vetted:  # which is done once, for the first
+        if not claim.vetted:  # vetting is done once, with the first submission
             return 1
-        if self._settings.max_attempts == 1:  # whatever ends this worker would end others for good
+        if self._settings.max_attempts == 1:  # a candidate that ends this worker would end others for good
             return 1
         passed = list(self._passed)
         if len(passed) >= _LEAST_RECENT and sum(passed) < _PASSING * len(passed):
@@ -303,7 +309,7 @@ class Grader:
         return min(self._engine.most_together(claim.problem, config), self._run.room_for(claim.affinity))
 
     def _config(self, claim: Claim, device: str) -> EvalConfig:
-        """What to evaluate it by; the same for all that are alike."""
+        """Return the settings of the evaluation, which are the same for all submissions of one kind."""
         config = replace(_config(claim, device), compare_compiled=self._settings.compare_compiled)
         return self._limited(config, claim)
 
@@ -312,7 +318,7 @@ class Grader:
         return replace(config, limits=ours.lowered(parse_limits(claim.limits)))
 
     def _begin(self, claims: Sequence[Claim], device: str) -> EvalConfig:
-        """What to evaluate them by, all of which are alike; they are part of a run from here on."""
+        """Note submissions of one kind in the affinity streak; return the settings of their evaluation."""
         config = self._config(claims[0], device)
         self._run.goes_on_with(claims[0].affinity if self._engine.keeps_baseline(config) else None, len(claims))
         return config
@@ -332,7 +338,7 @@ class Grader:
         )
 
     def _vet(self, claim: Claim, config: EvalConfig, keeper: LeaseKeeper[Claim]) -> Vetting:
-        """Try the problem before any figure of its first candidate is shown."""
+        """Vet the problem before any figure of its first candidate is shown."""
         _log.info("%s is vetted at %s", claim.problem.id, claim.precision)
 
         def report(check: str, number: int, most: int) -> None:
@@ -343,7 +349,7 @@ class Grader:
         return vet(claim.problem, judge, config.device, size, report, precision=claim.precision)
 
     def _work_together(self, claims: Sequence[Claim], config: EvalConfig) -> None:
-        """Evaluate them at once. Each is held, and what comes of it recorded, by a thread of its own."""
+        """Evaluate submissions together. A thread for each one keeps its lease and records its result."""
 
         def work(index: int, claim: Claim, keeper: LeaseKeeper[Claim]) -> Record:
             try:
@@ -361,7 +367,7 @@ class Grader:
 
         candidates = [claim.candidate for claim in claims]
         with (
-            # What the engine's processes have to say meanwhile may be about any of them.
+            # The log lines of the engine's processes may be about any of them.
             logs.about(submission=" ".join(claim.submission_id for claim in claims)),
             ThreadPoolExecutor(len(claims), "together") as threads,
             Together(self._engine, claims[0].problem, candidates, config) as together,
@@ -375,7 +381,7 @@ class Grader:
             raise errors[0]
 
     def _work(self, take: Callable[[Session], _T | None], work: Callable[[_T], None]) -> None:
-        """Have ``work`` done on what there is to ``take``, as soon as this worker may."""
+        """Claim with ``take`` and do ``work`` on the claim, once the device gate allows it."""
         if self._stopping.is_set():
             return
         with nullcontext(True) if self._gate is None else self._gate.use() as fit:
@@ -411,7 +417,7 @@ class Grader:
 
     @contextmanager
     def _taken_up(self, claim: AnyClaim, what: str) -> Iterator[None]:
-        """What happens within is work on ``claim``: counted as such, and in log and trace by its submission."""
+        """Count the block as work on ``claim``, and give its log lines and its span the submission."""
         submission_id = claim.submission_id
         attributes = {
             "kerneljudge.submission": submission_id,
@@ -441,7 +447,7 @@ class Grader:
         keeper: LeaseKeeper[AnyClaim],
         work: Callable[[AnyClaim, LeaseKeeper[AnyClaim]], Record],
     ) -> Record | None:
-        """How to record what came of the work; ``None`` where there is nothing to record any more."""
+        """Do the work; return the function that records its result, or ``None`` where the claim is lost."""
         try:
             return work(claim, keeper)
         except EvaluationCancelled:
@@ -466,7 +472,7 @@ class Grader:
             return self._fault(lease_store, claim, f"internal error: {type(error).__name__}: {error}", retriable=True)
 
     def _record(self, lease_store: Callable[[Session], LeaseStore[AnyClaim]], claim: AnyClaim, record: Record) -> bool:
-        """Record what came of the work; what cannot be recorded is a fault of ours, with its reason."""
+        """Record the result of the work; if that fails, record a fault of ours with the reason."""
         try:
             return self._persist(record)
         except _DATABASE_AWAY:
@@ -474,7 +480,7 @@ class Grader:
         except Exception as error:  # noqa: BLE001 - else the lease would expire, and nobody learn why
             _log.exception("the result cannot be recorded")
             tracing.fault(error)
-            # The driver's own words: the statement, with all that it was to store, is in the log.
+            # The driver's message alone: the statement, with all its data, is in the log.
             reason = str(getattr(error, "orig", None) or error)[:_DETAIL_CHARACTERS]
             detail = f"internal error: the result cannot be recorded: {type(error).__name__}: {reason}"
             return self._persist(self._fault(lease_store, claim, detail, retriable=True))
@@ -486,7 +492,7 @@ class Grader:
         return lambda session: lease_store(session).record_fault(claim, detail, retriable=retriable, max_attempts=limit)
 
     def _renew_engine(self) -> None:
-        """After a fault of the machine, evaluate nothing more on what is left of the old processes."""
+        """Restart the engine after a fault of the machine, so that no old process is used again."""
         if self._device is None or self._stopping.is_set():
             return
         try:
@@ -497,7 +503,7 @@ class Grader:
             signal.raise_signal(signal.SIGTERM)
 
     def _persist(self, operation: Callable[[Session], _T]) -> _T:
-        """Run ``operation`` in a transaction of its own; wait for a database that is away for a while."""
+        """Run ``operation`` in a separate transaction; wait for a while for a database that cannot be reached."""
         deadline = time.monotonic() + _DATABASE_PATIENCE_S
         while True:
             try:
@@ -511,7 +517,10 @@ class Grader:
 
 
 def _sizes(claim: DiagnosisClaim) -> tuple[str, ...]:
-    """Where to look, one after the other until something is found: what faulted at a large size may not at a small."""
+    """Return the sizes to run in order until there is a finding.
+
+    After a device fault, the submission's size is the last, because a candidate may fault at a large size alone.
+    """
     usual = claim.tool.usual_size(claim.problem.sizes, claim.size)
     return (usual, claim.size) if claim.faulted and usual != claim.size else (usual,)
 

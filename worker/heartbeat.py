@@ -1,5 +1,7 @@
-"""Where a webhook sender that is a process of its own shows that it is alive; apart, so that who looks loads nothing
-else."""
+"""The heartbeat file of a webhook sender that runs as a separate process.
+
+A module of its own, so that a health check loads nothing else.
+"""
 
 from __future__ import annotations
 
@@ -10,4 +12,4 @@ from typing import Final
 __all__ = ["HEARTBEAT"]
 
 HEARTBEAT: Final = Path(tempfile.gettempdir()) / "kerneljudge-webhook-sender"
-"""Touched whenever the webhook sender has looked for what is due."""
+"""The file that the webhook sender touches whenever it has checked for due deliveries."""

@@ -1,4 +1,4 @@
-"""Holding a claim while the work is done."""
+"""The lease of a claim, kept while the work is done."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeaseStore(Protocol[_Claim_contra]):
-    """Where claims of one kind are kept, within one session: ``Claims`` or ``Diagnoses``."""
+    """The store of claims of one kind, within one session: ``Claims`` or ``Diagnoses``."""
 
     def renew(self, claim: _Claim_contra, lease_s: float, progress: tuple[str, str, float | None] | None) -> bool: ...
 
@@ -39,10 +39,10 @@ class LeaseStore(Protocol[_Claim_contra]):
 
 
 class LeaseKeeper(Generic[AnyClaim]):
-    """Renews a claim's lease from a thread of its own, shows progress, and notices that it is gone.
+    """A keeper that renews a claim's lease from a separate thread, shows progress, and notices a lost claim.
 
-    The thread that evaluates never waits for the database: it leaves its progress here. ``overtaken`` is asked
-    whether something has come that goes first, where the work is such that it has to make room.
+    The evaluating thread never waits for the database: it leaves its progress here. ``overtaken`` tells whether other
+    work goes first, for work that has to make room.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LeaseKeeper(Generic[AnyClaim]):
         self._overtaken = threading.Event()
         self._ended = threading.Event()
         self._progress: Progress | None = None
-        # In this one's context: what it logs is about the same submission.
+        # In this thread's context, so that its log lines name the same submission.
         keep = copy_context().run
         self._thread = threading.Thread(
             target=keep, args=(self._keep,), name=f"hold {claim.submission_id}", daemon=True
@@ -75,20 +75,20 @@ class LeaseKeeper(Generic[AnyClaim]):
 
     @property
     def lost(self) -> bool:
-        """Whether the claim is gone: the lease expired, or somebody cancelled the submission."""
+        """Whether the claim is gone: the lease expired, or the submission was cancelled."""
         return self._lost.is_set()
 
     @property
     def overtaken(self) -> bool:
-        """Whether something has come that goes first."""
+        """Whether other work has come that goes first."""
         return self._overtaken.is_set()
 
     def over(self) -> bool:
-        """Whether to stop working: the claim is gone, something goes first, or the worker is being stopped."""
+        """Whether to stop working: the claim is gone, other work goes first, or the worker is being stopped."""
         return self.lost or self.overtaken or self._stopping.is_set()
 
     def show(self, progress: Progress) -> None:
-        """Have ``progress`` shown soon."""
+        """Leave ``progress`` for the thread, which shows it soon."""
         self._progress = progress
 
     def __enter__(self) -> Self:

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def devices_for(settings: Settings, queue: str) -> list[str]:
-    """Those of ``settings.devices``, or of this machine, that take from ``queue``. Raises ``DeviceUnavailable``."""
+    """Return the devices of ``settings.devices``, or of this machine, for ``queue``. Raises ``DeviceUnavailable``."""
     kind = queue.removeprefix("evaluate.")
     named = available_devices() if settings.devices is None else settings.devices
     devices = [device for device in named if device.partition(":")[0] == kind]
@@ -35,10 +35,10 @@ def devices_for(settings: Settings, queue: str) -> list[str]:
 
 
 def run_per_device(devices: Sequence[str], queue: str, *, require_sandbox: bool, drain_s: float) -> int:
-    """Keep a worker running on each of ``devices`` until SIGTERM or SIGINT; returns the exit status.
+    """Keep a worker running on each of ``devices`` until SIGTERM or SIGINT; return the exit status.
 
-    A worker that ends is started again, and leaves the others alone. ``drain_s``: how long each is given to finish what
-    it is at.
+    A worker that ends is started again, without effect on the others. ``drain_s``: the seconds that each gets to finish
+    its work.
     """
     command = python_command("-m", "runtime.parent_death", "worker", "--queue", queue)
     environment = python_environment(os.environ)
@@ -54,7 +54,7 @@ def run_per_device(devices: Sequence[str], queue: str, *, require_sandbox: bool,
 
 @contextlib.contextmanager
 def _told_to_stop() -> Iterator[threading.Event]:
-    """Set by SIGTERM and SIGINT for as long as the block lasts."""
+    """Yield an event that SIGTERM and SIGINT set as long as the block lasts."""
     told = threading.Event()
     previous = {number: signal.signal(number, lambda *_: told.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

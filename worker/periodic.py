@@ -1,4 +1,4 @@
-"""A thread that does something every so often."""
+"""A thread that does periodic work."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _log = logging.getLogger(__name__)
 
 
 class Periodic(ABC):
-    """Calls ``work`` every ``interval_s`` from its beginning to its end as a context manager, whatever it raises.
+    """A context manager whose thread calls ``work`` every ``interval_s``, whatever ``work`` raises.
 
-    ``join_s``: how long its end waits for what is under way; ``None``: until it is done.
+    ``join_s``: the seconds that the exit waits for a pass in progress; ``None``: until it is done.
     """
 
     def __init__(self, name: str, interval_s: float, *, join_s: float | None = None) -> None:
@@ -27,7 +27,7 @@ class Periodic(ABC):
 
     @abstractmethod
     def work(self) -> None:
-        """One pass."""
+        """Do one pass."""
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Role:
-    """What a worker does: ``build``, or evaluate on one device. Raises ``ValueError`` on a contradiction."""
+    """The role of a worker: ``build``, or evaluate on one device. Raises ``ValueError`` on a contradiction."""
 
     queue: str
     device: str | None = None
@@ -75,7 +75,7 @@ class Role:
 
     @property
     def takes(self) -> tuple[tuple[Stage, str], ...]:
-        """The stages and kinds of device that it takes; anybody builds for any device."""
+        """The stages and kinds of device that the worker takes; a builder builds for any device."""
         if self.device is None:
             return tuple(("build", kind) for kind in DEVICE_KINDS)
         return (("evaluate", self.device.partition(":")[0]),)
@@ -84,16 +84,16 @@ class Role:
 def run_worker(
     settings: Settings, role: Role, make_engine: Callable[[Settings, Role, Path], GradingEngine] | None = None
 ) -> int:
-    """Work until SIGTERM or SIGINT; returns the exit status.
+    """Work until SIGTERM or SIGINT; return the exit status.
 
-    What is in progress then goes back to the queue, after ``settings.drain_s`` if it is not over by then; a second
-    signal ends the process at once. Raises what the engine raises where it cannot
-    start (``DeviceUnavailable``, ``ToolchainMissing``, ``SandboxIncomplete``, ``InfrastructureFault``).
+    Work that is not over within ``settings.drain_s`` then goes back to the queue. A second signal ends the process at
+    once. Raises the errors of an engine that cannot start: ``DeviceUnavailable``, ``ToolchainMissing``,
+    ``SandboxIncomplete``, ``InfrastructureFault``.
     """
     database = create_engine_for(settings)
     sessions, readers = session_factory(database), session_factory(database, read_only=True)
     app = make_celery(settings)
-    # A broker that hangs must not keep a worker from its heartbeat, nor a claim from being renewed.
+    # Not patient: a broker that hangs must not delay heartbeats or the renewal of claims.
     notify_after_commit(sessions, make_celery(settings, patient=False))
     name = workers.worker_name(socket.gethostname(), role.device or role.queue)
     stop = Stop(settings.drain_s)
@@ -105,7 +105,7 @@ def run_worker(
         ending.callback(stop.now)
         engine.start()
         _log_sandbox(engine.layers)
-        # As it is now: while the engine restarts, it knows none.
+        # Read once, because the engine has no environment while it restarts.
         capabilities = {
             **engine.environment,
             "sandbox": _sandbox(engine.layers),
@@ -196,12 +196,12 @@ def _engine(settings: Settings, role: Role, scratch: Path) -> GradingEngine:
 
 
 def _sandbox(layers: Sequence[SandboxLayer]) -> list[dict[str, Any]]:
-    """What others are told of this machine's sandbox."""
+    """Return the layers of this machine's sandbox, as the worker registers them."""
     return [{"layer": layer.name, "there": layer.there, "optional": layer.optional} for layer in layers]
 
 
 def _log_sandbox(layers: Sequence[SandboxLayer]) -> None:
-    """What this machine's kernel refuses, and what that means; a line each."""
+    """Log each missing layer of the sandbox with its meaning, in one line each."""
     for layer in layers:
         if not layer.there:
             optional = " (optional)" if layer.optional else ""
@@ -232,16 +232,16 @@ def _registered(
 
 def _consume(app: Celery, settings: Settings, role: Role, queues: Sequence[str], name: str, stop: Stop) -> int:
     def shutting_down(**_: Any) -> None:
-        # Celery would wait for the task in progress; this makes the task give back what it is at.
+        # Celery would wait for the task in progress; this makes the task give its submission back.
         stop.soon()
 
     def keep_logging(**_: Any) -> None:
-        """Its being connected keeps Celery from configuring the logging."""
+        """Do nothing: a connected receiver keeps Celery from configuring the logging."""
 
     signals.worker_shutting_down.connect(shutting_down, weak=False)
     signals.setup_logging.connect(keep_logging, weak=False)
     try:
-        # Builds wait for compilers, so threads serve; an evaluation has its process, and the device, to itself.
+        # Builds wait for compilers, so threads are enough; an evaluation has the process and the device alone.
         pool, slots = ("threads", settings.build_slots) if role.device is None else ("solo", 1)
         consumer = app.Worker(
             queues=list(queues),

@@ -1,4 +1,4 @@
-"""Repairs what went wrong elsewhere: submissions of lost workers, lost wake-ups, batches that came in by half."""
+"""Repairs after failures elsewhere: submissions of lost workers, lost wake-ups, batches that came in only in part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Reconciler(Periodic):
 
     ``queues``: the stages and kinds of device that this worker takes. ``tools``: the tools that it diagnoses with. It
     requests wake-ups for these alone, so that queues without a worker do not fill up. ``device_capabilities`` and
-    ``condition``: its device's. ``register`` registers this worker again after others have struck it off.
+    ``condition``: those of its device. ``register`` registers this worker again after others have struck it off.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Reconciler(Periodic):
         self.reconcile()
 
     def reconcile(self) -> None:
-        """One pass."""
+        """Do one pass."""
         with self._sessions.begin() as session:
             at = self._current_submission()
             if not workers.heartbeat(session, self._worker, at, self._condition(), self._busy_s()):
@@ -87,11 +87,11 @@ class Reconciler(Periodic):
             _log.info("rang again for %d submissions or diagnoses", len(wakeups))
 
     def _lenient(self) -> bool:
-        """Whether to take nothing from anybody: the machine slept or the database was away until just now.
+        """Whether to release no expired leases now: the machine slept, or the database was away until just now.
 
-        Nobody could renew a lease meanwhile; the living do so within a lease's time from now.
+        No worker could renew a lease meanwhile; living ones do so within a lease's time from now.
         """
-        # By the wall clock: the monotonic one stands still while a machine sleeps.
+        # By the wall clock, because the monotonic clock stops while a machine sleeps.
         now, settings = time.time(), self._settings
         if self._passed_at is not None and now - self._passed_at > settings.reconcile_s + settings.lease_s / 2:
             self._lenient_until = now + settings.lease_s

@@ -1,4 +1,4 @@
-"""A place for what the engine keeps while it works, and the end of what killed workers left behind."""
+"""A temporary folder for the engine, and the removal of folders that killed workers left behind."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LOCK: Final = "lock"
 
 @contextlib.contextmanager
 def own_scratch(base: Path) -> Iterator[Path]:
-    """A folder below ``base`` for this process alone, for as long as it lives.
+    """Make a folder below ``base`` for this process alone, which is removed at the end.
 
-    Its lock is free when the process is dead, however it died: such folders, and nothing else below
+    A folder's lock is free once its process is dead, however it died. Folders of dead processes, and nothing else below
     ``base``, are removed first.
     """
     base.mkdir(parents=True, exist_ok=True)
@@ -45,13 +45,13 @@ def _abandoned(folder: Path) -> bool:
     try:
         with _locked(folder / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB):
             return True
-    except OSError:  # held, or somebody else's
+    except OSError:  # locked, or another user's
         return False
 
 
 @contextlib.contextmanager
 def _locked(path: Path, operation: int) -> Iterator[None]:
-    # Closed on exec, as all descriptors of ours: the engine's processes do not keep the lock.
+    # Closed on exec, so that the engine's processes do not keep the lock.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, operation)

@@ -1,4 +1,4 @@
-"""What an engine shows of its progress, as spans of a trace."""
+"""The stages of an engine's progress as spans of a trace."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["stages"]
 
 @contextmanager
 def stages(show: Callable[[Progress], None]) -> Iterator[Callable[[Progress], None]]:
-    """``show``, which on the way makes a span of each stage; ``show`` itself where nothing is traced.
+    """Yield a ``show`` that also makes a span of each stage, or ``show`` itself where nothing is traced.
 
-    They are part of what is current here, whichever thread shows them.
+    The spans are parts of the caller's current span, whichever thread calls ``show``.
     """
     if not tracing.enabled():
         yield show

@@ -1,4 +1,4 @@
-"""How a worker process is asked to end."""
+"""The stop of a worker process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Stop"]
 
 
 class Stop:
-    """Being asked to end: nothing is taken up from then on, and what is in progress goes back after a while."""
+    """A request to end: nothing is claimed from then on, and work in progress goes back after ``drain_s`` seconds."""
 
     def __init__(self, drain_s: float) -> None:
         self.stopping = threading.Event()
@@ -19,7 +19,7 @@ class Stop:
         self._drain_s = drain_s
 
     def soon(self) -> None:
-        """From the handler of a signal: stop; the next signal ends this process, whatever it is at."""
+        """Stop, called from the handler of a signal; the next signal ends this process at once."""
         if self.stopping.is_set():
             return
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -33,11 +33,11 @@ class Stop:
             self.handing_back.set()
 
     def now(self) -> None:
-        """Stop, and let nothing go on."""
+        """Stop, and hand all work in progress back at once."""
         self.stopping.set()
         self.handing_back.set()
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:
-    # What the engine started ends with this process, and the lease of what was in progress expires.
+    # The engine's processes end with this one, and the leases of the work in progress expire.
     os._exit(128 + number)

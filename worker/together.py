@@ -1,7 +1,7 @@
-"""Several submissions that an engine evaluates together, each of them worked on by a thread of its own.
+"""Several submissions that an engine evaluates together, with a thread for each of them.
 
-To such a thread it is an evaluation like any other; recording what came of it, it keeps neither the engine waiting nor
-the other threads.
+For such a thread it is an evaluation like any other. While it records the result, neither the engine nor the other
+threads wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["EvaluatesTogether", "NotComeTo", "Together"]
 
 
 class EvaluatesTogether(Protocol):
-    """What is needed of ``evaluator.engine.Engine``."""
+    """The part of ``evaluator.engine.Engine`` that ``Together`` needs."""
 
     def evaluate_together(
         self,
@@ -38,7 +38,7 @@ class EvaluatesTogether(Protocol):
 
 
 class NotComeTo(Exception):
-    """The engine has ended before it came to this one; nothing is known against it."""
+    """The engine has ended before it came to this candidate, which says nothing against the candidate."""
 
 
 class Together:
@@ -69,7 +69,7 @@ class Together:
     def evaluate(
         self, index: int, *, progress: Callable[[Progress], None], cancelled: Callable[[], bool]
     ) -> Evaluation:
-        """Wait for what comes of one of the candidates. Raises what ``Engine.evaluate`` does, and ``NotComeTo``."""
+        """Wait for the result of one candidate. Raises the errors of ``Engine.evaluate``, and ``NotComeTo``."""
         self._cancelled[index] = cancelled
         with self._lock:
             self._progress[index] = progress
@@ -78,11 +78,11 @@ class Together:
         return self._outcomes[index].result()
 
     def leave(self, index: int) -> None:
-        """Nobody waits for what comes of this one any more."""
+        """Cancel the evaluation of this candidate, because its thread does not wait for the result any more."""
         self._cancelled[index] = lambda: True
 
     def run(self) -> None:
-        """Have the engine evaluate them."""
+        """Have the engine evaluate the candidates."""
         try:
             self._engine.evaluate_together(
                 self._problem,
@@ -99,7 +99,7 @@ class Together:
         with self._lock:
             if index in self._progress:
                 self._progress[index](progress)
-            else:  # its thread is about to ask
+            else:  # its thread is about to call ``evaluate``
                 self._unseen[index] = progress
 
     def _is_cancelled(self, index: int) -> bool:
@@ -109,13 +109,13 @@ class Together:
         if isinstance(outcome, Evaluation):
             self._outcomes[index].set_result(outcome)
         elif isinstance(outcome, InfrastructureFault | DeviceUnavailable):
-            # Whoever learns of it renews the engine, which has to be through with this before.
+            # Kept until the end: the thread that gets it renews the engine, which must have finished with this first.
             self._faults[index] = outcome
         else:
             self._outcomes[index].set_exception(outcome)
 
     def _end(self, error: Exception) -> None:
-        """There is nothing more to come: those without an outcome have come to ``error``."""
+        """Give each candidate without an outcome its fault, or else ``error``."""
         for index, outcome in enumerate(self._outcomes):
             if not outcome.done():
                 outcome.set_exception(self._faults.get(index, error))

@@ -1,7 +1,7 @@
-"""Tells whoever wants to know that a batch is over.
+"""The sender of webhooks at the ends of batches.
 
-Workers do it, or, where candidates' machines are to reach nothing (``KERNELJUDGE_SEND_WEBHOOKS=false``), a process of
-its own: ``python -m worker.webhook_sender``.
+Workers send them. Where machines that run candidates must have no network (``KERNELJUDGE_SEND_WEBHOOKS=false``), a
+separate process does: ``python -m worker.webhook_sender``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from worker.periodic import Periodic
 __all__ = ["WebhookSender", "main"]
 
 _ATTEMPT_S: Final = 10.0
-"""For all of an attempt, however slowly an answer comes in."""
+"""The limit for a whole attempt, however slowly an answer comes in."""
 _AT_ONCE: Final = 16
 _DETAIL_CHARACTERS: Final = 300
 
@@ -37,10 +37,10 @@ _log = logging.getLogger(__name__)
 
 
 class WebhookSender(Periodic):
-    """A thread that makes the deliveries that are due, some at a time. A context manager. ``alive`` is called whenever
-    it has looked for them.
+    """A thread that makes due deliveries, some at a time. A context manager.
 
-    It is no part of the reconciler's: a receiver that does not answer must not keep a worker from its heartbeat.
+    ``alive`` is called after each check for due deliveries. The thread is not the reconciler's, because a receiver that
+    does not answer must not delay a worker's heartbeat.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class WebhookSender(Periodic):
         attempt_s: float = _ATTEMPT_S,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        # A delivery that is under way at the end is made again by another worker.
+        # A delivery that is in progress at the end is made again by another worker.
         super().__init__("webhook sender", interval_s, join_s=1.0)
         self._sessions = sessions
         self._readers = readers
@@ -65,7 +65,7 @@ class WebhookSender(Periodic):
         self.deliver()
 
     def deliver(self) -> int:
-        """Make every delivery that is due; returns how many there were."""
+        """Make every delivery that is due; return their number."""
         count = 0
         while not self._ended.is_set():
             due = list(self._take())
@@ -82,7 +82,7 @@ class WebhookSender(Periodic):
         return count
 
     def _take(self) -> Iterator[Delivery]:
-        """Take up some of those that are due."""
+        """Take some of the due deliveries."""
         for _ in range(_AT_ONCE):
             with self._readers() as session:
                 if not Webhooks(session).is_due():
@@ -94,8 +94,8 @@ class WebhookSender(Periodic):
             yield delivery
 
     async def _make_all(self, deliveries: Sequence[Delivery]) -> None:
-        """Send each and record what came of it. A receiver that is slow keeps none of the others waiting."""
-        # Redirects are not followed: what was asked for was checked, and where they lead to was not.
+        """Send each delivery and record its result. A slow receiver does not delay the others."""
+        # Redirects are not followed: the requested address was checked, but the redirect's target was not.
         async with httpx.AsyncClient(
             transport=self._transport, timeout=self._attempt_s, follow_redirects=False, trust_env=False
         ) as client:
@@ -109,12 +109,12 @@ class WebhookSender(Periodic):
         if fault:
             fields = {"batch": delivery.batch_id}
             _log.warning("attempt %d to tell of its end: %s", delivery.attempt, fault, extra={"fields": fields})
-        # At once, before it is due again and somebody else takes it.
+        # At once, before the delivery is due again and another sender takes it.
         with self._sessions.begin() as session:
             Webhooks(session).record(delivery, fault)
 
     async def _send(self, client: httpx.AsyncClient, delivery: Delivery) -> str:
-        """Why it was not taken, or nothing. Of the answer, nobody is shown more than its status."""
+        """Return why the receiver did not accept it, or an empty text. Of the answer, only its status is shown."""
         timestamp = str(int(time.time()))
         headers = {
             "Content-Type": "application/json",
@@ -134,12 +134,12 @@ class WebhookSender(Periodic):
 
 
 def _note_alive() -> None:
-    with contextlib.suppress(OSError):  # whoever reads it will say so; deliveries go on
+    with contextlib.suppress(OSError):  # the health check will notice it; deliveries go on
         HEARTBEAT.touch()
 
 
 def main() -> int:
-    """Deliver until SIGTERM or SIGINT; returns the exit status."""
+    """Deliver until SIGTERM or SIGINT; return the exit status."""
     try:
         settings = Settings.load()
         logs.configure(settings.log_format, settings.log_level)

@@ -1,4 +1,4 @@
-"""What belongs to one request, for whoever answers during it; who logs has it as a field (see ``evaluator.logs``)."""
+"""The context of one request, for the code that answers it. Log lines have it as a field (see ``evaluator.logs``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API answers when it cannot do what was asked: problem details (RFC 9457).
+"""The errors of the API, as problem details (RFC 9457).
 
     ApiError
     ├── Unauthorized         401, asks for a key
@@ -8,12 +8,12 @@
     ├── PayloadTooLarge      413
     ├── UnsupportedMediaType 415
     ├── InvalidRequest       422, names the fields
-    ├── QueueIsFull          429, asks to come back
-    ├── TooManyRequests      429, asks to come back
-    ├── QuotaExceeded        429, asks to come back tomorrow
-    └── ServiceUnavailable   503, asks to come back
+    ├── QueueIsFull          429, with a time to retry after
+    ├── TooManyRequests      429, with a time to retry after
+    │   └── QuotaExceeded    429, with a retry on the next day
+    └── ServiceUnavailable   503, with a time to retry after
 
-Every one is a ``fastapi.HTTPException``, so that one handler answers for ours and for the framework's.
+Each of them is a ``fastapi.HTTPException``. So one handler answers for our errors and for the framework's.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ _RETRY_FULL_QUEUE_S: Final = 30
 
 
 class FieldError(BaseModel):
-    """What is wrong with one field of the request, or with one thing that the answer needs."""
+    """An error in one field of the request, or a fault in one thing that the answer needs."""
 
     field: str = Field(description="The field's name; a nested one with dots. A header or query parameter by its name.")
     message: str
 
 
 class ProblemDetails(BaseModel):
-    """An error, as RFC 9457 has it."""
+    """An error in the format of RFC 9457."""
 
     type: str = Field(description="Names the kind of error; stays the same over versions.")
     title: str
@@ -76,7 +76,7 @@ class ProblemDetails(BaseModel):
 
 
 class ApiError(HTTPException):
-    """Base of every error that the API itself answers with."""
+    """The base of every error that the API itself returns."""
 
     status: ClassVar[int] = 500
     kind: ClassVar[str] = "internal"
@@ -89,7 +89,7 @@ class ApiError(HTTPException):
 
 
 class Unauthorized(ApiError):
-    """Nobody is asked for without a key, or the key is good for nothing."""
+    """The request needs a key and has none, or its key is not valid."""
 
     status = 401
     kind = "unauthorized"
@@ -99,14 +99,14 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """It is known who asks, and he may not."""
+    """The caller is known, and lacks the permission."""
 
     status = 403
     kind = "forbidden"
 
 
 class NotFound(ApiError):
-    """There is nothing by this name; the detail says what there is, where that is a short list."""
+    """Nothing has this name. The detail lists the names that exist, where the list is short."""
 
     status = 404
     kind = "not-found"
@@ -120,14 +120,14 @@ class Conflict(ApiError):
 
 
 class PayloadTooLarge(ApiError):
-    """The body is larger than this service takes."""
+    """The body is larger than this service accepts."""
 
     status = 413
     kind = "too-large"
 
 
 class UnsupportedMediaType(ApiError):
-    """The body is of a kind that is not read here; the detail says which are."""
+    """The body has a media type that this route does not read. The detail names the types that it reads."""
 
     status = 415
     kind = "unsupported-media-type"
@@ -141,12 +141,12 @@ class InvalidRequest(ApiError):
 
     @classmethod
     def on(cls, field: str, message: str) -> InvalidRequest:
-        """The error for a single field."""
+        """Return the error for a single field."""
         return cls(f"{field}: {message}", errors=[FieldError(field=field, message=message)])
 
 
 class QueueIsFull(ApiError):
-    """As many submissions wait as may."""
+    """The queue has as many waiting submissions as it may hold."""
 
     status = 429
     kind = "queue-full"
@@ -156,7 +156,7 @@ class QueueIsFull(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """More requests than may be made in a minute."""
+    """The caller has made as many requests as are allowed in a minute."""
 
     status = 429
     kind = "too-many-requests"
@@ -166,13 +166,13 @@ class TooManyRequests(ApiError):
 
 
 class QuotaExceeded(TooManyRequests):
-    """More submissions than may be handed in on a day."""
+    """The caller has handed in as many submissions as are allowed on a day."""
 
     kind = "quota-exceeded"
 
 
 class ServiceUnavailable(ApiError):
-    """What is needed for the answer is not there at the moment."""
+    """Something that the answer needs is not available at the moment."""
 
     status = 503
     kind = "unavailable"
@@ -182,15 +182,15 @@ class ServiceUnavailable(ApiError):
 
 
 def from_validation(error: RequestValidationError | ValidationError) -> InvalidRequest:
-    """Validation errors as ours: fields by name, and nothing of the input echoed."""
-    # FastAPI says first where a field was (body, query, header, path), pydantic does not.
+    """Convert validation errors to ours. They name fields, and echo nothing of the input."""
+    # FastAPI begins a location with the part of the request (body, query, header, path); pydantic does not.
     skipped = 1 if isinstance(error, RequestValidationError) else 0
     errors = [FieldError(field=_field(entry["loc"], skipped), message=entry["msg"]) for entry in error.errors()]
     return InvalidRequest("; ".join(f"{entry.field}: {entry.message}" for entry in errors), errors=errors)
 
 
 def problem_response(request: Request, error: StarletteHTTPException) -> JSONResponse:
-    """``error`` as problem details."""
+    """Return ``error`` as a response with problem details."""
     del request
     title = http.HTTPStatus(error.status_code).phrase
     kind = error.kind if isinstance(error, ApiError) else title.lower().replace(" ", "-")
@@ -209,7 +209,7 @@ def problem_response(request: Request, error: StarletteHTTPException) -> JSONRes
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """``responses=`` for a route that may answer with these errors, beside those that every route may answer with."""
+    """Return ``responses=`` for a route with these errors, beside the errors that every route may return."""
     schema = {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}
     return {
         status: {"description": http.HTTPStatus(status).phrase, "content": {PROBLEM_JSON: {"schema": schema}}}
@@ -218,6 +218,6 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _field(location: tuple[int | str, ...], skipped: int) -> str:
-    # Of a body that is no JSON, there is no more than that it is the body.
+    # Where a body is not JSON, the error has no location but the body itself.
     parts = [str(part) for part in location[skipped:] if not isinstance(part, int)]
     return ".".join(parts) or (str(location[0]) if location else "body")

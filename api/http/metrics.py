@@ -1,9 +1,10 @@
-"""Prometheus metrics: requests as they come, everything else as it is in the database when it is asked for.
+"""Prometheus metrics. Requests are counted as they come; everything else is read from the database at each scrape.
 
-So any process of the API tells the same of queues, workers and submissions, whichever others were there before it. What
-is over is kept count of when it ends (``storage.metrics.counters``); only what is under way is counted here. Series
-that are known beforehand are there from the beginning, with 0: Prometheus cannot tell the first of something from its
-having been there before.
+So every process of the API reports the same queues, workers and submissions, whichever process was there before it.
+Finished work is counted when it ends (``storage.metrics.counters``); only work under way is counted here.
+
+Series that are known beforehand exist from the beginning, with 0. Prometheus cannot tell a first event from a series
+that existed before.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from storage.queue.workers import Worker, list_workers, place_of
 
 __all__ = ["HttpMetrics", "StateCollector"]
 
-# Up to five minutes: a long poll is a request as well.
+# The buckets reach five minutes, because a long poll is a request as well.
 _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
 _COUNTED: Final = (ACCEPTED, ATTEMPTS, BUILDS, CANDIDATE_FAULTS, DELIVERIES)
 _VIAS: Final = ("single", "batch")
@@ -71,25 +72,26 @@ class HttpMetrics:
         )
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one request. ``status`` 0: the client went away before there was an answer."""
+        """Count one request. ``status`` is 0 where the client went away before there was an answer."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 
 
 class StateCollector(Collector):
-    """What the database says at the moment of the scrape."""
+    """The state of the database at the moment of the scrape."""
 
     def __init__(self, sessions: sessionmaker[Session]) -> None:
         self._sessions = sessions
 
     def describe(self) -> list[Metric]:
-        # Without this, registering would ask the database before there is one.
+        # Without this, registering would query the database before it exists.
         return []
 
     def collect(self) -> Iterator[Metric]:
         parts: tuple[Callable[[Session], Iterator[Metric]], ...] = (_submissions, _queues, _workers, _work, _batches)
         with self._sessions() as session:
-            # Read whole before anything is written out: a connection must not wait for whoever reads slowly.
+            # Everything is read before anything is written out. A connection must not wait for a scraper that reads
+            # slowly.
             found = [metric for part in parts for metric in part(session)]
         yield from found
 
@@ -110,7 +112,7 @@ def _queues(session: Session) -> Iterator[Metric]:
         depths[diagnosis_queue(tool)] += number
     by_queue = {(queue,): number for queue, number in depths.items()}
     yield _gauge("queue_depth", "Submissions and diagnoses that wait, by queue.", ("queue",), by_queue)
-    # Nobody waits: nobody has waited long.
+    # With nothing in the queue, the longest wait is 0.
     ages = dict.fromkeys(((queue, via) for queue in QUEUES for via in _VIAS), 0.0)
     ages |= {key: found.oldest_s for key, found in waiting.items()}
     description = "How long ago the oldest submission that waits in a queue was handed in, by how it was."
@@ -132,7 +134,7 @@ def _workers(session: Session) -> Iterator[Metric]:
 
 
 def _layers(worker: Worker) -> Iterator[tuple[Labels, float]]:
-    """The layers that a worker has told of when it registered: name and whether it may be missing; 1 if it is there."""
+    """Yield the sandbox layers that a worker reported: name and whether it is optional, with 1 if it is there."""
     for layer in worker.capabilities.get("sandbox", ()):
         yield (str(layer["layer"]), str(bool(layer["optional"])).lower()), float(layer["there"])
 
@@ -161,7 +163,7 @@ def _batches(session: Session) -> Iterator[Metric]:
 
 
 def _zeros(values: Sequence[Labels]) -> dict[Labels, int]:
-    """0 for each combination of ``values``, where there are any."""
+    """Return 0 for each combination of ``values``, where there are any."""
     return dict.fromkeys(product(*values), 0) if values else {}
 
 

@@ -1,4 +1,4 @@
-"""What is around every request: its id, its line in log and metrics, safe headers, a body of bounded size."""
+"""The middleware of every request: its id, its line in log and metrics, safe headers, and a limit for its body."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SECURITY_HEADERS: Final = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # Not no-referrer: browsers would send our own forms without an origin then.
+    # Not no-referrer: with it, browsers would send our own forms without an origin.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class RequestContext:
-    """Gives each request an id, logs and counts it, and answers 500 for what nobody caught."""
+    """A middleware that gives each request an id, logs it, counts it, and answers 500 for an uncaught exception."""
 
     def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
         self._app = app
@@ -82,14 +82,14 @@ class RequestContext:
                 method = scope["method"] if scope["method"] in _METHODS else "OTHER"
                 self._metrics.observe(method, _route(scope), status, seconds)
                 logs.add_fields(**_named(scope))
-                # Quoted: a visitor must not be able to write lines into the log.
+                # The path is quoted, so that a visitor cannot write lines into the log.
                 path = quote(scope["path"], safe="/")
                 _access.info("%s %s %d %.1f ms", method, path, status, 1000 * seconds)
                 request_id.reset(token)
 
 
 class SecurityHeaders:
-    """Headers that keep a browser from running or framing anything of ours."""
+    """A middleware that sets headers against foreign scripts in our pages, and against framing these."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -104,9 +104,10 @@ class SecurityHeaders:
 
 
 class BodyLimit:
-    """Refuses a body of more than ``max_bytes``, by its declared length or, without one, while it comes in.
+    """A middleware that refuses a body of more than ``max_bytes``.
 
-    ``streamed`` are the limits of bodies that are read as they come, by path and media type.
+    It goes by the declared length or, without one, counts the bytes while they come in. ``streamed`` has the limits of
+    bodies that are read as they come, by path and media type.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, streamed: Mapping[tuple[str, str], int]) -> None:
@@ -138,7 +139,7 @@ class BodyLimit:
 
 
 def media_type(headers: Headers) -> str:
-    """The media type of the body, without its parameters; empty where none is given."""
+    """Return the media type of the body without its parameters; empty where none is given."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -147,13 +148,13 @@ def _too_large(max_bytes: int) -> PayloadTooLarge:
 
 
 def _route(scope: Scope) -> str:
-    """The route's template, so that metrics have one series per route and not one per id."""
+    """Return the route's template, so that metrics have one series for each route and not one for each id."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else "(none)"
 
 
 def _named(scope: Scope) -> dict[str, str]:
-    """The submission or batch that the request's path names, as fields of its log lines."""
+    """Return the submission or batch in the request's path, as fields of its log lines."""
     given = scope.get("path_params", {})
     named = {name: str(given[f"{name}_id"]) for name in ("submission", "batch") if f"{name}_id" in given}
     return {name: quote(identity) for name, identity in named.items()}

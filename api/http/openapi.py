@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with problem details for errors, and bodies that are read as they come."""
+"""The OpenAPI document: FastAPI's, with problem details for errors, and with the bodies that are read as they come."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNUSED: Final = ("HTTPValidationError", "ValidationError")
 
 
 def openapi_of(app: FastAPI) -> Callable[[], dict[str, Any]]:
-    """For ``app.openapi``: the document, made once."""
+    """Return the function for ``app.openapi``, which makes the document once."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -52,7 +52,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _say_who_needs_a_key(document: dict[str, Any], settings: Settings) -> None:
-    """The operations that take a key in any case say so themselves; the rest depends on the settings."""
+    """Declare the need for a key by the settings. Operations that need one in any case declare it themselves."""
     operations = [each for path in document["paths"].values() for each in path.values()]
     if settings.auth == "open":
         document["components"].pop("securitySchemes", None)

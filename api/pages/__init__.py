@@ -1,7 +1,7 @@
-"""Pages for people: rendered here, escaped by Jinja, of use without scripts.
+"""The pages for people. They are rendered here, escaped by Jinja, and work without scripts.
 
-Each module has the routes of one page; ``rendering`` is common to all, ``curves``, ``evidence``, ``intervals`` and
-``source`` prepare what templates draw.
+Each module has the routes of one page. ``rendering`` is common to all; ``charts`` and ``source`` prepare the content
+that templates draw.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batches: how far one is, what it amounts to, and its lines."""
+"""The pages of batches: progress, summary and lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batches_page(
     viewer: ViewerDep,
     cursor: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
-    """Every batch, the latest first."""
+    """List every batch, the latest first."""
     page = Batches(session).page(cursor, _BATCHES, viewer=viewer)
     return render(request, "batches.html", batches=batch_list(session, page, viewer))
 
@@ -48,7 +48,7 @@ def batch_page(
     label: Word = None,
     after: Annotated[int, Query(ge=0, le=_MOST_LINE)] = 0,
 ) -> Response:
-    """One batch: progress, verdicts, fast_p, pass@k, and its lines under the filters of the address."""
+    """Show one batch: progress, verdicts, fast_p, pass@k, and its lines under the filters of the address."""
     record = batch_record(session, Batches(session).get(known.id) or known, viewer)
     summary = record.summary
     assert summary is not None

@@ -1,4 +1,4 @@
-"""What a browser is shown instead of problem details."""
+"""Error pages, which a browser gets instead of problem details."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _TITLES: Final = {
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a browser asked for a page, and so gets its error as one."""
+    """Whether a browser asked for a page, so that an error is returned as a page."""
     return not request.url.path.startswith("/api/") and "text/html" in request.headers.get("accept", "")
 
 
 def error_page(request: Request, error: HTTPException) -> Response:
-    """``error`` as a page; where a key is asked for, the form to sign in with one."""
+    """Return ``error`` as a page. Where a key is needed, this is the form to sign in with one."""
     if isinstance(error, Unauthorized):
         typed = request.method != "GET"
         why = "This needs a key." + (" What was typed is not lost: go back, once you have signed in." if typed else "")
@@ -47,7 +47,7 @@ def error_page(request: Request, error: HTTPException) -> Response:
         error.headers,
         code=error.status_code,
         title=_TITLES.get(error.status_code, phrase),
-        # The framework repeats the phrase where it has nothing to say.
+        # The framework repeats the status phrase where it has no detail.
         detail="" if error.detail == phrase else error.detail,
         request_id=request_id.get(),
     )

@@ -1,4 +1,4 @@
-"""What addresses of pages may say, in the form in which browsers send it: a field that was left empty is there."""
+"""Types of the query parameters of pages. A browser also sends the fields of a form that were left empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of pages: ordinary POSTs that come from a page of ours."""
+"""The forms of pages: ordinary POSTs that come from our own pages."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MOST_FIELDS: Final = 20
 
 
 class ForeignForm(ApiError):
-    """The form was sent from a page of somebody else's."""
+    """The form was sent from a page of another site."""
 
     status = 403
     kind = "foreign-form"
 
 
 async def form_of(request: Request, fields: Collection[str]) -> dict[str, str]:
-    """What was typed into ``fields``. Raises ``ForeignForm``, ``UnsupportedMediaType``, ``InvalidRequest``."""
+    """Return the values of ``fields``. Raises ``ForeignForm``, ``UnsupportedMediaType``, ``InvalidRequest``."""
     _refuse_foreign(request)
     if media_type(request.headers) != _FORM:
         raise UnsupportedMediaType(f"this address takes a form ({_FORM}); programs use the API")
@@ -38,7 +38,10 @@ async def form_of(request: Request, fields: Collection[str]) -> dict[str, str]:
 
 
 def _refuse_foreign(request: Request) -> None:
-    """Nobody else's page may hand something in with a visitor's browser. Programs say neither; they have no visitor."""
+    """Refuse a form from a page of another site, which would use the visitor's browser. Raises ``ForeignForm``.
+
+    Programs send neither header. They have no visitor whose browser could be used.
+    """
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         if site not in ("same-origin", "none"):

@@ -1,4 +1,4 @@
-"""The first page: what this is, who leads where, what is being graded, and a box to hand a candidate in."""
+"""The home page: an introduction, the leaders of each problem, the work under way, and a form for a candidate."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def home(
     track: Track = "inference",
     size: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
-    """Who leads at each problem, the latest submissions, the queue, the workers."""
+    """Show the leaders of each problem, the latest submissions, the queue and the workers."""
     return home_page(request, services, session, viewer, track, size)
 
 
@@ -57,7 +57,7 @@ def home_page(
     error: str = "",
     status: int = 200,
 ) -> Response:
-    """The page, with what was typed into its form and what is wrong with that."""
+    """Return the page, with the values that were typed into its form and their error."""
     vetted = services.vetted(session)
     problems, refusals = list(vetted.problems.values()), vetted.refusals
     ranked = [problem for problem in problems if problem.id not in refusals]
@@ -68,7 +68,7 @@ def home_page(
         "home.html",
         status,
         problems=problems,
-        # Where somebody leads comes first: there is something to see.
+        # Problems that have a leader come first, because they have something to show.
         listed=[
             (problem, leading.get(problem.id, []))
             for problem in sorted(problems, key=lambda each: each.id not in leading)
@@ -88,7 +88,7 @@ def home_page(
 
 
 def _leaders(session: Session, problems: Sequence[Problem], track: Track, size: str | None) -> dict[str, list[Entry]]:
-    """Who leads at each of ``problems``, on each device, by the problem's id."""
+    """Return the leaders at each of ``problems``, on each device, by the problem's id."""
     rankings = [
         Ranking(problem.id, kind, _size_of(problem, kind, size), problem.dtype)
         for problem in problems
@@ -99,5 +99,5 @@ def _leaders(session: Session, problems: Sequence[Problem], track: Track, size: 
 
 
 def _size_of(problem: Problem, kind: DeviceKind, size: str | None) -> str:
-    """``size`` if the problem has it, else what is usual on a device of that kind."""
+    """Return ``size`` if the problem has it, else the usual size on a device of that kind."""
     return size if size is not None and size in problem.sizes else problem.default_size(kind)

@@ -1,4 +1,4 @@
-"""The board over many problems: authors, or the models that they are named for, by fast_1 and mean speedup."""
+"""The leaderboard over many problems: authors, or the models that they are named for, by fast_1 and mean speedup."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def overall_page(
     track: Track = "inference",
     problems: Annotated[str, Query(max_length=100)] = _EVERYTHING,
 ) -> Response:
-    """Authors over a set of problems, on one device: the share of all of them that they make faster."""
+    """Show the authors over a set of problems on one device, by the share of all problems that they make faster."""
     vetted = services.vetted(session)
     ranked = {problem.id: problem for problem in vetted.problems.values() if problem.id not in vetted.refusals}
     sets = _sets(ranked.values())
@@ -69,19 +69,19 @@ def overall_page(
 
 
 def _sets(problems: Collection[Problem]) -> dict[str, tuple[str, ...]]:
-    """The sets of problems that there are boards over, by what they are called in addresses."""
+    """Return the sets of problems that have a leaderboard of this kind, by their names in addresses."""
     found: dict[str, list[str]] = {_EVERYTHING: []}
     for problem in problems:
         names = [_EVERYTHING, *problem.tags]
         if problem.kernelbench is not None:
             names.append(f"level {problem.kernelbench.level}")
-        for name in dict.fromkeys(names):  # a problem may have a tag of that name
+        for name in dict.fromkeys(names):  # a problem may have a tag with the same name
             found.setdefault(name, []).append(problem.id)
     return {name: tuple(ids) for name, ids in sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))}
 
 
 def _usual(problems: Mapping[str, Problem], ranking: StoredRanking, track: Track) -> bool:
-    """Whether this is the ranking that counts for its problem: one for each device."""
+    """Whether this ranking counts for its problem: one counts for each device."""
     problem = problems.get(ranking.problem)
     return (
         problem is not None
@@ -93,7 +93,7 @@ def _usual(problems: Mapping[str, Problem], ranking: StoredRanking, track: Track
 
 
 def _devices(rankings: Sequence[StoredRanking]) -> list[str]:
-    """The devices that there are results from, those with the most entries first."""
+    """Return the devices that have results, the one with the most entries first."""
     entries: dict[str, int] = {}
     for ranking in rankings:
         entries[_label(ranking)] = entries.get(_label(ranking), 0) + ranking.entries

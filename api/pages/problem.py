@@ -1,4 +1,4 @@
-"""One problem: its leaderboard under the filters of the address, how it came about, what is asked."""
+"""The page of one problem: its leaderboard under the filters of the address, its history, and its definition."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RECORDS_SHOWN: Final = 30
 
 @dataclass(frozen=True)
 class Filters:
-    """What is asked for in the address. ``device``: a kind, or a device's name. ``None`` is what is usual."""
+    """The filters in the address. ``device`` is a kind, or a device's name. ``None`` stands for the usual value."""
 
     device: Word = None
     size: Word = None
@@ -50,7 +50,10 @@ class Filters:
     after: Annotated[int, Query(ge=0, le=_LAST_PLACE)] = 0
 
     def address(self, **changes: object) -> str:
-        """The query string of these filters with ``changes``, from the first row on unless they say otherwise."""
+        """Return the query string of these filters with ``changes``.
+
+        It begins at the first row, unless they say otherwise.
+        """
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         values["track"] = None if self.track == "inference" else self.track
         values |= {"after": None, **changes}
@@ -65,7 +68,7 @@ def problem_page(
     session: ReadSession,
     filters: Annotated[Filters, Depends()],
 ) -> Response:
-    """One problem: who is fastest, what it asks, its reference."""
+    """Show one problem: its leaderboard, its description and its reference."""
     problem = services.problem(problem_id, session)
     rankings = [] if problem.refusal else rankings_of(session, problem.id)
     ranking = _chosen(problem, rankings, filters)
@@ -97,9 +100,10 @@ def problem_page(
 
 
 def _chosen(problem: Problem, rankings: Sequence[StoredRanking], filters: Filters) -> StoredRanking | None:
-    """The fullest of the rankings that meet the filters; without a word about them, one at the problem's own.
+    """Return the fullest of the rankings that meet the filters.
 
-    Of what differs in the versions of torch and CUDA alone, the newest.
+    Filters that are not given stand for the problem's own precision and for the eager baseline. Rankings of the same
+    device and size differ in the versions of torch and CUDA alone; of these, the newest is returned.
     """
 
     def meets(ranking: StoredRanking) -> bool:
@@ -118,12 +122,12 @@ def _chosen(problem: Problem, rankings: Sequence[StoredRanking], filters: Filter
 
 
 def _choices(rankings: Sequence[StoredRanking], name: str) -> list[str]:
-    """What there is to choose from, the fullest first."""
+    """Return the values that can be chosen, that of the fullest ranking first."""
     return list(dict.fromkeys(value for ranking in rankings if (value := getattr(ranking, name))))
 
 
 def _entries(session: Session, ranking: StoredRanking | None, filters: Filters) -> list[Entry]:
-    """A page's rows and one more, if there is one."""
+    """Return the rows of one page, and one more if there is one."""
     if ranking is None:
         return []
     author, label = filters.author or None, filters.label or None
@@ -133,8 +137,11 @@ def _entries(session: Session, ranking: StoredRanking | None, filters: Filters) 
 def _places(
     session: Session, ranking: StoredRanking | None, shown: Sequence[Entry], filters: Filters
 ) -> dict[str, tuple[int, bool]]:
-    """For each submission its place, and whether others share it: a place is shared by all whose interval reaches that
-    of the first of them. Where authors or labels are left out, places count what is shown."""
+    """Return for each submission its place, and whether other submissions share it.
+
+    Submissions share a place where their interval reaches that of the first of them. With a filter by author or label,
+    places count the shown entries only.
+    """
     before: list[tuple[float, float]] = []
     if filters.after and shown and ranking is not None and not filters.author and not filters.label:
         before = ends_above(session, ranking, filters.after)
@@ -146,7 +153,7 @@ def _places(
 
 
 def _references(rankings: Sequence[StoredRanking]) -> list[Any]:
-    """What the reference takes by itself, for each device and size that it was measured on."""
+    """Return the latencies of the reference, for each device and size that it was measured on."""
     seen: dict[tuple[str, ...], StoredRanking] = {}
     for ranking in rankings:
         if ranking.baseline == "eager" and ranking.baseline_ms is not None:

@@ -20,7 +20,7 @@ _PREFIX: Final = "#/components/schemas/"
 
 @router.get("/docs", dependencies=[ANYBODY])
 def api_page(request: Request) -> Response:
-    """Every call of the API, from the same document that programs read."""
+    """Show every call of the API, from the same document that programs read."""
     document = request.app.openapi()
     calls: dict[str, list[dict[str, Any]]] = {}
     for path, operations in document["paths"].items():
@@ -36,7 +36,7 @@ def api_page(request: Request) -> Response:
 
 @router.get("/method", dependencies=[ANYBODY])
 def method_page(request: Request) -> Response:
-    """How a verdict and a number come about, in short."""
+    """Show in short how verdicts and speedups are determined."""
     return render(request, "method.html")
 
 
@@ -59,7 +59,7 @@ def _fields(schema: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """A schema in a few words."""
+    """Return a schema in a few words."""
     if "$ref" in schema:
         return str(schema["$ref"]).removeprefix(_PREFIX)
     if "anyOf" in schema:

@@ -1,4 +1,4 @@
-"""From what a page knows to HTML: templates, escaped by Jinja, and what all of them may use."""
+"""The rendering of pages: templates, which Jinja escapes, and the functions that all of them may use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_PRETTY: Final = 4000
 
 
 def render(request: Request, name: str, status: int = 200, headers: Any = None, **context: Any) -> Response:
-    """The template ``name`` as a page."""
+    """Render the template ``name`` as a page."""
     caller: Caller | None = getattr(request.state, "caller", None)
     address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     known = {
@@ -47,13 +47,13 @@ def render(request: Request, name: str, status: int = 200, headers: Any = None, 
 
 
 def base_url(request: Request) -> str:
-    """Where this service is, as the visitor sees it, without a slash at the end."""
+    """Return the address of this service as the visitor sees it, without a slash at the end."""
     services: Services = request.app.state.services
     return services.settings.public_url or str(request.base_url).rstrip("/")
 
 
 def query(**values: object) -> str:
-    """A query string of those values that are there, ``?`` included; empty where none is."""
+    """Return a query string of the given values, ``?`` included; empty where there are none."""
     given = {name: str(value) for name, value in values.items() if value not in (None, "")}
     return f"?{urlencode(given)}" if given else ""
 
@@ -94,7 +94,7 @@ def _environment() -> Environment:
 
 
 def _address(name: str) -> str:
-    """With the content's digest in it: a browser that has kept an older one asks for the new one."""
+    """Return the address with the content's digest in it, so that a browser with an older copy fetches the new one."""
     digest = hashlib.sha256((_STATIC / name).read_bytes()).hexdigest()[:8]
     return f"/static/{name}?v={digest}"
 

@@ -1,6 +1,6 @@
-"""Signing in with a key: a browser gets a cookie that stands for it for some hours, and works without scripts.
+"""Signing in with a key. A browser gets a cookie that stands for the key for some hours; no scripts are needed.
 
-The cookie is no key, cannot be read by scripts, is sent by no other site's page, and ends with the key.
+The cookie is not the key, cannot be read by scripts, is not sent from other sites' pages, and ends with the key.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _UNKNOWN: Final = "This key is not known, or was revoked, or has expired."
 
 @router.get("/sign-in", dependencies=[ANYBODY])
 def sign_in(request: Request, then: Annotated[str, Query(max_length=500)] = "/") -> Response:
-    """The form for a key."""
+    """Show the form for a key."""
     return sign_in_page(request, then)
 
 
 @router.post("/sign-in", dependencies=[ANYBODY])
 async def take_key(request: Request, services: ServicesDep) -> Response:
-    """Signs in, and leads to where one came from."""
+    """Sign in, and redirect to the page that the visitor came from."""
     form = await form_of(request, ("key", "then"))
     token = await run_in_threadpool(_signed_in, services, form.get("key", "").strip())
     then = form.get("then", "/")
@@ -49,7 +49,7 @@ async def take_key(request: Request, services: ServicesDep) -> Response:
 
 @router.post("/sign-out", dependencies=[ANYBODY])
 async def sign_out(request: Request, services: ServicesDep) -> Response:
-    """Forgets the browser."""
+    """Sign out: end the session of this browser."""
     await form_of(request, ())
     await run_in_threadpool(_signed_out, services, request.cookies.get(COOKIE, ""))
     answer = RedirectResponse("/", 303)
@@ -58,7 +58,7 @@ async def sign_out(request: Request, services: ServicesDep) -> Response:
 
 
 def sign_in_page(request: Request, then: str, wrong: str = "", error: Unauthorized | None = None) -> Response:
-    """The form, and what is wrong with what was typed into it, or why it is shown."""
+    """Return the form, with the error of its input, or with the reason that it is shown."""
     status, headers = (200, None) if error is None else (error.status_code, error.headers)
     return render(request, "sign_in.html", status, headers, then=_own_address(then), error=wrong)
 
@@ -76,6 +76,6 @@ def _signed_out(services: Services, token: str) -> None:
 
 
 def _own_address(address: str) -> str:
-    """``address`` if it is a page of ours: nobody is led elsewhere by a link of somebody's."""
+    """Return ``address`` if it is one of our own pages. A link must not lead a visitor to another site."""
     ours = address.startswith("/") and not address.startswith("//") and address.isprintable() and "\\" not in address
     return address if ours else "/"

@@ -1,4 +1,4 @@
-"""Texts of candidates as lines: numbered, with those marked that something points to, and compared with another's.
+"""Sources of candidates as numbered lines, with marks on those that an error or a flag points to, and as differences.
 
 A page shows as much as can be read on one; the whole text is in the API.
 """
@@ -31,7 +31,10 @@ _UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of a source. ``mark``: ``error``, ``flag``, or empty; ``note`` says why. ``cut``: what is left out."""
+    """A line of a source.
+
+    ``mark`` is ``error``, ``flag`` or empty; ``note`` has the reason. ``cut`` counts left-out lines.
+    """
 
     number: int
     text: str
@@ -42,7 +45,7 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Listing:
-    """The lines that are shown, of ``total``."""
+    """The shown lines, of ``total``."""
 
     lines: tuple[SourceLine, ...]
     total: int
@@ -62,7 +65,7 @@ class Text:
 
 
 def line_of_error(verdict: Verdict, message: str, source: str) -> int | None:
-    """The line of the candidate's own source that an error points to; ``None`` where none is named."""
+    """Return the line of the candidate's own source that an error points to; ``None`` where it names no line."""
     if len(source) > _MOST_LOOKED_INTO:
         return None
     if verdict is Verdict.INVALID_SOURCE:
@@ -72,8 +75,10 @@ def line_of_error(verdict: Verdict, message: str, source: str) -> int | None:
 
 
 def listing(source: str, error: tuple[int, str] | None = None, flags: Iterable[FlagRecord] = ()) -> Listing:
-    """``source`` by lines, with ``error`` (line, reason) and ``flags`` marked; of a long one, the part around the
-    error, or the beginning."""
+    """Return ``source`` by lines, with ``error`` (line, reason) and ``flags`` marked.
+
+    Of a long source, it is the part around the error, or the beginning.
+    """
     texts = source.split("\n")
     if texts and not texts[-1]:
         texts.pop()
@@ -93,14 +98,17 @@ def listing(source: str, error: tuple[int, str] | None = None, flags: Iterable[F
         lines.append(SourceLine(number, visible(shown), mark, note, left_out))
         if room <= 0 and (error is None or number >= error[0]):
             break
-        # The line that matters is shown, however long those before it are.
+        # The line that matters is shown, however long the lines before it are.
         room = max(room, 200 if error is not None and number < error[0] else 0)
     return Listing(tuple(lines), len(texts))
 
 
 def changes(before: str, after: str) -> tuple[tuple[str, str], ...] | None:
-    """From ``before`` to ``after``: a kind (``add``, ``remove``, ``place``, ``same``) and a line each; ``None`` where
-    they are too long to be compared while somebody waits."""
+    """Return the differences from ``before`` to ``after``: pairs of a kind and a line.
+
+    Kinds are ``add``, ``remove``, ``place`` and ``same``. ``None`` where the texts are too long to compare within a
+    request.
+    """
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > _MOST_COMPARED or max(len(before), len(after)) > _MOST_LOOKED_INTO:
         return None
@@ -110,10 +118,10 @@ def changes(before: str, after: str) -> tuple[tuple[str, str], ...] | None:
 
 
 def visible(text: str) -> str:
-    """``text`` with characters that nobody sees, such as those that turn the direction of what follows, by number."""
+    """Return ``text`` with its invisible characters as numbers, such as those that change the direction of text."""
     return _UNSEEN.sub(lambda match: f"\u27e6U+{ord(match[0]):04X}\u27e7", text)
 
 
 def bounded(text: str, most: int = _MOST_TEXT) -> Text:
-    """The end of ``text``, where logs say what went wrong."""
+    """Return the end of ``text``, because logs report an error there."""
     return Text(text[-most:], max(0, len(text) - most))

@@ -1,4 +1,4 @@
-"""One submission: its verdict in words, and everything that it rests on."""
+"""The page of one submission: its verdict in words, and all its evidence."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def submissions_page(
     verdict: ChosenVerdict = None,
     cursor: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
-    """Submissions, the latest first, under the filters of the address."""
+    """List submissions under the filters of the address, the latest first."""
     given = {"problem": problem or None, "author": author or None, "label": label or None, "verdict": verdict or None}
     page = Submissions(session).page(Filters(**given), cursor, _ROWS, viewer=viewer)
     return render(
@@ -63,7 +63,7 @@ def submission_page(
     viewer: ViewerDep,
     against: Literal["previous", "leader"] | None = None,
 ) -> Response:
-    """One submission: its verdict in words, figures, timeline, source and log."""
+    """Show one submission: its verdict in words, figures, timeline, source and log."""
     submission = seen_submission(session, submission_id, viewer, COMPLETE)
     record = current_record(session, submission, viewer, source=submission.source.text)
     source = submission.source.text if record.source_shown else ""
@@ -99,14 +99,14 @@ def _diagnoses(record: SubmissionRecord) -> list[Any]:
 
 
 def _stages(record: SubmissionRecord) -> list[tuple[str, float, float]]:
-    """Each stage with its seconds, and what share of all of them it took."""
+    """Return each stage with its seconds and its share of all of them."""
     stages = {name: seconds for name, seconds in record.stage_s.items() if name != "total"}
     total = sum(stages.values())
     return [(name, seconds, seconds / total) for name, seconds in stages.items()] if total > 0 else []
 
 
 def _waited_s(record: SubmissionRecord) -> float | None:
-    """How long it waited for workers; ``None`` while it may still wait."""
+    """Return how long it waited for workers; ``None`` while it may still wait."""
     begun = record.timeline.started or record.timeline.finished
     if begun is None:
         return None
@@ -114,9 +114,9 @@ def _waited_s(record: SubmissionRecord) -> float | None:
 
 
 def _charts(submission: Submission, record: SubmissionRecord) -> list[Any]:
-    """The drawings that this submission's samples allow.
+    """Return the charts that this submission's samples allow.
 
-    Calls are drawn without a figure, too, where noise is the reason that there is none: the picture shows the noise.
+    Calls are drawn even without a speedup, where noise is the reason for the missing one. The chart shows the noise.
     """
     is_drawn = record.latency_ms is not None or record.speedup_status is SpeedupStatus.UNSETTLED
     samples = samples_record(submission) if is_drawn else None
@@ -138,7 +138,7 @@ def _comparison(
     against: Literal["previous", "leader"] | None,
     viewer: Viewer,
 ) -> dict[str, Any] | None:
-    """The source held against the author's one before it, or against the leader's: whichever is asked for, or there."""
+    """Return the differences to the author's earlier source or to the leader's, whichever is requested or there."""
     if submission.state is Status.CANCELLED:
         return None
     others = {

@@ -1,4 +1,4 @@
-"""The form that a candidate is handed in with: an ordinary POST, so that it works without scripts."""
+"""The form that hands in a candidate: an ordinary POST, so that it works without scripts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FENCES: Final = ("```", "~~~")
 
 @router.post("/submissions", dependencies=[SUBMITS])
 async def hand_in(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
-    """Takes what was pasted, and leads to the page on which it can be watched."""
+    """Take a pasted candidate, and redirect to the page that shows its progress."""
     form = await form_of(request, _FIELDS)
     return await run_in_threadpool(_submitted, request, services, caller, form)
 
@@ -50,7 +50,7 @@ def _submitted(request: Request, services: Services, caller: Caller, form: dict[
 
 
 def _refused(request: Request, services: Services, caller: Caller, form: dict[str, str], error: ApiError) -> Response:
-    """What was pasted comes back, with the reason."""
+    """Return the form with the pasted text and the reason of the refusal."""
     with services.readers() as session:
         page = home_page(
             request, services, session, caller.viewer, form=form, error=error.detail, status=error.status_code
@@ -60,7 +60,7 @@ def _refused(request: Request, services: Services, caller: Caller, form: dict[st
 
 
 def _request_of(form: dict[str, str]) -> SubmissionRequest:
-    """Raises ``InvalidRequest``."""
+    """Return the request of a form. Raises ``InvalidRequest``."""
     text = form.get("text", "")
     if not text.strip():
         raise InvalidRequest(

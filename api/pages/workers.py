@@ -1,4 +1,4 @@
-"""Who grades, what waits, and what went wrong lately."""
+"""The page of workers, of the queue and of recent faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MINUTE_S: Final = 60.0
 
 @router.get("/workers", dependencies=[READS])
 def workers_page(request: Request, session: ReadSession, viewer: ViewerDep) -> Response:
-    """Workers with their devices and rates, the queue, and the latest faults of ours."""
+    """Show workers with their devices and rates, the queue, and the latest faults of ours."""
     attempts = latest_attempts(session, _ATTEMPTS)
     faults = [attempt for attempt in attempts if attempt.outcome in FAULTS]
     shown = shown_to(session, viewer, [attempt.submission_id for attempt in faults])
@@ -45,7 +45,7 @@ def workers_page(request: Request, session: ReadSession, viewer: ViewerDep) -> R
 
 
 def _work(attempts: Sequence[Attempt], worker: str) -> dict[str, Any]:
-    """What a worker did of ``attempts``: how many a minute over the time they took, and how long each."""
+    """Return the figures of a worker's ``attempts``: attempts a minute over their whole span, and median duration."""
     own = [attempt for attempt in attempts if attempt.worker == worker]
     ended = [attempt for attempt in own if attempt.ended_at is not None]
     seconds = [(attempt.ended_at - attempt.started_at).total_seconds() for attempt in ended if attempt.ended_at]

@@ -1,1 +1,1 @@
-"""Rows and domain objects as the records that go over the wire, each as its viewer may see it."""
+"""Conversion of rows and domain objects to the records of the API, each as its viewer may see it."""

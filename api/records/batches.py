@@ -1,4 +1,4 @@
-"""Batches as the records that go over the wire."""
+"""Conversion of batches to the records of the API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RESULTS_PER_QUERY: Final = 100
 
 
 def batch_record(session: Session, batch: Batch, viewer: Viewer, *, summary: bool = True) -> BatchRecord:
-    """``batch`` as it is now."""
+    """Return the current record of ``batch``."""
     batches = Batches(session)
     progress = batches.progress(batch)
     webhook = batches.webhook_of(batch.id) if viewer.owns(batch) else None
@@ -66,13 +66,13 @@ def batch_record(session: Session, batch: Batch, viewer: Viewer, *, summary: boo
 
 
 def batch_list(session: Session, page: BatchPage, viewer: Viewer) -> BatchList:
-    """A page of batches."""
+    """Return the record of a page of batches."""
     items = [batch_record(session, batch, viewer, summary=False) for batch in page.items]
     return BatchList(items=items, next_cursor=page.next_cursor)
 
 
 def summary_record(session: Session, batch_id: str, problems: Collection[str] | None = None) -> SummaryRecord:
-    """What a batch amounts to, over its own problems or over ``problems``."""
+    """Return the summary of a batch, over its own problems or over ``problems``."""
     batches = Batches(session)
     graded = batches.graded(batch_id)
     facts = batches.facts({each.problem for each in graded} if problems is None else set(problems))
@@ -80,7 +80,10 @@ def summary_record(session: Session, batch_id: str, problems: Collection[str] | 
 
 
 def result_lines(readers: sessionmaker[Session], batch_id: str, after: int, viewer: Viewer) -> Iterator[str]:
-    """What is over after the place ``after``, a line of JSON each; no transaction is open between pages."""
+    """Yield the finished items after the place ``after``, each as a line of JSON.
+
+    No transaction is open between pages.
+    """
     while True:
         with readers() as session:
             page = Batches(session).results(batch_id, after, _RESULTS_PER_QUERY)

@@ -1,4 +1,4 @@
-"""Leaderboards as the API shows them, and as tables."""
+"""Leaderboards as records of the API, and as tables."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ BOARD_COLUMNS: Final[Mapping[str, type]] = {
     "latency_ms": float, "baseline_ms": float, "gradients": str, "device": str, "device_name": str,
     "source_digest": str, "submitted": datetime, "finished": datetime, "software": str, "verification": str,
 }  # fmt: skip
-"""What a row has, and of which type, where it is known."""
+"""The columns of a row, with their types."""
 
 
 def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, cursor: int = 0) -> Board:
-    """Up to ``limit`` entries after the first ``cursor`` ones, with what they were asked for by; ranks are counted for
-    each device's name. A problem that vetting has refused has none, and the reason instead."""
+    """Return up to ``limit`` entries after the first ``cursor`` ones, with the key that selects them.
+
+    Ranks are counted for each device's name. A problem that vetting has refused has no entries, but the reason.
+    """
     refusal = problem.refusal_at(key.precision)
     found = [] if refusal else leaderboard(session, key, limit=limit + 1, cursor=cursor)
     return Board.model_validate(
@@ -46,7 +48,7 @@ def board(session: Session, problem: Problem, key: BoardKey, *, limit: int, curs
 def board_rows(
     readers: sessionmaker[Session], problem: Problem, key: BoardKey, cursor: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """All entries after the first ``cursor`` ones as flat rows of ``BOARD_COLUMNS``, read as they are asked for."""
+    """Yield all entries after the first ``cursor`` ones as flat rows of ``BOARD_COLUMNS``. They are read on demand."""
     for entry in () if problem.refusal_at(key.precision) else every_entry(readers, key, cursor):
         interval = entry.speedup_interval
         low, high = (interval.low, interval.high) if interval else (None, None)

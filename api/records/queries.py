@@ -1,4 +1,4 @@
-"""Counts and status_snapshots that only the API needs; everything else it asks of ``storage``."""
+"""Counts and status snapshots that only the API needs. All other queries are in ``storage``."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ __all__ = [
 
 _IDS_PER_QUERY = 500
 _VIA = {"single": Submission.queue_rank == 0, "batch": Submission.queue_rank > 0}
-"""How submissions were handed in."""
+"""Conditions for the two ways to hand in a submission: alone or in a batch."""
 
 
 @dataclass(frozen=True)
 class StatusSnapshot:
-    """How far a submission is: what a waiting client wants to hear of as soon as it changes."""
+    """The progress of a submission. A waiting client is notified when any of these fields changes."""
 
     status: str
     stage: str
@@ -55,12 +55,12 @@ class StatusSnapshot:
 
     @property
     def final(self) -> bool:
-        """Whether there is nothing more to wait for."""
+        """Whether the submission is over, so that no further change is expected."""
         return Status(self.status).final
 
 
 def status_snapshots(session: Session, submission_ids: Collection[str]) -> Mapping[str, StatusSnapshot]:
-    """How far each of these submissions is, by id; unknown ids are left out."""
+    """Return the progress of each of these submissions, by id; unknown ids are left out."""
     found: dict[str, StatusSnapshot] = {}
     columns = [Submission.id, *(getattr(Submission, name) for name in StatusSnapshot.__dataclass_fields__)]
     wanted = list(submission_ids)
@@ -73,7 +73,7 @@ def status_snapshots(session: Session, submission_ids: Collection[str]) -> Mappi
 
 @dataclass(frozen=True)
 class BatchSnapshot:
-    """How far a batch is, as far as one row tells."""
+    """The progress of a batch, as far as its own row tells it."""
 
     items: int
     errors: int
@@ -84,7 +84,7 @@ class BatchSnapshot:
 
 
 def batch_snapshots(session: Session, batch_ids: Collection[str]) -> Mapping[str, BatchSnapshot]:
-    """How far each of these batches is, by id; unknown ids are left out."""
+    """Return the progress of each of these batches, by id; unknown ids are left out."""
     found: dict[str, BatchSnapshot] = {}
     wanted = list(batch_ids)
     for start in range(0, len(wanted), _IDS_PER_QUERY):
@@ -101,9 +101,9 @@ def batch_snapshots(session: Session, batch_ids: Collection[str]) -> Mapping[str
 
 
 def count_by_outcome(session: Session) -> dict[tuple[str, str], int]:
-    """How many submissions there are by status and verdict (``""`` where there is none yet).
+    """Return the number of submissions by status and verdict (``""`` where there is none yet).
 
-    What is over is looked up where it is kept count of, and only the others are counted.
+    Finished submissions are read from kept counts; only the others are counted.
     """
     counts: dict[tuple[str, str], int] = {(status, ""): 0 for status in Status if status is not Status.DONE}
     under_way = [status for status in Status if not status.final]
@@ -118,14 +118,14 @@ def count_by_outcome(session: Session) -> dict[tuple[str, str], int]:
 
 
 def count_verdicts(session: Session) -> dict[tuple[str, ...], int]:
-    """How many evaluations there are by kind of device and verdict; what is private is not counted."""
+    """Return the number of evaluations by kind of device and verdict. Private ones are not counted."""
     query = select(VerdictCount.device, VerdictCount.verdict, func.sum(VerdictCount.count))
     rows = session.execute(query.group_by(VerdictCount.device, VerdictCount.verdict))
     return {(device, verdict): int(number) for device, verdict, number in rows}
 
 
 def queue_depths(session: Session) -> dict[tuple[str, str], int]:
-    """How many submissions wait, by stage and kind of device."""
+    """Return the number of waiting submissions, by stage and kind of device."""
     query = (
         select(Submission.stage, Submission.device, func.count())
         .where(Submission.status == Status.QUEUED)
@@ -135,7 +135,7 @@ def queue_depths(session: Session) -> dict[tuple[str, str], int]:
 
 
 def pending_diagnoses(session: Session) -> dict[Tool, int]:
-    """How many diagnoses wait, by tool."""
+    """Return the number of waiting diagnoses, by tool."""
     query = (
         select(StoredDiagnosis.tool, func.count())
         .where(StoredDiagnosis.status == DiagnosisStatus.PENDING)
@@ -146,17 +146,17 @@ def pending_diagnoses(session: Session) -> dict[Tool, int]:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What waits in one queue: submissions that were handed in ``via`` ``single`` requests or a ``batch``."""
+    """The submissions that wait in one queue: their number, and the wait of the oldest in seconds."""
 
     count: int
     oldest_s: float
 
 
 def waiting_submissions(session: Session) -> dict[tuple[str, str], Waiting]:
-    """What waits by queue and by how it was handed in, and how long ago the oldest of it was.
+    """Return the waiting submissions by queue and by ``single`` or ``batch``, with the wait of the oldest.
 
-    The oldest is the one with the least id, because ids sort by time. Asked for part by part, each is a range of one
-    index, which is read without sorting or looking at rows.
+    The oldest submission has the least id, because ids sort by time. Each part is queried separately: it is a range of
+    one index, which is read without sorting and without access to rows.
     """
     now = database_now(session)
     found: dict[tuple[str, str], Waiting] = {}
@@ -173,19 +173,19 @@ def waiting_submissions(session: Session) -> dict[tuple[str, str], Waiting]:
 
 
 def batches_under_way(session: Session) -> dict[str, int]:
-    """How many batches come in at the moment (``receiving``), and how many are graded (``running``)."""
+    """Return the number of batches that come in (``receiving``), and of those in grading (``running``)."""
     status = case((Batch.received_at.is_(None), "receiving"), else_="running")
     open_still = select(status, func.count()).where(Batch.finished_at.is_(None), Batch.cancelled_at.is_(None))
     return {row[0]: row[1] for row in session.execute(open_still.group_by(status))}
 
 
 def due_webhooks(session: Session) -> int:
-    """How many batches are over that somebody is still to be told of."""
+    """Return the number of webhooks that are still to be sent."""
     return session.scalar(select(func.count()).select_from(Webhook).where(Webhook.due_at.is_not(None))) or 0
 
 
 def unserved(session: Session) -> list[str]:
-    """The queues in which something waits while no living worker takes from them."""
+    """Return the queues in which something waits while no living worker takes from them."""
     served = served_queues(session)
     waiting = {queue_name(stage, device) for stage, device in queue_depths(session)}  # type: ignore[arg-type]
     waiting |= {diagnosis_queue(tool) for tool in pending_diagnoses(session)}
@@ -193,5 +193,5 @@ def unserved(session: Session) -> list[str]:
 
 
 def served_queues(session: Session) -> frozenset[str]:
-    """The queues that a living worker takes from."""
+    """Return the queues that a living worker takes from."""
     return frozenset(queue for worker in list_workers(session) if worker.alive for queue in worker.queues)

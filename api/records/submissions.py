@@ -1,4 +1,4 @@
-"""Rows and domain objects as the records that go over the wire, each as its viewer may see it."""
+"""Conversion of submissions, problems, diagnoses and workers to records, as their viewer may see them."""
 
 from __future__ import annotations
 
@@ -82,12 +82,14 @@ _FROM_EVALUATION = (
 def current_record(
     session: Session, submission: Submission, viewer: Viewer, *, source: str | None = None
 ) -> SubmissionRecord:
-    """The record of ``submission`` with its place in the queue, if it waits in one, its feedback, and its latest
-    diagnosis. ``source`` is what it was handed in with, where that was read already."""
+    """Return the record of ``submission`` with its place in the queue, its feedback and its latest diagnosis.
+
+    It has a place only while it waits in a queue. ``source`` is its source, where that was read already.
+    """
     submissions = Submissions(session)
     workers = list_workers(session) if submission.state is Status.QUEUED else ()
     record = _submission_record(submission, workers, submissions.queue_position(submission), viewer)
-    # What was not evaluated has no diagnosis, and only what passed is ever evaluated again.
+    # Without an evaluation there is no diagnosis. Only passed submissions are ever re-evaluated.
     if submission.evaluation is None or not record.source_shown:
         return record
     if source is None:
@@ -101,7 +103,7 @@ def current_record(
 
 
 def submission_records(session: Session, submissions: Sequence[Submission], viewer: Viewer) -> list[SubmissionRecord]:
-    """The records of ``submissions``, without their places in the queue."""
+    """Return the records of ``submissions``, without their places in the queue."""
     workers = list_workers(session)
     return [_submission_record(submission, workers, None, viewer) for submission in submissions]
 
@@ -109,8 +111,10 @@ def submission_records(session: Session, submissions: Sequence[Submission], view
 def records_with_feedback(
     session: Session, submissions: Sequence[Submission], viewer: Viewer
 ) -> list[SubmissionRecord]:
-    """As ``submission_records``, with what a language model is told. A submission that is there twice has one
-    record."""
+    """Return the records of ``submissions`` with their feedback for a language model.
+
+    Where a submission occurs twice, both places have the same record.
+    """
     distinct = {submission.id: submission for submission in submissions}
     records = dict(zip(distinct, submission_records(session, list(distinct.values()), viewer), strict=True))
     shown = [submission for submission in distinct.values() if records[submission.id].source_shown]
@@ -124,12 +128,12 @@ def records_with_feedback(
 
 
 def diagnosis_records(session: Session, submission_id: str) -> list[DiagnosisRecord]:
-    """Every diagnosis of a submission, the latest first, without what was printed."""
+    """Return every diagnosis of a submission, the latest first, without the printed output."""
     return [diagnosis_record(session, diagnosis) for diagnosis in Diagnoses(session).of_submission(submission_id)]
 
 
 def diagnosis_record(session: Session, diagnosis: StoredDiagnosis, *, printed: bool = False) -> DiagnosisRecord:
-    """``diagnosis`` as the API shows it; with what candidate and tool have printed, if that is asked for."""
+    """Return the record of ``diagnosis``; with ``printed``, also the output of candidate and tool."""
     tool, message = Tool(diagnosis.tool), diagnosis.message
     if diagnosis.state is DiagnosisStatus.PENDING:
         message = "; ".join(part for part in (message, undiagnosed(tool, served_queues(session))) if part)
@@ -150,14 +154,14 @@ def diagnosis_record(session: Session, diagnosis: StoredDiagnosis, *, printed: b
 
 
 def samples_record(submission: Submission) -> SamplesRecord | None:
-    """The raw samples of ``submission``, by track; ``None`` while there are none, or if nothing was timed."""
+    """Return the raw samples of ``submission``, by track; ``None`` while there are none, or if nothing was timed."""
     samples = {} if submission.evaluation is None else submission.evaluation.to_evaluation(complete=True).samples
     tracks = {track: SeriesRecord.model_validate(series, from_attributes=True) for track, series in samples.items()}
     return SamplesRecord(submission=submission.id, tracks=tracks) if tracks else None
 
 
 def attempt_list(submission: Submission, attempts: Sequence[Attempt], viewer: Viewer) -> AttemptList:
-    """The history of ``submission``."""
+    """Return the attempts on ``submission`` as a record."""
     shown = viewer.sees_source(submission)
     items = [
         AttemptRecord(
@@ -234,7 +238,7 @@ def _submission_record(
 
 
 def _hidden(submission: Submission) -> dict[str, Any]:
-    """In place of what may quote the source."""
+    """Return the replacements of the fields that may quote a hidden source."""
     return {
         "message": "" if submission.evaluation is None else "the source is hidden, and what is said of it",
         "hints": [],
@@ -253,7 +257,7 @@ def _withdrawal(submission: Submission, *, owned: bool) -> WithdrawalRecord | No
 
 
 def submission_links(submission_id: str) -> LinkRecord:
-    """Where everything about a submission is."""
+    """Return the addresses of everything about a submission."""
     base = f"/api/v1/submissions/{submission_id}"
     return LinkRecord(
         self=base,
@@ -268,17 +272,17 @@ def submission_links(submission_id: str) -> LinkRecord:
 
 
 def problem_summary(problem: Problem) -> ProblemSummary:
-    """``problem`` without its source."""
+    """Return the record of ``problem`` without its source."""
     return ProblemSummary.model_validate(problem.to_record())
 
 
 def problem_record(problem: Problem) -> ProblemRecord:
-    """``problem`` with its source."""
+    """Return the record of ``problem`` with its source."""
     return ProblemRecord.model_validate({**problem.to_record(), "reference": problem.source})
 
 
 def leaderboard_entry(entry: Entry) -> LeaderboardEntry:
-    """``entry`` as the API shows it."""
+    """Return the record of ``entry``."""
     return LeaderboardEntry(
         rank=entry.rank,
         submission=entry.submission_id,
@@ -301,7 +305,7 @@ def leaderboard_entry(entry: Entry) -> LeaderboardEntry:
 
 
 def worker_records(session: Session, workers: Sequence[Worker], viewer: Viewer) -> list[WorkerRecord]:
-    """``workers`` as they were last heard of."""
+    """Return the records of ``workers`` by their last heartbeat."""
     at_work = [worker.current_submission for worker in workers if worker.current_submission is not None]
     shown = shown_to(session, viewer, at_work)
     return [_worker_record(worker, shown) for worker in workers]
@@ -384,6 +388,6 @@ def _progress(submission: Submission) -> ProgressRecord | None:
 
 
 def _stage_s(submission: Submission, evaluation: Evaluation | None) -> dict[str, float]:
-    # The build has its own worker, so the evaluation may not know how long it took.
+    # The build has its own worker, so the evaluation may not know the build time.
     built = {} if submission.build_s is None else {"building": submission.build_s}
     return built if evaluation is None else {**built, **evaluation.stage_s}

@@ -1,4 +1,4 @@
-"""What was done that administrators may want to know of."""
+"""The route of the audit trail, for administrators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ def read_audit(
     cursor: Annotated[str | None, Query(max_length=100)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> AuditList:
-    """Keys made, changed and revoked, what only administrators may, entries published, withdrawn and reinstated."""
+    """List the audit trail.
+
+    It has the keys that were made, changed and revoked, requests with the scope `admin`, and entries that were
+    published, withdrawn and reinstated.
+    """
     page = audit.page(session, cursor, limit)
     items = [
         AuditRecord(

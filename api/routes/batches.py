@@ -1,4 +1,4 @@
-"""Batches: hand in many submissions at once, follow them, fetch what came of them."""
+"""The routes of batches: hand in many submissions at once, follow them, and fetch their results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["STREAMED", "router"]
 _PATH: Final = "/api/v1/batches"
 
 STREAMED: Final = (_PATH, NDJSON)
-"""What is read as it comes, and may be larger than other bodies."""
+"""The bodies that are read as they come, and may be larger than other bodies."""
 
 router = APIRouter(prefix=_PATH, tags=["batches"])
 
@@ -68,8 +68,8 @@ async def create_batch(
 ) -> BatchRecord:
     """Hand in many candidates at once: as JSON in one piece, or line by line as NDJSON, of any length.
 
-    A line that is no submission is an error of its own. What is the same as another line, of this batch or another,
-    is graded once. A batch that does not come in whole is cancelled.
+    A line that is not a valid submission is reported as an error of its own. A line that equals another one, of this
+    batch or another, is graded once. A batch that does not arrive completely is cancelled.
     """
     batch = await receive(request, services, caller, idempotency_key)
     add_fields(batch=batch.id)
@@ -87,19 +87,22 @@ def list_batches(
     cursor: Annotated[str | None, Query(max_length=100)] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> BatchList:
-    """Every batch that you may see, newest first."""
+    """List the batches that you may see, newest first."""
     return batch_list(session, Batches(session).page(cursor, limit, viewer=viewer), viewer)
 
 
 @router.get("/{batch_id}", dependencies=[READS], responses=problems(404, 422))
 def read_batch(known: KnownBatch, session: ReadSession, viewer: ViewerDep) -> BatchRecord:
-    """How far a batch is, and what it amounts to so far."""
+    """Read a batch with its progress and its summary so far."""
     return batch_record(session, Batches(session).get(known.id) or known, viewer)
 
 
 @router.delete("/{batch_id}", dependencies=[SUBMITS], responses=problems(404, 422))
 def cancel_batch(own: OwnBatch, session: WriteSession, viewer: ViewerDep) -> BatchRecord:
-    """Cancel what has not begun and no other batch waits for. One that is over stays as it is."""
+    """Cancel the submissions of a batch that have not begun and that no other batch waits for.
+
+    A batch that is over stays as it is.
+    """
     return batch_record(session, Batches(session).cancel(own.id), viewer)
 
 
@@ -112,7 +115,7 @@ def read_summary(
         Query(description="Over these problems alone: those without a candidate count as failures."),
     ] = None,
 ) -> SummaryRecord:
-    """What a batch amounts to, as far as it is graded: fast_p, pass@k, means, by level and by tag."""
+    """Summarize the results so far: fast_p, pass@k and means, by level and by tag."""
     return summary_record(session, known.id, problem)
 
 
@@ -145,9 +148,10 @@ def read_results(
         Format, Query(description="`csv` and `parquet` are of every line, whether it is over or not, by its number.")
     ] = "json",
 ) -> Response:
-    """What is over, in the order of completion, as NDJSON; the answer ends where nothing more is over yet.
+    """Read the finished submissions, in the order of completion, as NDJSON.
 
-    Or a table of all lines, as CSV, or as Parquet where the service has it (extra `parquet`).
+    The answer ends where no further submission is finished yet. With `format`, it is a table of all lines: as CSV, or
+    as Parquet where the service has it (extra `parquet`).
     """
     if format == "json":
         return StreamingResponse(result_lines(services.readers, known.id, cursor, viewer), media_type=NDJSON)
@@ -162,10 +166,10 @@ def read_results(
     "/{batch_id}/events", dependencies=[READS], response_class=EventSourceResponse, responses=problems(404, 422)
 )
 async def follow_batch(known: KnownBatch, services: ServicesDep, viewer: ViewerDep) -> AsyncIterable[ServerSentEvent]:
-    """Server-sent events: `progress` with the record, without its summary, and `done` with the last one.
+    """Follow a batch by server-sent events: `progress` with the record, `done` with the last one.
 
-    At most two a second. A comment comes at least every 15 seconds. The stream ends with `done`; one that ends
-    without it was cut off, and may simply be asked for again.
+    The records of `progress` have no summary. At most two events come in a second, and a comment at least every 15
+    seconds. The stream ends with `done`. A stream that ends without it was cut off; send the request again.
     """
     with services.batch_watcher.watch(known.id) as watch:
         while (glance := await watch.change()) is not None:

@@ -1,5 +1,7 @@
-"""Keys: make one, see them, change their limits, revoke one. For administrators; none of it in open mode, where nobody
-is asked who he is: there, `kerneljudge keys` does it on the server."""
+"""The routes of keys, for administrators: make, list, change and revoke.
+
+None of them works in open mode, where callers are not identified. There, ``kerneljudge keys`` does it on the server.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ router = APIRouter(prefix="/api/v1/keys", tags=["keys"])
 
 
 def _administrator(caller: CallerDep) -> str:
-    """The client that asks. Raises ``Forbidden`` where nobody knows."""
+    """Return the client of the request. Raises ``Forbidden`` where the caller is unknown."""
     if caller.client is None:
         raise Forbidden("this service asks for no keys; whoever runs it makes them with kerneljudge keys create")
     return caller.client
@@ -33,7 +35,7 @@ KeyId = Annotated[str, Path(max_length=100)]
 
 @router.post("", status_code=201, dependencies=[ADMINISTERS], responses=problems(400, 413, 422))
 def create_key(body: KeyRequest, administrator: Administrator, session: WriteSession) -> NewKeyRecord:
-    """Make a key. Its text is in this answer and nowhere else: what is kept is a hash."""
+    """Make a key. Its text is in this answer alone: the service stores only a hash of it."""
     key, token = Keys(session).create(
         body.client,
         [Scope(scope) for scope in body.scopes],
@@ -47,13 +49,13 @@ def create_key(body: KeyRequest, administrator: Administrator, session: WriteSes
 
 @router.get("", dependencies=[ADMINISTERS], responses=problems())
 def list_keys(administrator: Administrator, session: ReadSession) -> KeyList:  # noqa: ARG001 - asked for is enough
-    """Every key, those that were revoked or have expired included."""
+    """List all keys, including revoked and expired ones."""
     return KeyList(items=[_record(key) for key in Keys(session).all()])
 
 
 @router.patch("/{key_id}", dependencies=[ADMINISTERS], responses=problems(400, 404, 413, 422))
 def change_key(key_id: KeyId, body: KeyChange, administrator: Administrator, session: WriteSession) -> KeyRecord:
-    """Change the limits of a key; they hold from the next request on."""
+    """Change the limits of a key. They apply from the next request on."""
     try:
         return _record(Keys(session).limit(key_id, body.model_dump(exclude_unset=True), by=administrator))
     except UnknownKey as error:
@@ -62,7 +64,7 @@ def change_key(key_id: KeyId, body: KeyChange, administrator: Administrator, ses
 
 @router.delete("/{key_id}", dependencies=[ADMINISTERS], responses=problems(404, 422))
 def revoke_key(key_id: KeyId, administrator: Administrator, session: WriteSession) -> KeyRecord:
-    """Revoke a key, from the next request on. One that was revoked before stays as it is."""
+    """Revoke a key, from the next request on. A key that was revoked before stays as it is."""
     try:
         return _record(Keys(session).revoke(key_id, by=administrator))
     except UnknownKey as error:

@@ -1,4 +1,4 @@
-"""Who is fastest at a problem."""
+"""The route of leaderboards."""
 
 from __future__ import annotations
 
@@ -66,13 +66,16 @@ def read_leaderboard(
     ] = None,
     accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
-    """The best result of each author and source, the fastest first; as JSON, CSV or Parquet, by
-    `format` or `Accept: text/csv`.
+    """Read a problem's leaderboard as JSON, CSV or Parquet, by `format` or `Accept: text/csv`.
 
-    `inference` ranks the forward pass, `training` forward and backward, with only those in it whose
-    gradients match. Devices, sizes and precisions are never mixed: what is left out is chosen as it is for
-    a submission, except that without a `device_name` the ranking of one device follows that of another. Nor are
-    versions of torch and CUDA (`software`): without it, the newest of each device is meant.
+    It has the best result of each author and source, the fastest first. `inference` ranks the forward pass. `training`
+    ranks forward and backward, and has only results with matching gradients.
+
+    Devices, sizes and precisions are never mixed. Parameters that you leave out get the same defaults as for a
+    submission. Without `device_name`, the rankings of all devices follow one another.
+
+    Versions of torch and CUDA (`software`) are not mixed either. Without `software`, each device is ranked by its
+    newest.
     """
     known = services.problem(problem, session)
     kind = device or default_device(session)

@@ -1,4 +1,4 @@
-"""Problems: what can be submitted to."""
+"""The routes of problems, to which candidates can be submitted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ router = APIRouter(prefix="/api/v1/problems", tags=["problems"])
 
 @router.get("", dependencies=[READS], responses=problems())
 def list_problems(services: ServicesDep, session: ReadSession) -> ProblemList:
-    """Every problem that can be submitted to."""
+    """List all problems to which candidates can be submitted."""
     return ProblemList(items=[problem_summary(problem) for problem in services.vetted(session).problems.values()])
 
 
 @router.get("/{problem_id}", dependencies=[READS], responses=problems(404, 422))
 async def read_problem(problem_id: str, services: ServicesDep, session: ReadSession) -> ProblemRecord:
-    """A problem with its sizes and the source of its reference."""
+    """Read a problem with its sizes and the source of its reference."""
     return problem_record(services.problem(problem_id, session))

@@ -1,4 +1,4 @@
-"""Is it up, is it ready, what is it doing, and who works for it."""
+"""The routes of the service itself: health, readiness, metrics and workers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _NO_KEY: Final[dict[str, Any]] = {"security": []}
 
 @router.get("/healthz", dependencies=[PROBES], openapi_extra=_NO_KEY)
 async def healthz() -> Health:
-    """The process answers."""
+    """Check that the process answers."""
     return Health(status="ok")
 
 
 @router.get("/readyz", dependencies=[PROBES], openapi_extra=_NO_KEY, responses=problems())
 def readyz(services: ServicesDep) -> Health:
-    """All that is needed is there: the database with the schema of this version, problems, folders.
+    """Check that all requirements are met: the database with the schema of this version, problems, folders.
 
-    Otherwise 503, with an entry of `errors` for each thing that is not. `degraded` names what requests are answered
-    without: a queue that no living worker takes from, the broker.
+    Otherwise the answer is 503, with an entry of `errors` for each failure. `degraded` lists faults that do not keep
+    the service from answering requests: a queue without a living worker, or an unreachable broker.
     """
     found = obstacles(services)
     if found:
@@ -50,11 +50,11 @@ def readyz(services: ServicesDep) -> Health:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
 )
 def metrics(services: ServicesDep) -> Response:
-    """Metrics for Prometheus."""
+    """Read the metrics for Prometheus."""
     return Response(generate_latest(services.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 @router.get("/api/v1/workers", dependencies=[READS], responses=problems())
 def read_workers(session: ReadSession, viewer: ViewerDep) -> WorkerList:
-    """Every worker heard of within the last hour, and whether it is still alive."""
+    """List the workers of the last hour, and whether each is still alive."""
     return WorkerList(items=worker_records(session, list_workers(session), viewer))

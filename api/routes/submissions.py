@@ -1,4 +1,4 @@
-"""Submissions: hand one in, follow it, cancel it, have it graded again."""
+"""The routes of submissions: hand one in, follow it, cancel it, retry it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ Word = Annotated[str | None, Query(max_length=200)]
 
 
 def _seen_through(known: KnownSubmission, viewer: ViewerDep) -> Submission:
-    """A submission whose source may be seen, and what quotes it."""
+    """Return a submission whose source the viewer may see, together with everything that quotes it."""
     if not viewer.sees_source(known):
         raise Forbidden(f"the author of submission {known.id} hides its source")
     return known
@@ -76,7 +76,7 @@ SeenThrough = Annotated[Submission, Depends(_seen_through)]
 
 
 def creation_headers(what: str) -> dict[str, Any]:
-    """What OpenAPI says of the headers of an answer to handing in."""
+    """Return the OpenAPI description of the headers of an answer to handing in."""
     return {
         "Location": {"description": f"The {what}.", "schema": {"type": "string"}},
         "Idempotency-Replayed": {
@@ -106,9 +106,11 @@ async def create_submission(
 ) -> SubmissionRecord:
     """Hand in a candidate for grading.
 
-    The answer is immediate, or long-polled with `wait`. Without `device`, it is graded on `cuda` where a
-    worker with a CUDA device is alive, else on `cpu`; without `size`, at `full` on `cuda` and at `smoke`
-    on `cpu`.
+    The answer comes at once, or with `wait` as soon as the submission is over. Without `device`, it is graded on `cuda`
+    where a worker with a CUDA device is alive, else on `cpu`.
+
+    Without `size`, it is graded at `full` on `cuda`. On `cpu` it is graded at `smoke` where the problem has that size,
+    else at `full`.
     """
     submission = await run_in_threadpool(submit, services, body, caller, idempotency_key)
     add_fields(submission=submission.id)
@@ -136,7 +138,7 @@ def list_submissions(
     cursor: Annotated[str | None, Query(max_length=100)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> SubmissionPage:
-    """Submissions that meet all of the conditions, and that you may see, newest first."""
+    """List the submissions that meet all of the conditions and that you may see, newest first."""
     filters = Filters(problem=problem, device=device, status=status, verdict=verdict, author=author, label=label)
     page = Submissions(session).page(filters, cursor, limit, viewer=viewer)
     return SubmissionPage(items=submission_records(session, page.items, viewer), next_cursor=page.next_cursor)
@@ -146,7 +148,7 @@ def list_submissions(
 async def read_submission(
     submission_id: str, services: ServicesDep, viewer: ViewerDep, wait: WaitSeconds = 0
 ) -> SubmissionRecord:
-    """A submission as it is now, or with `wait` as soon as it is over."""
+    """Read a submission as it is now, or with `wait` as soon as it is over."""
     record = await run_in_threadpool(_seen, services, submission_id, viewer)
     if record.status.final or not wait:
         return record
@@ -158,9 +160,9 @@ async def read_submission(
 def publish_submission(
     body: PublishRequest, own: OwnSubmission, services: ServicesDep, session: WriteSession, caller: CallerDep
 ) -> SubmissionRecord:
-    """Show others more of a submission of yours: its source, or that it is there at all, from then on ranked.
+    """Show others more of your submission: its source, or that it exists at all.
 
-    409 where that would be less than they see already.
+    A submission that was private is ranked from then on. The answer is 409 where others see more already.
     """
     try:
         published = publish(session, own.id, Visibility(body.visibility), caller.client)
@@ -172,9 +174,9 @@ def publish_submission(
 
 @router.delete("/{submission_id}", dependencies=[SUBMITS], responses=problems(404, 409, 422))
 def cancel_submission(own: OwnSubmission, session: WriteSession, viewer: ViewerDep) -> SubmissionRecord:
-    """Cancel a submission; a running one is stopped. One that is over stays as it is.
+    """Cancel a submission; a running one is stopped. A submission that is over stays as it is.
 
-    409 where a batch of somebody else's waits for it.
+    The answer is 409 where a batch of another client waits for it.
     """
     if not viewer.everything and Batches(session).awaited_by_others(own.id, own.owner):
         raise Conflict(f"a batch of somebody else's waits for submission {own.id}")
@@ -183,7 +185,7 @@ def cancel_submission(own: OwnSubmission, session: WriteSession, viewer: ViewerD
 
 @router.post("/{submission_id}/retry", status_code=202, dependencies=[SUBMITS], responses=problems(404, 409, 422))
 def retry_submission(own: OwnSubmission, session: WriteSession, viewer: ViewerDep) -> SubmissionRecord:
-    """Queue a submission anew that `failed`, which is our fault; 409 if it has not."""
+    """Queue a submission again that `failed`, which is the service's fault; 409 if it has not failed."""
     try:
         return current_record(session, Submissions(session).retry(own.id), viewer)
     except NotRetriable as error:
@@ -194,8 +196,10 @@ def retry_submission(own: OwnSubmission, session: WriteSession, viewer: ViewerDe
 def withdraw_submission(
     body: WithdrawalRequest, known: KnownSubmission, services: ServicesDep, session: WriteSession, caller: CallerDep
 ) -> SubmissionRecord:
-    """Take a submission from the leaderboards. Its evaluation stays, and its page says why; 409 if it has not
-    passed."""
+    """Withdraw a submission from the leaderboards; 409 if it has not passed.
+
+    Its evaluation stays, and its page shows the reason.
+    """
     try:
         withdrawn = withdraw(session, known.id, body.reason, caller.client)
     except NotRanked as error:
@@ -206,7 +210,7 @@ def withdraw_submission(
 
 @router.delete("/{submission_id}/withdrawal", dependencies=[ADMINISTERS], responses=problems(404, 422))
 def reinstate_submission(known: KnownSubmission, session: WriteSession, caller: CallerDep) -> SubmissionRecord:
-    """Put a submission that was withdrawn back onto the leaderboards."""
+    """Put a withdrawn submission back onto the leaderboards."""
     return current_record(session, reinstate(session, known.id, caller.client), caller.viewer)
 
 
@@ -217,7 +221,7 @@ def reinstate_submission(known: KnownSubmission, session: WriteSession, caller: 
     responses=problems(403, 404, 422),
 )
 def read_source(known: SeenThrough, session: ReadSession) -> str:
-    """The source that is graded; 403 where its author hides it."""
+    """Read the graded source; 403 where its author hides it."""
     return Submissions(session).source_of(known.id)
 
 
@@ -225,15 +229,15 @@ def read_source(known: SeenThrough, session: ReadSession) -> str:
     "/{submission_id}/log", dependencies=[READS], response_class=PlainTextResponse, responses=problems(403, 404, 422)
 )
 def read_log(known: SeenThrough, session: ReadSession) -> str:
-    """What the compiler and the candidate printed so far, bounded."""
+    """Read the output of compiler and candidate so far, up to a limit."""
     return Submissions(session).log_of(known.id)
 
 
 @router.get("/{submission_id}/samples", dependencies=[READS], responses=problems(404, 409, 422))
 def read_samples(known: KnownSubmission, session: ReadSession, viewer: ViewerDep) -> SamplesRecord:
-    """The raw samples that the figures are derived from: every timed call of candidate and baseline.
+    """Read the raw samples behind the figures: every timed call of candidate and baseline.
 
-    409 while the submission is under way; 404 where it ended without being timed.
+    The answer is 409 while the submission is under way, and 404 where it ended without being timed.
     """
     submission = Submissions(session).get(known.id) or known
     if not submission.state.final:
@@ -247,7 +251,7 @@ def read_samples(known: KnownSubmission, session: ReadSession, viewer: ViewerDep
 
 @router.get("/{submission_id}/attempts", dependencies=[READS], responses=problems(404, 422))
 def read_attempts(known: KnownSubmission, session: ReadSession, viewer: ViewerDep) -> AttemptList:
-    """Every time that a worker took the submission up, and what came of it."""
+    """List every attempt of a worker on the submission, and its outcome."""
     return attempt_list(known, Submissions(session).attempts_of(known.id), viewer)
 
 
@@ -259,11 +263,13 @@ def request_diagnosis(
         Tool.MEMCHECK
     ),
 ) -> DiagnosisRecord:
-    """Have the candidate run once below a tool, which says which line is wrong, or how fast each kernel is and why.
+    """Run the candidate once under a tool, which finds the faulty line, or the speed of each kernel and its reason.
 
-    A worker does so when no evaluation waits. The verdict stays what it is. While one with this tool is under way,
-    that is the answer; what was found with it before is replaced. 409 where there is nothing to run, where the
-    submission is not for `cuda`, and where no worker has the tool.
+    A worker does so when no evaluation waits. The verdict does not change. While a diagnosis with this tool is under
+    way, the answer is that one. An earlier result of the same tool is replaced.
+
+    The answer is 409 where there is nothing to run, where the submission is not for `cuda`, and where no worker has the
+    tool.
     """
     try:
         return diagnosis_record(session, Diagnoses(session).request(own.id, tool))
@@ -277,7 +283,7 @@ def read_diagnosis(
     session: ReadSession,
     tool: Annotated[Tool | None, Query(description="Left out: the one that was asked for last.")] = None,
 ) -> DiagnosisRecord:
-    """What a tool has found, with what it and the candidate printed; 404 where nobody has asked for it."""
+    """Read the result of a tool, with the output of tool and candidate; 404 where no diagnosis was requested."""
     diagnoses = Diagnoses(session)
     if tool is not None:
         found = diagnoses.of_tool(known.id, tool)
@@ -294,10 +300,10 @@ def read_diagnosis(
 async def follow_submission(
     known: KnownSubmission, services: ServicesDep, viewer: ViewerDep
 ) -> AsyncIterable[ServerSentEvent]:
-    """Server-sent events: `progress` with the record at each change, `done` with the last one.
+    """Follow a submission by server-sent events: `progress` with the record at each change, `done` with the last one.
 
-    A comment comes at least every 15 seconds. The stream ends with `done`; one that ends without it was
-    cut off, and may simply be asked for again.
+    A comment comes at least every 15 seconds. The stream ends with `done`. A stream that ends without it was cut off;
+    send the request again.
     """
     with services.watcher.watch(known.id) as watch:
         while await watch.change() is not None:
@@ -309,20 +315,24 @@ async def follow_submission(
 
 
 def _verify_leaders(services: Services, session: Session, submission: Submission) -> None:
-    """Whoever leads by this has made a record without having been seen to: it is evaluated again as any other."""
+    """Start the verification of submissions that now lead, like that of any other record.
+
+    A change of ``submission`` can make a leader of a result that was never re-evaluated. Nothing is done unless
+    ``verify_records`` is ``auto``.
+    """
     if services.settings.verify_records == "auto":
         verify_leaders(session, submission, database_now(session))
 
 
 def _seen(services: Services, submission_id: str, viewer: Viewer) -> SubmissionRecord:
-    """The record of what the request's path names. Raises ``NotFound``."""
+    """Return the record of the submission in the request's path. Raises ``NotFound``."""
     with services.readers() as session:
         submission = seen_submission(session, submission_id, viewer, WITH_SOURCE)
         return current_record(session, submission, viewer, source=submission.source.text)
 
 
 def _record(services: Services, known: Submission, viewer: Viewer) -> SubmissionRecord:
-    """The record of what was read or stored just now."""
+    """Return the record of a submission that was read or stored just now."""
     with services.readers() as session:
         return current_record(session, known, viewer)
 

@@ -1,4 +1,4 @@
-"""What goes over the wire about batches."""
+"""The bodies of requests and answers about batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class SubmissionDefaults(BaseModel):
-    """What every submission of a batch has that does not say otherwise; see `SubmissionRequest`."""
+    """The defaults for every submission of a batch; a line may override them. See `SubmissionRequest`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -47,7 +47,10 @@ class SubmissionDefaults(BaseModel):
 
 
 class WebhookRequest(BaseModel):
-    """Who is told when a batch is over: a POST of its record and summary, signed, and tried again for a day."""
+    """The address that is notified when a batch is over.
+
+    It gets a signed POST of the batch's record and summary. A failed delivery is repeated for a day.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -69,7 +72,7 @@ class WebhookRequest(BaseModel):
 
 
 class BatchHeader(BaseModel):
-    """What is said of a batch as a whole."""
+    """The properties of a batch as a whole."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -84,7 +87,7 @@ class BatchHeader(BaseModel):
 
 
 class BatchRequest(BatchHeader):
-    """A batch in one piece, for some thousands of submissions. Larger ones are sent line by line."""
+    """A batch in one piece, for some thousands of submissions. Send larger ones line by line."""
 
     submissions: list[JsonValue] = Field(
         description="Each as in `POST /api/v1/submissions`. One that is not in order is an error of its own, with its "
@@ -93,14 +96,14 @@ class BatchRequest(BatchHeader):
 
 
 class LineErrorRecord(BaseModel):
-    """A line that is no submission."""
+    """A line that is not a valid submission."""
 
     line: int = Field(description="From 1; of a batch in one piece, the number of the submission.")
     message: str
 
 
 class FiguresRecord(BaseModel):
-    """What candidates amount to. Shares are of all problems, those without a candidate included."""
+    """The figures of a set of candidates. Shares refer to all problems, including those without a candidate."""
 
     problems: int
     candidates: int = Field(description="Those that were graded.")
@@ -125,7 +128,10 @@ class FiguresRecord(BaseModel):
 
 
 class PassAtKRecord(BaseModel):
-    """The unbiased chance that one of `k` candidates is correct with a speedup above `p`, averaged over problems."""
+    """The unbiased estimate of the chance that one of `k` candidates is correct with a speedup above `p`.
+
+    It is averaged over problems.
+    """
 
     k: int
     p: float
@@ -133,7 +139,7 @@ class PassAtKRecord(BaseModel):
 
 
 class BestRecord(BaseModel):
-    """A problem's best candidate: the fastest correct one."""
+    """The best candidate of a problem: the fastest correct one."""
 
     problem: str
     candidates: int
@@ -144,7 +150,7 @@ class BestRecord(BaseModel):
 
 
 class SummaryRecord(BaseModel):
-    """What a batch amounts to, as far as it is graded; *Metrics* in the documentation has the definitions."""
+    """The summary of a batch, as far as it is graded. *Metrics* in the documentation has the definitions."""
 
     overall: FiguresRecord
     verdicts: dict[Verdict, int]
@@ -156,7 +162,7 @@ class SummaryRecord(BaseModel):
 
 
 class WebhookRecord(BaseModel):
-    """Who is told, and whether that has worked."""
+    """The webhook of a batch, and the state of its delivery."""
 
     url: str
     attempts: int
@@ -165,7 +171,7 @@ class WebhookRecord(BaseModel):
 
 
 class BatchLinks(BaseModel):
-    """Where the rest is."""
+    """The addresses of a batch and its parts."""
 
     self: str
     results: str
@@ -174,7 +180,7 @@ class BatchLinks(BaseModel):
 
 
 class BatchRecord(BaseModel):
-    """A batch and how far it is."""
+    """A batch and its progress."""
 
     id: str
     name: str | None
@@ -212,7 +218,7 @@ class BatchList(BaseModel):
 
 
 class ResultRecord(BaseModel):
-    """One line of the results: an item that is over."""
+    """A line of the results: an item that is over."""
 
     cursor: int = Field(description="Its place in the order of completion; pass it as `cursor` to go on after it.")
     line: int

@@ -1,4 +1,4 @@
-"""What goes over the wire about keys and the audit trail."""
+"""The bodies of requests and answers about keys and the audit trail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _MOST = 2**31 - 1
 
 
 class KeyChange(BaseModel):
-    """What a key may do at most. What is left out stays; null is the service's own limit, 0 is none."""
+    """The limits of a key.
+
+    A limit that you leave out stays. Null means the service's own limit, and 0 means no limit.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -24,7 +27,7 @@ class KeyChange(BaseModel):
 
 
 class KeyRequest(KeyChange):
-    """A key for a client."""
+    """A new key for a client."""
 
     client: str = Field(min_length=1, max_length=200, description="Whom it is for; what it hands in belongs to him.")
     scopes: list[ScopeName] = Field(
@@ -58,13 +61,13 @@ class NewKeyRecord(KeyRecord):
 
 
 class KeyList(BaseModel):
-    """Every key, the newest first."""
+    """All keys, the newest first."""
 
     items: list[KeyRecord]
 
 
 class AuditRecord(BaseModel):
-    """Something that somebody did."""
+    """An entry of the audit trail: one action of a client or of the operator."""
 
     id: str
     at: datetime
@@ -75,7 +78,7 @@ class AuditRecord(BaseModel):
 
 
 class AuditList(BaseModel):
-    """What was done, the latest first."""
+    """The audit trail, the latest entry first."""
 
     items: list[AuditRecord]
     next_cursor: str | None = Field(description="Pass as `cursor` for the next page; null on the last one.")

@@ -1,4 +1,4 @@
-"""What goes over the wire: requests as they may be, records as they are."""
+"""The bodies of requests and answers about submissions, problems, leaderboards and workers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _EXACTLY_ONE: Final[list[JsonValue]] = [
 
 
 class DeviceRequirements(BaseModel):
-    """What a submission asks for of its device; null is no condition."""
+    """The requirements of a submission for its device. Null means no condition."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -70,9 +70,9 @@ class DeviceRequirements(BaseModel):
 
 
 class SubmissionRequest(BaseModel):
-    """A candidate and what it is to be graded on. Exactly one of `code` and `response` is given."""
+    """A candidate and the conditions of its grading. Exactly one of `code` and `response` is given."""
 
-    # Strict: "yes" is no boolean and 1 is no text.
+    # In strict mode, "yes" is not a boolean and 1 is not a text.
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"oneOf": _EXACTLY_ONE})
 
     problem: str = Field(description="The problem's id, see `/api/v1/problems`.", max_length=200)
@@ -119,7 +119,7 @@ class SubmissionRequest(BaseModel):
 
 
 class PublishRequest(BaseModel):
-    """What others may see from now on."""
+    """The visibility to others from now on."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -127,7 +127,7 @@ class PublishRequest(BaseModel):
 
 
 class WithdrawalRequest(BaseModel):
-    """Why an entry is taken from the leaderboards."""
+    """The reason for withdrawing an entry from the leaderboards."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -135,7 +135,7 @@ class WithdrawalRequest(BaseModel):
 
 
 class WithdrawalRecord(BaseModel):
-    """An entry was taken from the leaderboards."""
+    """The withdrawal of an entry from the leaderboards."""
 
     reason: str
     withdrawn: datetime
@@ -151,7 +151,7 @@ class IntervalRecord(BaseModel):
 
 
 class LatencyRecord(BaseModel):
-    """Median latencies in milliseconds; `*_outer` is the judge's own clock around the same calls."""
+    """Median latencies in milliseconds. `*_outer` is measured by the judge's own clock around the same calls."""
 
     candidate: float
     baseline: float
@@ -160,8 +160,10 @@ class LatencyRecord(BaseModel):
 
 
 class RooflineRecord(BaseModel):
-    """The least time that a track's bytes and operations take at the device's highest rates; see *Roofline* in the
-    documentation of the method."""
+    """The roofline bound of a track: the least time that its bytes and operations take at the device's highest rates.
+
+    See *Roofline* in the documentation of the method.
+    """
 
     bound_ms: float
     limited_by: Literal["memory", "compute"]
@@ -176,7 +178,10 @@ class RooflineRecord(BaseModel):
 
 
 class ErrorRecord(BaseModel):
-    """Errors against the float64 reference; `reference_max_rel` is the reference's own in its precision."""
+    """The errors against the float64 reference.
+
+    `reference_max_rel` is that of the reference in the problem's precision.
+    """
 
     max_abs: float | None
     max_rel: float | None
@@ -184,7 +189,7 @@ class ErrorRecord(BaseModel):
 
 
 class FlagRecord(BaseModel):
-    """Something in the source that a reviewer would want to look at. Advice only: no verdict depends on it."""
+    """A remark on the source for a reviewer. It is advice only: no verdict depends on it."""
 
     kind: FlagKind = Field(description="What was noticed; see *Flags* in the documentation of the method.")
     line: int | None = Field(description="In the source, from 1; null where no single line is meant.")
@@ -192,7 +197,7 @@ class FlagRecord(BaseModel):
 
 
 class FaultRecord(BaseModel):
-    """One thing that a kernel did wrong, as often as it was reported at the same place."""
+    """A fault of a kernel, counted as often as it was reported at the same place."""
 
     what: str
     kernel: str | None
@@ -207,7 +212,7 @@ class FaultRecord(BaseModel):
 
 
 class CountersRecord(BaseModel):
-    """What the hardware counted in one launch; null: it was not told. Shares are of the device's peak."""
+    """The hardware counters of one launch; null: not reported. Shares are of the device's peak."""
 
     kernel: str
     grid: str
@@ -225,9 +230,9 @@ class CountersRecord(BaseModel):
 
 
 class DiagnosisResult(BaseModel):
-    """What a tool found in one forward and one backward of the candidate.
+    """The result of a tool for one forward and one backward of the candidate.
 
-    It comes out of a process in which the candidate's code ran, and no verdict depends on it.
+    It comes from a process in which the candidate's code ran, and no verdict depends on it.
     """
 
     tool: Tool
@@ -252,7 +257,7 @@ class DiagnosisResult(BaseModel):
 
 
 class DiagnosisRecord(BaseModel):
-    """A candidate below a tool of NVIDIA's, on a worker, after all evaluations that wait."""
+    """A diagnosis: a run of the candidate under one of NVIDIA's tools, on a worker, after all waiting evaluations."""
 
     submission: str
     tool: Tool
@@ -268,7 +273,7 @@ class DiagnosisRecord(BaseModel):
 
 
 class ProgressRecord(BaseModel):
-    """What is being done right now."""
+    """The work under way."""
 
     stage: str
     message: str
@@ -276,7 +281,7 @@ class ProgressRecord(BaseModel):
 
 
 class TimelineRecord(BaseModel):
-    """When what happened, in UTC."""
+    """The times of a submission's steps, in UTC."""
 
     submitted: datetime
     built: datetime | None
@@ -285,7 +290,7 @@ class TimelineRecord(BaseModel):
 
 
 class LinkRecord(BaseModel):
-    """Where the rest is."""
+    """The addresses of everything about a submission."""
 
     self: str
     source: str
@@ -298,7 +303,7 @@ class LinkRecord(BaseModel):
 
 
 class CheckRecord(BaseModel):
-    """One evaluation again of what has made a record: a submission of its own, on no leaderboard."""
+    """A re-evaluation of a record: a submission of its own, on no leaderboard."""
 
     submission: str
     status: Status
@@ -315,7 +320,7 @@ class CheckRecord(BaseModel):
 
 
 class VerificationRecord(BaseModel):
-    """Whether a record holds when it is evaluated again; see *Records* in the documentation of the method."""
+    """Whether a record is confirmed by re-evaluations; see *Records* in the documentation of the method."""
 
     status: VerificationStatus = Field(description="What is `failed` is on no leaderboard any more.")
     message: str
@@ -413,8 +418,8 @@ class SubmissionRecord(BaseModel):
 class SeriesRecord(BaseModel):
     """The timed calls of one track, in the order in which they were taken.
 
-    Entry `i` of the candidate is paired with entry `i` of the baseline. `*_device_ms` is the runner's own
-    clock (CUDA events on `cuda`), `*_outer_ms` the judge's around the same call.
+    Entry `i` of the candidate is paired with entry `i` of the baseline. `*_device_ms` is measured by the runner's own
+    clock (CUDA events on `cuda`), `*_outer_ms` by the judge's around the same call.
     """
 
     candidate_device_ms: list[float]
@@ -427,14 +432,14 @@ class SeriesRecord(BaseModel):
 
 
 class SamplesRecord(BaseModel):
-    """The raw samples that a submission's figures are derived from."""
+    """The raw samples behind a submission's figures."""
 
     submission: str
     tracks: dict[str, SeriesRecord] = Field(description="By track: `inference`, and `training` where it was timed.")
 
 
 class AttemptRecord(BaseModel):
-    """One time that a worker took the submission up."""
+    """An attempt of a worker on the submission."""
 
     number: int = Field(description="Grows with each fault of ours, and begins at 1 again after a retry.")
     stage: Literal["build", "evaluate"]
@@ -465,14 +470,14 @@ class SubmissionPage(BaseModel):
 
 
 class ToleranceRecord(BaseModel):
-    """An element is right within `atol * rms(expected) + rtol * |expected|`."""
+    """The tolerance of an element: it is right within `atol * rms(expected) + rtol * |expected|`."""
 
     atol: float
     rtol: float
 
 
 class KernelBenchRecord(BaseModel):
-    """Which KernelBench problem this is."""
+    """The level, number and name of a KernelBench problem."""
 
     level: int
     problem_id: int
@@ -480,7 +485,7 @@ class KernelBenchRecord(BaseModel):
 
 
 class VettedOn(BaseModel):
-    """Which version of a problem was vetted, and on what."""
+    """The version of a problem that was vetted, and the conditions of its vetting."""
 
     version: str
     device: DeviceKind
@@ -521,7 +526,7 @@ class ProblemRecord(ProblemSummary):
 
 
 class ProblemList(BaseModel):
-    """Every problem that can be submitted to, by id."""
+    """All problems to which candidates can be submitted, by id."""
 
     items: list[ProblemSummary]
 
@@ -590,7 +595,7 @@ class WorkerRecord(BaseModel):
 
 
 class WorkerList(BaseModel):
-    """Every worker that was heard of lately."""
+    """Every worker of the last hour."""
 
     items: list[WorkerRecord]
 

@@ -1,1 +1,1 @@
-"""What routes and pages rest on: authentication, rate limits, caches, exports, and handing work in."""
+"""The services behind routes and pages: authentication, rate limits, caches, exports, and handing in."""

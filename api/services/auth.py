@@ -1,6 +1,6 @@
-"""Who sends a request, and whether he may: a dependency for each scope, and what belongs to whom.
+"""Authentication and authorization: a dependency for each scope, and the ownership of submissions and batches.
 
-Every route names one of ``PROBES``, ``ANYBODY``, ``READS``, ``SUBMITS``, ``ADMINISTERS``; a test holds that.
+Every route names one of ``PROBES``, ``ANYBODY``, ``READS``, ``SUBMITS``, ``ADMINISTERS``; a test checks that.
 """
 
 from __future__ import annotations
@@ -58,8 +58,11 @@ _BEARER: Final = HTTPBearer(
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sends a request. ``client`` and ``key_id`` are ``None`` where nobody has said; ``limits`` are those of the
-    key, and ``None`` where the settings have them."""
+    """The caller of a request.
+
+    ``client`` and ``key_id`` are ``None`` where the request has no key. The limits are those of the key, and ``None``
+    where the settings have them.
+    """
 
     scopes: frozenset[Scope]
     client: str | None = None
@@ -69,7 +72,7 @@ class Caller:
 
     @property
     def viewer(self) -> Viewer:
-        """What is shown to him."""
+        """The viewer that decides which records the caller sees."""
         return Viewer(self.client, everything=Scope.ADMIN in self.scopes)
 
 
@@ -77,7 +80,7 @@ _NOBODY_IS_ASKED: Final = Caller(frozenset(Scope))
 
 
 async def identify(request: Request, services: ServicesDep) -> Caller:
-    """Who sends this request, which is counted once. Raises ``Unauthorized``, ``TooManyRequests``."""
+    """Return the caller of this request, which is counted once. Raises ``Unauthorized``, ``TooManyRequests``."""
     known: Caller | None = getattr(request.state, "caller", None)
     if known is not None:
         return known
@@ -100,8 +103,7 @@ ViewerDep = Annotated[Viewer, Depends(_viewer)]
 
 
 class Needs:
-    """A dependency: the caller has ``scope``; ``None`` is for what everybody may. Raises ``Unauthorized``,
-    ``Forbidden``."""
+    """A dependency: the caller has ``scope``; ``None`` permits everyone. Raises ``Unauthorized``, ``Forbidden``."""
 
     def __init__(self, scope: Scope | None) -> None:
         self.scope = scope
@@ -120,7 +122,7 @@ class Needs:
 
 
 class _NeedsKey(Needs):
-    """As ``Needs``, and the OpenAPI document says so."""
+    """The same as ``Needs``, with an entry in the OpenAPI document."""
 
     async def __call__(
         self,
@@ -133,7 +135,7 @@ class _NeedsKey(Needs):
 
 
 class _Unasked(Needs):
-    """For probes, which are answered whoever sends them and however many there are."""
+    """The dependency of probes, which are answered for every caller, without a limit on their number."""
 
     async def __call__(self) -> None:  # type: ignore[override]  # a dependency that depends on nothing
         return
@@ -147,13 +149,13 @@ ADMINISTERS: Final[Any] = Depends(_NeedsKey(Scope.ADMIN))
 
 
 def _known_submission(submission_id: str, services: ServicesDep, viewer: ViewerDep) -> Submission:
-    # In a session of its own, closed at once: whoever waits must not hold a connection meanwhile.
+    # It has a session of its own, which is closed at once. A waiting request must not hold a connection.
     with services.readers() as session:
         return seen_submission(session, submission_id, viewer)
 
 
 def seen_submission(session: Session, submission_id: str, viewer: Viewer, also: Sequence[ORMOption] = ()) -> Submission:
-    """The submission as ``Submissions.get`` has it. Raises ``NotFound`` also where ``viewer`` does not see it."""
+    """Return the submission from ``Submissions.get``. Raises ``NotFound`` also where ``viewer`` does not see it."""
     submission = Submissions(session).get(submission_id, also)
     if submission is None or not viewer.sees(submission):
         raise NotFound(f"no submission {submission_id!r}")
@@ -193,7 +195,10 @@ OwnBatch = Annotated[Batch, Depends(_own_batch)]
 
 
 def address_of(request: Request) -> str:
-    """What an address is counted by: of IPv6, where one machine has many, the network."""
+    """Return the name under which an address is counted.
+
+    For IPv6, where one machine has many addresses, it is the network.
+    """
     host = request.client.host if request.client is not None else ""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -208,7 +213,7 @@ async def _identified(request: Request, services: Services) -> Caller:
     settings, meter = services.settings, services.meter
     scheme, given = get_authorization_scheme_param(request.headers.get("authorization"))
     token = given if scheme.lower() == "bearer" else None
-    # A browser sends its cookie along whoever has made it send the request: it is no consent to a change.
+    # A browser sends its cookie along, whichever site has caused the request. So a cookie is no consent to a change.
     cookie = request.cookies.get(COOKIE) if request.method in _SAFE or _is_page(request) else None
     key = await run_in_threadpool(_key, services, token, cookie) if token is not None or cookie else None
     if key is None:
@@ -241,12 +246,12 @@ def _key(services: Services, token: str | None, cookie: str | None) -> ApiKey | 
 
 
 def _is_page(request: Request) -> bool:
-    """Whether this is a page's form, which looks by itself where it was sent from."""
+    """Whether this is the form of a page, which checks its origin by itself."""
     return not request.url.path.startswith("/api/")
 
 
 def _note(services: Services, caller: Caller, request: Request) -> None:
-    """For the audit trail: somebody has used what only administrators may."""
+    """Record in the audit trail that a request with the scope of administrators was made."""
     with services.sessions.begin() as session:
         path = request.url.path
         audit.record(

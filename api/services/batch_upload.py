@@ -1,4 +1,4 @@
-"""From the body of a request to a stored batch, line by line: memory does not grow with it."""
+"""Storing a batch from the body of a request, line by line. Memory does not grow with the body."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ _BYTES_PER_CHUNK: Final = 4 * 2**20
 _SECONDS_PER_CHUNK: Final = 5.0
 
 Line = tuple[int, Any]
-"""Its number, and what it holds: bytes, what a JSON list held, or ``None`` where it was too long."""
+"""A line's number and its content: bytes, an element of a JSON list, or ``None`` where it was too long."""
 
 
 async def receive(request: Request, services: Services, caller: Caller, idempotency_key: str | None) -> Batch:
-    """Store the batch that ``request`` brings. Raises ``ApiError``, ``QueueFull``, ``QuotaSpent``; then nothing of it
-    is graded.
+    """Store the batch that ``request`` brings. Return the batch.
 
-    With a key that was used before, for the same body, returns the earlier batch, its ``created`` being ``False``.
+    With a key that was used before for the same body, the earlier batch is returned, with ``created`` set to ``False``.
+    Raises ``ApiError``, ``QueueFull``, ``QuotaSpent``; then nothing of the batch is graded.
     """
     body = _Body(request, services.settings.max_body_bytes)
     kind = media_type(request.headers)
@@ -75,7 +75,7 @@ async def receive(request: Request, services: Services, caller: Caller, idempote
         await _take_all(intake, first, lines)
         return await run_in_threadpool(intake.end, body.digest)
     except BaseException as error:
-        # Whoever sent it learns of no batch: what is in already must not be graded for nobody.
+        # The sender learns of no batch. So the lines that have come in must not be graded.
         with anyio.CancelScope(shield=True):
             await run_in_threadpool(intake.give_up, _reason(error))
         if isinstance(error, BatchClosed):
@@ -84,7 +84,7 @@ async def receive(request: Request, services: Services, caller: Caller, idempote
 
 
 class _Body:
-    """The body of a request as lines; ``digest`` is its SHA-256 as far as it was read."""
+    """The body of a request as lines. ``digest`` is the SHA-256 of the part that was read so far."""
 
     def __init__(self, request: Request, max_line_bytes: int) -> None:
         self._request = request
@@ -96,7 +96,7 @@ class _Body:
         return self._hash.hexdigest()
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """The bytes as they come."""
+        """Yield the bytes as they come. Raises ``InvalidRequest`` where the body breaks off."""
         try:
             async for part in self._request.stream():
                 self._hash.update(part)
@@ -105,7 +105,7 @@ class _Body:
             raise InvalidRequest("the body broke off") from error
 
     async def lines(self) -> AsyncIterator[Line]:
-        """Every line that is not blank, as bytes; ``None`` for one that is too long to be kept."""
+        """Yield every line that is not blank, as bytes; ``None`` for a line that is too long to be kept."""
         number, pending, too_long = 1, bytearray(), False
         async for part in self.parts():
             *ended, rest = part.split(b"\n")
@@ -127,7 +127,7 @@ class _Body:
             yield number, bytes(pending)
 
     async def submissions(self) -> AsyncIterator[Line]:
-        """The header, as number 0, and each submission of a batch in one piece."""
+        """Yield the header, as number 0, and each submission of a batch in one piece. Raises ``InvalidRequest``."""
         whole = bytearray()
         async for part in self.parts():
             whole += part
@@ -141,7 +141,7 @@ class _Body:
 
 
 class _Intake:
-    """One batch on its way in. Every method is a transaction of its own."""
+    """One batch that is coming in. Every method is a transaction of its own."""
 
     def __init__(self, services: Services, caller: Caller, header: BatchHeader) -> None:
         self._services = services
@@ -155,7 +155,7 @@ class _Intake:
         self.batch_id = ""
 
     def begin(self, idempotency_key: str | None) -> str:
-        """Returns the id."""
+        """Create the batch, and return its id. Raises ``ServiceUnavailable`` where it is coming in already."""
         webhook = self._header.webhook
         try:
             with self._services.sessions.begin() as session:
@@ -172,7 +172,7 @@ class _Intake:
         return batch.id
 
     def take(self, lines: Sequence[Line]) -> None:
-        """One chunk."""
+        """Store one chunk of lines. Raises ``PayloadTooLarge``, ``QueueFull``, ``QuotaSpent``."""
         with self._services.readers() as session:
             device = default_device(session)
         accepted: list[BatchLine] = []
@@ -213,7 +213,7 @@ class _Intake:
             self._refund(session, batches.cancelled_of(self.batch_id))
 
     def _refund(self, session: Session, count: int) -> None:
-        """What is not graded is not counted: it may be sent again."""
+        """Return the ungraded submissions to the quota, since they may be sent again."""
         for day, charged in self._charged.items():
             assert self._caller.key_id is not None
             part = min(count, charged)
@@ -221,7 +221,7 @@ class _Intake:
             count -= part
 
     def _resolved(self, request: SubmissionRequest, device: DeviceKind) -> NewSubmission:
-        """Raises ``ApiError``."""
+        """Return the submission of a line. Raises ``ApiError``."""
         new = resolve(self._services, request, device, self._caller)
         if new.visibility is Visibility.PRIVATE and self._visibility is not Visibility.PRIVATE:
             raise InvalidRequest.on("visibility", f"a line cannot be private in a batch that is {self._visibility}")
@@ -229,7 +229,7 @@ class _Intake:
 
 
 async def _begin(lines: AsyncIterator[Line]) -> tuple[BatchHeader, list[Line]]:
-    """What is said of the batch as a whole, and the first line if it says nothing of that."""
+    """Return the header of the batch, and the first line if that is not the header. Raises ``InvalidRequest``."""
     first = await anext(lines, None)
     if first is None:
         return BatchHeader(), []
@@ -253,7 +253,7 @@ async def _take_all(intake: _Intake, chunk: list[Line], lines: AsyncIterator[Lin
     async for number, content in lines:
         chunk.append((number, content))
         size += len(content) if isinstance(content, bytes) else 0
-        # What comes slowly is graded meanwhile, too.
+        # The lines of a slow upload are graded meanwhile, too.
         late = time.monotonic() - begun >= _SECONDS_PER_CHUNK
         if late or len(chunk) >= _LINES_PER_CHUNK or size >= _BYTES_PER_CHUNK:
             await run_in_threadpool(intake.take, chunk)
@@ -263,8 +263,10 @@ async def _take_all(intake: _Intake, chunk: list[Line], lines: AsyncIterator[Lin
 
 
 def _submission_of(content: Any) -> dict[str, Any]:
-    """The object on a line; a visibility of null is none, and what the batch says counts. Raises ``ApiError``, and
-    ``ValueError`` for what is no JSON."""
+    """Return the object on a line. A visibility of null is left out, so that the batch's own applies.
+
+    Raises ``ApiError``, and ``ValueError`` where the line is not JSON.
+    """
     if content is None:
         raise InvalidRequest("the line is too long")
     given = json.loads(content) if isinstance(content, bytes) else content
@@ -274,8 +276,11 @@ def _submission_of(content: Any) -> dict[str, Any]:
 
 
 def _earlier(services: Services, caller: Caller, idempotency_key: str) -> Batch | None:
-    """The batch that came in whole under this key. One that has stopped coming in, say because its server ended,
-    makes room for the one that is sent now."""
+    """Return the complete batch with this key, if there is one.
+
+    An upload that has stopped, for example because its server ended, makes room for the one that is sent now. Raises
+    ``ServiceUnavailable`` while it is still coming in.
+    """
     with services.readers() as session:
         earlier = Batches(session).by_key(idempotency_key, caller.client)
     if earlier is None or earlier.received_at is not None:
@@ -287,7 +292,7 @@ def _earlier(services: Services, caller: Caller, idempotency_key: str) -> Batch 
     with services.readers() as session:
         current = Batches(session).by_key(idempotency_key, caller.client)
     if current is not None and current.received_at is None:
-        raise _still_coming_in()  # somebody else has taken it over meanwhile
+        raise _still_coming_in()  # another request has taken it over meanwhile
     return current
 
 

@@ -1,4 +1,4 @@
-"""Routes whose answers are shared by all who have no key (see ``api.services.response_cache``)."""
+"""Routes that share one answer among all callers without a key (see ``api.services.response_cache``)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from api.services.container import Services
 __all__ = ["SharedRoute"]
 
 _MOST_KEY: Final = 2048
-"""Keys take memory as well; no address of ours is as long."""
+"""Keys take memory as well. No address of ours is that long."""
 
 
 class SharedRoute(APIRoute):
-    """A route whose answers depend on the address, on ``Accept``, and on who asks; on nothing else of a request."""
+    """A route whose answers depend on the address, on ``Accept`` and on the caller, and on nothing else."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """FastAPI's handler, which is asked only for what is not there."""
+        """Return a handler that looks into the shared answers first, and calls FastAPI's for the others."""
         make = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
@@ -29,7 +29,7 @@ class SharedRoute(APIRoute):
             caller = await identify(request, services)
             if caller.key_id is not None:
                 return await make(request)
-            # The host as well: pages name their own address.
+            # The key contains the host as well, because pages name their own address.
             key = (str(request.base_url), request.url.path, request.url.query, request.headers.get("accept", ""))
             if sum(map(len, key)) > _MOST_KEY:
                 return await make(request)

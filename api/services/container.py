@@ -1,4 +1,4 @@
-"""What one application is made of, built once from its settings and handed to the routes."""
+"""The parts of one application, which are built once from its settings and handed to the routes."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _BATCH_INTERVAL_S = 0.5
 
 @dataclass(frozen=True)
 class Vetted:
-    """Problems by their ids with what vetting found so far, and why some are not ranked, by the ids of these."""
+    """Problems by id with the vetting results so far, and the refusals of those that are not ranked, by id."""
 
     problems: Mapping[str, Problem]
     refusals: Mapping[str, str]
 
 
 class Services:
-    """Database, queue, problems, metrics, shared answers, the watchers and the meter of one application.
+    """Database, queue, problems, metrics, shared answers, watchers and meter of one application.
 
     ``sessions`` notify the workers after their commit; ``readers`` refuse to write. ``problems`` are empty until
     ``start``.
@@ -82,7 +82,7 @@ class Services:
             self.vetted(session)
 
     def close(self) -> None:
-        """Let the waiting go and the connections too."""
+        """Release all waiting requests, and close the connections."""
         self.release_waiting()
         self.celery.close()
         self.commit_mark.close()
@@ -90,14 +90,14 @@ class Services:
         self.read_engine.dispose()
 
     def release_waiting(self) -> None:
-        """Let everybody go who waits for something, now and from now on."""
+        """Release all waiting requests, now and from now on."""
         self.watcher.close()
         self.batch_watcher.close()
 
     def problem(self, problem_id: str, session: Session | None = None) -> Problem:
-        """A problem, with what is known of it by now where a ``session`` is given.
+        """Return a problem; with a ``session``, it has the vetting results so far.
 
-        Raises ``NotFound``, naming those that there are.
+        Raises ``NotFound``, which names the known problems.
         """
         problems = self.problems if session is None else self.vetted(session).problems
         problem = problems.get(problem_id)
@@ -106,7 +106,7 @@ class Services:
         return problem
 
     def vetted(self, session: Session) -> Vetted:
-        """The problems with what is known of them by now, from workers as well."""
+        """Return the problems with the vetting results so far, including those from workers."""
         mark = vettings_mark(session)
         if mark != self._vetted[0]:
             found = found_vettings(session)
@@ -114,7 +114,7 @@ class Services:
                 each.id: replace(each, vettings=(*each.vettings, *found.get((each.id, each.version), ())))
                 for each in self.problems.values()
             }
-            # It takes a hash of the whole problem to know, which pages of all problems would wait for.
+            # Computing this takes a hash of the whole problem, for which pages of all problems would wait.
             refusals = {each.id: each.refusal for each in problems.values() if each.refusal is not None}
             self._vetted = mark, Vetted(problems, refusals)
         return self._vetted[1]
@@ -128,7 +128,7 @@ class Services:
             return batch_snapshots(session, batch_ids)
 
 
-# What waits for nothing is asynchronous: it needs no thread to be handed to.
+# Dependencies that do not block are asynchronous, because they then need no thread.
 async def _services(request: Request) -> Services:
     services = request.app.state.services
     assert isinstance(services, Services)
@@ -148,7 +148,7 @@ def _write_session(services: ServicesDep) -> Iterator[Session]:
         yield session
 
 
-# Closed (and committed) before the answer leaves: whoever has the answer finds the row.
+# A session is closed (and committed) before the answer is sent, so that a client with the answer finds the row.
 ReadSession = Annotated[Session, Depends(_read_session, scope="function")]
 WriteSession = Annotated[Session, Depends(_write_session, scope="function")]
 

@@ -25,8 +25,10 @@ _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_lines(columns: Mapping[str, type], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A header line, then a line of CSV for each row, some lines at a time; texts that a spreadsheet would run as
-    formulas are quoted."""
+    """Yield a header line, then a line of CSV for each row, some lines at a time.
+
+    Texts that a spreadsheet would run as formulas are quoted.
+    """
     out = io.StringIO()
     writer = csv.DictWriter(out, list(columns))
     writer.writeheader()
@@ -40,9 +42,9 @@ def csv_lines(columns: Mapping[str, type], rows: Iterable[Mapping[str, Any]]) ->
 
 
 def parquet(columns: Mapping[str, type], rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-    """The table as one Parquet file, in parts, whose columns have the same types whatever is in them.
+    """Yield the table as one Parquet file, in parts. Its columns have the same types, whatever the rows contain.
 
-    Raises ``InvalidRequest``, at once, where this service cannot make one.
+    Raises ``InvalidRequest``, at once, where this service has no Parquet.
     """
     if not parquet_is_there():
         raise InvalidRequest.on("format", "this service makes no Parquet: pyarrow is not installed (extra parquet)")
@@ -50,12 +52,12 @@ def parquet(columns: Mapping[str, type], rows: Iterable[Mapping[str, Any]]) -> I
 
 
 def parquet_is_there() -> bool:
-    """Whether Parquet can be made here."""
+    """Whether this service can make Parquet files."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
 class _Parts(io.RawIOBase):
-    """A file that is only written to; what was written is taken away part by part."""
+    """A write-only file whose content is taken away part by part."""
 
     def __init__(self) -> None:
         self._written = bytearray()
@@ -68,7 +70,7 @@ class _Parts(io.RawIOBase):
         return len(data)
 
     def take(self) -> bytes:
-        """What was written since it was last asked for."""
+        """Return the content that was written since the last call."""
         part = bytes(self._written)
         self._written.clear()
         return part
@@ -92,7 +94,7 @@ def _parquet(columns: Mapping[str, type], rows: Iterable[Mapping[str, Any]]) -> 
         while part := list(itertools.islice(remaining, _ROWS_AT_ONCE)):
             writer.write_table(pyarrow.Table.from_pylist(part, schema))
             yield out.take()
-    # The footer, which is written at the end.
+    # The footer is written at the end.
     yield out.take()
 
 

@@ -1,8 +1,8 @@
-"""How many requests somebody may still make in this minute.
+"""The limits of requests in a minute.
 
-Each process counts what it answers, and no request waits for the database: every second what was counted is added to
-the table that all processes share, and comes back as what all of them have counted together. So a limit may be
-overrun by what arrives at several processes within that second, and reading costs no write.
+Each process counts the requests that it answers, and no request waits for the database. Every second, the counts are
+added to a table that all processes share, and the sums come back. So a limit may be exceeded by the requests that
+arrive at several processes within that second. Reading costs no write.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Allowance:
-    """What is left of a limit, and when it begins anew."""
+    """The rest of a limit, and the time until it begins anew."""
 
     limit: int
     remaining: int
     reset_s: int
 
     def headers(self) -> dict[str, str]:
-        """As the answer says it."""
+        """Return it as headers of an answer."""
         return {
             "RateLimit-Limit": str(self.limit),
             "RateLimit-Remaining": str(self.remaining),
@@ -53,7 +53,7 @@ class Allowance:
 
 @dataclass
 class _Window:
-    """The requests of one subject in one minute: counted by all, and here since that was asked for."""
+    """One subject's requests in a minute: ``shared`` by all processes, ``pending`` here since the last exchange."""
 
     minute: int
     shared: int = 0
@@ -61,7 +61,10 @@ class _Window:
 
 
 class Meter:
-    """Counts requests by subject. ``charge`` is for the event loop; ``run`` is a task while the application lives."""
+    """A counter of requests by subject.
+
+    ``charge`` is for the event loop; ``run`` is a task while the application lives.
+    """
 
     def __init__(self, sessions: sessionmaker[Session], *, now: Callable[[], float] = time.time) -> None:
         self._sessions = sessions
@@ -85,19 +88,19 @@ class Meter:
         return Allowance(limit, limit - window.shared - window.pending, reset_s)
 
     def note_use(self, key_id: str) -> None:
-        """A key was used; it is written down with the counts."""
+        """Note that a key was used. It is stored together with the counts."""
         self._used.add(key_id)
 
     async def run(self) -> None:
-        """Exchange counts with the other processes; until cancelled."""
+        """Exchange counts with the other processes, until cancelled."""
         while True:
             await asyncio.sleep(_INTERVAL_S)
             await self.exchange()
 
     async def exchange(self) -> None:
-        """Add what was counted here to what all have counted, and learn the sum."""
+        """Add the counts of this process to the shared ones, and read the sums."""
         minute = int(self._now()) // _MINUTE_S
-        # What is left of an earlier minute no limit is about any more.
+        # No limit refers to the counts of an earlier minute any more.
         self._windows = {subject: each for subject, each in self._windows.items() if each.minute == minute}
         counts = {subject: window.pending for subject, window in self._windows.items() if window.pending}
         used, self._used = self._used, set()
@@ -125,7 +128,7 @@ class Meter:
 
 
 class AllowanceHeaders:
-    """Tells in each answer what is left of a limit, and keeps what was shown to one client out of others' caches."""
+    """A middleware that adds the rest of a limit to each answer, and keeps personal answers out of others' caches."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Whether this process can do its work: all that it needs, tried out."""
+"""The readiness of this process: a test of everything that it needs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 def obstacles(services: Services) -> dict[str, str]:
-    """What fails, in words, by what it is; nothing where this process can do its work.
+    """Return the failures by name, in words; empty where this process can do its work.
 
-    Strangers may read it: what drivers say, which may hold addresses, is in the log alone.
+    Strangers may read them. So the messages of drivers, which may contain addresses, are in the log alone.
     """
     found = dict(_obstacles(services))
     for name, reason in found.items():
@@ -35,10 +35,10 @@ def obstacles(services: Services) -> dict[str, str]:
 
 
 def degradations(services: Services, session: Session) -> list[str]:
-    """What is not as it should be, and no reason to send requests elsewhere.
+    """Return the faults that are no reason to send requests to another process.
 
-    A server that is the broker is one: what is submitted is in the database, and workers send its wake-up once the
-    broker is back. No other process of the API would do better.
+    An unreachable broker server is one of them. Submissions are in the database, and workers send their wake-ups once
+    the broker is back. No other process of the API would do better.
     """
     found = [f"something waits in queue {queue}, and no living worker takes from it" for queue in unserved(session)]
     if _queue_folder(services.settings) is None and not _reaches_broker(services):
@@ -68,7 +68,7 @@ def _obstacles(services: Services) -> Iterator[tuple[str, str]]:
 
 
 def _folders(settings: Settings) -> Iterator[tuple[str, Path]]:
-    """Where this process writes: with servers for database and broker, nowhere."""
+    """Yield the folders that this process writes to; none where database and broker are servers."""
     url = make_url(settings.database_url)
     if url.get_backend_name() == "sqlite":
         yield "data", Path(str(url.database)).parent
@@ -78,7 +78,7 @@ def _folders(settings: Settings) -> Iterator[tuple[str, Path]]:
 
 
 def _queue_folder(settings: Settings) -> Path | None:
-    """The folder that is the broker, where no server is."""
+    """Return the folder of the broker; ``None`` where the broker is a server."""
     broker = urlsplit(settings.broker_url)
     return Path(broker.path) if broker.scheme == "folder" else None
 

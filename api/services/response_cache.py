@@ -1,7 +1,7 @@
-"""Answers that everybody gets alike, made once and given to all who ask for the same within a moment.
+"""A cache of answers that are the same for all callers within a moment.
 
-Boards are looked at by many and cost the most to draw. Whoever has no key sees what anybody sees, so one answer does
-for all of them; whoever has a key is answered by himself, and finds what he has just changed.
+Leaderboards are read by many and cost the most to draw. All callers without a key see the same, so one answer serves
+all of them. A caller with a key gets an answer of its own, which shows its latest changes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ _MOST_BYTES: Final = 2**19
 
 @dataclass
 class _Kept:
-    """An answer since it was asked for. ``made`` is set once it is there, failed with ``fault``, was ``left`` by who
-    made it, or turned out to be nobody else's."""
+    """An answer since it was requested.
+
+    ``made`` is set once the answer is there, has failed with ``fault``, was ``left`` by the request that made it, or
+    cannot be shared.
+    """
 
     asked_at: float
     made: asyncio.Event = field(default_factory=asyncio.Event)
@@ -35,16 +38,19 @@ class _Kept:
 
 
 class SharedAnswers:
-    """Answers of up to ``age_s``, few enough and small enough for 32 MiB. Of one event loop."""
+    """Answers of up to ``age_s``, at most 32 MiB in all. They belong to one event loop."""
 
     def __init__(self, age_s: float, *, now: Callable[[], float] = time.monotonic) -> None:
         self._age_s = age_s
         self._now = now
-        # In the order in which they were asked for, so that what is too old comes first.
+        # They are in the order of their requests, so that the oldest come first.
         self._kept: dict[Hashable, _Kept] = {}
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[Response]]) -> Response:
-        """What was made for ``key`` a moment ago, or is being made; else what ``make`` makes. Raises what that does."""
+        """Return the answer for ``key`` that was made a moment ago or is being made, else that of ``make``.
+
+        Raises the exceptions of ``make``.
+        """
         if not self._age_s:
             return await make()
         now = self._now()
@@ -53,7 +59,8 @@ class SharedAnswers:
             return await self._make(key, now, make)
         await kept.made.wait()
         if kept.fault is not None:
-            # Whoever makes it now finds the same: a database that is away is not asked by everybody at once.
+            # Other requests would fail in the same way at this moment. A database that is away is not queried by all of
+            # them at once.
             raise kept.fault.with_traceback(None)
         if kept.left:
             return await self.get(key, make)
@@ -70,7 +77,7 @@ class SharedAnswers:
         try:
             answer = await make()
             if _is_for_all(answer):
-                # Copied: what surrounds the application adds headers of this request's own.
+                # The headers are copied, because the middleware adds headers of this request alone.
                 kept.body, kept.headers = bytes(answer.body), tuple(answer.raw_headers)
         except asyncio.CancelledError:
             kept.left = True

@@ -1,8 +1,8 @@
-"""One eye on the database for everybody who waits.
+"""One task that reads the database for all waiting clients.
 
-However many clients wait, one task asks the database, once in ``interval_s`` and for all of them
-together, less often where an answer takes long; a waiting client costs a future and no thread. Where it can be told
-for next to nothing that nothing was committed meanwhile, the database is not asked; and what is committed shows sooner.
+It queries once in ``interval_s`` for all of them together, and less often where an answer takes long. A waiting client
+costs a future and no thread. Where a cheap mark shows that nothing was committed meanwhile, the database is not
+queried. Then the mark is read more often, so that a commit shows sooner.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ __all__ = ["INTERVAL_S", "Watch", "Watcher"]
 INTERVAL_S: Final = 0.025
 _GLANCE_S: Final = 0.01
 _BUSY_SHARE: Final = 0.1
-"""Of the time, so much at the most goes into asking, ..."""
+"""The largest share of the time that is spent on queries, ..."""
 _LONGEST_REST_S: Final = 0.5
-"""... unless one answer takes seconds: nobody is to wait for long after a stall."""
+"""... but the pause is no longer than this, even if one answer takes seconds.
+
+Clients must not wait long after a stall.
+"""
 _AFTER_FAULT_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
 
 class Snapshot(Protocol):
-    """How far something is; two are equal where there is nothing to tell."""
+    """The progress of something. Two snapshots are equal where there is nothing to report."""
 
     @property
     def final(self) -> bool: ...
@@ -41,7 +44,7 @@ AnySnapshot = TypeVar("AnySnapshot", bound=Snapshot)
 
 
 class Watch(Generic[AnySnapshot]):
-    """One client's view of one thing."""
+    """One client's view of one submission or batch."""
 
     def __init__(self) -> None:
         self.latest: AnySnapshot | None = None
@@ -49,7 +52,7 @@ class Watch(Generic[AnySnapshot]):
         self._over = False
 
     async def change(self, timeout_s: float | None = None) -> AnySnapshot | None:
-        """The newest state that this client has not seen; ``None`` after ``timeout_s`` or at shutdown."""
+        """Return the newest state that this client has not seen; ``None`` after ``timeout_s`` or at shutdown."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
@@ -71,10 +74,10 @@ class Watch(Generic[AnySnapshot]):
 
 
 class Watcher(Generic[AnySnapshot]):
-    """Looks at what somebody watches (submissions, or batches), by their ids, and tells of changes.
+    """A watcher of submissions, or of batches, by their ids. It reports changes to the clients that watch them.
 
-    ``look`` is called in a thread. ``mark``, which has to return at once, is the same while nothing that ``look`` sees
-    can have changed, or ``None``. ``run`` is a task for as long as the application lives.
+    ``look`` is called in a thread. ``mark`` has to return at once. It is the same while nothing that ``look`` sees can
+    have changed, or ``None``. ``run`` is a task for as long as the application lives.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class Watcher(Generic[AnySnapshot]):
 
     @contextmanager
     def watch(self, identity: str) -> Iterator[Watch[AnySnapshot]]:
-        """Watches one of them while the block lasts."""
+        """Watch one of them while the block lasts."""
         watch: Watch[AnySnapshot] = Watch()
         if self._closed:
             watch.end()
@@ -109,7 +112,7 @@ class Watcher(Generic[AnySnapshot]):
                 del self._watches[identity]
 
     async def until_final(self, identity: str, timeout_s: float) -> None:
-        """Returns when it is over, after ``timeout_s``, or at shutdown."""
+        """Return when it is over, after ``timeout_s``, or at shutdown."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         with self.watch(identity) as watch:
             while (remaining := deadline - asyncio.get_running_loop().time()) > 0:
@@ -118,14 +121,14 @@ class Watcher(Generic[AnySnapshot]):
                     return
 
     def close(self) -> None:
-        """Lets everybody who waits go at once, now and from now on."""
+        """Release all waiting clients at once, now and from now on."""
         self._closed = True
         for watches in self._watches.values():
             for watch in watches:
                 watch.end()
 
     async def run(self) -> None:
-        """Look, tell, sleep; until cancelled."""
+        """Query, report and sleep, until cancelled."""
         while True:
             await self._wanted.wait()
             if not self._watches:
@@ -135,13 +138,13 @@ class Watcher(Generic[AnySnapshot]):
             if mark is not None and mark == self._seen:
                 await asyncio.sleep(min(self._interval_s, _GLANCE_S))
                 continue
-            # Before it looks: of what is committed while it does, it may see nothing.
+            # The mark is noted before the query, which may miss a commit that happens while it runs.
             self._seen = mark
             begin = time.monotonic()
             try:
                 seen = await run_in_threadpool(self._look, list(self._watches))
             except Exception:  # noqa: BLE001 - logged with its traceback, and tried again
-                # A database that is away for a moment must not end the waiting of everybody for good.
+                # A database that is away for a moment must not end the waiting of all clients for good.
                 _log.exception("could not look at what is waited for")
                 self._seen = None
                 await asyncio.sleep(_AFTER_FAULT_S)

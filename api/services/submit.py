@@ -1,4 +1,4 @@
-"""From a request to a stored submission: what was left out is decided here, once."""
+"""From a request to a stored submission. Defaults are filled in here, once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 def submit(services: Services, body: SubmissionRequest, caller: Caller, idempotency_key: str | None) -> Submission:
-    """Store what ``body`` asks for, in a transaction of its own. Raises ``ApiError``, ``QueueFull``, ``QuotaSpent``."""
+    """Store the submission of ``body``, in a transaction of its own.
+
+    Raises ``ApiError``, ``QueueFull``, ``QuotaSpent``.
+    """
     with services.sessions.begin() as session:
         submissions = Submissions(session)
         devices = _devices(session, body)
@@ -40,7 +43,7 @@ def submit(services: Services, body: SubmissionRequest, caller: Caller, idempote
                 new = resolve(services, body, device, caller)
                 submission = submissions.submit(replace(new, idempotency_key=idempotency_key))
             except IdempotencyConflict as error:
-                # The same request may have been resolved to another device when it came first.
+                # An earlier request with the same content may have been resolved to another device.
                 if device == devices[-1]:
                     raise Conflict(str(error)) from error
             else:
@@ -54,9 +57,11 @@ def submit(services: Services, body: SubmissionRequest, caller: Caller, idempote
 
 
 def charge(session: Session, services: Services, caller: Caller, count: int) -> datetime | None:
-    """Count ``count`` submissions on the quota of the caller's key; returns the day, ``None`` where there is no quota.
+    """Charge ``count`` submissions to the quota of the caller's key.
 
-    The last lock that a transaction takes, so that nobody waits for another in turn. Raises ``QuotaSpent``.
+    Return the day, or ``None`` where there is no quota.
+
+    It takes the last lock of a transaction, so that no two transactions wait for each other. Raises ``QuotaSpent``.
     """
     own = caller.submissions_per_day
     limit = services.settings.submissions_per_day if own is None else own
@@ -66,7 +71,10 @@ def charge(session: Session, services: Services, caller: Caller, count: int) -> 
 
 
 def visibility_for(caller: Caller, wanted: VisibilityName | None) -> Visibility:
-    """What was asked for, or ``public``. Raises ``InvalidRequest`` where nobody would own what others cannot see."""
+    """Return the requested visibility, or ``public``.
+
+    Raises ``InvalidRequest`` for a hidden submission without an owner.
+    """
     visibility = Visibility(wanted or Visibility.PUBLIC)
     if visibility is not Visibility.PUBLIC and caller.client is None:
         raise InvalidRequest.on("visibility", "this service asks for no keys, so whatever is handed in is public")
@@ -74,7 +82,7 @@ def visibility_for(caller: Caller, wanted: VisibilityName | None) -> Visibility:
 
 
 def resolve(services: Services, body: SubmissionRequest, device: DeviceKind, caller: Caller) -> NewSubmission:
-    """What ``body`` asks for, with all that it leaves out, on ``device`` if it names none. Raises ``ApiError``."""
+    """Return the submission of ``body`` with all defaults, on ``device`` if it names none. Raises ``ApiError``."""
     problem = services.problem(body.problem)
     candidate = _candidate(body)
     if body.size is not None and body.size not in problem.sizes:
@@ -109,7 +117,7 @@ def _limits(wanted: Mapping[str, float] | None) -> dict[str, float]:
 
 
 def default_device(session: Session) -> DeviceKind:
-    """``cuda`` where a worker that evaluates on CUDA is alive, else ``cpu``."""
+    """Return ``cuda`` where a worker that evaluates on CUDA is alive, else ``cpu``."""
     return "cuda" if queue_name("evaluate", "cuda") in served_queues(session) else "cpu"
 
 

@@ -1,8 +1,8 @@
 """The builder's process: ``python -m evaluator.builder FD``, as long as its supervisor lives.
 
-Over the socket ``FD`` the supervisor sends ``configure`` once, then ``session`` with one end of a socket
-whose other end goes to a runner, and ``report`` to learn what that runner had built. Requests come from
-where a candidate's code runs, and are validated as such.
+Over the socket ``FD`` the supervisor sends ``configure`` once. Then it sends ``session`` with one end of a socket; the
+other end goes to a runner. It sends ``report`` to learn the builds of that runner. Requests come from a process that
+runs a candidate's code, and are validated as such.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Session:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def report(self) -> dict[str, Any]:
-        """Every build so far, and whether one is under way."""
+        """Return every build so far, and whether one is under way."""
         with self._lock:
             return {"builds": list(self._builds), "busy": self._busy}
 
@@ -65,7 +65,7 @@ class _Session:
                 try:
                     message, descriptors = messages.receive(self._connection, _MAX_REQUEST_BYTES)
                 except (ValueError, TypeError, RecursionError, messages.MessageTooLarge):
-                    # What cannot be read cannot be answered in step either.
+                    # A request that cannot be read cannot be answered in step either.
                     break
                 for descriptor in descriptors:
                     os.close(descriptor)
@@ -80,7 +80,7 @@ class _Session:
         self._connection.close()
 
     def _answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-        """What the runner is told, and a descriptor of the finished library."""
+        """Return the runner's answer, and a descriptor of the finished library."""
         try:
             request = BuildRequest.parse(message)
         except InvalidRequest as error:
@@ -94,7 +94,7 @@ class _Session:
             reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
             self._note({"name": request.name, "error": reason, "log": "", "seconds": 0.0, "infrastructure": True})
             return {"error": "the builder failed"}, []
-        # What the candidate calls it, whatever it was built as.
+        # The candidate's own name for it, whatever name it was built under.
         noted = {**asdict(result), "name": request.name, "cached": cached}
         if isinstance(result, BuildFailure):
             self._note({**noted, "error": result.message})
@@ -108,8 +108,10 @@ class _Session:
 
 
 def _sealed_copy(library: Path) -> int:
-    """The library as memory that nobody can change: a descriptor of the file itself would let a runner, which
-    belongs to the same user, alter what the cache holds."""
+    """Copy the library into memory that no process can change.
+
+    A descriptor of the file itself would let a runner alter the cache, because both belong to the same user.
+    """
     size = library.stat().st_size
     descriptor = os.memfd_create(library.name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:

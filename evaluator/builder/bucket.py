@@ -14,21 +14,21 @@ __all__ = ["Bucket", "StoreAway"]
 
 _CONNECT_TIMEOUT: Final = timedelta(seconds=2)
 _TIMEOUT: Final = timedelta(seconds=20)
-"""For one piece: less than the shortest build that it saves."""
+"""The timeout for one piece, in seconds: less than the shortest build that it saves."""
 _RETRIES: Final = 1
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _MAX_BYTES: Final = 512 * 2**20
 
 
 class StoreAway(Exception):
-    """The store did not answer, or not with what was asked for; the message says what happened."""
+    """The store gave no answer, or an unexpected one; the message has the details."""
 
 
 class Bucket:
-    """Gets and puts. Safe to use from several threads."""
+    """Reads and writes of a bucket. Safe to use from several threads."""
 
     def __init__(self, address: StoreAddress) -> None:
-        # An extra: who has no store need not have it installed.
+        # An extra: without a store it need not be installed.
         import obstore  # noqa: PLC0415
         from obstore.exceptions import BaseError  # noqa: PLC0415
         from obstore.store import S3Store  # noqa: PLC0415
@@ -45,7 +45,7 @@ class Bucket:
             )
 
     def get(self, name: str) -> bytes | None:
-        """What was put there, ``None`` where nothing was. Raises ``StoreAway``."""
+        """Return the content under ``name``, or ``None`` where there is none. Raises ``StoreAway``."""
         try:
             found = self._get(self._store, name)
             if found.meta["size"] > _MAX_BYTES:
@@ -57,7 +57,7 @@ class Bucket:
             raise StoreAway(_in_one_line(error)) from error
 
     def put(self, name: str, content: bytes) -> None:
-        """Put ``content`` there, whatever was there. Raises ``StoreAway``."""
+        """Write ``content`` under ``name``, in the place of any earlier content. Raises ``StoreAway``."""
         try:
             self._put(self._store, name, content, use_multipart=False)
         except self._refusals as error:
@@ -66,8 +66,10 @@ class Bucket:
 
 @contextmanager
 def _variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Have ``variables`` in the environment for as long as the client looks there: what is started later, such as a
-    compiler, must not find them."""
+    """Keep ``variables`` in the environment while the client reads it.
+
+    A process that is started later, such as a compiler, must not find them.
+    """
     os.environ.update(variables)
     try:
         yield

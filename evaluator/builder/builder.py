@@ -40,7 +40,7 @@ _MAX_MESSAGE: Final = 2000
 _MOST_KERNELS: Final = 1000
 _LEAST_DISK_BYTES: Final = 256 * 2**20
 _LEAST_MEMORY_BYTES: Final = 256 * 2**20
-# What a compiler says where the machine had no room for it. A source can have it say so, too.
+# Compilers' messages on a machine without room for them. A source can make a compiler print them, too.
 _MACHINES_FAULTS: Final = (
     "Killed",
     "No space left on device",
@@ -55,25 +55,25 @@ _MACHINES_FAULTS: Final = (
 
 @dataclass(frozen=True)
 class _Attempt:
-    """How a recipe's process ended. ``status`` is ``None`` where it was ended: too late, or nobody waits any more."""
+    """The end of a recipe's process. ``status`` is ``None`` where the builder ended it: too late, or cancelled."""
 
     status: int | None
     log: str
     report: Mapping[str, Any]
     folder: str
-    """Where it worked, as the compiler names it."""
+    """The folder of the build, as the compiler names it."""
     starved: bool
-    """Whether it was too late because it had hardly any processor."""
+    """Whether it ran out of time because it had hardly any processor time."""
 
     @property
     def blames_the_machine(self) -> bool:
-        """Whether it failed, and something was printed that compilers say where a machine has no room."""
+        """Whether it failed with a message that compilers print on a machine without room."""
         said = f"{self.log}{self.report.get('message', '')}"
         return bool(self.status) and any(fault in said for fault in _MACHINES_FAULTS)
 
     @property
     def refusal(self) -> str | None:
-        """Why the next recipe has to be tried, or ``None``."""
+        """The reason to try the next recipe, or ``None``."""
         if self.status is None or self.report.get("outcome") in ("built", "failed"):
             return None
         return _storable(str(self.report.get("message") or f"its process ended with {self.status}"))[:_MAX_REASON]
@@ -82,9 +82,9 @@ class _Attempt:
 class Builder:
     """Builds requests, several at a time, each in a process group of its own.
 
-    ``toolchain`` is what, besides the request, decides the result; it is part of every key. Where it has
-    ``line_information``, device code can be traced to its source line. ``prepared`` has, by the name of a recipe,
-    the folder of what was made for it beforehand.
+    ``toolchain``: everything besides the request that decides the result; it is part of every key. Where it has
+    ``line_information``, device code can be traced to its source line. ``prepared``: the prepared folder of each
+    recipe, by the recipe's name.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class Builder:
     def build(
         self, request: BuildRequest, timeout_s: float, ended: threading.Event
     ) -> tuple[Artifact | BuildFailure, bool]:
-        """The artifact or why there is none, and whether it came from the cache.
+        """Return the artifact or the failure, and whether it came from the cache.
 
-        Raises ``InfrastructureFault`` where it took too long because the machine was busy with something else. An
-        artifact is what ``request.shared`` builds. ``ended`` is set when nobody waits for it any more: its
-        compiler is ended then.
+        An artifact is the build of ``request.shared``. ``ended`` is set when no caller waits for the build any more,
+        and ends its compiler. Raises ``InfrastructureFault`` where the build took too long because the machine was busy
+        with other work.
         """
         if request.uses_cuda and not self._toolchain.get("nvcc"):
             message = "the candidate has CUDA sources, and there is no nvcc on this machine"
@@ -160,7 +160,7 @@ class Builder:
                     left_s = timeout_s - (time.monotonic() - begin)
                     attempt = self._again(recipe, request, attempt, directory, library, left_s, ended)
                 seconds = time.monotonic() - begin
-                # The last one's word counts, whatever it is.
+                # The answer of the last recipe counts, whatever it is.
                 refusal = attempt.refusal if recipe is not self._recipes[-1] else None
                 if refusal is None:
                     result = self._result(request, key, attempt, library, seconds, timeout_s)
@@ -178,10 +178,11 @@ class Builder:
         timeout_s: float,
         ended: threading.Event,
     ) -> _Attempt:
-        """A second attempt after one that failed as if the machine had no room for it.
+        """Repeat an attempt that failed as if the machine had no room for it.
 
-        Raises ``InfrastructureFault`` where it fails so again, and the machine has no room by its own account: a
-        compiler's word alone makes no fault of ours, since a candidate's source decides what it prints.
+        Raises ``InfrastructureFault`` where it fails in the same way again, and the machine itself reports a lack of
+        room. The compiler's message alone is no proof of a fault of ours, because a candidate's source decides the
+        output.
         """
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
@@ -189,7 +190,7 @@ class Builder:
         kills = out_of_memory_kills()
         again = self._run(recipe, request, directory, library, timeout_s, ended)
         if again.status is None:
-            return first  # there was no time for another one
+            return first  # no time is left for another one
         if not again.blames_the_machine:
             return again
         lack = _lack_of_the_machine(self._scratch, kills)
@@ -235,7 +236,7 @@ class Builder:
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[tuple[Path, Path]]:
-        """An empty folder to build in, and a place for the library beside it."""
+        """Provide an empty folder for the build, and a path for the library beside it."""
         directory = Path(tempfile.mkdtemp(prefix="build-", dir=self._scratch))
         library = directory.with_suffix(".so")
         try:
@@ -253,7 +254,7 @@ class Builder:
         timeout_s: float,
         ended: threading.Event,
     ) -> _Attempt:
-        """Have ``recipe`` build in ``directory``, a root of its own over it, and write to ``library``."""
+        """Run ``recipe`` in ``directory``, with a root of its own over it, and write to ``library``."""
         payload = {
             "request": {**asdict(request), "uses_cuda": request.uses_cuda},
             "confinement": self._confinement.to_json(),
@@ -299,7 +300,7 @@ class Builder:
 
 
 def _lack_of_the_machine(scratch: Path, kills_before: int) -> str:
-    """What the machine has too little of, by its own account; empty where that is nothing."""
+    """Name the resource that the machine lacks, by its own account; empty where it lacks none."""
     if out_of_memory_kills() != kills_before:
         return "the kernel killed processes of this machine for want of memory meanwhile"
     if available_memory_bytes() < _LEAST_MEMORY_BYTES:
@@ -315,7 +316,7 @@ def _lack_of_the_machine(scratch: Path, kills_before: int) -> str:
 
 
 def _is_the_sources_fault(failure: BuildFailure) -> bool:
-    """Whether it would fail again in the same way."""
+    """Whether the same build would fail again in the same way."""
     if failure.timed_out or failure.toolchain_missing:
         return False
     return "error" in failure.log and not any(fault in failure.log for fault in _MACHINES_FAULTS)
@@ -328,7 +329,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 def _last_object(text: str) -> dict[str, Any]:
     lines = text.strip().splitlines()
-    # A candidate's compiler may have said it: nested as deeply, and with numbers as long, as it likes.
+    # A candidate's compiler may have printed it, with any depth of nesting and any length of numbers.
     with contextlib.suppress(ValueError, RecursionError, IndexError):
         data = json.loads(lines[-1])
         if isinstance(data, dict):
@@ -337,11 +338,11 @@ def _last_object(text: str) -> dict[str, Any]:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """The texts in a list of them; nothing where a recipe's process has reported anything else."""
+    """Return the texts of a list of texts; empty where a recipe's process reported anything else."""
     items = value[:_MOST_KERNELS] if isinstance(value, list) else []
     return tuple(_storable(item) for item in items if isinstance(item, str))
 
 
 def _storable(text: str) -> str:
-    """``text`` without halves of surrogate pairs, which JSON can spell and no database takes, and not too long."""
+    """Return ``text`` cut to length, and without lone surrogates, which JSON can spell and no database takes."""
     return text[:_MAX_MESSAGE].encode(errors="replace").decode()

@@ -1,10 +1,11 @@
 """The content-addressed cache of built extensions.
 
 An entry is a folder ``<two digits>/<key>/`` with ``artifact.json`` and ``log.txt``, and ``extension.so`` where the
-build succeeded, whose SHA-256 is in ``artifact.json`` and compared whenever it is used. It is written beside its place
-and moved there in one step, by the builder alone, and not changed from then on. What was used longest ago goes when
-there is too much. An error of the candidate's own is kept as well, for a day; what may have been the machine's fault
-is not.
+build succeeded. The SHA-256 of the library is in ``artifact.json`` and is compared at each use. The builder alone
+writes an entry: beside its place first, then moved there in one step, and never changed afterwards.
+
+The least recently used entries go when the cache is too large. A candidate's own error is kept as well, for a day. A
+failure that may have been the machine's fault is not kept.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["Artifact", "ArtifactCache", "BuildFailure", "artifact_of"]
 _MANIFEST: Final = "artifact.json"
 _LIBRARY: Final = "extension.so"
 _IN_USE_S: Final = 600.0
-"""What was found that recently may be about to be read."""
+"""An entry that was found within so many seconds may be about to be read."""
 _FAILURE_S: Final = 86400.0
 _LOCK_DIGITS: Final = 3
 _LOOK_SHARE: Final = 0.01
@@ -48,18 +49,18 @@ class Artifact:
     seconds: float
     log: str
     resources: tuple[KernelResources, ...] = ()
-    """What each CUDA kernel takes, for each architecture."""
+    """Resources of each CUDA kernel, for each architecture."""
     recipe: str = "plain"
-    """What it was built by."""
+    """The recipe that built it."""
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """The recipes that were asked before, and why each did not build it."""
+    """The recipes that were tried before, each with the reason why it did not build it."""
 
 
 @dataclass(frozen=True)
 class BuildFailure:
     """The compiler refused, or took too long. ``message`` has the first real error first.
 
-    ``toolchain_missing``: it is this machine's fault, not the candidate's.
+    ``toolchain_missing``: the fault is this machine's, not the candidate's.
     """
 
     name: str
@@ -73,9 +74,9 @@ class BuildFailure:
 
 
 class ArtifactCache:
-    """What builds came to, below one folder, which several builders may share.
+    """Results of builds, below one folder, which several builders may share.
 
-    ``limit_bytes`` is for all of it: what was used longest ago makes room. ``None``: there is no limit.
+    ``limit_bytes`` bounds the whole cache: the least recently used entries make room. ``None``: no limit.
     """
 
     def __init__(self, root: Path, limit_bytes: int | None = None) -> None:
@@ -83,7 +84,7 @@ class ArtifactCache:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._stored_bytes: float = 0 if limit_bytes is None else limit_bytes
-        """Since it was looked how much there is; to begin with, nobody knows."""
+        """Bytes stored since the last count of all entries. It begins at the limit, because the amount is not known."""
         (root / "locks").mkdir(parents=True, exist_ok=True)
 
     def find(self, key: str) -> Artifact | BuildFailure | None:
@@ -93,8 +94,8 @@ class ArtifactCache:
         try:
             found = _read(folder)
         except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
-            # Written by another version of this program, or damaged, or without its library: as good as not there.
-            # What is left of it would keep the place that a new build is to have.
+            # Written by another version of this program, damaged, or without its library: the entry counts as absent.
+            # It is removed, because a new build needs its place.
             shutil.rmtree(folder, ignore_errors=True)
             return None
         if isinstance(found, BuildFailure) and time.time() - (folder / "log.txt").stat().st_mtime > _FAILURE_S:
@@ -105,7 +106,7 @@ class ArtifactCache:
         return found
 
     def obtain(self, key: str) -> Artifact | BuildFailure | None:
-        """As ``find``: there is nowhere else to look."""
+        """The same as ``find``: there is nowhere else to look."""
         return self.find(key)
 
     def store(self, artifact: Artifact, library: Path | None) -> Artifact:
@@ -136,12 +137,12 @@ class ArtifactCache:
         except OSError as error:
             shutil.rmtree(staging, ignore_errors=True)
             if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                return  # somebody else has stored the same content meanwhile
+                return  # another builder has stored the same content meanwhile
             raise
         self._make_room(size)
 
     def _make_room(self, stored_bytes: int) -> None:
-        """Remove what was used longest ago until the rest is within the limit."""
+        """Remove the least recently used entries until the rest is within the limit."""
         if self._limit_bytes is None:
             return
         with self._lock:
@@ -156,13 +157,13 @@ class ArtifactCache:
             if total <= self._limit_bytes or used > now - _IN_USE_S:
                 break
             total -= size
-            # Renamed first, so that nobody finds half of it; another builder may be at the same.
+            # Renamed first, so that no reader finds half of it; another builder may remove the same entry.
             with contextlib.suppress(OSError):
                 gone = folder.rename(folder.with_name(f".old-{folder.name}"))
                 shutil.rmtree(gone, ignore_errors=True)
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        """When it was used, its bytes and its folder, for each entry and for what an interrupted builder left."""
+        """Yield time of use, bytes and folder of each entry, and of each folder that an interrupted builder left."""
         for folder in self._root.glob("??/*"):
             with contextlib.suppress(OSError):
                 manifest = folder / _MANIFEST
@@ -171,8 +172,8 @@ class ArtifactCache:
 
     @contextlib.contextmanager
     def building(self, key: str) -> Iterator[None]:
-        """Hold the right to build ``key``; others wait. The kernel releases it if the holder dies."""
-        # A file for each key would be left for each key; two keys that share one hardly ever meet.
+        """Hold the right to build ``key``; other builders wait. The kernel releases it if the holder dies."""
+        # A lock file for each key would never be removed; two keys that share one hardly ever meet.
         path = self._root / "locks" / key[:_LOCK_DIGITS]
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -186,7 +187,7 @@ class ArtifactCache:
 
 
 def artifact_of(data: Mapping[str, Any]) -> Artifact:
-    """The artifact whose fields these are, as JSON has them. Raises ``TypeError`` or ``KeyError``."""
+    """Build an artifact from its fields, as JSON has them. Raises ``TypeError`` or ``KeyError``."""
     return Artifact(
         **{
             **data,

@@ -18,7 +18,7 @@ __all__ = ["BuilderProcess"]
 
 _STOP_S: Final = 10.0
 _ANSWER_S: Final = 60.0
-# Over all builders of this process: the number of a session never comes again.
+# Shared by all builders of this process, so that no number of a session is used twice.
 _numbers = itertools.count(1)
 
 
@@ -48,7 +48,7 @@ class BuilderProcess(ChildProcess):
             "confinement": confinement.to_json(),
             "slots": slots,
             "prepared": {name: str(folder) for name, folder in prepared.items()},
-            # Told, and not in its environment: compilers are started by it.
+            # Sent, and not in its environment, because it starts compilers.
             "artifact_store": None if artifact_store is None else artifact_store.to_json(),
         }
         self._lock = threading.Lock()
@@ -58,9 +58,9 @@ class BuilderProcess(ChildProcess):
         self._send(self._settings)
 
     def open_session(self, timeout_s: float) -> tuple[int, socket.socket]:
-        """A session's number, and the end of its socket that the runner gets (the caller closes it).
+        """Return a session's number, and the end of its socket for the runner (the caller closes it).
 
-        ``timeout_s`` is what a single build may take.
+        ``timeout_s``: the limit of a single build, in seconds.
         """
         ours, theirs = socket.socketpair()
         number = next(_numbers)
@@ -71,7 +71,7 @@ class BuilderProcess(ChildProcess):
         return number, theirs
 
     def report(self, number: int) -> list[dict[str, Any]]:
-        """What the session's runner had built so far, in order; failures have an ``error``."""
+        """Return the builds of the session's runner so far, in order; failures have an ``error``."""
         builds: list[dict[str, Any]] = self._ask(number)["builds"]
         return builds
 
@@ -89,6 +89,6 @@ class BuilderProcess(ChildProcess):
             try:
                 return self._receive()
             except InfrastructureFault:
-                # Out of step with it, so it is of no more use; the next evaluation gets another.
+                # Out of step with this process, so it is of no more use; the next evaluation gets another.
                 self.close()
                 raise

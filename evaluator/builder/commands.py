@@ -1,7 +1,7 @@
-"""What this version of torch would write for a C++ extension, without torch: ``main.cpp`` and ``build.ninja``.
+"""The files that this version of torch writes for a C++ extension, without torch: ``main.cpp`` and ``build.ninja``.
 
-``evaluator.builder.template`` has torch write both for an extension made of marks; here the marks are replaced by
-what a request says. Flags, paths and the text of ``main.cpp`` are torch's own this way, whatever its version.
+``evaluator.builder.template`` has torch write both for an extension made of marks. Here the marks are replaced by the
+parts of a request. So flags, paths and the text of ``main.cpp`` are torch's own, whatever its version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["MARKS", "Marks", "TorchCommands"]
 
 @dataclass(frozen=True)
 class Marks:
-    """What stands in a template for a part of a request. None is part of another."""
+    """The marks that stand in a template for the parts of a request. None is part of another."""
 
     name: str = "kj_mark_name"
     text: str = "kj_mark_text"
@@ -51,14 +51,14 @@ class TorchCommands:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TorchCommands:
-        """Raises ``ValueError`` where ``data`` is none."""
+        """Raises ``ValueError`` where ``data`` is not valid."""
         texts = {field: data.get(field) for field in cls.__dataclass_fields__}
         if not all(isinstance(text, str) for text in texts.values()):
             raise ValueError("no templates of main.cpp and build.ninja")
         return cls(**{name: str(text) for name, text in texts.items()})
 
     def main_text(self, request: Mapping[str, Any]) -> str:
-        """What ``load_inline`` writes to ``main.cpp`` for a request's fields."""
+        """Return the ``main.cpp`` of ``load_inline`` for a request's fields."""
         template = (self.main if request["with_pytorch_error_handling"] else self.main_bare).split("\n")
         place = template.index(MARKS.text)
         lines = [] if request["no_implicit_headers"] else template[:place]
@@ -73,7 +73,7 @@ class TorchCommands:
         return "\n".join(lines)
 
     def ninja_text(self, request: Mapping[str, Any], directory: Path, sources: Sequence[str]) -> str:
-        """What torch writes to ``build.ninja`` for a request's fields and the names of its ``sources``."""
+        """Return torch's ``build.ninja`` for a request's fields and the names of its ``sources``."""
         objects = [f"{os.path.splitext(source)[0]}.o" for source in sources]  # noqa: PTH122 - as torch does it
         lists = {
             f" {MARKS.cflag}": _words(request["extra_cflags"]),
@@ -105,7 +105,7 @@ def _include_flag(path: str) -> str:
 
 
 def _filled(text: str, replacements: Mapping[str, str]) -> str:
-    """``text`` with each mark replaced, in one pass: what is put in is not looked at again."""
+    """Replace each mark of ``text`` in one pass: the replacements are not searched again."""
     done: list[str] = []
     position = 0
     while True:

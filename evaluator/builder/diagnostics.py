@@ -1,6 +1,6 @@
 """Reading a compiler's output: the first real error, and the kernels of a finished library.
 
-A candidate decides what a compiler prints. Every expression here takes time in proportion to the text.
+A candidate decides the text that a compiler prints. Every expression here takes time in proportion to the text.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NO_HEADER: Final = re.compile(
 )
 _STUB: Final = re.compile(r"^.*?__device_stub__(\w++)\(", re.MULTILINE)
 _MOST_LINE: Final = 2000
-"""Characters of a line of a log that are read: a message is no longer, whatever an ``#error`` says."""
+"""Characters of a log's line that are read. A message is no longer, whatever an ``#error`` prints."""
 
 
 def first_error(log: str, build_directory: str) -> str | None:
-    """The first real error in ``log`` as ``file:line: text`` with the lines that explain it, or ``None``.
+    """Return the first real error in ``log`` as ``file:line: text`` with the lines that explain it, or ``None``.
 
     Errors in the candidate's own files come before errors in headers; the build directory is cut off.
     """
@@ -56,7 +56,7 @@ def first_error(log: str, build_directory: str) -> str | None:
 
 
 def foreign_header_missing(log: str, build_directory: str) -> str | None:
-    """The header that a file *not* of the candidate's includes and this machine lacks, or ``None``.
+    """Return a header that this machine lacks and that a file *not* of the candidate's includes, or ``None``.
 
     That is a gap of the toolkit installed here, not a mistake of the candidate's.
     """
@@ -73,7 +73,7 @@ def _lines(log: str) -> list[str]:
 
 
 def kernel_names(library: Path) -> list[str]:
-    """Names of the CUDA kernels whose launch stubs ``library`` contains, demangled; empty where none is found."""
+    """Return the names of the CUDA kernels whose launch stubs ``library`` contains, demangled; empty for none."""
     listing = subprocess.run(["nm", "--demangle", str(library)], capture_output=True, text=True, errors="replace")
     mangled = sorted(set(_STUB.findall(listing.stdout)))
     if not mangled:
@@ -83,7 +83,7 @@ def kernel_names(library: Path) -> list[str]:
 
 
 def demangled(names: Sequence[str]) -> list[str]:
-    """``names`` as they are written in C++; as they are where there is no ``c++filt``."""
+    """Return ``names`` as they are written in C++, or unchanged where there is no ``c++filt``."""
     with contextlib.suppress(OSError):
         filtered = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, errors="replace")
         plain = filtered.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""The one header of CUDA's that a CPU build of torch lacks, because its build did not generate it. Torch-free."""
+"""The one CUDA header that a CPU build of torch lacks, because its build did not generate it. Torch-free."""
 
 from __future__ import annotations
 

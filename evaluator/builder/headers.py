@@ -1,14 +1,14 @@
 """torch's C++ header, precompiled by GCC, and torch's commands for an extension. Torch-free.
 
-The header is the same for every C++ extension, and reading it takes most of a build's time. GCC reads a
-precompiled one in its place only where it can prove that this makes no difference (the same compiler, options
-and macros, nothing before it); otherwise it reads the text, as ever. It has to be compiled with the flags of
-its later use: GCC would accept another level of optimization, and generate other code for what is in the header.
+The header is the same for every C++ extension, and reading it takes most of a build's time. GCC reads a precompiled
+header in its place only where it can prove that the result is the same. That takes the same compiler, options and
+macros, and nothing before it. Otherwise it reads the text. The header has to be compiled with the flags of its later
+use. GCC would accept another level of optimization, and generate other code for the header's functions.
 
-There are two forms of it. As GCC makes it by itself, what is built with it is, instruction for instruction, what is
-built without. With its templates instantiated ahead (``evaluator.builder.instantiating``) each build takes some 4 s
-less; the compiler, its options and all sources are the same, but it comes by the header's functions in another order,
-and may decide otherwise which of them to inline into each other.
+There are two forms of it. With the form that GCC makes by itself, a build has the same instructions as a build without
+it. With the header's templates instantiated ahead (``evaluator.builder.instantiating``), each build takes some 4 s
+less. The compiler, its options and all sources are the same. But the compiler meets the header's functions in another
+order, and may decide otherwise which of them to inline into each other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from evaluator.devices.discovery import compiler_versions
 __all__ = ["COMMANDS_FILE", "INSTANTIATED_HEADERS", "PRECOMPILED_HEADERS", "header_folder", "shadowing_name"]
 
 COMMANDS_FILE: Final = "commands.json"
-"""``TorchCommands``, in the prepared folder."""
+"""The file with ``TorchCommands``, in the prepared folder."""
 
 _INCLUDED_FILE: Final = "included.json"
 _HEADER: Final = "torch/extension.h"
@@ -50,7 +50,7 @@ _VARIANTS: Final[Mapping[frozenset[str], str]] = {
     frozenset({"-O2"}): "O2",
     frozenset({"-O3"}): "O3",
 }
-"""The flags that candidates usually build with. Each takes 0.8 to 1 GB."""
+"""The flags that candidates usually build with. Each header takes 0.8 to 1 GB."""
 _NEUTRAL: Final = ("", "-w", "-fPIC", "-std=c++20")
 _NEUTRAL_PREFIXES: Final = ("-D", "-I", "-W")
 _NOT_NEUTRAL: Final = ("-Wa,", "-Wl,", "-Wp,")
@@ -59,13 +59,13 @@ _COMPILE_BYTES: Final = 3 * 2**30  # measured: 1.6 GB, and 2.9 GB with the templ
 
 
 def header_folder(prepared: Path, flags: Iterable[str]) -> Path | None:
-    """The folder that is to be searched for headers ahead of torch's, where one was prepared for these flags.
+    """Return the header folder to search ahead of torch's, where one was prepared for these flags; else ``None``.
 
-    Flags that say something about macros, folders and warnings alone do not count: GCC checks those itself.
+    Flags for macros, folders and warnings do not count: GCC checks those itself.
     """
     kept: set[str] = set()
     for word in (word for flag in flags for word in flag.split()):
-        # The shell would make something else of any other character.
+        # The shell would change any other character.
         neutral = word.startswith(_NEUTRAL_PREFIXES) and not word.startswith(_NOT_NEUTRAL) and len(word) > 2
         if not set(word) <= _WORD_CHARACTERS:
             return None
@@ -76,9 +76,9 @@ def header_folder(prepared: Path, flags: Iterable[str]) -> Path | None:
 
 
 def shadowing_name(prepared: Path, folders: Iterable[Path]) -> str | None:
-    """Something in ``folders`` that torch's header might include in the place of what it was compiled with.
+    """Return a name in ``folders`` that torch's header might include in the place of its own file, or ``None``.
 
-    GCC does not look for that. Names alone are compared: one too many costs time, and nothing else.
+    GCC does not check for that. Names alone are compared: one too many costs time, and nothing else.
     """
     names = set(json.loads((prepared / _INCLUDED_FILE).read_text()))
     found = {path.name for folder in folders if folder.is_dir() for path in folder.iterdir()}
@@ -124,7 +124,7 @@ def _make_variants(
     for variant in _VARIANTS.values():
         header = folder / "headers" / variant / _HEADER
         header.parent.mkdir(parents=True)
-        # For a source that includes it once more: GCC takes it from where it has taken the first.
+        # For a source that includes it once more: GCC looks in the folder of the first one.
         shutil.copy2(torch_folder() / "include" / _HEADER, header)
 
     def compile_one(flags: frozenset[str]) -> None:
@@ -174,7 +174,7 @@ def _command(commands: TorchCommands, flags: Iterable[str]) -> list[str]:
 
 
 def _included_names(commands: TorchCommands, folder: Path, environment: Mapping[str, str]) -> list[str]:
-    """Of every file that torch's header includes: its name, and those of the folders that it is in."""
+    """Return the names of every file that torch's header includes, and of the folders that these are in."""
     source = torch_folder() / "include" / _HEADER
     listed = run_tool([*_command(commands, ()), "-M", str(source)], environment, folder).stdout
     files = listed.replace("\\\n", " ").partition(":")[2].split()

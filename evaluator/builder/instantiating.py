@@ -1,9 +1,9 @@
 """A plugin for GCC that has it instantiate the templates of a header while it precompiles it. Torch-free.
 
-GCC puts off instantiating what a header's own functions ask for to the end of a translation unit, a precompiled
-header does not have that end, and so each source that includes the header pays for it: for torch's, 4 of 9 seconds,
-however short the source is. The plugin calls the compiler's own function for it where the header ends. It is loaded
-while a header is precompiled, and never where a candidate's source is compiled.
+GCC defers the instantiations that a header's own functions need to the end of a translation unit. A precompiled header
+does not have that end. So each source that includes the header pays for them: for torch's, 4 of 9 seconds, however
+short the source is. The plugin calls the compiler's own function for it where the header ends. It is loaded while a
+header is precompiled, and never where a candidate's source is compiled.
 
 Sources: "GCC internals", chapter "Plugins"; ``c_parse_final_cleanups`` in GCC's ``cp/decl2.cc``.
 """
@@ -24,8 +24,9 @@ WHOLE_TEXT: Final = """#line 1 "{source}"
 #include "{source}"
 extern int kerneljudge_end_of_header;
 """
-"""What is precompiled. Messages about what is included name torch's header, as ever; the last line has the plugin do
-its work, and declares something that nobody defines or uses."""
+"""The text that is precompiled. Messages about included text name torch's header, as ever. The last line starts the
+plugin's work, and declares a name that has no definition and no use.
+"""
 
 PLUGIN_TEXT: Final = r"""
 #include "gcc-plugin.h"
@@ -80,7 +81,7 @@ class Plugin:
 
 
 def plugin_headers(environment: Mapping[str, str]) -> Path | None:
-    """The folder of the compiler's headers for plugins, where they are installed."""
+    """Return the folder of the compiler's headers for plugins, where they are installed; else ``None``."""
     command = [_compiler(environment), "-print-file-name=plugin"]
     try:
         done = subprocess.run(

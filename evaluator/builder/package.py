@@ -1,9 +1,8 @@
 """A built extension as one piece of bytes that can lie with strangers: signed, and verified before it is believed.
 
-A line with the format's name, a line with a signature (HMAC-SHA256, hexadecimal), a line of JSON with what is known of
-the build, then the library. The signature is over the JSON, which names the key that it was built for and the hash of
-the library: nothing of a package is interpreted before it is known to be ours, and a package of ours is of no use in
-another's place.
+A package has three lines before the library: the format's name, a signature (HMAC-SHA256, hexadecimal), and JSON about
+the build. The signature covers the JSON, which has the key of the build and the hash of the library. So nothing of a
+package is interpreted before its signature is verified, and a valid package is of no use under another key.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ _FORMAT: Final = b"kerneljudge artifact 1"
 
 
 class UnusablePackage(ValueError):
-    """Not what somebody with our secret has put there: altered, cut short, or moved; or by another version of ours."""
+    """A package that was not written with our secret, was altered, cut short or moved, or is of another version."""
 
 
 def seal_package(artifact: Artifact, library: bytes | None, secret: bytes) -> bytes:
-    """The artifact and its library, signed."""
+    """Return the artifact and its library as one signed package."""
     digest = None if library is None else hashlib.sha256(library).hexdigest()
     body = json.dumps({"artifact": asdict(replace(artifact, path=None)), "sha256": digest}).encode()
     return b"\n".join([_FORMAT, _signature(body, secret), body, library or b""])
 
 
 def open_package(package: bytes, key: str, secret: bytes) -> tuple[Artifact, bytes | None]:
-    """The artifact for ``key``, and its library where there is one. Raises ``UnusablePackage``."""
+    """Return the artifact for ``key``, and its library where there is one. Raises ``UnusablePackage``."""
     parts = package.split(b"\n", 3)
     if len(parts) != 4 or parts[0] != _FORMAT:
         raise UnusablePackage("it has another format")

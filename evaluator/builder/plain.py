@@ -1,11 +1,11 @@
-"""The plain recipe: what torch itself would do, up to the finished library and no further.
+"""The plain recipe: torch's own build, up to the finished library and no further.
 
-``python -m evaluator.builder.plain FD``: see ``evaluator.builder.workplace``. torch's own ``load_inline`` and
-``load`` do the work, so that every argument means what it means in this version of torch; only the step that
-would load the library into this process is taken out. This recipe refuses nothing.
+``python -m evaluator.builder.plain FD``: see ``evaluator.builder.workplace``. torch's own ``load_inline`` and ``load``
+do the work, so that every argument has its meaning in this version of torch. Only the step that would load the library
+into this process is taken out. This recipe refuses nothing.
 
-A machine without CUDA's libraries (a CPU build of torch) compiles CUDA sources, which finds every compile
-error, and leaves out the link step.
+A machine without CUDA's libraries (a CPU build of torch) compiles CUDA sources, which finds every compile error, and
+leaves out the link step.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _compile_only(
 
 
 def _write_shims(directory: Path) -> Path:
-    """CPU builds of torch ship CUDA's headers but for one that their build did not generate."""
+    """Write the one CUDA header that CPU builds of torch lack, because their build did not generate it."""
     shims = directory / "shims"
     header = shims / GENERATED_HEADER
     header.parent.mkdir(parents=True)

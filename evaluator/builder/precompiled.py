@@ -1,10 +1,11 @@
-"""The precompiled recipe and the instantiated one: C++ extensions with torch's own commands and its header
-precompiled, in one of its two forms (``evaluator.builder.headers``). Torch-free.
+"""The precompiled recipe and the instantiated one: C++ extensions with torch's own commands and a precompiled header.
 
-``python -m evaluator.builder.precompiled FD``: see ``evaluator.builder.workplace``. The files and commands are those
-that torch would write (``evaluator.builder.commands``), to the letter; the compiler is told by its environment
-where a precompiled header may be found. What it says of a candidate's mistake is therefore what it says in the
-plain recipe, and counts; what may have to do with the header is refused.
+Each uses one of the two forms of torch's header (``evaluator.builder.headers``). Torch-free.
+
+``python -m evaluator.builder.precompiled FD``: see ``evaluator.builder.workplace``. The files and commands are torch's
+(``evaluator.builder.commands``), to the letter. The environment tells the compiler the folder of the precompiled
+header. So its message about a candidate's mistake is the message of the plain recipe, and counts. A failure that may
+come from the header is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from evaluator.builder.workplace import Task, begin, deliver, fail, refuse, run_
 
 __all__ = ["main"]
 
-# What a compiler says where something is wrong with it, or with what it was given besides the candidate's sources.
+# Compilers' messages about faults of their own, or of an input other than the candidate's sources.
 _SUSPICIOUS: Final = ("internal compiler error", "out of memory", "Killed", ".gch", "PCH file")
 
 
@@ -56,7 +57,7 @@ def _build(task: Task) -> Path:
         refuse(f"torch's header might include the candidate's {shadowing}")
     (directory / "build.ninja").write_text(commands.ninja_text(request, directory, sources))
     try:
-        # GCC takes what it finds there as if it were named by the last -I: before torch's own folders.
+        # GCC takes the folders in it as if the last -I named them: before torch's own folders.
         run_ninja(
             [],
             directory,
@@ -73,7 +74,7 @@ def _build(task: Task) -> Path:
 
 
 def _write_sources(commands: TorchCommands, request: dict[str, Any], directory: Path) -> list[str]:
-    """The names of the sources, in torch's order."""
+    """Write the sources, and return their names in torch's order."""
     for name, text in (*request["headers"], *request["files"]):
         (directory / name).write_text(text)
     if request["files"]:

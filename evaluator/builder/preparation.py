@@ -1,8 +1,9 @@
-"""What a recipe needs to have been made beforehand for this machine's toolchain. Torch-free.
+"""Preparations: files that a recipe needs and that are made once for this machine's toolchain. Torch-free.
 
-A preparation lies in ``<root>/<its name>/<key>/`` and is made there, since compilers remember where things are; it
-counts once its manifest is written. The key stands for the *facts* that it depends on (torch, Python, compilers, …):
-with another toolchain it is simply not found.
+A preparation lies in ``<root>/<its name>/<key>/`` and is made there, because compilers remember paths. It counts once
+its manifest is written. The key stands for the *facts* that it depends on (torch, Python, compilers, …): with another
+toolchain it is simply not found.
+
 Only trusted code writes here, and nothing of a candidate's is ever compiled here; compilers see it read-only.
 """
 
@@ -51,21 +52,20 @@ _Wanted = TypeVar("_Wanted")
 _Made = TypeVar("_Made")
 
 Tell = Callable[[str], None]
-"""Where a line about the progress goes."""
+"""A receiver of lines about the progress."""
 
 
 class PreparationFailed(Exception):
-    """It could not be made; the message says why in one line."""
+    """The preparation could not be made; the message has the reason in one line."""
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Something that is made once for a toolchain.
+    """A kind of files that are made once for a toolchain.
 
-    Each function is given the environment that compilers will get. ``missing`` names the tool that this machine
-    lacks for it, or ``None``. ``facts`` is all that decides whether what was made can be used (JSON).
-    ``make_in`` fills a folder that it is given, telling each step, and raises ``PreparationFailed``. ``gain``
-    says what builds have of it.
+    Each function gets the environment that compilers will get. ``missing`` names the tool that this machine lacks, or
+    is ``None``. ``facts`` is all that decides whether the made files can be used (JSON). ``make_in`` fills a given
+    folder, tells each step, and raises ``PreparationFailed``. ``gain``: the advantage for builds.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What lies in ``folder``, and how many seconds making it took; 0 where it was there already."""
+    """The prepared ``folder``, and the seconds that making it took; 0 where it was there already."""
 
     folder: Path
     size_bytes: int
@@ -91,7 +91,7 @@ def root() -> Path:
 
 
 def find(preparation: Preparation, environment: Mapping[str, str]) -> Prepared | None:
-    """What has been made for this toolchain; ``None`` where nothing was, or where it is damaged."""
+    """Find the preparation for this toolchain; ``None`` where there is none, or a damaged one."""
     facts = preparation.facts(environment)
     folder = _place(preparation, facts)
     try:
@@ -105,7 +105,7 @@ def find(preparation: Preparation, environment: Mapping[str, str]) -> Prepared |
 
 
 def make(preparation: Preparation, environment: Mapping[str, str], tell: Tell) -> Prepared:
-    """What ``find`` finds, made if need be. Raises ``PreparationFailed``."""
+    """Find the preparation, or make it. Raises ``PreparationFailed``."""
     found = find(preparation, environment)
     if found is not None:
         return found
@@ -115,14 +115,14 @@ def make(preparation: Preparation, environment: Mapping[str, str], tell: Tell) -
     with _locked(folder.parent):
         found = find(preparation, environment)
         if found is not None:
-            return found  # somebody else has just made it
+            return found  # another process has just made it
         shutil.rmtree(folder, ignore_errors=True)
         try:
             folder.mkdir()
             preparation.make_in(folder, environment, tell)
             files = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
             for path in (folder, *folder.rglob("*")):
-                # Whoever compiles may be another user than the one who prepares.
+                # The compilers' user may be another one than the preparing user.
                 if not path.is_symlink():
                     path.chmod(0o755 if path.is_dir() else 0o444)
             manifest = folder / _MANIFEST
@@ -137,7 +137,7 @@ def make(preparation: Preparation, environment: Mapping[str, str], tell: Tell) -
 
 
 def toolchain_facts(environment: Mapping[str, str]) -> dict[str, Any]:
-    """What everything that is made from torch's headers depends on: torch, Python, the C++ compiler."""
+    """The facts that every use of torch's headers depends on: torch, Python, the C++ compiler."""
     compiler = environment.get("CXX", "c++")
     version = torch_folder() / "version.py"
     return {
@@ -156,13 +156,13 @@ def toolchain_facts(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def torch_folder() -> Path:
-    """Where torch is installed, found without importing it."""
+    """The folder of torch's installation, found without importing torch."""
     spec = importlib.util.find_spec("torch")
     return Path("torch" if spec is None or spec.origin is None else spec.origin).parent
 
 
 def run_tool(command: list[str], environment: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """A tool that has done its work in ``folder``. Raises ``PreparationFailed``."""
+    """Run a tool in ``folder`` and return its result. Raises ``PreparationFailed``."""
     try:
         done = subprocess.run(
             command, env=environment, cwd=folder, capture_output=True, text=True, errors="replace", timeout=_TOOL_S
@@ -178,14 +178,14 @@ def run_tool(command: list[str], environment: Mapping[str, str], folder: Path) -
 def compile_each(
     compile_one: Callable[[_Wanted], _Made], wanted: Collection[_Wanted], *, bytes_each: int
 ) -> list[_Made]:
-    """What ``compile_one`` makes of each that is ``wanted``, as many at a time as the machine has room for."""
+    """Call ``compile_one`` for each of ``wanted``, as many at a time as the machine has room for."""
     at_once = min(len(wanted), os.cpu_count() or 1, machine_memory_bytes() // bytes_each)
     with ThreadPoolExecutor(max(1, at_once)) as pool:
         return list(pool.map(compile_one, wanted))
 
 
 def ask_torch(module: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON object that a module of ours, which imports torch, prints. Raises ``PreparationFailed``."""
+    """Return the JSON object that a module of ours prints, which imports torch. Raises ``PreparationFailed``."""
     with tempfile.TemporaryDirectory(prefix="kerneljudge-prepare-") as folder:
         done = run_tool(python_command("-m", module), environment, Path(folder))
     try:
@@ -197,7 +197,10 @@ def ask_torch(module: str, environment: Mapping[str, str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One at a time in ``folder``, which is made if need be; the lock lies beside it. Raises ``PreparationFailed``."""
+    """Enter ``folder``, which is made if need be, one process at a time; the lock lies beside it.
+
+    Raises ``PreparationFailed``.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder.with_name(f".{folder.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -1,8 +1,8 @@
-"""The ladder of recipes: ways to build, the fastest first, the last of which is what torch itself does.
+"""The ladder of recipes: ways to build, the fastest first, and torch's own build last.
 
-The builder tries them in this order. A recipe that refuses costs its time and nothing else; what the last one
-says counts. To add one, write its process (``evaluator.builder.workplace``) and put it in here; what it needs to
-have been made beforehand is a ``Preparation``.
+The builder tries them in this order. A recipe that refuses costs its time and nothing else; the answer of the last one
+counts. To add one, write its process (``evaluator.builder.workplace``) and put it in here; files that it needs
+beforehand are a ``Preparation``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["PLAIN", "RECIPES", "Recipe", "find_prepared", "recipe_versions"]
 class Recipe:
     """One way to build.
 
-    ``module`` is run as the process that builds. ``version`` changes with whatever may change its results.
-    ``handles`` says of a request whether it is worth asking: it costs nothing, and nothing is noted where it
-    says no. ``covered_by`` names a faster recipe that handles the same requests: where that one is prepared,
-    nothing needs to be for this one, and it is not asked.
+    ``module`` is run as the process that builds. ``version`` changes with everything that may change its results.
+    ``handles``: whether a request is worth a try; it costs nothing, and a refusal is not noted. ``covered_by`` names a
+    faster recipe that handles the same requests: where that one is prepared, this one needs no preparation and is not
+    tried.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Recipe:
 def _is_cxx_alone(request: BuildRequest) -> bool:
     # With with_cuda=True torch adds CUDA's folders and libraries, whatever the sources are.
     named_so = all(name.endswith((".cpp", ".cc", ".cxx")) for name, _ in request.files)
-    # What lies in folders could stand for a header of torch's, which only the plain recipe compiles anew.
+    # A file in a folder could replace a header of torch's, which only the plain recipe compiles anew.
     flat = not any("/" in name for name, _ in request.headers)
     return named_so and flat and not request.uses_cuda and not request.cuda_sources
 
@@ -61,10 +61,10 @@ RECIPES: Final = (
 
 
 def recipe_versions() -> dict[str, int]:
-    """Part of the key of every artifact.
+    """The versions of all recipes, which are part of the key of every artifact.
 
-    All recipes of this program are in it, also those that this machine cannot use: which of them has made an
-    artifact makes no difference, so that machines with and without preparations share a cache.
+    All recipes of this program are in it, also those that this machine cannot use. The recipe that made an artifact
+    makes no difference, so that machines with and without preparations share a cache.
     """
     return {recipe.name: recipe.version for recipe in RECIPES}
 

@@ -1,4 +1,4 @@
-"""What a candidate asks to be built, validated: it comes from a process that runs the candidate's code."""
+"""A candidate's build request, validated, because it comes from a process that runs the candidate's code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 __all__ = ["SHARED_NAME", "BuildRequest", "InvalidRequest"]
 
 SHARED_NAME: Final = "kerneljudge_extension"
-"""What every extension is built as that does not depend on its name: the same sources are built once."""
+"""The name of every built extension that does not depend on its name: the same sources are built once."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
@@ -59,7 +59,7 @@ class BuildRequest:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> BuildRequest:
-        """Raises ``InvalidRequest``."""
+        """Validate the request. Raises ``InvalidRequest``."""
         name = data.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidRequest(f"the extension's name must be a Python identifier, not {str(name)[:100]!r}")
@@ -82,7 +82,7 @@ class BuildRequest:
 
     @classmethod
     def restored(cls, data: Mapping[str, Any]) -> BuildRequest:
-        """From the fields of a request that has been parsed before, as JSON has them."""
+        """Build a request from the fields of one that was parsed before, as JSON has them."""
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
         }
@@ -93,7 +93,7 @@ class BuildRequest:
 
     @property
     def uses_cuda(self) -> bool:
-        """As torch decides it where ``with_cuda`` is not given."""
+        """Whether the build uses CUDA, by torch's rule where ``with_cuda`` is not given."""
         if self.with_cuda is not None:
             return self.with_cuda
         return bool(self.cuda_sources) or any(name.endswith((".cu", ".cuh")) for name, _ in self.files)
@@ -105,13 +105,15 @@ class BuildRequest:
 
     @property
     def renames_lines(self) -> bool:
-        """Whether a source says of itself which file it is: a compiler's message cannot be taken at its word then."""
+        """Whether a source names its own file, so that the places in a compiler's messages cannot be trusted."""
         return any(_LINE_DIRECTIVE.search(text.replace("\\\n", "")) for text in self.texts)
 
     @property
     def shared(self) -> BuildRequest:
-        """The same under a name that all of its kind share, if its own decides nothing but what the module is called
-        that torch or pybind11's macro makes; else itself."""
+        """The same request under a name that all of its kind share; itself where its name matters.
+
+        The name must decide only the name of the module that torch or pybind11's macro makes.
+        """
         texts = (*self.texts, *self.extra_cflags, *self.extra_cuda_cflags, *self.extra_ldflags)
         without = [_MODULE_OF_ANY_NAME.sub("", text.replace("\\\n", "")) for text in texts]
         makes_module = self.functions is not None or any(_MODULE_OF_ANY_NAME.search(text) for text in texts)
@@ -119,7 +121,7 @@ class BuildRequest:
         return replace(self, name=SHARED_NAME) if self.is_python_module and makes_module and not depends else self
 
     def key(self, toolchain: Mapping[str, Any]) -> str:
-        """The content address of what this request builds with ``toolchain``: 64 hex digits."""
+        """The content address of this request's build with ``toolchain``: 64 hex digits."""
         canonical = json.dumps([asdict(self), dict(toolchain)], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -1,8 +1,8 @@
-"""What a kernel takes of a multiprocessor, as CUDA's assembler says it while it builds.
+"""The resources of a multiprocessor that a kernel uses, as CUDA's assembler reports them during a build.
 
-``ptxas -v`` says it of each kernel and architecture. The option changes what is printed and no instruction; it is
-given through ``NVCC_APPEND_FLAGS``, so that a candidate's own flags stay as they are. A machine without nvcc knows
-nothing about it. The figures come from where a stranger's source is compiled: they are shown and decide nothing.
+``ptxas -v`` reports them for each kernel and architecture. The option changes the printed text and no instruction. It
+is given through ``NVCC_APPEND_FLAGS``, so that a candidate's own flags stay as they are. A machine without nvcc has no
+figures. The figures come from a process that compiles a stranger's source: they are shown and decide nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 __all__ = ["ASKING", "KernelResources", "ResourceReader", "asks_itself", "short_name", "spill_notes"]
 
 ASKING: Final = {"NVCC_APPEND_FLAGS": "-Xptxas=-v"}
-"""The environment that has nvcc say it."""
+"""The environment that makes nvcc print them."""
 
 _MOST_KERNELS: Final = 64
 _MOST_NOTES: Final = 4
@@ -37,10 +37,10 @@ _ASKS: Final = re.compile(r"(?:^|[=,\s])(?:-v|--verbose)(?:[,\s]|$)|res(?:ource)
 
 @dataclass(frozen=True)
 class KernelResources:
-    """One kernel, built for one architecture.
+    """The resources of one kernel, built for one architecture.
 
-    ``shared_bytes`` is what is declared; what is asked for at a launch comes on top. ``stack_bytes`` and spills are
-    local memory of each thread, which lies in the device's memory.
+    ``shared_bytes``: the declared shared memory; memory requested at a launch comes on top. ``stack_bytes`` and spills
+    are local memory of each thread, which lies in the device's memory.
     """
 
     name: str
@@ -57,7 +57,7 @@ class KernelResources:
 
     @classmethod
     def parse_all(cls, data: object) -> tuple[KernelResources, ...]:
-        """What is well-formed of what a compiler's process has said; the rest is left out."""
+        """Parse the output of a compiler's process; malformed parts are left out."""
         items = [item for item in data[:_MOST_KERNELS] if isinstance(item, dict)] if isinstance(data, list) else []
         return tuple(kernel for kernel in map(cls._parse, items) if kernel is not None)
 
@@ -73,7 +73,7 @@ class KernelResources:
 
 
 class ResourceReader:
-    """Takes in a compiler's output line by line; names are as the assembler has them."""
+    """Reads a compiler's output line by line; names are as the assembler has them."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], KernelResources] = {}
@@ -85,7 +85,7 @@ class ResourceReader:
         return tuple(self._found.values())
 
     def take(self, line: str) -> bool:
-        """Whether ``line`` says nothing but that."""
+        """Whether ``line`` is a line of the assembler's report alone."""
         if match := _ENTRY.match(line):
             self._entry = (match["name"], match["arch"])
             if len(self._found) < _MOST_KERNELS:
@@ -112,12 +112,12 @@ class ResourceReader:
 
 
 def asks_itself(flags: Iterable[str]) -> bool:
-    """Whether a candidate's own flags for nvcc have the assembler say it: then it belongs into the log."""
+    """Whether a candidate's own flags for nvcc request the report, which then belongs in the log."""
     return any(_ASKS.search(flag) for flag in flags)
 
 
 def short_name(demangled: str) -> str:
-    """A kernel's name with its template arguments, without its return type and parameters."""
+    """Return a kernel's name with its template arguments, without its return type and parameters."""
     name = demangled.replace("(anonymous namespace)::", "").removeprefix("void ")
     depth = 0
     for position, character in enumerate(name):
@@ -128,7 +128,7 @@ def short_name(demangled: str) -> str:
 
 
 def spill_notes(kernels: Sequence[KernelResources]) -> tuple[str, ...]:
-    """A sentence for each kernel that does not do with its registers."""
+    """A sentence for each kernel that spills registers."""
     spilling = [kernel for kernel in kernels if kernel.spills]
     notes = [
         f"kernel {kernel.name} ({kernel.arch}) uses local memory, which lies in the device's memory: "

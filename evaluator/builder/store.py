@@ -1,7 +1,7 @@
-"""Where builds are kept: a folder of this machine, and behind it, where there is one, a store that machines share.
+"""The stores of builds: a folder of this machine, and behind it, where there is one, a store that machines share.
 
-The folder is always asked first. What is found in the store is verified, then moved into the folder, and is from then
-on like what was built here. The store may be away, or hold anything: that costs the time of a build, never more.
+The folder is always asked first. An entry of the store is verified, then moved into the folder, and is from then on
+like a local build. The store may be away, or hold anything: that costs the time of a build, never more.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from evaluator.builder.package import UnusablePackage, open_package, seal_packag
 __all__ = ["ArtifactStore", "SharedArtifacts", "open_store"]
 
 _REST_S: Final = 30.0
-"""How long a store that was away is not asked: each time would cost a build the time until it is given up."""
+"""The backoff after a store was away, in seconds: each request would cost a build the store's timeout."""
 
 _T = TypeVar("_T")
 
 
 class ArtifactStore(Protocol):
-    """What a builder keeps its builds in."""
+    """A builder's store of builds."""
 
     def find(self, key: str) -> Artifact | BuildFailure | None:
-        """What is at hand."""
+        """Find the build that is at hand."""
 
     def obtain(self, key: str) -> Artifact | BuildFailure | None:
-        """What is at hand by now, or can be had from elsewhere. For whoever holds the right to build ``key``."""
+        """Find the build at hand or elsewhere. For the holder of the right to build ``key``."""
 
     def store(self, artifact: Artifact, library: Path | None) -> Artifact:
         """Keep ``artifact`` and ``library``; returns it with its final path."""
@@ -44,18 +44,18 @@ class ArtifactStore(Protocol):
         """Keep a failure whose cause is the candidate's alone."""
 
     def building(self, key: str) -> AbstractContextManager[None]:
-        """The right to build ``key``, for one at a time on this machine."""
+        """Hold the right to build ``key``, which one builder at a time has on this machine."""
 
 
 def open_store(folder: ArtifactCache, address: StoreAddress | None) -> ArtifactStore:
-    """The store with ``folder`` as this machine's part of it."""
+    """Open the store with ``folder`` as this machine's part of it."""
     return folder if address is None else SharedArtifacts(folder, address)
 
 
 class SharedArtifacts:
-    """A machine's folder before a bucket that all machines read and write.
+    """A machine's folder in front of a bucket that all machines read and write.
 
-    Failures stay in the folder: a candidate that cannot be built ends where that is found.
+    Failures stay in the folder: a candidate that cannot be built ends on the machine that found it.
     """
 
     def __init__(self, folder: ArtifactCache, address: StoreAddress) -> None:
@@ -100,7 +100,7 @@ class SharedArtifacts:
             return self._folder.store(artifact, Path(file.name))
 
     def _ask(self, request: Callable[[], _T]) -> _T | None:
-        """Its answer; ``None`` while the store is away."""
+        """Return the answer of ``request``; ``None`` while the store is away."""
         with self._lock:
             if time.monotonic() < self._asked_again_at:
                 return None

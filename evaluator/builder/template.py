@@ -1,9 +1,9 @@
-"""Asking torch what it would do for a C++ extension: ``python -m evaluator.builder.template`` in an empty folder.
+"""Asking torch for its commands for a C++ extension: ``python -m evaluator.builder.template`` in an empty folder.
 
-Prints ``TorchCommands`` as a JSON object. torch's own ``load_inline`` and ``load`` write the files for an
-extension made of marks; nothing is compiled. They also write them for two requests without marks, and what the
-templates make of those has to be the same: otherwise this torch does something that templates cannot say, and
-the exit status is 1, with the reason on standard error.
+Prints ``TorchCommands`` as a JSON object. torch's own ``load_inline`` and ``load`` write the files for an extension
+made of marks; nothing is compiled. They also write the files for two requests without marks, and the templates have to
+give the same. Otherwise templates cannot describe this version of torch, and the exit status is 1, with the reason on
+standard error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SAMPLES: Final = (
 
 
 def written_by_torch(request: BuildRequest, directory: Path) -> dict[str, str]:
-    """The files, name to text, that torch writes to ``directory`` for a request; it compiles nothing."""
+    """Return the files, name to text, that torch writes to ``directory`` for a request; it compiles nothing."""
     torch_extension._run_ninja_build = lambda *_args, **_kwargs: None
     torch_extension._import_module_from_library = lambda *_args: None
     torch_extension.remove_extension_h_precompiler_headers = lambda: None
@@ -90,7 +90,7 @@ def _written(request: BuildRequest, directory: Path) -> dict[str, str]:
 
 
 def _difference(commands: TorchCommands, request: BuildRequest, directory: Path) -> str | None:
-    """The file that the templates make another of than torch does, or ``None``."""
+    """Name the file in which the templates differ from torch, or ``None``."""
     written, fields = _written(request, directory), asdict(request)
     if request.files:
         sources = [name for name, _ in request.files]

@@ -1,10 +1,16 @@
-"""What every recipe's process does: take a task, go into the sandbox, run ninja, say how it ended. Torch-free.
+"""The parts that every recipe's process shares: read a task, enter the sandbox, run ninja, report. Torch-free.
 
-``python -m <module> FD`` reads a task from standard input as one JSON object, and works in the folder that it
-was started in. What the compiler says goes to standard output, the finished library to the descriptor ``FD``.
-The last line of standard error is a JSON object, the *report*. Its ``outcome``, with the exit status, is one
-of three: ``built`` (0), ``failed`` (1: what the compiler said is for the candidate's author), ``refused``
-(``REFUSED``: not for this recipe, the next one is tried). A process that ends without a report has refused.
+``python -m <module> FD`` reads a task from standard input as one JSON object, and works in the folder that it was
+started in. The compiler's output goes to standard output, the finished library to the descriptor ``FD``. The last line
+of standard error is a JSON object, the *report*.
+
+Its ``outcome``, with the exit status, is one of three:
+
+- ``built`` (0);
+- ``failed`` (1): the compiler's output is for the candidate's author;
+- ``refused`` (``REFUSED``): not for this recipe, the next one is tried.
+
+A process that ends without a report has refused.
 """
 
 from __future__ import annotations
@@ -34,10 +40,10 @@ _MAX_REASON: Final = 300
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be built, as its builder has validated it.
+    """A build task, as the builder has validated it.
 
-    ``request`` has the fields of a ``BuildRequest`` and ``uses_cuda``. ``prepared`` is the folder of what this
-    recipe needs and somebody has prepared; ``None`` where it needs nothing.
+    ``request`` has the fields of a ``BuildRequest`` and ``uses_cuda``. ``prepared`` is the folder of this recipe's
+    preparation; ``None`` where it needs none.
     """
 
     request: dict[str, Any]
@@ -50,7 +56,7 @@ def begin() -> Task:
     """Read the task and go on in the sandbox: the project's own modules cannot be imported any more."""
     payload = json.load(sys.stdin)
     give_way()
-    # The compiler sees what it needs of the machine, and no more.
+    # The compiler sees the parts of the machine that it needs, and no more.
     move_in(Confinement.from_json(payload["confinement"]), Path.cwd())
     directory = Path.cwd()
     os.environ |= {"HOME": str(directory), "TMPDIR": str(directory)}
@@ -68,9 +74,9 @@ def run_ninja(
     quiet: bool,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Build, pass on what is printed, and return it; ``quiet``: but for what ``reader`` takes.
+    """Run ninja, pass its output on, and return it; ``quiet``: pass on only the lines that ``reader`` takes.
 
-    ``environment`` is added to this process's own. Raises ``CalledProcessError`` with what was printed.
+    ``environment`` is added to this process's own. Raises ``CalledProcessError`` with the output.
     """
     command = ["ninja", "-v", *targets]
     printed: list[str] = []
@@ -94,7 +100,7 @@ def run_ninja(
 
 
 def deliver(library: Path, descriptor: int) -> None:
-    """Write the finished ``library`` to where the builder takes it from."""
+    """Write the finished ``library`` to the builder's descriptor."""
     with library.open("rb") as source, open(descriptor, "wb") as target:
         shutil.copyfileobj(source, target)
 
@@ -112,7 +118,7 @@ def succeed(*, linked: bool = True, kernels: Sequence[str] = (), resources: Sequ
 def fail(message: str = "", *, toolchain: bool = False) -> NoReturn:
     """End: the request cannot be built. ``message`` counts where the compiler has named no error.
 
-    ``toolchain``: it is this machine's fault.
+    ``toolchain``: the fault is this machine's.
     """
     _end(1, outcome="failed", message=message, toolchain=toolchain)
 

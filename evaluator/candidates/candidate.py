@@ -25,7 +25,7 @@ __all__ = ["CLASS_NAME", "MAX_BYTES", "Candidate", "InvalidSource", "parse_candi
 
 CLASS_NAME: Final = "ModelNew"
 MAX_BYTES: Final = 300_000
-"""Source and answers above this size (in UTF-8) are turned down without a look inside."""
+"""Source and answers above this size (in UTF-8) are rejected without being read."""
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 _DEFINITION: Final = re.compile(rf"^[ \t]*(?:class\s+{CLASS_NAME}\s*[(:]|{CLASS_NAME}\s*=[^=])", re.MULTILINE)
@@ -41,8 +41,8 @@ _PARSER: Final = threading.Lock()
 class Candidate:
     """Source that parses and defines ``ModelNew`` at its top level.
 
-    ``digest`` is the SHA-256 of ``source``, which has line feeds only. ``origin`` says whether it was
-    given as code or found in an answer.
+    ``digest`` is the SHA-256 of ``source``, which has line feeds only. ``origin``: given as code, or found in an
+    answer.
     """
 
     source: str
@@ -52,10 +52,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class InvalidSource:
-    """Why there is nothing to evaluate.
+    """The reason why there is nothing to evaluate.
 
-    ``source`` is what the message's lines count in: the code block in question, else all that was given.
-    It is at most ``max_bytes`` long and always storable: what is not text in it has been replaced.
+    The lines of ``message`` count in ``source``: the code block in question, else the whole given text. ``source`` is
+    at most ``max_bytes`` long and always storable: bytes that are not text have been replaced.
     """
 
     message: str
@@ -65,7 +65,7 @@ class InvalidSource:
 
 @dataclass(frozen=True)
 class _Syntax:
-    """Why a block is not Python."""
+    """The reason why a block is not Python."""
 
     message: str
     hints: tuple[str, ...] = ()
@@ -76,9 +76,9 @@ def parse_candidate(
 ) -> Candidate | InvalidSource:
     """Find the candidate in ``code`` (source) or in ``response`` (a raw model answer).
 
-    In an answer, reasoning sections are ignored and the last code block that defines ``ModelNew`` wins,
-    even if it has a syntax error. An answer without any fence is taken as source, and source within a
-    fence as an answer. Raises ``ValueError`` unless exactly one of the two is given.
+    In an answer, reasoning sections are ignored and the last code block that defines ``ModelNew`` wins, even if it has
+    a syntax error. An answer without any fence is taken as source, and source within a fence as an answer. Raises
+    ``ValueError`` unless exactly one of the two is given.
     """
     if (code is None) == (response is None):
         raise ValueError("give exactly one of code and response")
@@ -94,7 +94,7 @@ def parse_candidate(
 
 
 def parse_quietly(source: str) -> ast.Module:
-    """The syntax tree of ``source``, without the warnings of ``ast.parse``. Raises what that raises."""
+    """Return the syntax tree of ``source``, without the warnings of ``ast.parse``. Raises its errors."""
     with _quiet():
         return ast.parse(source)
 
@@ -152,8 +152,10 @@ def _from_answer(text: str, origin: Literal["code", "response"]) -> Candidate | 
 
 
 def _as_unicode(source: str) -> str:
-    """``source`` with UTF-8 in the place of another encoding that it declares: it is text already, and will be read
-    back from a file in UTF-8."""
+    """Declare UTF-8 in the place of another encoding that ``source`` declares.
+
+    It is text already, and will be read back from a file in UTF-8.
+    """
     lines = source.split("\n", 2)
     for number, line in enumerate(lines[:2]):
         declared = _ENCODING.match(line)
@@ -166,13 +168,13 @@ def _as_unicode(source: str) -> str:
 
 
 def _lead(answer: Answer) -> CodeBlock:
-    """The text before the first fence, as a block: prose may mention the class, so it counts as code only if it is."""
+    """Return the text before the first fence as a block. Prose may mention the class, so only code counts as code."""
     looks_like_code = _LOOKS_LIKE_CODE.match(answer.lead)
     return CodeBlock(answer.lead, "python" if looks_like_code else "text", closed=True)
 
 
 def _at_left_margin(text: str) -> str:
-    """A block that is indented as a whole is moved to the left; any other is left as it is."""
+    """Move a block that is indented as a whole to the left; leave any other as it is."""
     return textwrap.dedent(text) if text.lstrip("\n")[:1] in (" ", "\t") else text
 
 
@@ -199,7 +201,7 @@ def _candidate(source: str, origin: Literal["code", "response"]) -> Candidate:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     with _PARSER, warnings.catch_warnings():
-        # What Python only warns about is not ours to judge.
+        # A mere warning of Python's decides nothing.
         warnings.simplefilter("ignore")
         yield
 
@@ -209,7 +211,7 @@ def _parse(source: str) -> ast.Module | _Syntax:
     try:
         module = parse_quietly(source)
         with _quiet():
-            # Finds what the grammar alone does not, such as a return outside of a function.
+            # Finds errors that the grammar alone does not, such as a return outside of a function.
             compile(source, "candidate.py", "exec", dont_inherit=True)
         # The file will be read back as bytes, where an encoding declaration counts.
         tokenize.detect_encoding(io.BytesIO(source.encode()).readline)
@@ -243,7 +245,7 @@ def _defines(module: ast.Module) -> bool:
 
 
 def _bound_names(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """Names that a module may bind to a class: classes, assignments and imports, conditional ones too."""
+    """Yield names that a module may bind to a class: by classes, assignments and imports, conditional ones too."""
     # A stack of our own: a chain of elif nests deeper than Python's.
     waiting = list(body)
     while waiting:
@@ -281,7 +283,7 @@ def _target_names(targets: Iterable[ast.expr]) -> Iterator[str]:
 
 
 def _hints(modules: Iterable[ast.Module], what: str) -> Iterator[str]:
-    """What may have been meant, from the blocks that do parse."""
+    """Suggest intended names, from the blocks that do parse."""
     parsed = list(modules)
     names = {name for module in parsed for name in _bound_names(module.body)}
     if "Model" in names:

@@ -1,9 +1,9 @@
-"""Raw model answers as text: which parts are reasoning, and which code blocks they hold.
+"""Raw model answers as text: their reasoning, and their code blocks.
 
-The scan is tolerant, because the answers are not valid Markdown as often as they are: a fence may be
-indented, stand in a list or a quote or behind words on its line, have code on its own line, be left open at the end,
-be missing at the start (where a prompt had opened it already), or stand inside a string of the very code that it
-encloses. Each of these has been seen to have an earlier draft graded in the place of the answer.
+The scan is tolerant, because the answers are not valid Markdown as often as they are. A fence may be indented, stand in
+a list or a quote or behind words on its line, or have code on its own line. It may be left open at the end, or be
+missing at the start, where a prompt had opened it already. It may stand inside a string of the code that it encloses.
+Each of these has made an earlier draft count as the answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TAG: Final = re.compile(
 )
 _QUOTES: Final = "`'\""
 _FINAL_CHANNELS: Final = ("<|channel|>final<|message|>", "assistantfinal")
-"""What comes before them was thought aloud, where an answer is the raw text of a model that has such channels."""
+"""The text before them is reasoning, where an answer is the raw text of a model that has such channels."""
 _ANALYSIS: Final = re.compile(r"\s*+(?:<\|start\|>assistant)?(?:<\|channel\|>)?analysis")
 _FENCE: Final = re.compile(
     r"(?P<indent>[ \t\ufeff]*+(?:>[ \t]?+)*+[ \t]*+)(?P<fence>`{3,}|~{3,})[ \t]*+(?P<info>[^`\n]*)$"
@@ -45,7 +45,9 @@ _PYTHONS: Final = frozenset({"python", "python3", "py"})
 _PYTHON: Final = re.compile(r"#.*|\"\"\"|'''|\"(?:\\.|[^\"\\])*\"?|'(?:\\.|[^'\\])*'?|`{3,}")
 _IN_STRING: Final = {quote: re.compile(rf"\\.|{quote}") for quote in ('"""', "'''")}
 _MOST_OPEN_STRINGS: Final = 16
-"""Of strings that never end so many are looked for to the end of the text; from then on a fence closes its block."""
+"""The number of strings without an end that are searched to the end of the text. After that many, a fence closes its
+block.
+"""
 _MARKDOWN: Final = frozenset({"", "markdown", "md"})
 _COMPILED: Final = frozenset({"c", "cc", "cpp", "c++", "cu", "cuda", "cxx", "h", "hpp", "ptx", "rust"})
 _TEXT: Final = frozenset({"bash", "console", "diff", "json", "patch", "sh", "shell", "text", "toml", "txt", "yaml"})
@@ -62,17 +64,16 @@ class CodeBlock:
 
     @property
     def may_be_python(self) -> bool:
-        """False where the fence names another language. Many models write no or a wrong one: never a proof."""
+        """False where the fence names another language. Many models name none or a wrong one: never a proof."""
         return self.language not in _NOT_PYTHON
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an answer holds besides its reasoning.
+    """The contents of an answer besides its reasoning.
 
-    ``blocks`` in the order of the answer. ``lead`` is the text before the first fence (the whole text where
-    there is none): code, where the prompt had opened the fence. ``reasoning_open``: a reasoning section
-    begins and never ends.
+    ``blocks`` in the order of the answer. ``lead`` is the text before the first fence (the whole text where there is
+    none): code, where the prompt had opened the fence. ``reasoning_open``: a reasoning section begins and never ends.
     """
 
     lead: str
@@ -82,13 +83,13 @@ class Answer:
 
 
 def read_answer(text: str) -> Answer:
-    """Split ``text`` (line feeds only) into reasoning, code blocks and what stands before them."""
+    """Split ``text`` (line feeds only) into reasoning, code blocks and the text before them."""
     aloud, text = _final_channel(text)
     kept, reasoning, is_open = _separate_reasoning(text)
     leads: list[str] = []
     blocks: list[CodeBlock] = []
     for part in kept:
-        # Each by itself: a fence that is left open before some reasoning says nothing about what comes after it.
+        # Each part by itself: a fence that is left open before some reasoning does not affect the text after it.
         lead, more = _blocks(part.split("\n"))
         leads += [] if blocks else [lead]
         blocks += more
@@ -96,7 +97,7 @@ def read_answer(text: str) -> Answer:
 
 
 def _final_channel(text: str) -> tuple[str, str]:
-    """(what was thought aloud, the rest)."""
+    """Return (the reasoning before the final channel, the rest)."""
     if _ANALYSIS.match(text):
         for channel in _FINAL_CHANNELS:
             aloud, found, final = text.rpartition(channel)
@@ -106,7 +107,7 @@ def _final_channel(text: str) -> tuple[str, str]:
 
 
 def _with_inner(blocks: list[CodeBlock]) -> Iterator[CodeBlock]:
-    """The blocks; where one is a Markdown text with a longer fence around it, the blocks in that text too."""
+    """Yield the blocks; of a Markdown text with a longer fence around it, the blocks in that text too."""
     for block in blocks:
         yield block
         if block.language in _MARKDOWN and "```" in block.text:
@@ -114,7 +115,7 @@ def _with_inner(blocks: list[CodeBlock]) -> Iterator[CodeBlock]:
 
 
 def _separate_reasoning(text: str) -> tuple[list[str], str, bool]:
-    """(the parts of the answer, its reasoning, whether the reasoning is left open)."""
+    """Return (the parts of the answer, its reasoning, whether the reasoning is left open)."""
     kept: list[str] = []
     reasoning: list[str] = []
     inside = False
@@ -126,7 +127,7 @@ def _separate_reasoning(text: str) -> tuple[list[str], str, bool]:
         if inside and closes:
             reasoning.append(text[position : tag.start()])
         elif closes:
-            # The opening tag was part of the prompt: all that came so far is reasoning.
+            # The opening tag was part of the prompt: everything up to here is reasoning.
             reasoning.append("".join(kept) + text[position : tag.start()])
             kept.clear()
         elif not inside:
@@ -140,7 +141,7 @@ def _separate_reasoning(text: str) -> tuple[list[str], str, bool]:
 
 
 def _is_mention(text: str, tag: re.Match[str]) -> bool:
-    """Whether a tag is spoken of: in a comment of code, or between two of the same quotes."""
+    """Whether the text only mentions a tag: in a comment of code, or between two of the same quotes."""
     before, after = text[tag.start() - 1 : tag.start()], text[tag.end() : tag.end() + 1]
     return tag[0].lstrip().startswith("#") or (before != "" and before == after and before in _QUOTES)
 
@@ -171,7 +172,7 @@ def _language(opening: re.Match[str]) -> str:
 
 
 def _opening(line: str) -> re.Match[str] | None:
-    """The fence that begins a block in ``line``: at its beginning, or behind a list's mark or an introduction."""
+    """Return the fence that begins a block: at the line's beginning, or behind a list's mark or an introduction."""
     fence = _FENCE.match(line)
     if fence is not None:
         return fence
@@ -188,7 +189,7 @@ def _names_python(fence: re.Match[str]) -> bool:
 
 
 def _dedented(code: str) -> str:
-    """``code``, whose first line stands elsewhere, moved to the left as a whole where it is indented as a whole."""
+    """Move ``code``, whose first line stands elsewhere, to the left if it is indented as a whole."""
     return textwrap.dedent(code) if code.lstrip("\n")[:1] in (" ", "\t") and _all_indented(code) else code
 
 
@@ -199,7 +200,10 @@ def _all_indented(code: str) -> bool:
 def _content(
     lines: list[str], start: int, opening: re.Match[str], *, heeds_strings: bool
 ) -> tuple[list[str], int, bool, bool]:
-    """(the block's lines, the number of the line after it, whether a fence closed it, whether a string never ended)."""
+    """Return the block's lines, the number of the line after it, and two flags.
+
+    The flags: whether a fence closed the block, and whether a string in it never ended.
+    """
     quotes = _Quotes()
     within_string: int | None = None
     for number in range(start, len(lines)):
@@ -229,13 +233,15 @@ def _begins_another(line: str) -> bool:
 
 
 def _ends(fence: re.Match[str], opening: re.Match[str]) -> bool:
-    """A bare fence closes the block; one that names a language begins the next, this one was left open."""
+    """Whether ``fence`` ends the block. A bare one closes it; one with a language begins the next, and leaves this
+    open.
+    """
     same_kind = fence["fence"][0] == opening["fence"][0]
     return same_kind and len(fence["fence"]) >= len(opening["fence"])
 
 
 def _unindent(lines: list[str], indent: str) -> str:
-    """Take the fence's own indentation from the lines, as Markdown does, unless the code does not share it."""
+    """Remove the fence's own indentation from the lines, as Markdown does, unless the code does not share it."""
     for _ in range(indent.count(">")):
         lines = [_QUOTED.sub("", line, count=1) for line in lines]
     if ">" in indent:
@@ -252,7 +258,7 @@ class _Quotes:
         self.open = ""
 
     def feed(self, line: str, fence: str) -> int | None:
-        """Read on by one line. Returns where ``fence`` stands outside of strings, or ``None``."""
+        """Read on by one line. Returns the position of ``fence`` outside of strings, or ``None``."""
         position = 0
         while True:
             if self.open:

@@ -1,1 +1,1 @@
-"""Devices: which there are, whether they are fit, and how much memory their machine has."""
+"""Devices: discovery, health, and the memory of their machine."""

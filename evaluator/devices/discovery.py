@@ -1,4 +1,4 @@
-"""Which devices, compilers and memory this machine has, found without torch and without touching CUDA."""
+"""The devices, compilers and memory of this machine, found without torch and without touching CUDA."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _log = logging.getLogger(__name__)
 
 DEFAULT_CUDA_ARCHITECTURE = "9.0"
 _BUILD_BYTES = 3 * 2**30
-"""What nvcc and its host compiler take for a source that includes torch's headers."""
+"""Memory of nvcc and its host compiler for a source that includes torch's headers."""
 _MOST_BUILD_SLOTS = 8
 
 
 def available_devices() -> list[str]:
     """``cpu`` and every CUDA device that can be used from here, as ``cuda:0``, ``cuda:1`` …
 
-    One that does not answer leaves a gap: no other device gets its name.
+    A device that does not answer leaves a gap: no other device gets its name.
     """
     return ["cpu", *(f"cuda:{index}" for index, found in enumerate(_cuda_devices()) if found is not None)]
 
@@ -49,8 +49,8 @@ def available_devices() -> list[str]:
 def cuda_architectures() -> str:
     """The architectures to compile for, as ``TORCH_CUDA_ARCH_LIST`` writes them.
 
-    Those of this machine's devices, as torch itself would choose; without a device, the default. Also of those that
-    this process is not to use: what it builds may be for a process that does.
+    They are those of this machine's devices, as torch itself would choose; without a device, the default. Devices that
+    this process is not to use count as well, because its builds may be for a process that does use them.
     """
     found = {each.capability for each in _all_cuda_devices() if each is not None}
     versions = sorted(f"{major}.{minor}" for major, minor in found) or [DEFAULT_CUDA_ARCHITECTURE]
@@ -58,7 +58,7 @@ def cuda_architectures() -> str:
 
 
 def cuda_uuid(device: str) -> str:
-    """The name that CUDA knows ``cuda`` or ``cuda:N`` by, wherever it is visible from. Raises ``IndexError``."""
+    """CUDA's name for ``cuda`` or ``cuda:N``, valid wherever it is visible from. Raises ``IndexError``."""
     return _cuda_device(device).uuid
 
 
@@ -69,7 +69,7 @@ def cuda_nodes(device: str) -> tuple[str, ...]:
 
 
 def device_id(device: str) -> str:
-    """What tells this device from all others, on other machines as well, as far as that is known."""
+    """An identifier that tells this device from all others, on other machines as well, as far as that is known."""
     with contextlib.suppress(IndexError):
         if device != "cpu":
             return cuda_uuid(device)
@@ -78,24 +78,24 @@ def device_id(device: str) -> str:
 
 @dataclass(frozen=True)
 class ProcessorShares:
-    """Who runs where: ``judge`` has a core of its own, with its siblings; ``others`` are for all other processes."""
+    """Processors: ``judge`` has a core of its own, with its siblings; ``others`` are for all other processes."""
 
     judge: frozenset[int]
     others: frozenset[int]
 
 
 def processor_shares(device: str, root: Path = Path("/sys/devices/system/cpu")) -> ProcessorShares | None:
-    """A core for the judge of each CUDA device, from the last one down, and the rest for everybody else.
+    """Give the judge of each CUDA device a core, from the last one down, and the rest to all other processes.
 
-    A judge spins while it waits. Whoever happened to share its core would be slower for as long as he stays there,
-    which is for one side of an evaluation more often than for both. ``None`` where there are too few cores, and for
-    a CPU, whose cores are all part of what is measured.
+    A judge spins while it waits. A process that happened to share its core would be slower for as long as it stays
+    there. That is for one side of an evaluation more often than for both. ``None`` where there are too few cores, and
+    for a CPU, whose cores are all part of the measurement.
     """
     if not device.startswith("cuda"):
         return None
     allowed = os.sched_getaffinity(0)
     cores = sorted({_siblings(number, root) & allowed for number in allowed}, key=min, reverse=True)
-    # Of all devices, also of those that this process is not to use: others may judge on them.
+    # All devices count, also those that this process is not to use: others may judge on them.
     count = len(_all_cuda_devices())
     if len(cores) < 3 * count:
         return None
@@ -119,7 +119,7 @@ def has_nvcc() -> bool:
 
 
 def nvcc_path() -> str | None:
-    """Where CUDA's compiler is, or ``None``."""
+    """The path of CUDA's compiler, or ``None``."""
     home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
     return shutil.which("nvcc") or shutil.which(f"{home}/bin/nvcc")
 
@@ -131,7 +131,7 @@ def has_cxx_compiler() -> bool:
 
 @cache
 def compiler_versions() -> dict[str, str | None]:
-    """How the C++ compiler (``compiler``) and CUDA's (``nvcc``) name their versions; ``None`` where one is missing."""
+    """Versions of the C++ compiler (``compiler``) and of CUDA's (``nvcc``); ``None`` where one is missing."""
     nvcc = nvcc_path()
     return {
         "compiler": _version_line([os.environ.get("CXX", "c++"), "--version"]),
@@ -140,12 +140,12 @@ def compiler_versions() -> dict[str, str | None]:
 
 
 def default_build_slots() -> int:
-    """How many compilations at a time: half of the processors, as far as the memory allows, at most 8."""
+    """The number of parallel compilations: half of the processors, as far as the memory allows, at most 8."""
     return max(1, min(_MOST_BUILD_SLOTS, (os.cpu_count() or 2) // 2, machine_memory_bytes() // _BUILD_BYTES))
 
 
 def machine_memory_bytes() -> int:
-    """All of the machine's memory, whoever uses it."""
+    """All of the machine's memory, whatever uses it."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -174,8 +174,10 @@ def _cuda_device(device: str) -> _CudaDevice:
 
 
 def _cuda_devices() -> tuple[_CudaDevice | None, ...]:
-    """Those that ``CUDA_VISIBLE_DEVICES`` leaves, in its order, ``None`` for one that does not answer. As with CUDA it
-    ends at the first name that is nobody's, and one that comes twice leaves nothing."""
+    """The devices that ``CUDA_VISIBLE_DEVICES`` leaves, in its order; ``None`` for one that does not answer.
+
+    As with CUDA, the list ends at the first unknown name, and a name that comes twice leaves nothing.
+    """
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if setting is None:
         return _all_cuda_devices()
@@ -196,7 +198,7 @@ def _is_named(name: str, number: int, found: _CudaDevice | None) -> bool:
 
 @cache
 def _all_cuda_devices() -> tuple[_CudaDevice | None, ...]:
-    """The machine's, in NVML's order; ``None`` for one that does not answer."""
+    """The machine's devices, in NVML's order; ``None`` for one that does not answer."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -208,8 +210,10 @@ def _all_cuda_devices() -> tuple[_CudaDevice | None, ...]:
 
 
 def _examined(number: int) -> _CudaDevice | None:
-    """What NVML says of a device; ``None`` where it does not say what is needed to use it alone, as of one that has
-    fallen off its bus."""
+    """Return NVML's facts about a device; ``None`` where one that is needed is missing.
+
+    That is so for a device that has fallen off its bus: without these facts it cannot be used alone.
+    """
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(number)
         capability = pynvml.nvmlDeviceGetCudaComputeCapability(handle)

@@ -1,7 +1,7 @@
-"""Whether a device is fit to be measured on, asked before a worker takes anything. Torch-free; CUDA is not touched.
+"""The health of a device, read before a worker takes anything. Torch-free; CUDA is not touched.
 
-A finding is either sound, a reason not to use the device, or a note that something could not be looked at: what a
-machine does not say is never taken for good.
+A finding is either sound, a reason not to use the device, or a note that a check was not possible. A missing answer
+never counts as a good one.
 """
 
 from __future__ import annotations
@@ -37,15 +37,18 @@ _HARDWARE_XIDS: Final = {
     120: "a fault of the GPU's system processor",
     140: "an ECC error that could not be recovered from",
 }
-"""Those that are the device's doing. Others, such as 13, 31, 43 and 45, are a program's, and come with candidates."""
+"""Errors that the device causes. Others, such as 13, 31, 43 and 45, come from a program, as candidates cause them."""
 
 _EVENTS_AT_MOST: Final = 100
 
 
 @dataclass(frozen=True)
 class Health:
-    """``reasons``: why the device must not be used as long as they last. ``events``: what has happened to it, which
-    only a self-test can show to be over. ``unchecked``: what was not looked at, with why."""
+    """The health of a device.
+
+    ``reasons``: why the device must not be used as long as they last. ``events``: past faults that only a self-test can
+    show to be over. ``unchecked``: checks that were not possible, with the reason.
+    """
 
     reasons: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
@@ -57,21 +60,21 @@ class Health:
 
 
 class DeviceHealth(ABC):
-    """Looks at one device."""
+    """Reads the health of one device."""
 
     @abstractmethod
     def look(self, own: Collection[int] = ()) -> Health:
-        """How the device is now, in a few milliseconds. ``own``: processes whose memory is no stranger's."""
+        """Return the present health, within a few milliseconds. ``own``: processes whose memory is not foreign."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to give back
-        """Give back what was taken for looking."""
+        """Release the resources of the checks."""
 
     def forgive(self) -> None:  # noqa: B027 - most remember nothing
-        """What is remembered of earlier events counts no more: the device has passed a self-test since."""
+        """Forget earlier events: the device has passed a self-test since."""
 
 
 class Unwatched(DeviceHealth):
-    """A device that says nothing of itself."""
+    """A device that reports nothing of itself."""
 
     def __init__(self, why: str) -> None:
         self._health = Health(unchecked=(why,))
@@ -81,7 +84,9 @@ class Unwatched(DeviceHealth):
 
 
 class CpuHealth(DeviceHealth):
-    """The machine's processors: only what would make any figure worthless, for other programs are usual there."""
+    """The machine's processors. Only conditions that make every figure worthless count, because other programs are
+    usual there.
+    """
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._proc = root / "proc"
@@ -95,7 +100,7 @@ class CpuHealth(DeviceHealth):
         except (OSError, ValueError, KeyError, IndexError):
             unchecked.append("memory: /proc/meminfo cannot be read")
         try:
-            # Now, and no average: what the last candidate has started and is ended would be in that for minutes.
+            # The present load, not the average, which has the ended processes of the last candidate for minutes.
             runnable = int((self._proc / "loadavg").read_text().split()[3].partition("/")[0])
             most = _CPU_RUNNABLE_PER_PROCESSOR * len(os.sched_getaffinity(0))
             if runnable > most:
@@ -112,8 +117,8 @@ class CpuHealth(DeviceHealth):
 class CudaHealth(DeviceHealth):
     """One GPU, by its UUID, through NVML. Raises ``pynvml.NVMLError`` where NVML does not know it.
 
-    ``foreign_share``: how much of the device's memory processes of others may hold. ``nvml``: ``pynvml``, or what
-    stands in for it.
+    ``foreign_share``: the share of the device's memory that other processes may hold. ``nvml``: ``pynvml``, or a
+    stand-in.
     """
 
     def __init__(self, uuid: str, *, foreign_share: float, nvml: Any = pynvml) -> None:
@@ -206,7 +211,7 @@ class CudaHealth(DeviceHealth):
         ]
         pids = {user.pid for user in users}
         if own and pids.isdisjoint(own):
-            # The judge holds some for certain: within a PID namespace, processes go by other numbers or are not shown.
+            # The judge certainly holds some. Within a PID namespace, processes have other numbers or are not shown.
             raise _NotTold("processes are not told apart in this PID namespace")
         held = {user.pid: user.usedGpuMemory for user in users if user.pid not in own}
         if any(size is None for size in held.values()):
@@ -230,7 +235,7 @@ class CudaHealth(DeviceHealth):
 
 
 class _NotTold(Exception):
-    """Something that this machine does not say, with why."""
+    """A fact that this machine does not report, with the reason."""
 
 
 def _event(xid: int) -> str:
@@ -238,7 +243,7 @@ def _event(xid: int) -> str:
 
 
 def device_health(device: str, *, foreign_share: float = 0.1) -> DeviceHealth:
-    """What looks at ``cpu``, ``cuda`` or ``cuda:N``."""
+    """The reader of the health of ``cpu``, ``cuda`` or ``cuda:N``."""
     if device == "cpu":
         return CpuHealth()
     try:

@@ -1,4 +1,4 @@
-"""How much memory this machine has to give, and whether it had too little, as the kernel counts. Torch-free."""
+"""This machine's available memory, and whether it had too little, by the kernel's counts. Torch-free."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["available_memory_bytes", "out_of_memory_kills"]
 
 
 def out_of_memory_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started; -1 where it does not say."""
+    """The number of processes that the kernel has killed for want of memory since it started; -1 where not known."""
     for line in Path("/proc/vmstat").read_text().splitlines():
         name, _, value = line.partition(" ")
         if name == "oom_kill":
@@ -17,7 +17,7 @@ def out_of_memory_kills() -> int:
 
 
 def available_memory_bytes() -> int:
-    """What the kernel says could be had of this machine's memory; 0 where it does not say."""
+    """The available memory of this machine, as the kernel estimates it; 0 where not known."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024

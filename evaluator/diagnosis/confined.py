@@ -1,9 +1,9 @@
 """A tool with a candidate below it, in a sandbox: ``python -m evaluator.diagnosis.confined BUILD_FD``.
 
-A runner is forked from a warm process; a tool has to start its program itself. So this process takes the way of a
-compiler (see ``evaluator.builder.plain``): it puts the sandbox on, and only then starts the tool, which starts a fresh
-interpreter. It reads what to do from standard input; the last line of standard error is a JSON object with the
-tool's report. Torch-free.
+A runner is forked from a warm process; a tool has to start its program itself. So this process works like a compiler's
+(see ``evaluator.builder.plain``): it puts the sandbox on, and only then starts the tool, which starts a fresh
+interpreter. It reads its task from standard input. The last line of standard error is a JSON object with the tool's
+report. Torch-free.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SUPPORT: Final = (
     "evaluator/diagnosis/__init__.py",
     "evaluator/diagnosis/target.py",
 )
-"""The parts of this package that the target needs: in its root there is nothing else of it."""
+"""The parts of this package that the target needs: its root has nothing else of it."""
 _FOLDER: Final = "support"
 _REPORT: Final = "report.txt"
 _REPORT_BYTES: Final = 2**19
@@ -90,7 +90,7 @@ def main(build_fd: int) -> None:
 
 
 def _raise_loopback() -> None:
-    """The tools talk to the program that they started through the loopback of this network namespace."""
+    """Enable the loopback of this network namespace, through which the tools talk to the program that they started."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
@@ -105,7 +105,7 @@ def _listen(door: Path) -> socket.socket:
 
 
 def _hand_out(listener: socket.socket, descriptor: int) -> None:
-    """Give the socket to the builder to the first who asks: it is the candidate's in any case."""
+    """Give the builder's socket to the first process that connects: it is the candidate's in any case."""
     with listener, contextlib.suppress(OSError):
         connection, _ = listener.accept()
         with connection:
@@ -113,7 +113,7 @@ def _hand_out(listener: socket.socket, descriptor: int) -> None:
 
 
 def _read(path: Path, limit: int) -> str:
-    """The beginning of a file that a candidate may have put in the place of the right one."""
+    """Return the beginning of a file that a candidate may have put in the place of the right one."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:

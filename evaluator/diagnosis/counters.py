@@ -1,4 +1,4 @@
-"""Asking ``ncu`` for hardware counters, and reading its table (``--csv --page raw``)."""
+"""Running ``ncu`` for hardware counters, and reading its table (``--csv --page raw``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METRICS: Final = {
     "static_shared_bytes": "launch__shared_mem_per_block_static",
     "dynamic_shared_bytes": "launch__shared_mem_per_block_dynamic",
 }
-"""What is asked for, by the field that it goes to."""
+"""The requested metrics, by the field that each fills."""
 
 _WHOLE: Final = ("registers", "static_shared_bytes", "dynamic_shared_bytes")
 _MOST_LAUNCHES: Final = 64
@@ -49,14 +49,14 @@ def not_permitted(text: str) -> bool:
 
 
 def tool_error(text: str) -> str:
-    """What the tool says of itself where it could not work; empty where it says nothing of the kind."""
+    """Return the tool's message about its own failure; empty where there is none."""
     match = _ERROR.search(text)
     return "" if match is None else match["text"].strip()[:_MOST_TEXT]
 
 
 def parse_counters(text: str) -> tuple[KernelCounters, ...]:
-    """The launches in their order. The table has a line of names, one of units, and one for each launch."""
-    longest = csv.field_size_limit()  # of what is longer the reader takes nothing
+    """Parse the launches, in order. The table has a line of names, one of units, and one for each launch."""
+    longest = csv.field_size_limit()  # the reader takes no longer lines
     lines = [line for line in text.splitlines() if line.startswith('"') and len(line) < longest]
     rows = list(csv.reader(lines))
     if len(rows) < 2 or "Kernel Name" not in rows[0]:
@@ -84,5 +84,5 @@ def _value(text: str, unit: str) -> float | None:
         value = float(text.replace(",", ""))
     except ValueError:
         return None
-    # NaN and infinite are what a counter says that counted nothing.
+    # A counter that counted nothing reports NaN or infinity.
     return value * _UNITS.get(unit.lower(), 1.0) if abs(value) < 1e30 else None

@@ -1,7 +1,7 @@
-"""What a diagnosis finds, as values. Torch-free.
+"""The findings of a diagnosis, as values. Torch-free.
 
-Everything here comes out of a process in which a candidate's code ran: it is shown to the candidate's author, it is
-bounded, and nothing is decided by it.
+All of them come out of a process in which a candidate's code ran. They are shown to the candidate's author, they are
+bounded, and nothing is decided by them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Triple = tuple[int, int, int]
 
 
 class Tool(StrEnum):
-    """What is looked for. All but ``counters`` are tools of ``compute-sanitizer``, ``counters`` is ``ncu``."""
+    """The kind of a diagnosis. ``counters`` is ``ncu``; all others are tools of ``compute-sanitizer``."""
 
     MEMCHECK = "memcheck"
     RACECHECK = "racecheck"
@@ -30,19 +30,19 @@ class Tool(StrEnum):
         return "ncu" if self is Tool.COUNTERS else "compute-sanitizer"
 
     def usual_size(self, sizes: Container[str], whole: str) -> str:
-        """``smoke``, if it is among ``sizes``, because a tool makes a kernel many times slower; else ``whole``.
+        """Return ``smoke``, if ``sizes`` has it, because a tool makes a kernel many times slower; else ``whole``.
 
-        Counters are of the ``whole`` size: the figures of a small one tell little.
+        Counters use the ``whole`` size: the figures of a small one tell little.
         """
         return "smoke" if self is not Tool.COUNTERS and "smoke" in sizes else whole
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that a kernel did wrong, as often as it was reported at the same place.
+    """One error of a kernel, with the number of reports at the same place.
 
-    ``file`` and ``line`` are those that the compiler saw, ``candidate_line`` is the line of the candidate's own
-    Python source that this is, where it can be told. ``thread`` and ``block`` are the first that were reported.
+    ``file`` and ``line`` are the compiler's. ``candidate_line`` is the corresponding line of the candidate's own Python
+    source, where it is known. ``thread`` and ``block`` are the first reported ones.
     """
 
     what: str
@@ -57,7 +57,7 @@ class Fault:
     count: int = 1
 
     def describe(self) -> str:
-        """One sentence."""
+        """Describe the fault in one sentence."""
         parts = [self.what]
         if self.kernel is not None:
             parts.append(f"in kernel {self.kernel}")
@@ -74,7 +74,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class KernelCounters:
-    """What the hardware counted in one launch. ``None``: it was not told. Shares are of the device's peak."""
+    """The hardware counters of one launch. ``None``: not reported. Shares are of the device's peak."""
 
     kernel: str
     grid: str = ""
@@ -91,7 +91,7 @@ class KernelCounters:
 
     @property
     def bandwidth_gb_s(self) -> float | None:
-        """Bytes read from and written to the device's memory, by the time that it took."""
+        """Bytes read from and written to the device's memory, divided by the launch's duration, in GB/s."""
         if self.duration_us is None or self.read_bytes is None or self.written_bytes is None or self.duration_us <= 0:
             return None
         return (self.read_bytes + self.written_bytes) / self.duration_us / 1000
@@ -105,12 +105,11 @@ _TRIPLES: Final = ("thread", "block")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What one tool found in one forward and one backward of a candidate.
+    """The findings of one tool in one forward and one backward of a candidate.
 
-    ``stage``: how far the candidate came (``starting``, ``importing``, ``constructing``, ``forward``, ``backward``,
-    ``done``), and ``error`` what it raised there. ``obstacle`` says why the tool itself told nothing; empty where it
-    did.
-    ``kernels`` are the figures of the build (``resources.KernelResources``).
+    ``stage``: the candidate's last stage (``starting``, ``importing``, ``constructing``, ``forward``, ``backward``,
+    ``done``), and ``error`` the exception that it raised there. ``obstacle``: why the tool itself reported nothing;
+    empty where it did report. ``kernels`` are the figures of the build (``resources.KernelResources``).
     """
 
     tool: Tool
@@ -130,7 +129,7 @@ class Diagnosis:
 
     @property
     def clean(self) -> bool:
-        """The tool did its work, the candidate came to its end, and there is nothing to report."""
+        """Whether the tool did its work, the candidate came to its end, and there is nothing to report."""
         return not self.faults and not self.obstacle and not self.error and self.stage == "done"
 
     def summary(self) -> str:

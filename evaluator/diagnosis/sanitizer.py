@@ -1,7 +1,7 @@
-"""Reading what ``compute-sanitizer`` prints.
+"""Reading the output of ``compute-sanitizer``.
 
-Every line of it begins with ``=========``. A report is a headline, and below it, indented, where and by whom. What
-is read comes from a process that a candidate could have written to: it is cut to size, and taken for text.
+Every line of it begins with ``=========``. A report is a headline, and below it, indented, the place and the thread.
+The text comes from a process that a candidate could have written to: it is cut to size, and treated as plain text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_FAULTS: Final = 16
 _MOST_DETAILS: Final = 6
 _MOST_TEXT: Final = 300
 _MOST_LINE: Final = 8192
-"""Characters of a line that are read: a mangled name has a few thousand, and what a candidate prints any number."""
+"""Characters of a line that are read: a mangled name has a few thousand, a candidate's output any number."""
 
 _LINE: Final = re.compile(r"^=========(?P<indent>\s*)(?P<text>.*)$")
 _OWN_TROUBLE: Final = r"Internal |Target application|Error: (?!Race|Potential)|Fatal|No CUDA"
@@ -44,7 +44,7 @@ class _Report:
 
 
 def parse_faults(text: str) -> tuple[Fault, ...]:
-    """Every fault, in the order of its first report; those of one place are one, and counted."""
+    """Parse every fault, in the order of its first report; faults at one place are one, and counted."""
     found: dict[tuple[str, str | None, str | None, int | None], Fault] = {}
     for report in _reports(text):
         fault = _fault(report)
@@ -57,7 +57,7 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
 
 
 def tool_error(text: str) -> str:
-    """What the tool says of itself where it could not work; empty where it says nothing of the kind."""
+    """Return the tool's message about its own failure; empty where there is none."""
     for line in text.splitlines():
         match = _LINE.match(line[:_MOST_LINE])
         if match and _TROUBLE.match(match["text"]):
@@ -95,7 +95,7 @@ def _fault(report: _Report) -> Fault:
         if frame is not None and fault.kernel is None:
             fault = _placed(fault, frame)
             if race:
-                # The place is told apart from what happened.
+                # The place and the error are separate fields.
                 fault = replace(fault, what=_cut(line[: frame.start()].removeprefix("Error: ").strip() + " access"))
         elif thread is not None and fault.thread is None:
             fault = replace(fault, thread=_triple(thread["thread"]), block=_triple(thread["block"]))

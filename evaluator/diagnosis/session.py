@@ -1,4 +1,4 @@
-"""One diagnosis: a tool is started over a candidate, in a sandbox, and what it says is read. Torch-free."""
+"""One diagnosis: a tool is started over a candidate, in a sandbox, and its output is read. Torch-free."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ _NOT_PERMITTED: Final = (
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a diagnosis is made: what its process may see, have and use.
+    """The place of a diagnosis: files, variables and resources of its process.
 
-    ``environment`` is of our own process, ``inner`` what the candidate gets. ``builder`` answers with what the
-    candidate has had built, as ``builder.report`` does.
+    ``environment`` is that of our own process, ``inner`` the candidate's. ``builds`` returns the candidate's builds, as
+    ``builder.report`` does.
     """
 
     confinement: Confinement
@@ -82,7 +82,7 @@ class Workplace:
 
 @dataclass(frozen=True)
 class _Raw:
-    """What came out of the process. ``status`` is the tool's; ``None`` where it did not start, or was ended."""
+    """The output of the process. ``status`` is the tool's; ``None`` where it did not start, or was ended."""
 
     status: int | None
     report: str
@@ -93,7 +93,7 @@ class _Raw:
 
 
 def tool_path(tool: Tool) -> str | None:
-    """Where the program is, or ``None``."""
+    """The path of the tool's program, or ``None``."""
     home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
     return shutil.which(tool.program) or shutil.which(f"{home}/bin/{tool.program}")
 
@@ -109,7 +109,7 @@ def diagnose(
     timeout_s: float = TIMEOUT_S,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Diagnosis:
-    """Run ``candidate`` once below ``tool``. ``program`` stands for the one that is found on this machine.
+    """Run ``candidate`` once below ``tool``. ``program`` replaces the program that is found on this machine.
 
     Raises ``ToolchainMissing`` where there is none, and ``EvaluationCancelled``.
     """
@@ -153,18 +153,18 @@ def diagnose(
 def _options(tool: Tool) -> list[str]:
     if tool is Tool.COUNTERS:
         return [*_COUNTER_OPTIONS, "--metrics", ",".join(counters.METRICS.values())]
-    # Allocations that lie apart: the first element beyond one is not the first of the next.
+    # Space between allocations: the first element beyond one is not the first of the next.
     padding = ["--padding", "64"] if tool is Tool.MEMCHECK else []
     return ["--tool", str(tool), *padding, *_SANITIZER_OPTIONS]
 
 
 def _environment_of(tool: Tool) -> dict[str, str]:
-    # Without the allocator's cache each tensor is an allocation, and what lies beyond it is not another's.
+    # Without the allocator's cache each tensor is an allocation of its own, so that errors beyond its end show.
     return {} if tool is Tool.COUNTERS else {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 
 def _with_tools(confinement: Confinement, program: str) -> Confinement:
-    """The same with the tool's own files to be seen; on some machines they are in ``/opt``."""
+    """Add the tool's own files to the visible ones; on some machines they are in ``/opt``."""
     root = confinement.root
     wanted: Iterable[str] = (*_OF_TOOLS, str(Path(program).parent), str(Path(program).resolve().parent))
     visible = list(root.visible)
@@ -225,7 +225,7 @@ def _run(payload: Mapping[str, Any], workplace: Workplace, timeout_s: float, can
 
 
 def _obstacle(tool: Tool, raw: _Raw, timeout_s: float) -> str:
-    """Why the tool told nothing, as far as it should have."""
+    """Return the reason why the tool reported nothing; empty where it did report."""
     said = f"{raw.report}\n{raw.printed}"
     if raw.timed_out:
         return f"{tool.program} was ended after {timeout_s:.0f} s ({raw.stage})"

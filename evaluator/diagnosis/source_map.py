@@ -1,4 +1,4 @@
-"""From a line of the file that the compiler saw to the line of the candidate's Python source that it came from."""
+"""From a line of the compiler's file to the line of the candidate's Python source that it came from."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from evaluator.source_flags.module import Module
 __all__ = ["IMPLICIT_LINES", "SourceMap"]
 
 IMPLICIT_LINES: Final = 3
-"""Lines that ``load_inline`` puts before the CUDA sources, and what they begin with."""
+"""Lines that ``load_inline`` puts before the CUDA sources, and their first words."""
 _GENERATED: Final = {"cuda.cu": ("cuda_sources", IMPLICIT_LINES), "main.cpp": ("cpp_sources", 1)}
-"""The files that ``load_inline`` writes: of which argument, and how many lines it puts before that."""
+"""The files that ``load_inline`` writes: the argument of each, and the number of lines that precede it."""
 _POSITIONAL: Final = ("name", "cpp_sources", "cuda_sources")
 _MOST_CODE: Final = 200
 _COMPILED: Final = re.compile(r"^(?P<file>main\.cpp|cuda\.cu):(?P<line>[0-9]{1,7}): ", re.MULTILINE)
@@ -27,10 +27,9 @@ _FRAME: Final = re.compile(r"^  candidate\.py, line (?P<line>[0-9]{1,7}), in .*$
 
 
 class SourceMap:
-    """The C++ and CUDA texts that stand in a candidate's source as they are, and where.
+    """The C++ and CUDA texts that stand in a candidate's source as they are, and their places.
 
-    Texts that are put together at run time are not found, and a text that says of itself which file it is
-    (``#line``) is not believed.
+    Texts that are put together at run time are not found. A text that names its own file (``#line``) is not believed.
     """
 
     def __init__(self, source: str) -> None:
@@ -57,7 +56,7 @@ class SourceMap:
         return found
 
     def named_by(self, message: str) -> int | None:
-        """The candidate's line that the message of an error points to; ``None`` where it names none."""
+        """Return the candidate's line that an error's message points to; ``None`` where it names none."""
         compiled = _COMPILED.search(message)
         if compiled is not None:
             return self.line_of(compiled["file"], int(compiled["line"]))
@@ -66,15 +65,17 @@ class SourceMap:
         return int(frames[-1]["line"]) if frames else None
 
     def locate(self, fault: Fault) -> Fault:
-        """``fault`` with the candidate's own line and its code, where there is exactly one that it can be."""
+        """Add the candidate's own line and its code to ``fault``, where exactly one line is possible."""
         if fault.file is None or fault.line is None:
             return fault
         line = self.line_of(fault.file, fault.line, _base(fault.kernel))
         return fault if line is None else replace(fault, candidate_line=line, code=self.code_at(line))
 
     def line_of(self, file: str, line: int, containing: str = "") -> int | None:
-        """The candidate's line that ``line`` of a compiled ``file`` came from, where there is exactly one that it can
-        be. Only texts with ``containing`` in them count."""
+        """Return the candidate's line for ``line`` of a compiled ``file``, where exactly one line is possible.
+
+        Only texts that contain ``containing`` count.
+        """
         found = {
             text.place + line - text.first
             for text in self._texts
@@ -83,7 +84,7 @@ class SourceMap:
         return found.pop() if len(found) == 1 else None
 
     def code_at(self, line: int) -> str:
-        """What stands in the candidate's ``line``, without its indentation; empty where there is no such line."""
+        """Return the candidate's ``line`` without its indentation; empty where there is no such line."""
         return self._lines[line - 1].strip()[:_MOST_CODE] if 1 <= line <= len(self._lines) else ""
 
 
@@ -113,7 +114,7 @@ def _argument(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def _literal(module: Module, text: str) -> int | None:
-    """The line at which the literal ``text`` begins, if each of its lines is one of the source's."""
+    """Return the line at which the literal ``text`` begins, if each of its lines is one of the source's."""
     places = {
         node.lineno
         for node in module.nodes

@@ -1,7 +1,7 @@
-"""What runs under a tool: one forward and one backward of a candidate, in a process of its own.
+"""The program under a tool: one forward and one backward of a candidate, in a process of its own.
 
-``python -m evaluator.diagnosis.target SPEC`` inside of the sandbox, where nothing of this package exists but this
-file and what it imports. It shares its process with the candidate, so nothing that it says is believed.
+``python -m evaluator.diagnosis.target SPEC`` runs inside of the sandbox, where nothing of this package exists but this
+file and its imports. It shares its process with the candidate, so nothing that it reports is believed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_ERROR: Final = 4000
 
 
 def main(path: str) -> None:
-    """``path``: a JSON file with ``device``, ``precision``, ``seed``, ``build`` and ``outcome`` (paths)."""
+    """Run the candidate. ``path``: a JSON file with ``device``, ``precision``, ``seed``, ``build`` and ``outcome``."""
     spec: dict[str, Any] = json.loads(Path(path).read_text())
     stage = "importing"
 
@@ -64,7 +64,7 @@ def main(path: str) -> None:
 
 
 def _build_socket(path: str) -> socket.socket:
-    """The socket to the builder. A tool may close what it inherits, so it is asked for."""
+    """Request the builder's socket, because a tool may close inherited descriptors."""
     with socket.socket(socket.AF_UNIX) as door:
         door.connect(path)
         _, descriptors = messages.receive(door)
@@ -74,13 +74,13 @@ def _build_socket(path: str) -> socket.socket:
 def _placed(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    # As in the judge: what is written in another precision stays so, unless a lower one is asked for.
+    # As in the judge: parts in another precision keep it, unless a lower one is asked for.
     lowered = dtype is not torch.float32 and is_differentiable(value) and not value.is_complex()
     return value.to(device, dtype) if lowered else value.to(device)
 
 
 def _backward(model: torch.nn.Module, inputs: list[Any]) -> None:
-    """Gradients of every input and parameter, as far as the outputs carry a graph."""
+    """Compute gradients of every input and parameter, as far as the outputs carry a graph."""
     leaves = [value.detach().requires_grad_() if is_differentiable(value) else value for value in inputs]
     result = model(*leaves)
     outputs = [
@@ -98,7 +98,7 @@ def _synchronize(device: torch.device) -> None:
 
 
 def _profile(device: torch.device, *, on: bool) -> None:
-    """What comes before, such as drawing the inputs, is not to be measured."""
+    """Start or stop the profiler: earlier work, such as drawing the inputs, is not to be measured."""
     if device.type == "cuda":
         torch.cuda.synchronize()
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call] # torch leaves it unannotated

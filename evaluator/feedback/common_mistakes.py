@@ -1,7 +1,7 @@
-"""Mistakes that are made again and again, recognised from an evaluation and the candidate's source. Torch-free.
+"""Common mistakes, recognised from an evaluation and the candidate's source. Torch-free.
 
-They complete the hints that an evaluation has (``evaluator.results.explain``), which are from its message alone. Each
-is a guess that fits what happened: none is given for what passed, but for gradients that nobody asked for.
+They complete the hints of an evaluation (``evaluator.results.explain``), which come from its message alone. Each is a
+guess that fits the outcome. A candidate that passed gets none, except for gradients that were not asked for.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOTHING_WRITTEN: Final = frozenset({"never_written", "zeros", "constant"})
 
 
 def likely_mistakes(evaluation: Evaluation, source: str) -> tuple[str, ...]:
-    """What the author has probably overlooked, each with what to do instead; in a fixed order."""
+    """Return the author's likely mistakes, each with its remedy; in a fixed order."""
     if evaluation.verdict is Verdict.PASSED and evaluation.gradients is not Gradients.MISSING:
         return ()
     found = (rule(evaluation, source) for rule in _RULES)
@@ -88,7 +88,7 @@ def _narrow_integers(evaluation: Evaluation, source: str) -> str:
         return ""
     mismatch: dict[str, Any] = evaluation.details.get("mismatch") or {}
     item_bytes = _ITEM_BYTES.get(str(mismatch.get("dtype")), 1)
-    # Of a fault it is not known how large the tensor was: the full sizes are the ones to which this happens.
+    # The tensor's size is not known for a fault: the full sizes are the ones to which this happens.
     large = mismatch["total"] * item_bytes >= _INT_MAX if "total" in mismatch else evaluation.size == "full"
     if not large or not any(_INT_OFFSET.search(code) for code in _kernels(source)):
         return ""
@@ -147,7 +147,7 @@ def _kernels(source: str) -> tuple[str, ...]:
 
 
 def _binds_without_declaring(source: str) -> bool:
-    """Whether some ``load_inline`` has functions to bind and C++ sources with nothing in them."""
+    """Whether some ``load_inline`` has functions to bind and empty C++ sources."""
     module = _module(source)
     if module is None:
         return False

@@ -1,10 +1,12 @@
-"""What a language model is told about its candidate: a short text, the same for the same evaluation. Torch-free.
+"""Feedback for a language model about its candidate: a short text, the same for the same evaluation. Torch-free.
 
 It is made of the evaluation and the candidate's own source alone, whenever a record is made, and stored nowhere. It
-says nothing that would help to pass without being right: no seed, no tolerance, no limit that the judge holds a call
-to, and expected values only of the worst elements of outputs, on inputs that are as the problem's own ``get_inputs``
-writes them. What depends on something that the judge has drawn itself (sign-mixed inputs, say, or the gradient that
-backward is given) shows where the candidate is wrong and what it got.
+says nothing that would help to pass without being right: no seed, no tolerance, and no limit that the judge applies to
+a call. Expected values are shown only for the worst elements of outputs, on inputs as the problem's own ``get_inputs``
+writes them.
+
+Some results depend on data of the judge's own (sign-mixed inputs, say, or the gradient that backward is given). These
+show the place of the error and the candidate's value.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ __all__ = ["MAX_CHARACTERS", "feedback"]
 MAX_CHARACTERS: Final = 2_000
 
 _MOST_SOURCE: Final = 50_000
-"""Characters of a source that is looked into: this is done while somebody waits, and models write a tenth of it."""
+"""The longest source that is searched, in characters: a caller waits meanwhile, and models write a tenth of it."""
 _PUBLIC_INPUTS: Final = "as written"
 _MOST_MESSAGE: Final = 900
 _MOST_HINT: Final = 320
@@ -59,9 +61,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 
 
 def feedback(evaluation: Evaluation, source: str) -> str:
-    """At most ``MAX_CHARACTERS`` about ``evaluation``, for the author of ``source``.
+    """Return at most ``MAX_CHARACTERS`` about ``evaluation``, for the author of ``source``.
 
-    A source of more than 50,000 characters is not looked into: lines and hints that come from it are left out.
+    A source of more than 50,000 characters is not searched: lines and hints that come from it are left out.
     """
     source = source if len(source) <= _MOST_SOURCE else ""
     lines: list[str] = []
@@ -75,7 +77,7 @@ def feedback(evaluation: Evaluation, source: str) -> str:
 
 
 def _lines(evaluation: Evaluation, source: str) -> Iterator[str]:
-    """What there is to say, the most important first."""
+    """Yield the lines of the feedback, the most important first."""
     where = f"{evaluation.problem}, {evaluation.device}, size {evaluation.size}, {evaluation.precision}"
     stage = _STAGES.get(evaluation.verdict, "")
     yield f"Verdict: {evaluation.verdict.replace('_', ' ')}{f' {stage}' if stage else ''} ({where})."
@@ -107,7 +109,7 @@ def _failure(evaluation: Evaluation, source: str) -> Iterator[str]:
 
 
 def _without_secrets(evaluation: Evaluation) -> str:
-    """The message without what a tolerance or a limit could be read from."""
+    """The message without figures that reveal a tolerance or a limit."""
     message = evaluation.message
     if evaluation.verdict is Verdict.REJECTED:
         return _FIGURE.sub("…", message)
@@ -208,7 +210,7 @@ def _number(value: float | str) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """``text`` in at most ``most`` characters."""
+    """Cut ``text`` to at most ``most`` characters."""
     if len(text) <= most:
         return text
     return text[: most - len(_CUT)].rstrip() + _CUT if most > len(_CUT) else ""

@@ -1,4 +1,4 @@
-"""What there is to be said of weights in a wrong answer. Torch-free."""
+"""Sentences about the weights in a wrong answer. Torch-free."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def sentences_about(weights: Mapping[str, Sequence[Mapping[str, Any]]]) -> Itera
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """List the first names, and the number of the others."""
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,14 +1,19 @@
 """The judge's process, one per device: ``python -m evaluator.judge KIND FOLDER FD``.
 
-It lives as long as its supervisor. Over the socket ``FD`` it takes ``{"op": "begin"}`` before runners are given
-anything to do, then ``{"op": "evaluate", ...}`` with the control sockets of the candidates' and the baseline's, or of
-the candidates' alone where the baseline is kept from the session before. It says ``prepared`` when they may be given
-their tasks, reports progress, says ``still`` before it learns what is calm, ``admit`` when others may come to the
-device and ``settle`` before it times anything for the figures (to the first and the last there is an answer with the
-same ``op``, that of ``settle`` with whether they are ``waiting``), answers with what it has ``found`` of each
-candidate, and frees the shared memory on ``{"op": "clean_up"}``, which may come at any time after ``evaluate`` and says
-whether the baseline is kept for the next session. In ``FOLDER`` it keeps what it has measured of its device. No byte of
-a candidate ever comes here.
+It lives as long as its supervisor, and talks to it over the socket ``FD``:
+
+- It takes ``{"op": "begin"}`` before runners get their tasks, and answers ``begun``.
+- It takes ``{"op": "evaluate", ...}`` with the control sockets of the candidates and the baseline. A reused baseline
+  has none.
+- It says ``prepared`` when the runners may be given their tasks, and reports progress.
+- It says ``still`` before the calibration on an idle device, and ``admit`` when others may come to the device.
+- It says ``settle`` before it measures figures. The answer to it says whether the others are ``waiting``; ``still`` has
+  an answer with the same ``op`` as well.
+- It answers with its ``found`` results of each candidate.
+- It frees the shared memory on ``{"op": "clean_up"}``, which may come at any time after ``evaluate``. The message says
+  whether the baseline is kept for the next session.
+
+In ``FOLDER`` it keeps the measurements of its device. No byte of a candidate ever comes here.
 """
 
 from __future__ import annotations
@@ -56,20 +61,20 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
         # Torch imports it with the first operator on the meta device, which takes a second; the supervisor has other
         # things to start now.
         importlib.import_module("torch._dynamo")
-        # Modules stay: to look for garbage among their 300,000 objects takes a tenth of a second, maybe while a call is
-        # timed.
+        # Modules stay: a search for garbage among their 300,000 objects takes a tenth of a second, perhaps during a
+        # timed call.
         gc.freeze()
         kept: KeptBaseline | None = None
         while True:
             message, descriptors = messages.receive(supervisor)
             if message["op"] == "begin":
                 device.note_waiting(message["waiting"])
-                device.ceilings()  # measured while there is nobody who could disturb it
+                device.ceilings()  # measured while no other process can disturb it
                 device.note_idle()
                 messages.send(supervisor, {"event": "begun"})
                 continue
             kept = _evaluate(supervisor, device, message, descriptors, kept)
-            # The parts of a session refer to each other: its reference's model would stay for several more.
+            # The parts of a session refer to each other: its reference's model would stay for several more sessions.
             gc.collect()
             device.release_cache()
 
@@ -89,7 +94,7 @@ def _evaluate(
     descriptors: list[int],
     kept: KeptBaseline | None,
 ) -> KeptBaseline | None:
-    """Carry one session out; returns its baseline where that is kept. ``kept``: the one of the session before."""
+    """Carry one session out; return its baseline where that is kept. ``kept``: the baseline of the session before."""
 
     def side(name: Literal["candidate", "baseline"], enclosure: dict[str, Any]) -> Participant:
         link = RunnerLink(socket.socket(fileno=descriptors.pop(0)), device.spin_s)

@@ -1,4 +1,4 @@
-"""One candidate in its session: its trials, its samples, what is found of it."""
+"""The session of one candidate: its trials, its samples and the findings about it."""
 
 from __future__ import annotations
 
@@ -50,31 +50,31 @@ _TRIALS: Final = (
 )
 _GRADIENT_TRIALS: Final = (Variant.MIXED, Variant.AS_WRITTEN, Variant.WIDE)
 _BETWEEN_OTHERS: Final = 2
-"""This gradient trial, counted from zero, is as between other calls of a training: by then all is compiled, and numbers
-of both signs are drawn."""
+"""This gradient trial, counted from zero, runs as between other calls of a training. By then everything is compiled,
+and numbers of both signs are drawn."""
 _INTERLEAVED_BYTES: Final = 2**30
-"""Where a runner needs more by itself, there may be no memory for a second graph."""
+"""A runner that needs more than this by itself may have no memory for a second graph."""
 _MOVED_BYTES: Final = 2**28
-"""Larger weights are not moved between calls: copies of them would be memory that nobody has planned for."""
+"""Larger weights are not moved between calls, because the memory plan has no room for copies of them."""
 _CALLED_ONCE_MORE: Final = "where the model is called once more between forward and backward"
 _MAY_COMPILE: Final = 2
-"""So many calls of each mode may compile something: the first does, and the second may record graphs."""
+"""This many calls of each mode may compile something: the first does, and the second may record graphs."""
 _WHOLE_TRIALS: Final = 2
 _WHOLE_GRADIENT_TRIALS: Final = 1
-"""After so many trials in which every element of tensors was compared that are treated in slices, secret rows of
-theirs are enough."""
+"""The numbers of trials in which every element of sliced tensors is compared. After these, secret rows of them are
+enough."""
 
 _CALLS_FOR_ONE: Final = 3
-"""A timed call that says nothing is made anew; so many are enough to know that it is no chance."""
+"""A timed call that is inconclusive is repeated. After this many it is no accident."""
 _CAPPED: Final = 0.01
-"""Limits that are capped at more than this share of a tensor's elements are in the record: in this precision the
-reference itself is too inexact to tell right from wrong."""
+"""Limits that are capped at more than this share of a tensor's elements are recorded: in this precision the reference
+itself is too inexact to tell right from wrong."""
 
 
 _FEW_ROWS: Final = 64
 _DIFFERS: Final = 1e-7
-"""Float64 outputs that are further apart, as a share of their root mean square, differ by more than rounding: what
-cancels in an exponential of large numbers leaves as much as 1e-9."""
+"""Float64 outputs that differ by more than this share of their root mean square differ by more than rounding.
+Cancellation in an exponential of large numbers leaves as much as 1e-9."""
 
 
 _WRONG_ONCE_VARIED: Final = "the outputs are wrong once these have other values"
@@ -83,29 +83,33 @@ _UNMOVED: Final = "the reference is not finite with other values of them"
 
 
 _REPEATS: Final[dict[tuple[str, str, str], Repeats]] = {}
-"""What repeats in draws of inputs, by problem, version and size: drawing takes long where they are large."""
+"""The repeats in draws of inputs, by problem, version and size. They are kept because drawing large inputs takes
+long."""
 
 
 class _WrongOnceVaried(Exception):
-    """With other values of what is constructed the same as ever, something is wrong."""
+    """The candidate is wrong once constants of the construction have other values."""
 
 
 class Concluded(Exception):
-    """The verdict stands; ``CandidateSession.outcome`` has it."""
+    """The verdict is final; ``CandidateSession.outcome`` has it."""
 
 
 @dataclass
 class SessionContext:
-    """What all candidates of a session are judged with.
+    """The state that all candidates of a session are judged with.
 
-    ``sampled``: what inputs of timed calls are like, by mode, of those that say enough to be timed;
-    ``training``: whether there are gradients to be compared;
-    ``deadline``: when it has to be over; ``calmness``: of the device, whoever is called; ``used_before``: what was in
-    use of its memory, and ``spare_bytes`` what runners hold that wait for a larger session. ``blamed``: a context in
-    which what a side does wrong is put down to it. ``candidates``: how many there are; ``warming``: inputs of calls
-    that nobody looks at; ``spent``: those of the latest two calls that had new ones; ``prelude_inputs``: what preludes
-    write;
-    ``baseline_ms``: what each call of the baseline said that it took.
+    - ``sampled``: the kind of inputs of timed calls, by mode; only modes with a conclusive kind, which are timed.
+    - ``training``: whether there are gradients to compare.
+    - ``deadline``: the end of the session, on the monotonic clock, in seconds.
+    - ``learnt``: the calibrations. ``calmness``: the interference monitor of the device, for the calls of all sides.
+    - ``used_before``: bytes of the device in use before. ``spare_bytes``: held by runners that wait for a larger
+      session.
+    - ``blamed``: a context in which the faults of a side are attributed to it.
+    - ``candidates``: their number.
+    - ``warming``: inputs of calls that are not compared. ``spent``: inputs of the latest two calls that had new ones.
+    - ``prelude_inputs``: the inputs that preludes write.
+    - ``baseline_ms``: the time that the baseline reported for each call, by mode.
     """
 
     problem: Problem
@@ -130,36 +134,37 @@ class SessionContext:
     prelude_inputs: dict[InputKind, CallInputs] = field(default_factory=dict)
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
     variation: Variation = field(default_factory=Variation)
-    """Of what the reference has constructed the same as ever, once it is constructed."""
+    """Other values of the constants of the reference's construction, once it is constructed."""
     repeats: Mapping[str, list[str]] = field(default_factory=dict)
     """Inputs that are the same in every draw: those that the judge ``varied``, and those that are the ``same`` or
-    ``related`` in every call. Without those of which there are none."""
+    ``related`` in every call. Empty groups are left out."""
 
     def kind_of(self, mode: CallMode) -> Variant:
-        """What inputs of timed calls are like; of those that are not timed, since no kind says enough, as written."""
+        """Return the kind of inputs of timed calls; as written for modes that are not timed, since no kind is
+        conclusive."""
         return self.sampled.get(mode, Variant.AS_WRITTEN)
 
     @property
     def used_bytes(self) -> int:
-        """What is in use of the device's memory."""
+        """Bytes of the device's memory in use."""
         return self.device.total_bytes() - self.device.free_bytes()
 
     @property
     def weight_names(self) -> list[str]:
-        """Of parameters, then buffers, as the shared memory has them."""
+        """The names of parameters, then buffers, in the order of the shared memory."""
         signature = self.reference.signature
         return [name for name, _ in (*signature.weights, *signature.buffers)]
 
     @property
     def known(self) -> tuple[Hashable, ...]:
-        """All that decides what inputs can be like, but chance."""
+        """Everything except chance that decides which inputs are possible."""
         config, training = self.config, self.training and self.config.sampling.gradient_trials > 0
         settings = config.size, config.precision, config.given_inputs_only, training
         return self.problem.id, self.problem.version, *settings
 
     def vary(self) -> None:
-        """Draw other values for what the reference has constructed the same as ever, or in the same relation, such that
-        its outputs are as finite as they were."""
+        """Draw other values for constants of the reference's construction, and for those in a constant relation. The
+        reference's outputs stay as finite as they were."""
         initial = self.reference.values_of(self.reference.constants)
         if not initial:
             return
@@ -174,14 +179,14 @@ class SessionContext:
         self.variation = varied(initial, self.device.generator(), is_finite)
 
     def look_into_inputs(self) -> None:
-        """Find inputs that repeat, and vary those masks of which the reference takes other values and is as finite as
-        it was."""
+        """Find inputs that repeat. Vary those masks of which the reference takes other values and is as finite as it
+        was."""
         if self.config.given_inputs_only:
             return
         specs, known = self.reference.signature.input_tensors, (self.problem.id, self.problem.version, self.config.size)
         as_written = self.problem.input_domain == "as_written"
         if known not in _REPEATS:
-            # Numbers are drawn by the judge as well where any are fair.
+            # Where any numbers are allowed, the judge draws them as well.
             looked_at = [place for place, spec in enumerate(specs) if as_written or not spec.is_differentiable]
             _REPEATS[known] = self.source.repeats(looked_at)
         same, related = _REPEATS[known].same, _REPEATS[known].related
@@ -200,11 +205,11 @@ class SessionContext:
         return self._is_as_finite(inputs, finite)
 
     def _is_as_finite(self, inputs: Sequence[Any], finite: Mapping[tuple[int, tuple[int, ...]], int]) -> bool:
-        """Whether as many elements of the reference's outputs are finite as there were, ``finite``, in the same
+        """Whether at least as many elements of the reference's outputs are finite as in ``finite``, in the same
         shapes."""
         try:
             found = _finite(self.reference.own_outputs(inputs))
-        except ProblemError:  # one that is a place in a tensor, or an extent
+        except ProblemError:  # the mask is an index into a tensor, or an extent
             return False
         return [*found] == [*finite] and all(found[shape] >= count for shape, count in finite.items())
 
@@ -221,8 +226,8 @@ class SessionContext:
         return any(_differ(one, other) for one, other in zip(*found, strict=True))
 
     def _few_inputs(self, variant: Variant) -> list[Any]:
-        """Inputs of a kind, in the problem's precision; of independent rows, a few, and those in which something is
-        planted."""
+        """Return inputs of a kind, in the problem's precision. Of independent rows there are a few, and those with
+        something planted."""
         signature, seed = self.reference.signature, secrets.randbits(63)
         tensors = self.source.make(signature.input_tensors, variant, seed, avoid_zero=False)
         if self.problem.row_independent and signature.rows is not None:
@@ -242,13 +247,14 @@ class SessionContext:
 
     @contextlib.contextmanager
     def weights_shown(self, values: Values) -> Iterator[None]:
-        """While a candidate compares, loads or takes them, the shared memory has the reference's parameters and
-        buffers, with these ``values``, whatever another one has written there. Raises ``Violation``."""
+        """Show the reference's parameters and buffers with these ``values`` in the shared memory while a candidate
+        compares, loads or takes them. Another candidate may have written there. Raises ``Violation`` for a change
+        meanwhile."""
         self.reference.hold(values)
         self.write_weights()
         yield
         if self.candidates == 1:
-            return  # it could only spoil its own
+            return  # a single candidate could only spoil its own
         shown, right = self.blocks["weights"].tensors, self.reference.state_values()
         if not all(same_bits(one, other.contiguous()) for one, other in zip(shown, right, strict=True)):
             raise Violation("the reference's weights were overwritten in the shared memory")
@@ -285,8 +291,8 @@ class SessionContext:
 
 
 class BaselineSession:
-    """What all candidates are held against: timed calls of the baseline. ``candidate``: one that it takes turns with
-    in keeping memory, where that is lean."""
+    """The comparison for all candidates: timed calls of the baseline. ``candidate``: the one that the baseline takes
+    turns with in keeping memory, where the plan is lean."""
 
     def __init__(self, common: SessionContext, candidate: Participant) -> None:
         self._common = common
@@ -295,16 +301,16 @@ class BaselineSession:
 
     @property
     def excused(self) -> ExpectedDeviations:
-        """What was excused of the baseline's gradients so far."""
+        """The expected deviations of the baseline's gradients so far."""
         return self._verifier.excused
 
     def sample(self, track: Track) -> TimedCall:
-        """One timed call."""
+        """Make one timed call of the baseline, anew where wrong results may have been read in a freed allocation."""
         common, caller = self._common, self.caller
         side, limits, kind = common.baseline, common.config.limits, common.kind_of(track.mode)
         common.reference.hold(common.variation.each)
-        # Whatever comes next finds processor and device as it would after a call of a candidate's. In a session of
-        # one, where each side follows itself as often as the other, only what is short feels it: without this, the
+        # The next call finds processor and device as after a call of a candidate. In a session of one candidate, each
+        # side follows itself as often as the other, so only short calls are affected. Without this comparison, the
         # candidate's calls had some 10 µs more around them than the baseline's on an H200.
         compared = common.candidates > 1 or (common.device.outlives_processes and caller.is_short(track.mode))
         while True:
@@ -325,7 +331,7 @@ class BaselineSession:
 
 
 class CandidateSession:
-    """What is found of one candidate, by calls of it. ``report`` says how far it is: a stage, a message, a share."""
+    """The findings about one candidate, from its calls. ``report`` takes its progress: a stage, a message, a share."""
 
     def __init__(
         self,
@@ -357,33 +363,33 @@ class CandidateSession:
             problem.gradient_policy == "require" if config.require_gradients is None else config.require_gradients
         )
         self._telling: dict[str, float] = {}
-        """By tensor the largest share that said something in a trial."""
+        """By tensor, the largest conclusive share of a trial."""
         self._peak_bytes = 0
         self._max_abs: float | None = None
         self._max_rel: float | None = None
         self._reference_max_rel: float | None = None
         self._values: Values = {}
-        """Of parameters and buffers, in the calls of this candidate."""
+        """The values of parameters and buffers in the calls of this candidate."""
         self._varied = self._loaded = False
         self._fixed: dict[str, list[str]] = {}
-        """Constants of which nothing is known but with the values that they are constructed with, by the reason."""
+        """Constants that were only checked with the values of their construction, by the reason."""
         self._found = WeightReport()
-        """What was found of its weights when it had constructed them."""
+        """The report about its weights after its construction."""
         self._calls = Counter[CallMode]()
         self._kept_weights: tuple[str, ...] = ()
-        """It is wrong once these have changed between two calls: there is no figure for training."""
+        """Weights whose change between two calls makes it wrong: training gets no figure."""
         outcome.gradients = Gradients.NOT_CHECKED if common.training else Gradients.NOT_APPLICABLE
         if problem.gradient_policy == "none":
             outcome.gradients = Gradients.NOT_CHECKED
 
     @property
     def first_slice(self) -> tuple[int, int] | None:
-        """The rows that are compared first of large tensors; ``None`` for all of them."""
+        """The rows of large tensors that are compared first; ``None`` for all rows."""
         return self._verifier.commitments.first_slice
 
     def verify(self) -> None:
-        """Forward trials, then gradient trials; sets the gradient result. Raises ``Concluded`` where something is
-        wrong, and what ``Caller.call`` raises."""
+        """Run the forward trials, then the gradient trials, and set the gradient result. Raises ``Concluded`` for a
+        wrong result, and the errors of ``Caller.call``."""
         self._found = self.candidate.link.weight_report()
         if self._common.repeats:
             self.outcome.details["inputs"] = dict(self._common.repeats)
@@ -391,7 +397,7 @@ class CandidateSession:
         try:
             self._verify(vary=True)
         except _WrongOnceVaried:
-            # Folded while constructing, perhaps: right then for what was constructed, and for nothing else.
+            # The weights may have been folded in at construction: then it is right only for the constructed values.
             self._take(self._common.variation.initial)
             self._forget_errors()
             self._kept_weights = ()
@@ -404,7 +410,7 @@ class CandidateSession:
             self._note_kept_weights()
 
     def _vary(self) -> None:
-        """Have the candidate take other values for what is constructed the same as ever."""
+        """Have the candidate take other values for the constants of its construction."""
         common, variation = self._common, self._common.variation
         constants, related = common.reference.constants, common.reference.related
         self._values = variation.initial
@@ -431,7 +437,7 @@ class CandidateSession:
             self._varied = True
 
     def _take(self, values: Values) -> None:
-        """From now on reference and candidate have these values of what is constructed the same as ever."""
+        """Set these values of the constants of the construction in reference and candidate, from now on."""
         common = self._common
         self._values = values
         self._varied = False
@@ -440,7 +446,7 @@ class CandidateSession:
             self.caller.take_weights(self.candidate, places)
 
     def _note_fixed(self, names: Sequence[str], why: str) -> None:
-        """Note that nothing is known of the candidate but with these as they are constructed."""
+        """Note that the candidate was only checked with the constructed values of these weights."""
         self.outcome.details["parameters"].setdefault("fixed", []).extend(names)
         related = [name for name in names if name in self._common.reference.related]
         same = "have the same relations" if len(related) == len(names) else "are the same"
@@ -457,11 +463,11 @@ class CandidateSession:
             self.outcome.details.pop(name, None)
 
     def _verify(self, *, vary: bool) -> None:
-        """``vary``: whether the candidate has other values of what is constant, as far as it takes any."""
+        """Run all trials. ``vary``: whether the candidate has other values of the constants, as far as it takes any."""
         trials, gradient_trials = self._config.sampling.trials, self._config.sampling.gradient_trials
         conclusive = 0
         variants = list(self._cycle(_TRIALS, trials))
-        # Which of several equal numbers is chosen may differ.
+        # A choice among several equal numbers may differ without being wrong.
         if trials > 1 and not self._common.reference.signature.chooses:
             variants.append(Variant.ZEROS)
         position = 0
@@ -472,7 +478,8 @@ class CandidateSession:
             _, findings = self._call(CallMode.FORWARD, variant, glance=glance)
             differing = self.candidate.link.weight_report().differing.bit_count()
             if findings.verdict is Verdict.WRONG_OUTPUT and differing and not self._loaded:
-                # Constructed from another stream of random numbers than the reference, perhaps: try its weights.
+                # It may have been constructed from another stream of random numbers than the reference: try the
+                # reference's weights.
                 with self._common.weights_shown(self._values):
                     self.caller.load_weights(self.candidate)
                 self.outcome.notes.append(
@@ -481,7 +488,7 @@ class CandidateSession:
                 )
                 self._loaded, position, conclusive = True, 0, 0
                 if vary:
-                    self._vary()  # what it had drawn otherwise is a counterpart now
+                    self._vary()  # weights that it had drawn differently are counterparts now
                 continue
             self._conclude_if_wrong(findings)
             conclusive += not findings.inconclusive
@@ -500,7 +507,7 @@ class CandidateSession:
         conclusive = 0
         signature = self._common.reference.signature
         variants = [*self._cycle(_GRADIENT_TRIALS, gradient_trials)]
-        # The largest of several zeros is any of them, and something flows back to that alone.
+        # The largest of several zeros is any of them, and a gradient flows back to that one alone.
         if gradient_trials > 1 and not (signature.chooses or signature.takes_largest):
             variants.append(Variant.ZEROS)
         for number, variant in enumerate(variants):
@@ -539,11 +546,13 @@ class CandidateSession:
             )
 
     def _call_between_others(self, variant: Variant, *, glance: bool) -> CallFindings:
-        """A forward and backward as between others of a training: after a step that has moved the weights, and with
-        another forward before the backward. Weights that have to stay as they are leave training without a figure.
+        """Run a forward and backward as between other calls of a training, and return the findings.
 
-        What is wrong once with moved weights and twice right without is put down to them: a race that shows in one call
-        of all is one of several dozen that are verified.
+        A step has moved the weights before, and another forward runs before the backward. Weights that must stay
+        unchanged leave training without a figure.
+
+        An error that occurs once with moved weights, and not in two calls without, is attributed to them. A race that
+        shows in a single call would show in one of several dozen verified calls.
         """
 
         def call(names: Sequence[str] = (), kind: Variant = variant, *, interleaved: bool = True) -> CallFindings:
@@ -552,7 +561,7 @@ class CandidateSession:
                 return self._call(CallMode.BACKWARD, kind, glance=glance, noted=False)[1]
 
         moved, names = CallFindings(), self._movable_weights()
-        # Where one kind of inputs says too little, another one may say enough.
+        # Where one kind of inputs is inconclusive, another one may be conclusive.
         for kind in dict.fromkeys((variant, self._common.kind_of(CallMode.BACKWARD))) if names else ():
             try:
                 moved = call(names, kind)
@@ -577,8 +586,8 @@ class CandidateSession:
 
     @contextlib.contextmanager
     def _interleaved(self, variant: Variant) -> Iterator[None]:
-        """Meanwhile there is another forward between each forward and its backward, where there is memory for it: what
-        belongs to one call is kept with its graph, and not on the module."""
+        """Run another forward between each forward and its backward, where there is memory for it. State of one call
+        must be kept with its graph, and not on the module."""
         known = self._common.plan.runner_bytes, self.caller.peak_bytes[self.candidate.name]
         if self._common.plan.lean or max(known) > _INTERLEAVED_BYTES:
             yield
@@ -590,8 +599,8 @@ class CandidateSession:
                 raise RunnerFailed(error.failure, f"{_CALLED_ONCE_MORE}: {error.text}") from None
 
     def _movable_weights(self) -> list[str]:
-        """The trained weights that the candidate takes other values of, where they are small enough to be kept twice
-        and a figure for training depends on it."""
+        """Return the trained weights of which the candidate takes other values. None where they are too large to be
+        kept twice, or where no training figure depends on them."""
         common = self._common
         weights = common.reference.signature.weights
         total_bytes = sum(spec.size_bytes for _, spec in weights)
@@ -605,7 +614,7 @@ class CandidateSession:
 
     @contextlib.contextmanager
     def _weights_moved(self, names: Sequence[str]) -> Iterator[None]:
-        """Meanwhile reference and candidate have other values of these weights, as after a step of training."""
+        """Give reference and candidate other values of these weights meanwhile, as after a step of training."""
         if not names:
             yield
             return
@@ -621,7 +630,7 @@ class CandidateSession:
             refusal: ProblemError | None = None
             try:
                 yield
-            except ProblemError as error:  # the reference's, when the call is over: the candidate goes on
+            except ProblemError as error:  # an error of the reference, after the call: the candidate goes on
                 refusal = error
             with common.weights_shown(before):
                 self.caller.step_weights(self.candidate, places)
@@ -629,7 +638,7 @@ class CandidateSession:
                 raise refusal
         finally:
             self._values = held
-            common.reference.hold(before)  # another candidate's calls do not know of it
+            common.reference.hold(before)  # the calls of other candidates do not depend on it
 
     def _note_kept_weights(self) -> None:
         self.outcome.details.setdefault("parameters", {})["kept"] = [*self._kept_weights]
@@ -637,7 +646,7 @@ class CandidateSession:
         self.outcome.note_once([note])
 
     def measure(self, track: Track) -> Sampling:
-        """Sample one track: asks for pairs, and comes to figures (see ``record``)."""
+        """Sample one track: yield requests for pairs, and return the figures (see ``record``)."""
         return self._sampler.measure(track)
 
     def record(self, track: Track, measured: Measured) -> None:
@@ -670,8 +679,8 @@ class CandidateSession:
         outcome.note_once([note for note in [found.note(track.name)] if note is not None])
 
     def sample(self, track: Track) -> TimedCall:
-        """One timed call of the candidate, verified. One that says nothing is none: there is another in its place.
-        Raises ``ProblemError`` where that is no better."""
+        """Make one timed call of the candidate and verify it. An inconclusive call is repeated. Raises ``ProblemError``
+        where the repeated calls are inconclusive as well."""
         kind = self._common.kind_of(track.mode)
         for _ in range(_CALLS_FOR_ONE):
             call, findings = self._call(track.mode, kind, glance=True, cold=track.cold, own_too=False)
@@ -685,7 +694,7 @@ class CandidateSession:
         raise ProblemError(f"the reference is not finite on too much of the inputs of timed calls ({kind.value})")
 
     def _try_baseline(self, track: Track) -> None:
-        """Where nothing is timed, the baseline would not be called at all, and what is wrong with it not be found."""
+        """Call the baseline where nothing is timed: otherwise it would never run, and its errors would not be found."""
         if not self._config.sampling.max_samples:
             self._standard.sample(track)
 
@@ -736,7 +745,7 @@ class CandidateSession:
         return limits.later_call_s(max(baseline_ms) / 1000 if baseline_ms else None)
 
     def _floor_ms(self, _track: Track) -> float:
-        """The least time for moving the outputs and the inputs that they depend on."""
+        """Return the least time for moving the outputs and the inputs that they depend on, in milliseconds."""
         signature = self._common.reference.signature
         moved = sum(spec.size_bytes for spec in signature.outputs)
         for index, spec in enumerate(signature.float_inputs):
@@ -744,17 +753,17 @@ class CandidateSession:
         return self._device.floor_ms(moved)
 
     def measure_memory(self) -> None:
-        """Note what is in use of the device's memory now; whose it is cannot be told where there are several."""
+        """Note the device memory in use. With several candidates, it cannot be attributed to one of them."""
         if self._common.candidates > 1:
             return
-        # A CPU's memory is everybody's; a CUDA device is the judge's and its runners'.
+        # All programs share a CPU's memory; a CUDA device has only the judge and its runners.
         foreign = self._common.used_before if self._device.torch_device.type == "cpu" else 0
         self._peak_bytes = max(self._peak_bytes, self._common.used_bytes - foreign - self._common.spare_bytes)
 
     def note_memory(self, *, baseline_peak_bytes: int, grown_bytes: int | None) -> None:
-        """Peaks that the runners' allocators report, and by how much what the device has given away has grown since
-        the candidate was constructed, where that can be told."""
-        # Where memory is lean, both give back what they hold, and reserve it again.
+        """Note the peaks that the runners' allocators report, and the growth of the device's allocated memory since the
+        candidate's construction, where it is known."""
+        # With a lean plan, both sides give back what they hold, and reserve it again.
         if self._device.outlives_processes and not self._common.plan.lean:
             self.outcome.details["memory"] = {
                 "candidate_peak_bytes": self.caller.peak_bytes["candidate"],
@@ -766,14 +775,14 @@ class CandidateSession:
         details = self.outcome.details
         for tally in findings.tallies:
             if tally.total:
-                if own_too:  # else it is not known of all, where all is right
+                if own_too:  # otherwise the share is not known for all elements that are right
                     self._telling[tally.name] = max(self._telling.get(tally.name, 0.0), tally.telling)
                 if tally.telling < 1.0:
                     shares = details.setdefault("telling_share", {}).setdefault(tally.name, {})
                     shares[variant.value] = min(shares.get(variant.value, 1.0), tally.telling)
                 if tally.name in self._output_names:
-                    # Of the trials alone, which the reference's own are known of: else whoever is called more often
-                    # would look less exact.
+                    # Only the trials count, because they have the errors of the reference's native precision. Otherwise
+                    # a side with more calls would look less exact.
                     if own_too or not tally.passed:
                         self._max_abs = max(self._max_abs or 0.0, tally.max_abs)
                         self._max_rel = max(self._max_rel or 0.0, tally.max_rel)
@@ -804,8 +813,11 @@ class CandidateSession:
             self._conclude(findings.verdict, "; ".join([findings.message, *sentences_about(weights)]))
 
     def _describe_weights(self) -> dict[str, Any]:
-        """Which of the reference's parameters have no counterpart in the candidate, which of them and of its buffers
-        had another value there when both were constructed, and which are transposed: names and shapes."""
+        """Describe the reference's weights that differ in the candidate, with names and shapes.
+
+        These are parameters without a counterpart, transposed parameters, and parameters and buffers with another value
+        after both constructions.
+        """
         signature, found = self._common.reference.signature, self._found
         state = [*signature.weights, *signature.buffers]
         alone = [
@@ -828,7 +840,7 @@ class CandidateSession:
         raise Concluded
 
     def finish(self) -> None:
-        """What there is to be said at the end, whatever the verdict."""
+        """Record the final error figures and peak memory, for any verdict."""
         self.outcome.errors = ErrorFigures(self._max_abs, self._max_rel, self._reference_max_rel)
         self.outcome.peak_memory_bytes = self._peak_bytes or None
 
@@ -838,7 +850,7 @@ class CandidateSession:
 
 
 def _finite(outputs: Sequence[torch.Tensor]) -> dict[tuple[int, tuple[int, ...]], int]:
-    """How many elements are, by the number and shape of an output."""
+    """Return the number of finite elements, by the number and shape of an output."""
     return {(index, tuple(output.shape)): int(torch.isfinite(output).sum()) for index, output in enumerate(outputs)}
 
 

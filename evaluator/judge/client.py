@@ -32,14 +32,14 @@ _REFUSALS: Final = {error.__name__: error for error in (DeviceUnavailable, DoesN
 
 @dataclass(frozen=True)
 class Contact:
-    """How the judge gets at a runner: the descriptor of its control socket; ``pid`` and ``group`` of its processes."""
+    """The judge's access to a runner: the descriptor of its control socket; ``pid`` and ``group`` of its processes."""
 
     control: int
     enclosure: Mapping[str, Any]
 
 
 class JudgeProcess(ChildProcess):
-    """One judge. Not for concurrent use. ``ceilings_folder``: where it keeps what it measures of its device."""
+    """One judge. Not for concurrent use. ``ceilings_folder``: the folder for the measurements of its device."""
 
     def __init__(self, kind: str, environment: Mapping[str, str], ceilings_folder: Path) -> None:
         super().__init__(
@@ -62,7 +62,7 @@ class JudgeProcess(ChildProcess):
         self._launch(None)
 
     def await_ready(self) -> None:
-        """Raises ``DeviceUnavailable``, or ``InfrastructureFault`` where the process died."""
+        """Wait until it is ready. Raises ``DeviceUnavailable``, or ``InfrastructureFault`` where the process died."""
         message = self._receive_by(time.monotonic() + _START_S)
         if message["event"] != "ready":
             self.close()
@@ -70,8 +70,8 @@ class JudgeProcess(ChildProcess):
         self.description = message["environment"]
 
     def begin(self, *, waiting: int) -> None:
-        """Before runners are given anything to do, of which so many are ``waiting``: have the judge note what is in use
-        on the device already, and measure its highest rates where they are not known.
+        """Have the judge note the memory in use on the device, and measure its highest rates where they are unknown.
+        Call it before runners are given their tasks; ``waiting`` is the number of these runners.
 
         Raises ``InfrastructureFault``.
         """
@@ -95,10 +95,12 @@ class JudgeProcess(ChildProcess):
     ) -> None:
         """Have candidates judged together, or one alone, without waiting for it; ``await_found`` waits.
 
-        ``baseline`` of ``None``: the one that the session before has kept. ``contexts``: how many processes will
-        come to the device meanwhile, and wait there, besides the ``spare`` ones that do so already. ``keeps``: whether
-        the baseline is wanted for another evaluation. ``clean_up`` must follow once the runners are gone, but for a
-        baseline that is kept, whatever happens. Raises ``InfrastructureFault``.
+        ``baseline`` of ``None``: the one that the session before has kept. ``contexts``: the number of processes that
+        come to the device meanwhile and wait there, besides the ``spare`` ones that already do. ``keeps``: whether the
+        baseline is wanted for another evaluation.
+
+        ``clean_up`` must follow once the runners are gone, except for a kept baseline, whatever happens. Raises
+        ``InfrastructureFault``.
         """
         message = {
             "op": "evaluate",
@@ -121,13 +123,13 @@ class JudgeProcess(ChildProcess):
         admit: Callable[[], None],
         settle: Callable[[], bool],
     ) -> dict[str, Any]:
-        """What the judge has ``Found``, as plain data; what of it is ``keeps_baseline`` goes into ``clean_up``. It has
-        ``time_s`` for it.
+        """Return the judge's ``Found``, as plain data; its ``keeps_baseline`` goes into ``clean_up``. The judge has
+        ``time_s`` for it, in seconds.
 
-        ``on_progress`` is told how far which candidate is; ``assign`` is called once all memory is allocated, and is to
-        give the runners their tasks, and to start nothing that goes on when it returns; ``admit`` when others may come
-        to the device, and ``settle`` when they must be at nothing there any more: it says whether they wait there.
-        Raises ``DoesNotFit``, ``ProblemError``, ``EvaluationCancelled`` and ``InfrastructureFault``.
+        ``on_progress`` is told the progress of each candidate. ``assign`` is called once all memory is allocated. It
+        gives the runners their tasks, and starts nothing that goes on when it returns. ``admit`` is called when others
+        may come to the device. ``settle`` is called when they must do nothing there any more, and returns whether they
+        wait there. Raises ``DoesNotFit``, ``ProblemError``, ``EvaluationCancelled`` and ``InfrastructureFault``.
         """
         # The judge ends a session in time by itself; one that does not is broken.
         deadline = time.monotonic() + time_s + _GRACE_S
@@ -147,7 +149,7 @@ class JudgeProcess(ChildProcess):
             elif message["event"] == "admit":
                 admit()
             elif message["event"] == "still":
-                self._send({"op": "still"})  # whatever was being started when it was asked is there by now
+                self._send({"op": "still"})  # processes that were being started when the judge asked are there by now
             elif message["event"] == "settle":
                 self._send({"op": "settle", "waiting": settle()})
             elif message["event"] == "found":

@@ -10,8 +10,8 @@ class Violation(Exception):
 
 
 class DeviceBusy(Violation):
-    """Something was at work on the device while every process was stopped: the candidate's, or a stranger's."""
+    """Work was found on the device while every process was stopped: the candidate's, or another program's."""
 
 
 class ClocksDisagree(Violation):
-    """More lies between the runner's clock and the judge's than for the baseline."""
+    """More time lies between the runner's clock and the judge's than for the baseline."""

@@ -43,7 +43,7 @@ def _nothing(_number: int = 0) -> None:
 
 
 class RunnerFailed(Exception):
-    """The runner said that the candidate failed."""
+    """The runner reported that the candidate failed."""
 
     def __init__(self, failure: Failure, text: str) -> None:
         super().__init__(text)
@@ -56,21 +56,21 @@ class RunnerGone(Exception):
 
 
 class RunnerTimeout(Exception):
-    """The runner did not answer in time; the message says what was waited for."""
+    """The runner did not answer in time; the message names the expected answer."""
 
 
 @dataclass(frozen=True)
 class TimedCall:
-    """One call: the judge's clock around it and the runner's claims about it."""
+    """One call: the judge's clock around it and the runner's reports about it."""
 
     outer_ms: float
     report: CallReport
     prelude_ms: float = 0.0
-    """How long the judge's last steps on the device took, with every process stopped."""
+    """The time of the judge's last steps on the device, with every process stopped."""
     waited_ms: float = 0.0
-    """On a CPU: how long the runner's threads waited for a processor, all together, waking included."""
+    """On a CPU: the time in which the runner's threads waited for a processor, all together, including waking."""
     steps_ms: Mapping[str, float] = field(default_factory=dict)
-    """What each step of judging it took."""
+    """The time of each step of judging it."""
 
 
 class RunnerLink:
@@ -85,14 +85,14 @@ class RunnerLink:
         """Whether the runner has its model and the shared memory."""
 
     def await_ready(self, timeout_s: float, what: str, *, since: float | None = None) -> None:
-        """Wait for a ready frame, from now on or ``since`` then (monotonic, in seconds). Raises ``RunnerFailed``,
-        ``RunnerGone`` or ``RunnerTimeout``."""
+        """Wait for a ready frame, from now on or ``since`` then (monotonic, in seconds). ``what`` names it in messages.
+        Raises ``RunnerFailed``, ``RunnerGone`` or ``RunnerTimeout``."""
         frame = self._read_frame(timeout_s, what, time.monotonic() if since is None else since)
         if frame.kind is FrameKind.FAILED:
             raise RunnerFailed(frame.failure, frame.text)
 
     def begin_construct(self, message: Mapping[str, Any]) -> None:
-        """Have the model constructed, without waiting for it: a ready frame says that it is there."""
+        """Have the model constructed, without waiting for it: a ready frame reports the end."""
         self._send({**message, "spin_s": self._spin_s}, self._descriptors)
         for descriptor in self._descriptors:
             os.close(descriptor)
@@ -107,18 +107,18 @@ class RunnerLink:
         self.shares = True
 
     def let_go(self, timeout_s: float) -> None:
-        """Have the shared blocks closed: to be followed by nothing but ``share``."""
+        """Have the shared blocks closed; only ``share`` may follow."""
         self.command({"op": "let_go"}, timeout_s)
         self.shares = False
 
     def command(self, message: Mapping[str, Any], timeout_s: float) -> None:
-        """Have something done between two calls."""
+        """Have a command carried out between two calls."""
         self._order(message)
         self.await_ready(timeout_s, str(message["op"]))
 
     def _order(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         self._sequence += 1
-        # It reads only then, and what it does not read need not fit into the socket.
+        # The runner reads only then, and unread messages need not fit into the socket.
         self._doorbell.release(self._sequence, CallMode.MESSAGE)
         self._send(message, descriptors)
 
@@ -133,8 +133,8 @@ class RunnerLink:
     ) -> TimedCall:
         """Release one call and wait until the runner says that it is done.
 
-        The judge's clock runs from before ``before``, which comes before the release and is given the call's number,
-        until ``settle`` has ended: what that reads must be there by then. ``wake`` follows the release.
+        The judge's clock starts before ``before``, which is given the call's number and comes before the release. It
+        stops after ``settle``, so everything that ``settle`` reads must be there by then. ``wake`` follows the release.
         """
         self._sequence += 1
         begin_ns = time.perf_counter_ns()
@@ -153,19 +153,19 @@ class RunnerLink:
         return TimedCall(outer_ms, self._doorbell.report())
 
     def locations(self, count: int) -> list[Location]:
-        """Where the runner says that the first ``count`` tensors of its latest call lie."""
+        """Return the reported locations of the first ``count`` tensors of the runner's latest call."""
         return self._doorbell.locations(count)
 
     def kept_outputs(self) -> int:
-        """Which outputs the runner says to be parameters or buffers of the model: bit i, output i. After a
-        delivery."""
+        """Return the outputs that the runner reports as parameters or buffers of the model: bit i, output i. Call it
+        after a delivery."""
         return self._doorbell.kept_outputs()
 
     def weight_report(self) -> WeightReport:
         return self._doorbell.weight_report()
 
     def close(self) -> None:
-        """The runner sees the end of its control socket and ends, if it is well-behaved."""
+        """Close the control socket. A well-behaved runner ends when it sees that."""
         self._control.close()
         self._doorbell.close()
         for descriptor in self._descriptors:
@@ -173,7 +173,7 @@ class RunnerLink:
         self._descriptors = []
 
     def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-        # A runner that does not read must not hold the judge.
+        # A runner that does not read must not block the judge.
         self._control.settimeout(_SEND_S)
         try:
             messages.send(self._control, message, descriptors)

@@ -1,7 +1,7 @@
-"""Plans for a GPU that is not there: ``python -m evaluator.judge.memory_check_process``, a process of
+"""Plans for a GPU that is absent: ``python -m evaluator.judge.memory_check_process``, a process of
 ``evaluator.problems.memory_check``.
 
-Reads lines of JSON (a problem, a size, a precision, the bytes of the device) and answers each with one. Shapes come
+It reads lines of JSON (a problem, a size, a precision, the bytes of the device) and answers each with one. Shapes come
 from torch's meta device, so nothing is computed.
 """
 
@@ -26,7 +26,7 @@ _CONTEXTS: Final = 2
 
 def main() -> None:
     """Answer until there is nothing more to read."""
-    # A reference may print, and so may what it starts.
+    # A reference may print, and so may processes that it starts.
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         device = CpuDevice()
@@ -35,9 +35,8 @@ def main() -> None:
 
 
 def planned(asked: dict[str, Any], device: CpuDevice) -> dict[str, Any]:
-    """The plan, or the reason why there is none, as ``evaluator.problems.memory_check.Planned`` has them. ``device``:
-    the one that
-    the reference is looked at on."""
+    """Return the plan, or the reason why there is none, as in ``evaluator.problems.memory_check.Planned``. ``device``:
+    the device for tracing the reference."""
     problem = Problem.from_dict(asked["problem"])
     try:
         signature = Reference(problem, asked["size"], asked["precision"], device).signature

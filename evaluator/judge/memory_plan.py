@@ -1,4 +1,4 @@
-"""How much memory an evaluation takes, computed before anything is allocated."""
+"""The memory of an evaluation, computed before anything is allocated."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from evaluator.protocol.shared_memory import BlockLayout, TensorSpec
 __all__ = ["PRELUDE_BYTES", "MemoryPlan", "draft_plan", "fitting_share", "plan_memory"]
 
 _REFERENCE_FACTOR: Final = 24
-"""Float64 copies of a slice that are alive at once while gradients are compared, generously counted."""
+"""The number of float64 copies of a slice that are alive at once while gradients are compared, generously counted."""
 _GIB: Final = 2**30
 _MOST_HALVINGS: Final = 24
 PRELUDE_BYTES: Final = _GIB
-"""Inputs of more than that are not kept to be written in preludes, which write a pattern then."""
+"""Larger inputs are not kept for preludes, which write a pattern then."""
 _SHORT_BYTES: Final = 4 * _GIB
-"""No device reads and writes more in a millisecond, which a short call takes at the most."""
+"""No device reads and writes more in a millisecond, the most time of a short call."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
     """Layouts of the shared blocks, and the bytes that the evaluation may reach on the device.
 
-    ``room_bytes``: what there is. ``lean``: candidate and baseline take turns in keeping memory, because both at once
-    would be too much. ``candidates``: how many there are beside the baseline.
+    ``room_bytes``: the available bytes. ``lean``: candidate and baseline take turns in keeping memory, because both at
+    once would be too much. ``candidates``: their number, without the baseline.
     """
 
     layouts: dict[str, BlockLayout]
@@ -51,7 +51,7 @@ class MemoryPlan:
         return self.peak_bytes <= self.room_bytes
 
     def has_room_for(self, byte_count: int) -> bool:
-        """Whether the plan would be the same, and not a lean one, with so much less room."""
+        """Whether the plan would be the same, and not a lean one, with ``byte_count`` less room."""
         return not self.lean and self.peak_bytes + self.runner_bytes + byte_count <= self.room_bytes
 
     def describe(self) -> str:
@@ -72,8 +72,8 @@ def plan_memory(
     contexts: int,
     candidates: int,
 ) -> MemoryPlan:
-    """The plan for one evaluation of so many ``candidates``; ``contexts``: how many processes come to the device
-    meanwhile. ``limit``: bytes that it may take, ``None`` for all that are free.
+    """Return the plan for one evaluation of this many ``candidates``. ``contexts``: the number of processes that come
+    to the device meanwhile. ``limit``: the most bytes that it may take, ``None`` for all that are free.
 
     Raises ``DoesNotFit`` with the figures where the device is too small, ``DoNotFitTogether`` for several candidates.
     """
@@ -108,7 +108,7 @@ def draft_plan(
     contexts: int,
     candidates: int,
 ) -> MemoryPlan:
-    """``plan_memory``, whether it fits or not."""
+    """Return the plan of ``plan_memory``, whether it fits or not."""
     weights = tuple(spec for _, spec in signature.weights)
     layouts = {
         "inputs": BlockLayout(signature.input_tensors),
@@ -127,12 +127,12 @@ def draft_plan(
     if gradients:
         runner = weight_bytes * 2 + output_bytes + max(input_bytes, output_bytes)
     elements = max((_elements(spec) for spec in (*signature.input_tensors, *signature.outputs)), default=1)
-    # A slice is of whole rows, and of one at the least.
+    # A slice has whole rows, and at least one.
     least = elements // (signature.rows or 1) if sliced else elements
     slice_elements = max(least, min(elements, capacity.slice_elements))
-    # ``get_inputs`` makes a second copy of the inputs, which is gone when upstream gradients are drawn; of what is
-    # short on a GPU there are others for the call before. What all of them leave behind is used again for the
-    # comparison, but for those that are kept for preludes.
+    # ``get_inputs`` makes a second copy of the inputs, which is gone when upstream gradients are drawn. Short calls on
+    # a GPU have other inputs for the call before. The comparison reuses the memory of all of these, except of inputs
+    # that are kept for preludes.
     upstream_bytes = output_bytes if gradients else 0
     others = input_bytes + upstream_bytes if capacity.outlives_processes else 0
     before = others if others <= _SHORT_BYTES else 0
@@ -152,15 +152,15 @@ def draft_plan(
         lean=False,
         candidates=candidates,
     )
-    # A candidate may need more than the reference, and has what the other side gives back.
+    # A candidate may need more than the reference, and gets the memory that the other side gives back.
     return replace(plan, lean=True) if plan.peak_bytes + runner > room else plan
 
 
 def fitting_share(
     signature: Signature, capacity: Capacity, *, sliced: bool, gradients: bool, limit: int | None, contexts: int
 ) -> str | None:
-    """The largest share of a problem's bytes that fits, of one, a half, a quarter and so on, such as ``1/4``; ``None``
-    where hardly anything does. Arguments as for ``plan_memory``."""
+    """Return the largest fitting share of a problem's bytes: one, a half, a quarter and so on, such as ``1/4``.
+    ``None`` where hardly anything fits. Arguments as for ``plan_memory``."""
     for exponent in range(_MOST_HALVINGS):
         part = _part_of(signature, 2**exponent)
         plan = draft_plan(
@@ -172,7 +172,8 @@ def fitting_share(
 
 
 def _part_of(signature: Signature, parts: int) -> Signature:
-    """The same with tensors of so much fewer rows, and elements where there are no more rows to leave out."""
+    """Return the signature with tensors of 1/``parts`` of the rows, and of the elements where there are no more rows to
+    leave out."""
 
     def smaller(spec: TensorSpec) -> TensorSpec:
         rows, *rest = spec.shape or (1,)

@@ -1,4 +1,4 @@
-"""What the judge found of one candidate, as its supervisor learns it."""
+"""The judge's findings about one candidate, as they are sent to its supervisor."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ HARMLESS: Final = frozenset(
         Verdict.WRONG_GRADIENT,
     }
 )
-"""After these, nothing says that the candidate has done anything to the device that others could have felt."""
+"""After these verdicts, nothing suggests that the candidate has affected others on the device."""
 
 
 @dataclass
 class Outcome:
-    """What the judge found. ``verdict`` of ``None``: the runner ended; its supervisor knows how. ``put_back``: the
-    settled tracks with cold caches on which time was added that the candidate seemed to have left out, and so much that
-    it shows. ``clocks_disagree``: so much seemed to be left out that it was rejected, and the machine may be to blame.
-    ``device_was_busy``: it was rejected because something was at work on the device, which may be another program."""
+    """The judge's findings. ``verdict`` of ``None``: the runner ended; its supervisor knows how. ``put_back``: the
+    settled tracks with cold caches and a visible time correction. ``clocks_disagree``: it was rejected because too much
+    time seemed to be left out; the machine may be the cause. ``device_was_busy``: it was rejected because of work on
+    the device, which may be another program's."""
 
     verdict: Verdict | None = None
     message: str = ""
@@ -66,7 +66,7 @@ class Outcome:
         self.notes.extend(note for note in notes if note not in self.notes)
 
     def record(self, track: Track, measured: Measured) -> None:
-        """Add the figures of one track; where they are unsettled, only why they are."""
+        """Add the figures of one track; for unsettled figures, only the reason."""
         if measured.put_back and track.cold and not measured.unsettled:
             self.put_back.append(track.title)
         self.samples[track.name] = measured.samples
@@ -95,7 +95,7 @@ class Outcome:
         self.speedup_training_status = SpeedupStatus.WEIGHTS_FIXED
 
     def drop_figures(self) -> None:
-        """Of what did not pass, no figure stands."""
+        """Drop all figures, because the candidate did not pass."""
         self.speedup = self.speedup_interval = self.speedup_status = None
         self.speedup_warm = self.speedup_warm_interval = None
         self.speedup_training = self.speedup_training_interval = self.speedup_training_status = None

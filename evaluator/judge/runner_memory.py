@@ -1,13 +1,14 @@
-"""Reading a runner's memory: secret elements of what it has computed, before the judge's clock stops, and all of it
-once the runner is stopped.
+"""Reading a runner's memory: secret elements of its results before the judge's clock stops, and all of them once the
+runner is stopped.
 
-What follows the clock is nobody's time, so an output that is looked at only there could be computed there. The runner
-says at "done" where its outputs and gradients lie (``evaluator.protocol.control_page.Location``), and the judge reads
-there by itself: on a CPU through the kernel (``process_vm_readv``), on CUDA by mapping the allocation as it maps its
-own blocks into runners (CUDA IPC). Nothing that a runner says is trusted: addresses and strides are bounded before they
-are used, a handle that cannot be opened is an error code, and on CUDA no kernel reads outside of a mapping, whose size
-the driver tells. A lie shows other values than those of the tensor, which are wrong, or not those that are delivered
-later.
+The time after the clock is not measured, so an output that is only read then could be computed then. The runner reports
+at "done" where its outputs and gradients lie (``evaluator.protocol.control_page.Location``), and the judge reads there
+by itself. On a CPU it reads through the kernel (``process_vm_readv``). On CUDA it maps the allocation, as it maps its
+own blocks into runners (CUDA IPC).
+
+No report of a runner is trusted. Addresses and strides are bounded before use, and a handle that cannot be opened is an
+error code. On CUDA no kernel reads outside of a mapping, whose size the driver reports. A false report shows values
+that are wrong, or that differ from those delivered later.
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ from evaluator.protocol.shared_memory import IpcHandle, Runs, TensorSpec, driver
 __all__ = ["DeviceMemory", "ElementPlaces", "ProcessMemory", "RunnerMemory", "Unreadable"]
 
 _MOST_ADDRESS: Final = 2**56
-"""Of a process's own memory, with five levels of pages."""
+"""The bound of a process's own addresses, with five levels of pages."""
 _MOST_SPAN: Final = 2**48
 _PIECE_BYTES: Final = 2**30
 """The kernel moves less than 2 GiB at a time."""
 _SPOILT_BYTES: Final = 2**20
 _KEPT_CALLS: Final = 4
-"""An allocation that so many calls have not used is closed: it may have been given back, and would stay in use."""
+"""An allocation that this many calls have not used is closed: it may have been given back, and would stay in use."""
 _MOST_MAPPINGS: Final = 1024
 _MOST_PLACES: Final = 1024
-"""The kernel takes so many places at a time (``IOV_MAX``)."""
+"""The kernel takes this many places at a time (``IOV_MAX``)."""
 
 
 class Unreadable(Exception):
-    """There is nothing to be read where the runner says that a tensor lies."""
+    """A tensor cannot be read at the location that the runner reported."""
 
 
 @dataclass(frozen=True)
 class ElementPlaces:
-    """Secret elements of a tensor: ``flat``, int64 [count] on the judge's device, counted in the order of its indices,
-    and the same as ``indices``, [dimensions, count]."""
+    """Secret elements of a tensor. ``flat``: int64 [count] on the judge's device, counted in the order of the tensor's
+    indices. ``indices``: the same as [dimensions, count]."""
 
     flat: torch.Tensor
     indices: npt.NDArray[np.int64]
@@ -62,40 +63,41 @@ class ElementPlaces:
 
     @classmethod
     def of(cls, flat: npt.NDArray[np.int64], shape: tuple[int, ...], there: torch.Tensor) -> ElementPlaces:
-        """Those that ``flat`` counts in a tensor of this shape; ``there``: the same on the judge's device."""
+        """Return the places of the ``flat`` indices in a tensor of this shape; ``there``: the same indices on the
+        judge's device."""
         indices = np.array(np.unravel_index(flat, shape)) if shape else np.empty((0, len(flat)), np.int64)
         return cls(there, indices)
 
     def offsets(self, spec: TensorSpec, strides: tuple[int, ...]) -> tuple[torch.Tensor, int]:
-        """Where they lie behind the first element, in elements, under ``strides``; and how many elements the whole
-        tensor spans. Raises ``Unreadable`` for strides that no tensor has, or that put elements in one place."""
+        """Return the offsets from the first element under ``strides``, in elements, and the span of the whole tensor.
+        Raises ``Unreadable`` for strides that no tensor has, or that put several elements in one place."""
         strides = strides[: len(spec.shape)]
         if strides in self._found:
             return self._found[strides]
         span = _span_of(spec, strides)
-        # For rows as for columns: a shorter way for the usual strides would be 0.08 ms that the clocks of a candidate
-        # with other strides are apart, and those of its baseline are not (seen on an H100).
+        # One way for all strides. With a shorter one for the usual strides, a candidate with other strides would have
+        # 0.08 ms more between its clocks than its baseline (seen on an H100).
         offsets = np.array(strides, np.int64) @ self.indices
         self._found[strides] = tensor_on(self.flat.device, offsets, torch.int64), span
         return self._found[strides]
 
 
 def _span_of(spec: TensorSpec, strides: tuple[int, ...]) -> int:
-    """How many elements a tensor reaches over. Raises ``Unreadable`` for strides that no tensor has, or that put
-    elements in one place."""
+    """Return the span of a tensor, in elements. Raises ``Unreadable`` for strides that no tensor has, or that put
+    several elements in one place."""
     if len(strides) < len(spec.shape) or any(not 0 <= stride <= _MOST_SPAN for stride in strides):
         raise Unreadable("its strides are none of a tensor")
     span = _span(spec, strides)
     if span > _MOST_SPAN:
         raise Unreadable("its strides are none of a tensor")
-    # A runner writes it out before it says that it is done; the candidate can keep it from doing so.
+    # A runner copies such a tensor before it says that it is done; the candidate can keep it from doing so.
     if shares_elements(spec.shape, strides):
         raise Unreadable("its elements share memory, and were to be written out")
     return span
 
 
 def _span(spec: TensorSpec, strides: tuple[int, ...]) -> int:
-    """How many elements a tensor reaches over, from its first to its last."""
+    """Return the span of a tensor from its first to its last element, in elements."""
     return 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
 
 
@@ -110,7 +112,7 @@ class _FileMapping:
 
 
 def _file_mapping(line: str) -> _FileMapping | None:
-    """A line of ``/proc/PID/maps``; ``None`` for memory that is no file's."""
+    """Return the mapping in a line of ``/proc/PID/maps``; ``None`` for memory without a file."""
     addresses, _, offset, device, inode = line.split(maxsplit=5)[:5]
     if inode == "0":
         return None
@@ -134,15 +136,15 @@ def _repeats(mappings: Sequence[_FileMapping], location: Location, spec: TensorS
 class RunnerMemory(ABC):
     """The memory of one side's runner.
 
-    ``was_open``: whether something was read in this call through a mapping that an earlier one had opened; it may be of
-    memory that has been given back since.
+    ``was_open``: whether this call has read through a mapping that an earlier call had opened. Its memory may have been
+    given back since.
     """
 
     was_open = False
 
     @abstractmethod
     def read(self, location: Location, spec: TensorSpec, places: ElementPlaces) -> torch.Tensor:
-        """The elements at ``places`` of a tensor of ``spec`` at ``location``, on the judge's device. Raises
+        """Return the elements at ``places`` of a tensor of ``spec`` at ``location``, on the judge's device. Raises
         ``Unreadable`` and ``RunnerGone``."""
 
     @abstractmethod
@@ -151,29 +153,29 @@ class RunnerMemory(ABC):
 
     @abstractmethod
     def rows(self, location: Location, spec: TensorSpec, rows: torch.Tensor) -> torch.Tensor:
-        """A copy of some rows of a tensor, int64 [count], in the judge's own memory. Raises as ``read`` does."""
+        """Return a copy of some rows of a tensor, int64 [count], in the judge's own memory. Raises as ``read`` does."""
 
     @abstractmethod
     def spoil(self, location: Location, spec: TensorSpec) -> None:
-        """Write to all of a tensor that was taken, where its runner does not do so by itself. While its processes are
-        stopped. Raises as ``read`` does."""
+        """Overwrite a tensor that was taken, where its runner does not do so by itself. Call it while the runner's
+        processes are stopped. Raises as ``read`` does."""
 
     @abstractmethod
     def first_repeated(self, tensors: Sequence[tuple[Location, TensorSpec]]) -> int | None:
-        """Which of the tensors is the first whose memory is in several places of it, so that a value written once is
-        there many times. While its processes are stopped."""
+        """Return the index of the first tensor whose memory is mapped in several places of it, so that a value written
+        once appears many times; ``None`` without any. Call it while the runner's processes are stopped."""
 
     @abstractmethod
     def end_call(self) -> None:
-        """A call is over: outside of the clock, give up what has not been used for a while."""
+        """End a call: outside of the clock, close mappings that were not used for a while."""
 
     @abstractmethod
     def close(self) -> None:
-        """Hold nothing of the runner's any more. It can be read again afterwards."""
+        """Close everything of the runner's. It can be read again afterwards."""
 
 
 class ProcessMemory(RunnerMemory):
-    """Memory of a process on a CPU. ``pid``: of the runner's first process, as seen from here."""
+    """The memory of a process on a CPU. ``pid``: of the runner's first process, as seen from here."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -220,14 +222,14 @@ class ProcessMemory(RunnerMemory):
                 at = location.address + start * content.itemsize
                 self._move_span(self._libc.process_vm_writev, at, content[: span - start])
             return
-        # What lies between its elements is written back as it is: nobody else writes while all is stopped.
+        # The bytes between its elements are written back unchanged: no process writes while all are stopped.
         remote, memory, tensor = self._packed(location, spec)
         tensor.fill_(spoilt(spec.torch_dtype))
         self._move_runs(self._libc.process_vm_writev, remote, memory)
 
     def _packed(self, location: Location, spec: TensorSpec) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """A copy of the runs of memory that a tensor lies in (see ``Runs``): addresses and lengths, int64 [runs, 2],
-        their content, and the tensor in it."""
+        """Return a copy of the runs of memory that a tensor lies in (see ``Runs``): addresses and lengths, int64 [runs,
+        2], their content, and the tensor in it."""
         strides, itemsize = location.strides[: len(spec.shape)], spec.torch_dtype.itemsize
         _require_address(location, _span_of(spec, strides) * itemsize)
         runs = Runs.of(spec.shape, strides, itemsize)
@@ -279,32 +281,32 @@ class ProcessMemory(RunnerMemory):
             raise Unreadable(os.strerror(ctypes.get_errno()) if got < 0 else "it is not all there")
 
     def first_repeated(self, tensors: Sequence[tuple[Location, TensorSpec]]) -> int | None:
-        """From the kernel's list of mappings: a part of a file that two of them have. All memory that can be mapped
-        twice is a file's, named or not."""
+        """Search the kernel's list of mappings for a part of a file that occurs twice. All memory that can be mapped
+        twice belongs to a file, named or not."""
         try:
             lines = Path(f"/proc/{self._pid}/maps").read_text(errors="replace").splitlines()
         except OSError:
-            return None  # it is gone, or hides its mappings as it does its memory, which is not read then
+            return None  # the process is gone, or hides its mappings as it does its memory, which is not read then
         mappings = [mapping for mapping in map(_file_mapping, lines) if mapping is not None]
         return next((index for index, tensor in enumerate(tensors) if _repeats(mappings, *tensor)), None)
 
     def end_call(self) -> None:
-        pass  # nothing is held
+        pass  # no mapping is held
 
     def close(self) -> None:
         pass
 
 
 def _require_address(location: Location, size: int) -> None:
-    """Raises ``Unreadable`` where so many bytes from the location's address on are nowhere in a process."""
+    """Raise ``Unreadable`` where ``size`` bytes from the location's address on cannot be in a process."""
     if not 0 < location.address <= _MOST_ADDRESS - size:
         raise Unreadable("its address is none of a process")
 
 
 @dataclass
 class _Mapping:
-    """An allocation of the runner's, opened here. ``begin``: bytes from the begin of ``memory`` to that of what the
-    handle is of."""
+    """An allocation of the runner's, opened here. ``begin``: bytes from the begin of ``memory`` to the begin of the
+    handle's allocation."""
 
     address: int
     memory: torch.Tensor
@@ -313,7 +315,7 @@ class _Mapping:
 
 
 class DeviceMemory(RunnerMemory):
-    """Memory of a process on a CUDA device. Allocations are opened once, since that takes longer than reading."""
+    """The memory of a process on a CUDA device. Allocations are opened once, since that takes longer than reading."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -331,23 +333,23 @@ class DeviceMemory(RunnerMemory):
         return rows_of(self._tensor(location, spec), rows)
 
     def spoil(self, location: Location, spec: TensorSpec) -> None:
-        """Nothing: a runner on CUDA does it by itself before its next call, outside of every clock."""
+        """Do nothing: a runner on CUDA does it by itself before its next call, outside of every clock."""
 
     def _tensor(self, location: Location, spec: TensorSpec) -> torch.Tensor:
         strides = location.strides[: len(spec.shape)]
         return self._elements(location, spec, _span_of(spec, strides)).as_strided(spec.shape, strides)
 
     def _elements(self, location: Location, spec: TensorSpec, span: int) -> torch.Tensor:
-        """So many elements of the runner's memory, from the begin of a tensor on."""
+        """Return ``span`` elements of the runner's memory, from the begin of a tensor on. Raises ``Unreadable``."""
         mapping, itemsize = self._open(location.handle), spec.torch_dtype.itemsize
         begin = mapping.begin + location.address
-        # The bounds of what is read: a fault would be the end of the judge's context.
+        # The bounds of the read: a fault would end the judge's context.
         if begin % itemsize or not 0 <= begin <= mapping.memory.numel() - span * itemsize:
             raise Unreadable("it is not within its allocation")
         return mapping.memory[begin : begin + span * itemsize].view(spec.torch_dtype)
 
     def first_repeated(self, _tensors: Sequence[tuple[Location, TensorSpec]]) -> int | None:
-        """None: memory that a device maps in several places cannot be opened by its handle."""
+        """Return ``None``: memory that a device maps in several places cannot be opened by its handle."""
         return None
 
     def end_call(self) -> None:
@@ -385,8 +387,8 @@ class DeviceMemory(RunnerMemory):
 
     def _close(self, handle: bytes) -> None:
         mapping = self._mappings.pop(handle)
-        # A fault of the context shows in what is asked for next; one that shows here is the same.
+        # A fault of the context shows in the next request; one that shows here is the same.
         torch.cuda.synchronize(self._device)
         mapping.memory = torch.empty(0)
-        # What it was of may have ended with its process: then there is nothing to close.
+        # The allocation may have ended with its process: then there is nothing to close.
         driver().cuIpcCloseMemHandle(ctypes.c_uint64(mapping.address))

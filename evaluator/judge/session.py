@@ -1,10 +1,12 @@
-"""One session from the judge's side: construct, verify, sample, conclude; for one candidate, or several together.
+"""One session from the judge's side: construct, verify, sample and conclude, for one candidate or several together.
 
-Several are of one problem, under the same settings. Their models are constructed side by side; each is verified by
-itself, while all others are stopped; and each round of timed calls has one of each candidate and one of the baseline
-that they share. What passes then has passed all that it would have passed alone. But they share memory and a device,
-and one could do harm to another: so no other verdict than that is final, and whatever shows that somebody may have done
-any ends the session for all. Who has not passed is evaluated alone (see ``evaluator.engine``).
+Several candidates are of one problem, under the same settings. Their models are constructed side by side. Each is
+verified by itself, while all others are stopped. Each round of timed calls has one call of each candidate and one of
+the baseline that they share.
+
+A candidate that passes here has passed everything that it would have passed alone. But candidates share memory and a
+device, and one could harm another. So only a pass is final, and any sign of possible harm ends the session for all. A
+candidate that has not passed is evaluated alone (see ``evaluator.engine``).
 """
 
 from __future__ import annotations
@@ -46,12 +48,13 @@ from evaluator.protocol.stream_gate import GATE
 __all__ = ["Found", "KeptBaseline", "Session", "Supervisor"]
 
 _REFERENCE_S: Final = Limits.construct_s
-"""The reference is not held to less, however little time a candidate has."""
+"""The reference has at least this time, in seconds, however little a candidate has."""
 _CLEAN_S: Final = 10.0
 _CLEAN_POLL_S: Final = 0.02
 _LEFT_BYTES: Final = 2**30
 _WARM_CACHES: Final = 4
-"""Warm and cold differ while the tensors of a call are at most so many times as large as the last-level cache."""
+"""Warm and cold calls differ while the tensors of a call are at most this many times as large as the last-level
+cache."""
 
 _DELIVERED_WITHIN: Final = (
     "this machine does not let the judge read the memory of other processes: outputs are copied within the calls of "
@@ -70,8 +73,8 @@ _VERDICTS: Final = {
 
 @dataclass(frozen=True)
 class Found:
-    """What came of a session: an outcome for each candidate; and whether the baseline's process holds nothing of this
-    session any more, and can be that of the next one."""
+    """The result of a session: an outcome for each candidate. ``keeps_baseline``: whether the baseline's process holds
+    nothing of this session any more, and can serve the next one."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     keeps_baseline: bool = False
@@ -79,8 +82,8 @@ class Found:
 
 @dataclass(frozen=True)
 class KeptBaseline:
-    """A baseline's process that goes on from one session to the next of the same problem under the same settings,
-    with its model on the device, which takes ``held_bytes``, and what was learnt of it."""
+    """A baseline's process that is reused in the next session of the same problem under the same settings. Its model on
+    the device takes ``held_bytes``; ``learnt`` has its calibrations."""
 
     side: Participant
     learnt: Calibrations
@@ -88,14 +91,19 @@ class KeptBaseline:
 
 
 class _Over(Exception):
-    """There is nobody left to go on with, or nobody can go on beside what has happened."""
+    """No candidate is left, or none can go on beside the harm that may have happened."""
 
 
 @dataclass(frozen=True)
 class Supervisor:
-    """What a session has its supervisor do: show how far one candidate is, by its index; give the runners their tasks;
-    see to it that it starts nothing more; let others of its own come to the device, while nothing is timed; see to it
-    that they do nothing there any more, and say whether they wait there."""
+    """The services of the supervisor for a session.
+
+    - ``progress``: show the progress of one candidate, by its index.
+    - ``assign``: give the runners their tasks.
+    - ``still``: make sure that it starts nothing more.
+    - ``admit``: let its other processes come to the device, while nothing is timed.
+    - ``settle``: make sure that they do nothing there any more, and return whether they wait there.
+    """
 
     progress: Callable[[int, str, str, float | None], None]
     assign: Callable[[], None]
@@ -105,10 +113,10 @@ class Supervisor:
 
 
 class Session:
-    """One evaluation of each of ``candidates``. ``baseline``: a new process, or one that is kept from an evaluation
-    before. ``contexts``: how many processes will come to the device meanwhile, and wait there, besides the ``spare``
-    ones that do so already; ``keeps``: whether the baseline is wanted for another evaluation. ``run`` never raises for
-    what a candidate does; ``close`` gives the memory back."""
+    """One evaluation of each of ``candidates``. ``baseline``: a new process, or one that is reused from an earlier
+    session. ``contexts``: the number of processes that come to the device meanwhile and wait there, besides the
+    ``spare`` ones that already do. ``keeps``: whether the baseline is wanted for another evaluation. ``run`` never
+    raises for a candidate's actions; ``close`` gives the memory back."""
 
     def __init__(
         self,
@@ -135,17 +143,17 @@ class Session:
         self._keeps = keeps
         self._baseline_bytes = 0 if self._kept is None else self._kept.held_bytes
         self._blocks: dict[str, Block] = {}
-        # The same for several: nobody has longer among others than alone.
+        # The same for several candidates: none has longer among others than alone.
         self._deadline = time.monotonic() + config.limits.total_s
         self._used_before = device.idle.used_bytes
         self._outcomes = [Outcome() for _ in self._candidates]
         self._random = random.SystemRandom()
         self._judged: list[CandidateSession] = []
         self._within: tuple[CandidateSession, ...] = ()
-        """Those that are still in the running."""
+        """The candidates that are still in the running."""
 
     def run(self) -> Found:
-        """Carry the evaluations out. Raises ``DoesNotFit`` and ``ProblemError``; both are not the candidates'."""
+        """Carry the evaluations out. Raises ``DoesNotFit`` and ``ProblemError``; neither is the candidates' fault."""
         try:
             with self._stage("preparing"):
                 self._prepare()
@@ -164,8 +172,8 @@ class Session:
         return Found(self._outcomes, keeps_baseline=self._keeps and harmless and self._baseline_lets_go())
 
     def close(self, *, keeps_baseline: bool) -> str:
-        """Free the shared memory, and say what is left behind all the same. Call it when the runners are gone, or have
-        let go. What the session has for itself goes when it is collected."""
+        """Free the shared memory, and describe the leftovers on the device (empty without any). Call it when the
+        runners have ended or have let go. The session's own memory is freed when it is collected."""
         sides = (*self._candidates, self._baseline)
         for block in (*self._blocks.values(), *(side.gate for side in sides if side.gate is not None)):
             block.close()
@@ -178,20 +186,20 @@ class Session:
 
     @property
     def kept(self) -> KeptBaseline:
-        """The baseline, for the next evaluation."""
+        """The baseline, for reuse in the next evaluation."""
         return KeptBaseline(self._baseline, self._common.learnt, self._baseline_bytes)
 
     @property
     def _caller(self) -> Caller:
-        """What calls the baseline."""
+        """The caller of the baseline."""
         return self._standard.caller
 
     def _baseline_lets_go(self) -> bool:
-        """Have the baseline close the shared memory; whether it has, can take other weights, and there is room for it
-        beside another evaluation."""
+        """Have the baseline close the shared memory. Return whether it has, can take other weights, and fits beside
+        another evaluation."""
         kept = self._kept
         if not self._baseline.link.shares:
-            return kept is not None  # as it was; a new one may not have come as far as its model
+            return kept is not None  # a reused one is unchanged; a new one may not have constructed its model yet
         try:
             if kept is None and not self._takes_weights():
                 return False
@@ -199,26 +207,27 @@ class Session:
         except (RunnerFailed, RunnerGone, RunnerTimeout, InfrastructureFault):
             return False
         self._baseline.enclosure.ran_while_stopped_s = 0.0
-        # What one that was kept before holds is no room any more.
+        # The bytes of a baseline that was reused before are not counted as free.
         held_before = -self._device.context_bytes if kept is None else kept.held_bytes
         return self._common.plan.has_room_for(self._baseline_bytes - held_before)
 
     def _takes_weights(self) -> bool:
-        """Whether the baseline's model is, with weights that it was not constructed with, what it would be with its
-        own: tried while it does not matter yet."""
+        """Whether the baseline's model is the same with loaded weights as with its constructed ones. This is tried when
+        it can do no harm any more."""
         if not all(spec.torch_dtype.is_floating_point for _, spec in self._common.reference.signature.weights):
-            return False  # only these are loaded
+            return False  # only floating-point weights are loaded
         self._caller.load_weights(self._baseline)
         report = self._baseline.link.weight_report()
         return not report.differing and report.counterparts == (1 << len(self._common.reference.signature.weights)) - 1
 
     def _left_behind(self, *, keeps_baseline: bool) -> str:
-        """What is not as it was before, although the runners are gone; empty where nothing is."""
+        """Describe the difference to the device's former state, after the runners have ended; empty where there is
+        none."""
         if not self._device.outlives_processes:
             return ""
         left = 0
         allowed = _LEFT_BYTES
-        # Besides those of runners that wait, one that is kept has its context and its model there.
+        # Besides the contexts of waiting runners, the device has the context and the model of a reused baseline.
         if self._kept is not None:
             allowed -= self._device.context_bytes + self._kept.held_bytes
         if keeps_baseline:
@@ -226,8 +235,8 @@ class Session:
 
         def clean() -> bool:
             nonlocal left
-            # The runners had their contexts then, and as many that wait have theirs now; where none do, so many more
-            # could be left unnoticed.
+            # The runners had their contexts then, and as many waiting ones have theirs now. Where none wait, this much
+            # more could be left unnoticed.
             left = self._device.foreign_bytes() - self._device.idle.foreign_bytes
             return left <= allowed and self._device.is_quiet()
 
@@ -236,7 +245,8 @@ class Session:
         return f"{left / 2**30:.1f} GiB of device memory more than before are in use, or the device is busy"
 
     def _prepare(self) -> None:
-        """Find out whether it fits, then allocate. Nothing is asked of any candidate before this is done."""
+        """Find out whether the evaluation fits, then allocate. No candidate is asked for anything before this is
+        done."""
         problem, config, device = self._problem, self._config, self._device
         self._require_quiet()
         ceilings = asdict(device.ceilings())
@@ -286,7 +296,7 @@ class Session:
             spare_bytes=self._spare * device.waiting_bytes,
             candidates=len(self._candidates),
             blamed=self._blamed,
-            # Who leaves work behind at each turn of its own does so before fewer of all calls.
+            # A candidate that leaves work behind at each of its calls does so before a smaller share of all calls.
             calmness=InterferenceMonitor(len(self._candidates)),
         )
         self._standard = BaselineSession(self._common, self._candidates[0])
@@ -300,7 +310,7 @@ class Session:
         self._within = tuple(self._judged)
 
     def _require_quiet(self) -> None:
-        """Nobody else may be at work on the device, or no figure of this evaluation would be worth anything."""
+        """Require an idle device. With other work on it, no figure of this evaluation would be valid."""
         if not _comes_true(self._device.is_quiet):
             raise InfrastructureFault("the device is busy with something that is not part of this evaluation")
 
@@ -344,8 +354,8 @@ class Session:
                 judgement.outcome.details["together"] = len(self._judged)
 
     def _construct(self) -> None:
-        """Have the models constructed, side by side with the reference; then show the shared memory, to the baseline
-        first: what the candidates do with it does not exist yet when the baseline is called."""
+        """Have the models constructed, side by side with the reference; then show them the shared memory. The baseline
+        sees it and is called first, before any candidate can have changed it."""
         seed = secrets.randbits(63)
         limits, reference = self._config.limits, self._common.reference
         signature = reference.signature
@@ -382,7 +392,7 @@ class Session:
                 )
         for side in (*self._candidates, self._baseline):
             side.stop()
-        if self._device.outlives_processes:  # elsewhere nothing is held against what is calm
+        if self._device.outlives_processes:  # on a CPU nothing is compared with an idle device
             self._supervisor.still()
         if not _comes_true(self._device.is_quiet):
             raise DeviceBusy("the device was busy while every process was stopped, before any call was made")
@@ -397,13 +407,13 @@ class Session:
         }
         with self._ours("the reference does not construct"), _running(self._baseline):
             self._baseline.link.share(
-                # One that is kept was constructed under another seed.
+                # A reused baseline was constructed under another seed.
                 shared | {"baseline": self._config.baseline, "load_weights": self._kept is not None or bool(varied)},
                 self._blocks_of(self._baseline),
                 max(limits.construct_s, _REFERENCE_S),
             )
         if not self._baseline.can_be_read(self._device.torch_device):
-            # The same for both, or the copying would be a candidate's time alone.
+            # The same for both sides, or only the candidate's time would contain the copying.
             shared["readable"] = False
             self._caller.deliver_within(self._baseline)
             for outcome in self._outcomes:
@@ -418,14 +428,14 @@ class Session:
         self._supervisor.admit()
         for judgement in self._within:
             judgement.candidate.may_keep = shared["may_keep"]
-            # It compares its own weights with them now, which are as it has constructed them.
+            # The candidate now compares its own weights with these, which have their constructed values.
             shown = self._common.weights_shown(self._common.variation.initial)
             with self._judging(judgement), shown, _running(judgement.candidate):
                 judgement.candidate.link.share(shared, self._blocks_of(judgement.candidate), limits.call_s)
 
     def _choose_inputs(self) -> None:
-        """What is planted in mixed inputs, and what inputs of timed calls are like; a mode of which no kind of inputs
-        says enough is not timed."""
+        """Decide what is planted in mixed inputs, and the kind of inputs of timed calls. A mode without a conclusive
+        kind is not timed."""
         common, sampling = self._common, self._config.sampling
         modes = [CallMode.FORWARD]
         if common.training and sampling.gradient_trials:
@@ -439,7 +449,7 @@ class Session:
         if not sampling.max_samples:
             return
         kinds = timed_kinds(common.reference, common.source, self._judged[0].first_slice, modes)
-        # In float16 a little more is infinite: whether it is so is asked each time.
+        # In float16 slightly larger values are infinite, so this is checked each time.
         USUAL_PROBLEMS.note(common.known, usual=usual and kinds.usual and not common.reference.signature.overflows_soon)
         common.sampled = kinds.found
         for mode in modes:
@@ -450,18 +460,18 @@ class Session:
                     )
 
     def _blocks_of(self, side: Participant) -> dict[str, Block]:
-        """What a side is given: the shared memory, and a gate that no other one can touch."""
+        """Return the blocks for a side: the shared memory, and a gate that no other side can touch."""
         return self._blocks if side.gate is None else {**self._blocks, "gate": side.gate}
 
     def _fits_caches(self) -> bool:
-        """Whether it makes a difference what is in the caches."""
+        """Whether the content of the caches makes a difference."""
         moved = sum(self._blocks[name].layout.size_bytes for name in ("inputs", "weights", "outputs"))
         return moved <= _WARM_CACHES * self._device.cache_bytes
 
     def _sample_track(self, track: Track, judged: Sequence[CandidateSession]) -> None:
-        """Record the figures of one track, for all that it is measured of."""
+        """Record the figures of one track, for all candidates that it is measured for."""
         if self._common.plan.lean:
-            # Each takes what it needs in one block, which must not come on top of what it has in several.
+            # Each side then takes its memory in one block, which must not come on top of what it holds in several.
             self._caller.release_memory(self._baseline)
             for judgement in judged:
                 with self._judging(judgement):
@@ -475,7 +485,7 @@ class Session:
             order: list[CandidateSession | None]
             order = [*asking, None]
             if len(self._judged) > 1:
-                self._random.shuffle(order)  # nobody knows who follows them
+                self._random.shuffle(order)  # no candidate knows which side follows it
             elif next(number for _, number in asking.values()) % 2:
                 order.reverse()
             pairs = self._round(track, order)
@@ -487,11 +497,11 @@ class Session:
                     try:
                         asking[judgement] = sampling, sampling.send(pairs[judgement])
                     except StopIteration as stop:
-                        judgement.measure_memory()  # what an allocator has once been given, it keeps
+                        judgement.measure_memory()  # an allocator keeps all memory that it was given once
                         judgement.record(track, stop.value)
 
     def _round(self, track: Track, order: Sequence[CandidateSession | None]) -> dict[CandidateSession, Pair]:
-        """One call of each side on inputs of the same kind, in this order; ``None`` is the baseline."""
+        """Make one call of each side on inputs of the same kind, in this order; ``None`` is the baseline."""
         calls: dict[CandidateSession, TimedCall] = {}
         theirs: TimedCall | None = None
         first: set[CandidateSession] = set()
@@ -508,18 +518,18 @@ class Session:
         return self._ours("the reference fails") if side is self._baseline else contextlib.nullcontext()
 
     def _note_memory(self, *, coming: int) -> None:
-        """What the allocators report, and for one candidate alone how much more of the device was given away than
-        before, without the bytes that were ``coming``."""
+        """Note the peaks of the allocators. For a single candidate, also note the growth of the device's memory since
+        before, without the ``coming`` bytes."""
         grown = max(0, self._device.foreign_bytes() - self._held_before - coming) if len(self._judged) == 1 else None
         for judgement in self._within:
             judgement.note_memory(baseline_peak_bytes=self._caller.peak_bytes["baseline"], grown_bytes=grown)
 
     def _blame_for_memory(self, message: str) -> None:
-        """The judge or the baseline ran out of memory, which the plan has room for: a candidate holds it, or the plan
-        is wrong, and that is for us to know."""
+        """Attribute the judge's or baseline's lack of memory, for which the plan has room. Either a candidate holds the
+        memory, or the plan is wrong, which raises ``DoesNotFit``."""
         plan: MemoryPlan = self._common.plan
         used = self._common.used_bytes
-        held = 0 if self._kept is None else self._kept.held_bytes  # by the baseline: the plan has room for it as well
+        held = 0 if self._kept is None else self._kept.held_bytes  # the plan has room for these bytes as well
         ours = self._used_before - held + plan.peak_bytes - (0 if plan.lean else plan.runner_bytes)
         if used - ours <= plan.runner_bytes or len(self._judged) > 1:
             raise DoesNotFit(f"the plan of {plan.describe()} was not enough: {message}") from None
@@ -537,7 +547,7 @@ class Session:
 
     @contextlib.contextmanager
     def _stage(self, name: str) -> Iterator[None]:
-        """What a stage takes is put down to all candidates in equal parts."""
+        """Time a stage, and attribute its time to all candidates in equal parts."""
         for index, outcome in enumerate(self._outcomes):
             outcome.stage = name
             self._supervisor.progress(index, name, "", None)
@@ -551,8 +561,8 @@ class Session:
 
     @contextlib.contextmanager
     def _judging(self, *judged: CandidateSession) -> Iterator[None]:
-        """What goes wrong is put down to ``judged``, who are out of the running then. Raises ``_Over`` where nobody is
-        left, or others may have felt it."""
+        """Attribute errors to ``judged``, which are out of the running then. Raises ``_Over`` where no candidate is
+        left, or others may have been affected."""
         outcomes = [each.outcome for each in judged]
         try:
             yield
@@ -580,7 +590,8 @@ class Session:
 
     @contextlib.contextmanager
     def _ours(self, what: str) -> Iterator[None]:
-        """Whatever the baseline's runner does wrong is not the candidates' fault."""
+        """Treat errors of the baseline's runner as ours, not the candidates'. Raises ``ProblemError`` or
+        ``InfrastructureFault``."""
         try:
             yield
         except RunnerFailed as error:
@@ -595,7 +606,7 @@ class Session:
 
 
 def _planter(problem: Problem, precision: str, signature: Signature) -> Planter:
-    """Where and what is planted in the inputs of ``problem``."""
+    """Return the planter of the inputs of ``problem``: places, rows and tolerance."""
     tolerance = problem.tolerance(precision)
     floating = [spec for spec in signature.outputs if spec.torch_dtype.is_floating_point]
     elements = [math.prod(spec.shape) for spec in floating or signature.outputs]

@@ -1,4 +1,7 @@
-"""Whether problems fit on a GPU of so much memory, which need not be there. Torch-free: a process of its own plans."""
+"""Whether problems fit on a GPU of so much memory, which need not be present.
+
+A process of its own plans; this module is torch-free.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,11 @@ _ANSWER_S: Final = 120.0
 
 @dataclass(frozen=True)
 class Planned:
-    """What an evaluation of a problem would take, in bytes, and what there is room for; ``None`` where the reference is
-    at fault. ``lean``: candidate and baseline would take turns. ``scale``: the share of the problem's bytes that fits,
-    such as ``1/4``, of one, a half and so on; ``None`` where hardly any does. ``message``: of what it consists, or the
-    fault."""
+    """The memory plan of an evaluation: needed and available bytes; ``None`` where the reference is at fault.
+
+    ``lean``: candidate and baseline would take turns. ``scale``: the share of the problem's bytes that fits, such as
+    ``1/4``, of one, a half and so on; ``None`` where hardly any does. ``message``: the parts of the need, or the fault.
+    """
 
     problem: str
     size: str
@@ -42,8 +46,10 @@ class Planned:
 
 
 def plan_each(wanted: Sequence[tuple[Problem, str, str]], total_bytes: int) -> Iterator[Planned]:
-    """Plan each problem at a size and in a precision for a GPU of so many bytes, one after the other. A reference that
-    ends the process is at fault for itself alone."""
+    """Plan each problem at a size and in a precision for a GPU of ``total_bytes`` bytes, one after the other.
+
+    A reference that ends the process is at fault for itself alone.
+    """
     process: subprocess.Popen[str] | None = None
     try:
         for problem, size, precision in wanted:
@@ -71,7 +77,7 @@ def _start() -> subprocess.Popen[str]:
 
 
 def _answer(process: subprocess.Popen[str], asked: dict[str, Any]) -> dict[str, Any] | None:
-    """What the process says; ``None`` where it has ended, or says nothing in time."""
+    """Return the process's answer; ``None`` where it has ended, or does not answer in time."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -95,6 +101,6 @@ def _end(process: subprocess.Popen[str]) -> int:
         assert stream is not None
         try:
             stream.close()
-        except BrokenPipeError:  # of what was to be written still
+        except BrokenPipeError:  # of unwritten output
             continue
     return status

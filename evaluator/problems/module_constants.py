@@ -1,8 +1,8 @@
 """The numbers that a module names at its top level, read and replaced without executing anything. Torch-free.
 
-A *constant* is what one plain assignment gives a name: ``rows = 16`` is ``rows``, ``height, width = 24, 48`` are
-``height`` and ``width``. The elements of a literal tuple or list are constants of their own: ``shape = (3, 240)``
-has ``shape[0]`` and ``shape[1]``, and ``sizes = [1024] * 16`` has ``sizes[0]``. Names that are assigned together
+A *constant* is a name's value in one plain assignment: ``rows = 16`` has ``rows``, and ``height, width = 24, 48`` has
+``height`` and ``width``. The elements of a literal tuple or list are constants of their own: ``shape = (3, 240)`` has
+``shape[0]`` and ``shape[1]``, and ``sizes = [1024] * 16`` has ``sizes[0]``. Names that are assigned together
 (``height = width = 256``) have one constant, with the first one's name.
 """
 
@@ -25,9 +25,9 @@ _LARGEST: Final = 2**48
 
 
 def integers(module: ast.Module) -> dict[str, int]:
-    """Every constant that is a positive integer, written out or as a product or the like; the last one counts.
+    """Find every constant that is a positive integer, written out or as a product or the like; the last one counts.
 
-    What is derived from other names is none: it follows them.
+    A value that is derived from other names is no constant: it follows them.
     """
     found = {}
     for name, values in _places(module).items():
@@ -38,10 +38,10 @@ def integers(module: ast.Module) -> dict[str, int]:
 
 
 def rewritten(source: str, texts: Mapping[str, str]) -> str:
-    """``source`` with each constant of ``texts`` written as the text beside it, wherever it is assigned.
+    """Return ``source`` with each constant of ``texts`` replaced by its text, wherever it is assigned.
 
-    What stands there already stays as it is, in its own words. Raises ``LookupError`` with the names of those that
-    ``source`` does not assign, and ``SyntaxError``.
+    A constant that has that value already stays as it is written. Raises ``LookupError`` with the names that ``source``
+    does not assign, and ``SyntaxError``.
     """
     places = _places(ast.parse(source))
     missing = sorted(set(texts) - set(places))
@@ -65,7 +65,7 @@ def rewritten(source: str, texts: Mapping[str, str]) -> str:
 
 
 def _places(module: ast.Module) -> dict[str, list[ast.expr]]:
-    """What each constant is assigned, in the order of the assignments."""
+    """Return the values that each constant is assigned, in the order of the assignments."""
     places: dict[str, list[ast.expr]] = {}
     for node in module.body:
         if isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -98,7 +98,7 @@ def _elements(value: ast.expr) -> list[ast.expr] | None:
 
 
 def _folded(value: ast.expr) -> int | None:
-    """The integer that an expression of nothing but integers stands for."""
+    """The value of an expression of nothing but integers; ``None`` for others."""
     if isinstance(value, ast.Constant):
         # A boolean is an int as well, and no size.
         return value.value if type(value.value) is int else None
@@ -106,7 +106,7 @@ def _folded(value: ast.expr) -> int | None:
         left, right = _folded(value.left), _folded(value.right)
         if left is None or right is None or (isinstance(value.op, ast.FloorDiv) and right == 0):
             return None
-        # Bounded on the way, so that no product of products takes long.
+        # Bounded at each step, so that no product of products takes long.
         result = _OPERATORS[type(value.op)](left, right)
         return result if abs(result) <= _LARGEST else None
     return None

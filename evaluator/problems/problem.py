@@ -1,8 +1,8 @@
 """Problems: a reference model with its sizes, tolerances and policies, read from a folder.
 
-A problem is two files, ``reference.py`` (KernelBench's form: ``Model``, ``get_inputs``,
-``get_init_inputs``, sizes as module globals) and ``problem.toml``. Reading one never executes it.
-``vetting.json`` beside them is what was found about it (see ``evaluator.problems.vetting``).
+A problem is two files: ``reference.py`` (KernelBench's form: ``Model``, ``get_inputs``, ``get_init_inputs``, sizes as
+module globals) and ``problem.toml``. Reading one never executes it. ``vetting.json`` beside them has the findings about
+it (see ``evaluator.problems.vetting``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GRADIENT_POLICIES: Final = ("check", "require", "none")
 """``check``: verify gradients if the candidate has them. ``require``: missing ones fail. ``none``: skip."""
 
 INPUT_DOMAINS: Final = ("real", "as_written")
-"""``real``: any finite value is a fair input. ``as_written``: only what ``get_inputs`` makes."""
+"""``real``: any finite value is a fair input. ``as_written``: only the inputs of ``get_inputs``."""
 
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,99}")
 _DEFAULT_TOLERANCE: Final = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
@@ -68,10 +68,10 @@ Size = Mapping[str, int | float]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """An element is right if its error is at most ``atol * scale + rtol * |expected|``.
+    """The limit of an element's error: at most ``atol * scale + rtol * |expected|``.
 
     ``scale`` is the root mean square of the expected tensor or, where that is less, a magnitude that most of its
-    elements have, so that neither zeros nor a constant can hide below an absolute tolerance.
+    elements have. So neither zeros nor a constant can hide below an absolute tolerance.
     """
 
     atol: float
@@ -80,7 +80,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class KernelBenchIdentity:
-    """Which KernelBench problem this is: ``name`` as in its file name, without ``.py``."""
+    """The identity of a KernelBench problem: ``name`` as in its file name, without ``.py``."""
 
     level: int
     problem_id: int
@@ -91,10 +91,10 @@ class KernelBenchIdentity:
 class Problem:
     """A reference with its sizes, tolerances and policy. Torch-free; the judge executes ``source``.
 
-    ``row_independent``: slices along the first dimension of every tensor input and output do not
-    influence each other, so that the judge may compute the reference slice by slice.
-    ``baselines``: in which lower precisions the reference may be measured, besides eager and compiled.
-    ``vettings`` are what was found about some versions of it, at some precisions, and no part of what it is.
+    ``row_independent``: slices along the first dimension of every tensor input and output do not influence each other.
+    So the judge may compute the reference slice by slice. ``baselines``: lower precisions in which the reference may be
+    measured, besides eager and compiled. ``vettings``: findings about some versions of it, at some precisions; they are
+    no part of its definition.
     """
 
     id: str
@@ -111,7 +111,7 @@ class Problem:
     kernelbench: KernelBenchIdentity | None = None
     baselines: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Fields of ``Limits`` that are other ones for this problem."""
+    """Fields of ``Limits`` with values of their own for this problem."""
     vettings: tuple[Vetting, ...] = field(default=(), compare=False)
 
     @cached_property
@@ -126,7 +126,7 @@ class Problem:
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     def refuses_baseline(self, config: EvalConfig) -> str | None:
-        """Why a baseline is none for this problem, in words; ``None`` where it is one."""
+        """Return the reason why a baseline is not possible for this problem, in words; ``None`` where it is."""
         if config.baseline not in LOWER_PRECISIONS:
             return None
         if config.baseline not in self.baselines:
@@ -145,7 +145,7 @@ class Problem:
 
     @property
     def labels(self) -> tuple[Label, ...] | None:
-        """What vetting found about this version at its own precision; ``None`` where it was not vetted."""
+        """The findings of vetting about this version at its own precision; ``None`` where it was not vetted."""
         vettings = self.vettings_at(self.dtype)
         found = {label for vetting in vettings for label in vetting.labels}
         return tuple(label for label in Label if label in found) if vettings else None
@@ -156,7 +156,7 @@ class Problem:
         return self.refusal_at(self.dtype)
 
     def vettings_at(self, precision: str) -> tuple[Vetting, ...]:
-        """What was found about this version at ``precision``, on whatever devices and at whatever sizes."""
+        """Return the findings about this version at ``precision``, on any device and at any size."""
         return tuple(each for each in self.vettings if (each.version, each.precision) == (self.version, precision))
 
     def refusal_at(self, precision: str) -> str | None:
@@ -165,11 +165,11 @@ class Problem:
 
     @property
     def vetting_size(self) -> str:
-        """The size that it is vetted at by itself: ``smoke``, if there is one, since vetting takes many evaluations."""
+        """The usual size of its vetting: ``smoke``, if there is one, because vetting takes many evaluations."""
         return "smoke" if "smoke" in self.sizes else "full"
 
     def to_record(self) -> dict[str, Any]:
-        """What people and programs are shown of it: everything but the reference's source."""
+        """Return the public fields, for people and programs: everything but the reference's source."""
         return {
             "id": self.id,
             "version": self.version,
@@ -190,11 +190,11 @@ class Problem:
         }
 
     def limits_here(self, machines: Mapping[str, float], asked: Mapping[str, float] | None = None) -> Limits:
-        """The limits of an evaluation: of the machine, where the problem has no other, and none was asked for."""
+        """Return the limits of an evaluation: requested ones before the problem's, and these before the machine's."""
         return Limits(**{**machines, **self.limits, **(asked or {})})  # type: ignore[arg-type] # of whole bytes none is set
 
     def default_size(self, device_kind: str) -> str:
-        """The size that is meant where none is named: ``full`` on CUDA; on a CPU ``smoke``, if there is one."""
+        """The size where none is named: ``full`` on CUDA; on a CPU ``smoke``, if there is one."""
         return "smoke" if device_kind == "cpu" and "smoke" in self.sizes else "full"
 
     def tolerance(self, precision: str) -> Tolerance:
@@ -203,24 +203,25 @@ class Problem:
         return own or Tolerance(atol=_DEFAULT_TOLERANCE[precision], rtol=_DEFAULT_TOLERANCE[precision])
 
     def least_precision(self, precision: str) -> str:
-        """The lowest precision that a candidate is expected to compute in: ``precision``, or a half precision that the
-        reference itself is written in."""
+        """The lowest precision that a candidate is expected to compute in.
+
+        It is ``precision``, or a half precision that the reference itself is written in.
+        """
         found = _HALF.search(self.source) if precision == "float32" else None
         return precision if found is None else "bfloat16" if found[0] == "bfloat16" else "float16"
 
     def sized_source(self, size: str) -> str:
-        """The reference's source with the globals of ``size`` written in place.
+        """Return the reference's source with the globals of ``size`` written in place.
 
-        The assignment itself is rewritten, so that globals derived from it follow;
-        ``evaluator.problems.module_constants`` says what can be named. Raises ``ProblemError`` for a size that the
-        problem does not have.
+        The assignment itself is rewritten, so that derived globals follow; ``evaluator.problems.module_constants``
+        defines the possible names. Raises ``ProblemError`` for a size that the problem does not have.
         """
         if size not in self.sizes:
             raise ProblemError(f"problem {self.id} has no size {size!r}; it has {', '.join(self.sizes)}")
         return _override_globals(self.source, self.sizes[size], self.id)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready data, all but the vetting; ``Problem.from_dict`` takes it back."""
+        """Return plain JSON-ready data, all but the vetting; ``Problem.from_dict`` takes it back."""
         content = asdict(replace(self, vettings=()))
         del content["vettings"]
         return content
@@ -229,7 +230,7 @@ class Problem:
     def from_dict(cls, data: Mapping[str, Any]) -> Problem:
         """Inverse of ``to_dict``."""
         fields = dict(data)
-        fields.pop("needs_vetting", None)  # as stored definitions have it that are older
+        fields.pop("needs_vetting", None)  # as older stored definitions have it
         fields["tolerances"] = {name: Tolerance(**value) for name, value in fields["tolerances"].items()}
         fields["tags"] = tuple(fields["tags"])
         fields["baselines"] = tuple(fields.get("baselines", ()))  # stored definitions may be older than these
@@ -239,7 +240,7 @@ class Problem:
         return cls(**fields)
 
     def _vetting_record(self) -> dict[str, Any] | None:
-        """Which version was vetted, and on what: at its own precision, or else whatever is known of others."""
+        """Version, devices and sizes of the vetting: at its own precision, or else everything known of others."""
         vetting = next(iter((*self.vettings_at(self.dtype), *self.vettings)), None)
         if vetting is None:
             return None
@@ -248,10 +249,10 @@ class Problem:
 
 
 def load_problems(root: Path, extra: Path | None = None) -> dict[str, Problem]:
-    """Every problem below ``root`` and below ``extra``, by id, in the order of their ids.
+    """Load every problem below ``root`` and below ``extra``, by id, in the order of their ids.
 
-    ``extra`` need not exist, nor hold one. Raises ``ProblemError`` where ``root`` is no folder, holds no problem,
-    one of them is unusable, or two have the same id.
+    ``extra`` need not exist, nor hold one. Raises ``ProblemError`` where ``root`` is no folder or holds no problem,
+    where one of them is unusable, or where two have the same id.
     """
     if not root.is_dir():
         raise ProblemError(f"no folder of problems at {root}")
@@ -291,7 +292,7 @@ def load_problem(folder: Path) -> Problem:
 def save_vetting(folder: Path, vetting: Vetting) -> Path:
     """Write ``vetting`` beside the problem in ``folder``, where ``load_problem`` finds it. Raises ``OSError``.
 
-    What was found about the same version at other precisions, on other devices or at other sizes stays.
+    Findings about the same version at other precisions, on other devices or at other sizes stay.
     """
     path = folder / _VETTING
     try:
@@ -380,7 +381,7 @@ def _text(table: Mapping[str, Any], name: str) -> str:
 
 
 def _table(manifest: Mapping[str, Any], name: str, known: Collection[str] | None = None) -> Mapping[str, Any]:
-    """The table ``name``; with ``known``, it may have these fields alone."""
+    """Return the table ``name``; with ``known``, it may have these fields alone."""
     value = manifest.get(name, {})
     if not isinstance(value, dict):
         raise ProblemError(f"[{name}] must be a table")
@@ -390,7 +391,7 @@ def _table(manifest: Mapping[str, Any], name: str, known: Collection[str] | None
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: Collection[str], where: str = "") -> None:
-    """Raises ``ProblemError`` for a field that is not ``known``: a slip of the pen would leave the default."""
+    """Raises ``ProblemError`` for a field that is not ``known``: a typing error would leave the default."""
     unknown = sorted(set(table) - set(known))
     if unknown:
         raise ProblemError(f"{where}unknown field {unknown[0]!r}; known are {', '.join(sorted(known))}")

@@ -1,4 +1,4 @@
-"""What can be found about a problem, and which of it refuses a leaderboard."""
+"""The possible findings about a problem, and those of them that refuse a leaderboard."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["MEANING", "REFUSALS", "Label"]
 
 
 class Label(StrEnum):
-    """One thing that was found; ``MEANING`` has a line on each.
+    """One finding; ``MEANING`` has a line on each.
 
-    ``*_on_given_inputs``: only as long as inputs are what ``get_inputs`` makes; the judge's own tell it apart.
+    ``*_on_given_inputs``: only with the inputs of ``get_inputs``; the judge's own inputs tell the answers apart.
     """
 
     REFERENCE_FAILS = "reference_fails"
@@ -135,4 +135,4 @@ REFUSALS: Final = {
     Label.FIRST_ANSWER_PASSES: "A candidate that computes its first output only, and repeats it, passes.",
     Label.FIRST_ROW_REPEATED_PASSES: "A candidate that computes one row and repeats it passes, whatever the inputs.",
 }
-"""For those labels that refuse a leaderboard, the sentence that is shown instead of one."""
+"""For each label that refuses a leaderboard, the sentence that is shown instead of one."""

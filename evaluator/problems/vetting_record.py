@@ -1,4 +1,4 @@
-"""The record of one vetting: what was tried, what came of it, and what that means."""
+"""The record of one vetting: the tests, their results, and their meaning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_VETTED: Final = "It is not vetted yet. Whatever passes first has it vetted, 
 
 
 class Inputs(StrEnum):
-    """What a check was judged on. ``given``: as ``get_inputs`` makes them. ``all``: all that the judge has."""
+    """The inputs of a check. ``given``: as ``get_inputs`` makes them. ``all``: all kinds of the judge's."""
 
     GIVEN = "given"
     ALL = "all"
@@ -25,7 +25,7 @@ class Inputs(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One candidate that was tried. ``verdict`` of ``None``: the judge could not use the reference at all."""
+    """One candidate that was tested. ``verdict`` of ``None``: the judge could not use the reference at all."""
 
     name: str
     inputs: Inputs
@@ -40,7 +40,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Vetting:
-    """What was found about one version of a problem, at one size, on one device.
+    """The findings about one version of a problem, at one size, on one device.
 
     ``refusals``: a sentence for each reason not to rank; none means that the problem is ranked.
     """
@@ -61,7 +61,7 @@ class Vetting:
 
     @property
     def where(self) -> tuple[str, str, str]:
-        """What it was found at: precision, kind of device and size."""
+        """The conditions of the vetting: precision, kind of device and size."""
         return self.precision, self.device, self.size
 
     @property
@@ -69,7 +69,7 @@ class Vetting:
         return bool(self.refusals)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready data; ``Vetting.from_dict`` takes it back."""
+        """Return plain JSON-ready data; ``Vetting.from_dict`` takes it back."""
         return asdict(self)
 
     @classmethod
@@ -90,16 +90,16 @@ class Vetting:
 
 
 def refusal_of(vettings: Iterable[Vetting]) -> str | None:
-    """Why a problem that these vettings are of has neither speedups nor a leaderboard; ``None`` where it has."""
+    """Why a problem with these vettings has neither speedups nor a leaderboard; ``None`` where it has."""
     found = list(vettings)
     if not found:
         return NOT_VETTED
-    # What was found on two devices is said once.
+    # A finding on two devices is reported once.
     return " ".join(dict.fromkeys(sentence for each in found for sentence in each.refusals)) or None
 
 
 def without_figures(evaluation: Evaluation, refusal: str) -> Evaluation:
-    """``evaluation`` as it is shown where the problem is not vetted, or refused: nothing says how fast it is."""
+    """Return ``evaluation`` as it is shown where the problem is not vetted, or refused: without performance figures."""
     if not evaluation.passed:
         return evaluation
     return replace(

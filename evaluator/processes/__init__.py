@@ -1,1 +1,1 @@
-"""The processes of an engine: how each is started, seen and ended, and what it gets of this machine."""
+"""The processes of an engine: start, supervision and end of each, and its share of this machine."""

@@ -1,9 +1,9 @@
 """Archives of files that a candidate's own compilers made at run time, kept for its next evaluation. Torch-free.
 
 Triton and ``torch.compile`` compile in a candidate's first calls, on the device's time, into folders that end with the
-process. Where an evaluation has passed, these folders are kept as one archive, for evaluations of the very same source
-of the same problem under the same settings and versions. Its SHA-256 stands before it and is compared whenever it is
-used. Nothing else outside of the sandbox reads it.
+process. Where an evaluation has passed, these folders are kept as one archive. It serves evaluations of the very same
+source of the same problem under the same settings and versions. Its SHA-256 stands before it and is compared at each
+use. Nothing else outside of the sandbox reads it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _DIGEST_BYTES: Final = 32
 
 
 class CompileCache:
-    """Archives below one folder, which several engines may share; those used longest ago make room beyond
-    ``limit_bytes``."""
+    """Archives below one folder, which several engines may share.
+
+    The least recently used ones make room beyond ``limit_bytes``.
+    """
 
     def __init__(self, root: Path, limit_bytes: int) -> None:
         self._root = root.absolute()
@@ -37,8 +39,10 @@ class CompileCache:
 
     @staticmethod
     def key(problem: Problem, config: EvalConfig, source: str, environment: Mapping[str, Any]) -> str:
-        """The SHA-256, in hex, over everything that compiled files may depend on, and over everything that a candidate
-        may have written them from: no other source is given them."""
+        """The SHA-256, in hex, over everything that compiled files may depend on.
+
+        It also covers everything that a candidate may have written them from, so that no other source is given them.
+        """
         content = {
             "format": _FORMAT,
             "problem": problem.id,
@@ -51,8 +55,10 @@ class CompileCache:
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     def open(self, key: str) -> int | None:
-        """A descriptor that reads the archive of ``key``, for the caller to close; ``None`` where there is none, or one
-        that is damaged."""
+        """Return a descriptor of the archive of ``key``, for the caller to close.
+
+        ``None`` where there is none, or a damaged one.
+        """
         path = self._path(key)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -71,8 +77,7 @@ class CompileCache:
         return descriptor
 
     def keep(self, key: str, archive: Path) -> bool:
-        """Take a copy of ``archive`` in, unless that is the one that is there; whether it was taken. Raises
-        ``OSError``."""
+        """Keep a copy of ``archive``, unless the same one is there; return whether it was kept. Raises ``OSError``."""
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         with archive.open("rb") as source:
@@ -93,7 +98,7 @@ class CompileCache:
         return True
 
     def forget(self, key: str) -> None:
-        """Have no archive of ``key``, as far as this folder may be written to."""
+        """Remove the archive of ``key``, as far as this folder may be written to."""
         with contextlib.suppress(OSError):
             self._path(key).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Preparing this machine so that extensions build fast, and what has been prepared of it. Torch-free."""
+"""Preparing this machine so that extensions build fast, and the state of its preparations. Torch-free."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RecipeState:
-    """Whether builds here can use a recipe. ``obstacle`` says what stands against it, ``gain`` what that costs.
-    ``covered_by``: a faster recipe that is available and does all that this one would."""
+    """Whether builds here can use a recipe. ``obstacle``: the reason against it, ``gain``: the loss without it.
+
+    ``covered_by``: a faster recipe that is available and does all that this one would.
+    """
 
     name: str
     obstacle: str | None = None
@@ -35,8 +37,11 @@ class RecipeState:
 
 @dataclass(frozen=True)
 class PreparationResult:
-    """What came of one preparation. ``obstacle``: why nothing did; ``seconds`` is 0 where it was there already.
-    ``covered_by``: the recipe that is prepared and makes this one unnecessary."""
+    """The result of one preparation. ``obstacle``: the reason of a failure; ``seconds`` is 0 where it was there
+    already.
+
+    ``covered_by``: the recipe that is prepared and makes this one unnecessary.
+    """
 
     name: str
     gain: str
@@ -75,13 +80,15 @@ def recipe_states() -> tuple[RecipeState, ...]:
 
 
 def preparation_names() -> tuple[str, ...]:
-    """Recipes that something can be prepared for."""
+    """Names of the recipes that have a preparation."""
     return tuple(recipe.name for recipe in RECIPES if recipe.preparation is not None)
 
 
 def prepare(tell: Callable[[str], None], names: Collection[str] = ()) -> Iterator[PreparationResult]:
-    """Make what recipes need, those named or all of them, one after the other; ``tell`` gets lines about the progress.
-    What another of them covers is left out. Raises nothing."""
+    """Make the preparations of the named recipes, or of all of them, one after the other. Raises nothing.
+
+    ``tell`` gets lines about the progress. A preparation that another one covers is left out.
+    """
     there: set[str] = set()
     with _environment() as environment:
         for recipe in RECIPES:
@@ -107,6 +114,6 @@ def prepare(tell: Callable[[str], None], names: Collection[str] = ()) -> Iterato
 
 @contextmanager
 def _environment() -> Iterator[Mapping[str, str]]:
-    """The variables that compilers get from an engine: what is made with others would not be found."""
+    """The variables that compilers get from an engine: preparations made with others would not be found."""
     with tempfile.TemporaryDirectory(prefix="kerneljudge-prepare-") as folder:
         yield ProcessEnvironment(None, cache_dir=Path(folder) / "cache", scratch_dir=Path(folder)).environment

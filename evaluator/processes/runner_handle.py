@@ -1,4 +1,4 @@
-"""A runner as its engine supervises it: the process, its build session, its control socket, what it prints.
+"""A runner as its engine supervises it: the process, its build session, its control socket, its output.
 
 Torch-free.
 """
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Discovery(Enum):
-    """How importing a module to find its extensions ended. ``TIMED_OUT``: compilers not counted."""
+    """The end of importing a module to find its extensions. ``TIMED_OUT``: compilers not counted."""
 
     IMPORTED = auto()
     FAILED = auto()
@@ -57,12 +57,12 @@ class RunnerHandle:
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs, as far as is known. Raises ``InfrastructureFault`` where nobody can tell."""
+        """Whether its process runs, as far as is known. Raises ``InfrastructureFault`` where that cannot be told."""
         return self.forkserver.alive and self.forkserver.poll(self.process) is None
 
     @property
     def pid(self) -> int | None:
-        """That of its process; ``None`` while that is being forked, and once it has ended."""
+        """The number of its process; ``None`` while that is being forked, and once it has ended."""
         with contextlib.suppress(InfrastructureFault):
             return self.process.pid or None if self.alive else None
         return None
@@ -72,8 +72,10 @@ class RunnerHandle:
         self.forkserver.await_spawned(self.process)
 
     def begin_warm_up(self) -> None:
-        """Have it get everything ready that needs no task, on its device as well. Idempotent. Raises
-        ``InfrastructureFault``."""
+        """Have it do all preparations that need no task, on its device as well. Idempotent.
+
+        Raises ``InfrastructureFault``.
+        """
         if self._warming:
             return
         self._warming = True
@@ -83,8 +85,10 @@ class RunnerHandle:
             raise InfrastructureFault("a runner ended before it was warm") from error
 
     def await_warm(self, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Wait until it is warm, and ready for its task. Idempotent. Raises ``InfrastructureFault`` and
-        ``EvaluationCancelled``."""
+        """Wait until it is warm, and ready for its task. Idempotent.
+
+        Raises ``InfrastructureFault`` and ``EvaluationCancelled``.
+        """
         if self._warm:
             return
         self.begin_warm_up()
@@ -102,15 +106,15 @@ class RunnerHandle:
         self._warm = True
 
     def concern(self) -> None:
-        """Say that it is what the caller is about from now on, for the logs."""
+        """Give the caller's log fields to this runner from now on."""
         self.forkserver.concern(self.process.number)
         self.builder.concern(self.build_session)
 
     def assign(self, files: Mapping[str, str], module: str, class_name: str, compiled: int | None = None) -> None:
-        """Have it import ``module``, one of ``files`` without its ``.py``, for ``class_name`` in it. ``compiled``: a
-        descriptor of an archive that its compilers find their files of before in.
+        """Have it import ``module``, one of ``files`` without its ``.py``, for ``class_name`` in it.
 
-        From now on it is what the caller is about, for the logs. Raises ``InfrastructureFault``.
+        ``compiled``: a descriptor of an archive with earlier files of its compilers. From now on the runner has the
+        caller's log fields. Raises ``InfrastructureFault``.
         """
         self.await_warm()
         self.concern()
@@ -147,9 +151,9 @@ class RunnerHandle:
     def await_discovery(
         self, load_s: float, on_wait: Callable[[float], None], cancelled: Callable[[], bool]
     ) -> Discovery:
-        """Wait until the runner says that it has imported the module, has failed to, or has ended.
+        """Wait until the runner reports that it has imported the module or has failed to, or until it has ended.
 
-        ``on_wait`` is told from time to time how many seconds have passed. Raises ``EvaluationCancelled``.
+        ``on_wait`` gets the seconds passed, from time to time. Raises ``EvaluationCancelled``.
         """
         waited_s = 0.0
         begin = latest = time.monotonic()
@@ -162,7 +166,7 @@ class RunnerHandle:
             if cancelled():
                 raise EvaluationCancelled
             on_wait(now - begin)
-            latest = time.monotonic()  # what took us time is not the runner's
+            latest = time.monotonic()  # the time that this process took is not the runner's
             return waited_s <= load_s
 
         frame = self._receive_frame(wait_on)
@@ -171,8 +175,10 @@ class RunnerHandle:
         return Discovery.IMPORTED if frame is not None and frame.kind is FrameKind.READY else Discovery.FAILED
 
     def _receive_frame(self, wait_on: Callable[[], bool]) -> Frame | None:
-        """The next frame that it sends; ``None`` where it ends first, sends something else, or ``wait_on``, asked
-        every moment, says that nobody waits any longer."""
+        """Return the next frame; ``None`` where the runner ends first or sends something else.
+
+        ``wait_on`` is called every moment; the wait ends with ``None`` where it returns false.
+        """
         self.control.settimeout(_POLL_S)
         data = b""
         try:
@@ -193,14 +199,14 @@ class RunnerHandle:
         return Frame.decode(data)
 
     def learn_builds(self) -> None:
-        """Ask the builder what the runner had built. Raises ``InfrastructureFault``."""
+        """Get the runner's builds from the builder. Raises ``InfrastructureFault``."""
         self.builds = self.builder.report(self.build_session)
         for build in self.builds:
             if build.get("infrastructure"):
                 raise InfrastructureFault(f"the builder failed: {build['error']}")
 
     def log(self, limit: int) -> str:
-        """Compiler output, then what the candidate printed; of each build no more than ``limit`` characters."""
+        """Compiler output, then the candidate's output; of each build no more than ``limit`` characters."""
         parts = [
             f"== building extension {build['name']} ({build['seconds']:.1f} s"
             f"{', cached' if build.get('cached') else ''})\n{build['log'][:limit]}"
@@ -215,10 +221,9 @@ class RunnerHandle:
 def begin_runner(
     forkserver: ForkServer, builder: BuilderProcess, spec: Mapping[str, Any], limits: Limits
 ) -> RunnerHandle:
-    """A runner over its private directory, which is being forked: ``await_forked`` waits for it. ``close`` is to be
-    called, whatever happens.
+    """Begin a runner over its private directory, which is being forked: ``await_forked`` waits for it.
 
-    Raises ``InfrastructureFault``.
+    ``close`` is to be called in any case. Raises ``InfrastructureFault``.
     """
     ours, theirs = socket.socketpair()
     session, build_end = builder.open_session(limits.build_s)

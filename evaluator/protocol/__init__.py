@@ -1,1 +1,1 @@
-"""How judge, runner and supervisor talk: messages, the control page, shared memory, and the gate on a device."""
+"""Communication of judge, runner and supervisor: messages, the control page, shared memory, the gate on a device."""

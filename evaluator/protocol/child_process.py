@@ -1,6 +1,6 @@
 """A process of ours that is started once, led over a socket, and replaced when it dies. Torch-free.
 
-What it writes to its standard error becomes log lines of this process (see ``evaluator.logs``).
+Its standard error becomes log lines of this process (see ``evaluator.logs``).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _log = logging.getLogger(__name__)
 
 
 class ChildProcess:
-    """``python -m module *arguments FD``: ``FD`` is its end of the socket, and it ends when ours closes.
+    """The process ``python -m module *arguments FD``: ``FD`` is its end of the socket, and it ends when ours closes.
 
-    ``called`` names it in faults; ``stop_s`` is how long it may take to end by itself.
+    ``called`` names it in faults; ``stop_s`` is the time that it has to end by itself, in seconds.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ChildProcess:
         self._called = called
         self._stop_s = stop_s
         self.processors: frozenset[int] | None = None
-        """Where it may run, with all that it starts; ``None``: wherever we may. To be set before it starts."""
+        """The processors of the process and its children; ``None``: the same as ours. To be set before it starts."""
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
         self._printed: threading.Thread | None = None
@@ -69,11 +69,11 @@ class ChildProcess:
                 self._process.kill()
                 self._process.wait()
         if self._printed is not None:
-            # What it said at last. Only for a while: something that it started may hold its standard error open.
+            # Its last output. Only for a while: a process that it started may hold its standard error open.
             self._printed.join(_LAST_LINES_S)
 
     def _launch(self, answer_s: float | None) -> None:
-        """Start the process without waiting for it. ``answer_s``: how long it may be silent when asked something."""
+        """Start the process without waiting for it. ``answer_s``: how long it may take to answer a request."""
         ours, theirs = socket.socketpair()
         self._process = subprocess.Popen(
             [*self._command, str(theirs.fileno())],
@@ -120,11 +120,11 @@ class ChildProcess:
                     logs.relay(text, self._called, self._about)
 
     def _about(self, number: int | None) -> Mapping[str, str]:
-        """What the process was asked for by ``number``, or last."""
+        """Return the fields of the request with ``number``, or of the latest one."""
         return self._asked_last if number is None else self._asked.get(number, {})
 
     def concern(self, number: int) -> None:
-        """What is asked for now is what its reports with this number are about."""
+        """Give the present log fields to the process's reports with this number."""
         with self._remembering:
             self._asked.pop(number, None)  # the latest are remembered, and this is one of them again
             self._asked[number] = logs.current_fields()

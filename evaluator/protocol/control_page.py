@@ -1,28 +1,28 @@
-"""What judge and runner say to each other.
+"""The communication between judge and runner.
 
 Judge to runner: JSON messages (``evaluator.protocol.messages``) for everything that is not timed, and a *doorbell* in a
-shared page for the timed calls. Runner to judge: the same page for "done", and fixed-size frames with one
-bounded text for "ready" and "failed". The judge copies a frame once, reads fixed fields and treats the
-text as opaque; nothing else that a runner sends is ever looked at.
+shared page for the timed calls. Runner to judge: the same page for "done", and fixed-size frames with one bounded text
+for "ready" and "failed". The judge copies a frame once, reads fixed fields and treats the text as opaque. It reads
+nothing else that a runner sends.
 
-Beside the page there is a socket that wakes whoever blocks, and that orders the page: what was written before a ring
-is there for whoever has heard it. The page (little endian; 64 KiB)::
+Beside the page there is a socket that wakes a blocked side, and that orders the page. Data written before a ring is
+visible to the side that has received the ring. The page (little endian; 64 KiB)::
 
     0   u64  go      sequence number of the call that the judge has released
-    8   u64  mode    what kind of call (CallMode)
+    8   u64  mode    kind of the call (CallMode)
     64  u64  done    sequence number of the call that the runner has finished
     72  u64  device_ns   the runner's own figure for the call, nanoseconds
-    80  u64  peak_bytes  peak of the runner's device allocator since it was asked last; at AWAKE
+    80  u64  peak_bytes  peak of the runner's device allocator since the last request for it; at AWAKE
     88  32B  present     bit 0: the outputs carry a graph; bit 1 + i: gradient i exists
-    120 u64  forward_ns  what of device_ns the forward took, where there is a backward
+    120 u64  forward_ns  the forward's part of device_ns, where there is a backward
     128 32B  counterparts  bit i: the candidate has a counterpart of the reference's weight i
     160 32B  transposed    bit i: it is its transpose
-    192 128B differing   bit i: what has the name and shape of the reference's tensor i (parameters, then buffers) has
-                         another value
-    320 128B taking      bit i: something takes other values of the reference's tensor i
+    192 128B differing   bit i: the tensor with name and shape of the reference's tensor i (parameters, then buffers)
+                         has another value
+    320 128B taking      bit i: a tensor takes other values of the reference's tensor i
     448 128B named       bit i: it was found by its name
     576 64B  kept        bit i: output i lies in a parameter or buffer of the model; at the delivery
-    640 144B each  locations  where outputs, gradients of inputs and gradients of weights lie at "done" (Location)
+    640 144B each  locations  locations of outputs, gradients of inputs and gradients of weights at "done" (Location)
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ PAGE_BYTES: Final = 2**16
 FRAME_BYTES: Final = 8192
 MAX_GRADIENTS: Final = 255
 MAX_TENSORS: Final = 1024
-"""Of a reference's parameters and buffers together."""
+"""The most parameters and buffers of a reference, together."""
 _LOOK_S: Final = 0.001
-"""A look takes microseconds, and falls into the end of a call now and then."""
+"""The interval of checks for a failed runner, in seconds. A check takes microseconds, and may delay a call's end."""
 _DONE_AT: Final = 64
 _REPORT_AT: Final = 72
 _REPORT: Final = struct.Struct("<QQ32sQ")
@@ -75,10 +75,10 @@ _KEPT_BYTES: Final = 64
 _LOCATIONS_AT: Final = 640
 _LOCATION: Final = struct.Struct("<QQ8q64s")
 MAX_DIMENSIONS: Final = 8
-"""Of a tensor whose location can be told."""
+"""The most dimensions of a tensor whose location can be reported."""
 MAX_LOCATIONS: Final = (PAGE_BYTES - _LOCATIONS_AT) // _LOCATION.size
 MEMORY_PROBE: Final = 0x6B65726E656C6A75
-"""An int64 that a runner has the judge read, for it to see whether it can; memory does not hold it by chance."""
+"""An int64 that the judge reads in a runner's memory as a test; memory does not hold it by chance."""
 _MASK_BYTES: Final = (32, 32, 128, 128, 128)
 _WEIGHTS: Final = struct.Struct("<" + "".join(f"{size}s" for size in _MASK_BYTES))
 _FRAME_HEAD: Final = struct.Struct("<4sIII")
@@ -86,13 +86,15 @@ _MAGIC: Final = b"kjf1"
 
 
 class CallMode(IntEnum):
-    """What the released call is. ``MESSAGE``: no call; read a message from the control socket.
+    """The kind of the released call. ``MESSAGE``: no call; read a message from the control socket.
 
-    ``DELIVER``: copy what the call before has computed into the shared memory, for a judge that does not take it by
-    itself. It is a call of its own because the inputs are taken away before it: nothing can be computed any more by
-    then. ``AWAKE``: the answer once the runner is running, with its clock at hand and the memory that it took up to
-    then; on CUDA, results that nobody has asked for are spoiled by then. ``AWAKE_WARM``: likewise between two calls in
-    a row, of which the first leaves the caches to the second: what it has computed is not touched.
+    - ``DELIVER``: copy the results of the call before into the shared memory, for a judge that does not read them by
+      itself. It is a call of its own because the inputs are taken away before it: nothing can be computed any more by
+      then.
+    - ``AWAKE``: answer once the runner is running, with its clock at hand and the peak memory up to then. On CUDA,
+      results without a requested delivery are spoiled by then.
+    - ``AWAKE_WARM``: likewise between two calls in a row, of which the first leaves the caches to the second: its
+      results are not touched.
     """
 
     MESSAGE = 0
@@ -109,7 +111,7 @@ class FrameKind(IntEnum):
 
 
 class Failure(IntEnum):
-    """What a runner says went wrong. It can only ever say this to its own disadvantage."""
+    """The kind of a failure that a runner reports. A report can only be to the runner's own disadvantage."""
 
     NONE = 0
     LOAD = 1
@@ -137,7 +139,7 @@ class Frame:
 
     @classmethod
     def decode(cls, data: bytes) -> Frame | None:
-        """The frame in ``data``, or ``None`` where it is no frame of ours."""
+        """Return the frame in ``data``, or ``None`` where it is no valid frame."""
         if len(data) != FRAME_BYTES:
             return None
         magic, kind, failure, length = _FRAME_HEAD.unpack_from(data)
@@ -153,7 +155,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class CallReport:
-    """What the runner claims of a call. Claims only: the judge's clock and comparison decide."""
+    """The runner's claims about a call. They are claims only: the judge's clock and comparison decide."""
 
     device_ms: float
     peak_bytes: int
@@ -163,9 +165,10 @@ class CallReport:
 
 @dataclass(frozen=True)
 class WeightReport:
-    """What the runner claims about the candidate's weights (see ``evaluator.runner.weights``).
+    """The runner's claims about the candidate's weights (see ``evaluator.runner.weights``).
 
-    Bits, by index: of the reference's parameters, and but for the first two of its parameters and then its buffers.
+    Each is a set of bits, by index. The bits of the first two fields are the reference's parameters; those of the
+    others are its parameters and then its buffers.
     """
 
     counterparts: int = 0
@@ -176,7 +179,7 @@ class WeightReport:
 
 
 class Whereabouts(IntEnum):
-    """Where a tensor is at "done". ``SHARED``: copied to its place in the shared memory already."""
+    """The place of a tensor at "done". ``SHARED``: copied to its place in the shared memory already."""
 
     ABSENT = 0
     SHARED = 1
@@ -185,11 +188,11 @@ class Whereabouts(IntEnum):
 
 @dataclass(frozen=True)
 class Location:
-    """Where the runner says that one tensor of a call lies, for the judge to read there before its clock stops.
+    """The claimed location of one tensor of a call, for the judge to read there before its clock stops.
 
-    Of a tensor in the runner's ``OWN`` memory: on a CPU the ``address`` of its first element; on CUDA the bytes from
-    the begin of an allocation to that element, and the ``handle`` by which another process opens the allocation.
-    ``strides`` in elements. What lies there is what the call has computed, whatever the runner says.
+    For a tensor in the runner's ``OWN`` memory on a CPU, ``address`` is that of its first element. On CUDA it is the
+    number of bytes from the begin of an allocation to that element, and ``handle`` lets another process open the
+    allocation. ``strides`` in elements. The bits at this location are the call's result, whatever the runner claims.
     """
 
     whereabouts: Whereabouts
@@ -203,7 +206,7 @@ class Location:
 
     @classmethod
     def decode(cls, data: bytes) -> Location:
-        """The location in ``data``; whatever is none of ours is ``ABSENT``."""
+        """Read the location in ``data``; an invalid one is ``ABSENT``."""
         whereabouts, address, *strides, handle = _LOCATION.unpack(data)
         try:
             return cls(Whereabouts(whereabouts), address, tuple(strides), handle)
@@ -212,7 +215,7 @@ class Location:
 
 
 def sealed_memory(name: str, size: int) -> int:
-    """A memfd of ``size`` bytes whose size nobody can change: a peer that shrinks it would kill its reader."""
+    """A memfd of ``size`` bytes with a sealed size: a peer that could shrink it would kill its reader."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, size)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
@@ -222,8 +225,8 @@ def sealed_memory(name: str, size: int) -> int:
 class Doorbell:
     """The shared page and a waking socket; both sides hold one of these over the same memory.
 
-    ``spin_s`` is how long to spin on the page before blocking: microseconds of delay matter on a GPU,
-    while on a CPU a spinning judge would take a core away from what it measures.
+    ``spin_s``: how long to spin on the page before blocking, in seconds. Microseconds of delay matter on a GPU, while
+    on a CPU a spinning judge would take a core away from the measured process.
     """
 
     def __init__(self, page_fd: int, bell: socket.socket, spin_s: float) -> None:
@@ -233,7 +236,7 @@ class Doorbell:
 
     @classmethod
     def create(cls, spin_s: float) -> tuple[Doorbell, list[int]]:
-        """A new doorbell, and the two descriptors to hand to the other side (the caller closes them)."""
+        """Create a doorbell, and the two descriptors for the other side (the caller closes them)."""
         page_fd = sealed_memory("doorbell", PAGE_BYTES)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return cls(page_fd, ours, spin_s), [page_fd, theirs.detach()]
@@ -248,7 +251,7 @@ class Doorbell:
 
     def release(self, sequence: int, mode: CallMode) -> None:
         """Judge: let the runner go."""
-        # Which store another processor sees first is not certain everywhere: the ring decides (see ``_wait``).
+        # The order in which another processor sees stores is not certain everywhere: the ring decides (see ``_wait``).
         self._page[8:16] = int(mode).to_bytes(8, "little")
         self._page[0:8] = sequence.to_bytes(8, "little")
         self._ring()
@@ -261,17 +264,17 @@ class Doorbell:
     def finish(
         self, sequence: int, device_ns: int, peak_bytes: int, present: int, forward_ns: int = 0, kept: int = 0
     ) -> None:
-        """Runner: say that call ``sequence`` is finished."""
+        """Runner: report that call ``sequence`` is finished."""
         self._page[_KEPT_AT : _KEPT_AT + _KEPT_BYTES] = kept.to_bytes(_KEPT_BYTES, "little")
         _REPORT.pack_into(self._page, _REPORT_AT, device_ns, peak_bytes, present.to_bytes(32, "little"), forward_ns)
         self._page[_DONE_AT : _DONE_AT + 8] = sequence.to_bytes(8, "little")
         self._ring()
 
     def await_done(self, sequence: int, deadline: float, interrupt_fd: int) -> bool:
-        """Judge: wait until the runner says that ``sequence`` is done.
+        """Judge: wait until the runner reports that ``sequence`` is done.
 
-        False where ``interrupt_fd`` became readable first (a failure frame, or the runner died).
-        Raises ``TimeoutError`` at ``deadline`` (``time.monotonic``).
+        False where ``interrupt_fd`` became readable first (a failure frame, or the runner died). Raises
+        ``TimeoutError`` at ``deadline`` (``time.monotonic``).
         """
         return self._wait(_DONE_AT, sequence, deadline, interrupt_fd)
 
@@ -283,25 +286,28 @@ class Doorbell:
         return CallReport(device_ns / 1e6, peak_bytes, int.from_bytes(present, "little"), forward_ns / 1e6)
 
     def kept_outputs(self) -> int:
-        """Judge: the runner's claim, at a delivery, which outputs are the model's own state."""
+        """Judge: the runner's claim, at a delivery, about the outputs that are the model's own state."""
         return int.from_bytes(self._page[_KEPT_AT : _KEPT_AT + _KEPT_BYTES], "little")
 
     def tell_locations(self, locations: Sequence[bytes]) -> None:
-        """Runner: where the tensors of a call lie (``Location.encode``), ``MAX_LOCATIONS`` at the most; before
-        ``finish``, or before a ready frame."""
+        """Runner: report the locations of a call's tensors (``Location.encode``), ``MAX_LOCATIONS`` at the most.
+
+        To be called before ``finish``, or before a ready frame.
+        """
         encoded = b"".join(locations)
         self._page[_LOCATIONS_AT : _LOCATIONS_AT + len(encoded)] = encoded
 
     def locations(self, count: int) -> list[Location]:
-        """Judge: the runner's claims where the first ``count`` tensors lie; those beyond ``MAX_LOCATIONS`` are
-        ``SHARED``."""
+        """Judge: return the claimed locations of the first ``count`` tensors; those beyond ``MAX_LOCATIONS`` are
+        ``SHARED``.
+        """
         told = min(count, MAX_LOCATIONS)
         data = bytes(self._page[_LOCATIONS_AT : _LOCATIONS_AT + told * _LOCATION.size])
         parts = (data[at : at + _LOCATION.size] for at in range(0, len(data), _LOCATION.size))
         return [*map(Location.decode, parts), *[Location(Whereabouts.SHARED)] * (count - told)]
 
     def describe_weights(self, found: WeightReport) -> None:
-        """Runner: what was found about the weights; valid from the next ready frame on."""
+        """Runner: report the findings about the weights; valid from the next ready frame on."""
         masks = (found.counterparts, found.transposed, found.differing, found.taking, found.named)
         parts = [mask.to_bytes(size, "little") for mask, size in zip(masks, _MASK_BYTES, strict=True)]
         _WEIGHTS.pack_into(self._page, _WEIGHTS_AT, *parts)
@@ -316,7 +322,7 @@ class Doorbell:
         self._bell.close()
 
     def _ring(self) -> None:
-        # Never blocks, whatever the other side does with its end: a full buffer means it will wake anyway.
+        # Never blocks, whatever the other side does with its end: with a full buffer it will wake anyway.
         with contextlib.suppress(BlockingIOError, ConnectionError):
             self._bell.send(b"!", socket.MSG_DONTWAIT)
 
@@ -330,11 +336,12 @@ class Doorbell:
             return False
 
     def _wait(self, at: int, sequence: int, deadline: float | None, interrupt_fd: int | None) -> bool:
-        """Wait until the word ``at`` is ``sequence``, and its ring was heard.
+        """Wait until the word ``at`` is ``sequence``, and its ring was received.
 
-        Without the ring, a processor that does not keep stores in order (ARM) might show the word before what was
-        written ahead of it, here or in the memory of tensors. The kernel puts a ring into a queue and takes it out
-        under one lock: what was written before the ring went in is visible to whoever has taken it out.
+        Without the ring, a processor that does not keep stores in order (ARM) might show the word too early. Data that
+        was written ahead of it, here or in the memory of tensors, would not be visible yet. The kernel puts a ring into
+        a queue and takes it out under one lock. So data written before the ring went in is visible to the side that has
+        taken it out.
         """
         page, wanted = self._page, sequence.to_bytes(8, "little")
         spin_until = time.monotonic() + self._spin_s
@@ -349,11 +356,11 @@ class Doorbell:
                 raise TimeoutError
             readable = waiting[:1] if is_there else []
             if now >= spin_until:
-                # Whoever has said that it is done may end in the next moment: its ring comes first.
+                # A runner that has reported "done" may end in the next moment: its ring comes first.
                 left = None if deadline is None else deadline - now
                 readable, _, _ = select.select(waiting[:1] if is_there else waiting, [], [], left)
             elif interrupt_fd is not None and now >= look_at and not is_there:
-                # A runner that fails rings no bell, and spinning to the end takes as long as a short evaluation.
+                # A runner that fails sends no ring, and spinning to the end takes as long as a short evaluation.
                 readable, _, _ = select.select([interrupt_fd], [], [], 0)
                 look_at = now + _LOOK_S
             if self._bell.fileno() in readable:

@@ -1,7 +1,7 @@
 """Messages between our own processes: length-prefixed JSON over a Unix stream socket, with descriptors.
 
-Only for peers that we trust, and for what we send *to* a runner. What a runner says is never read with
-this module: see ``evaluator.protocol.control_page`` for the fixed-size frames it is limited to.
+Only for peers that we trust, and for messages *to* a runner. A runner's answers are never read with this module: see
+``evaluator.protocol.control_page`` for the fixed-size frames it is limited to.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def send(sock: socket.socket, message: Mapping[str, Any], descriptors: Sequence[
 
 
 def receive(sock: socket.socket, max_bytes: int = MAX_MESSAGE_BYTES) -> tuple[dict[str, Any], list[int]]:
-    """The next message and its descriptors. Blocks, or raises ``TimeoutError`` as the socket's timeout says.
+    """Return the next message and its descriptors. Blocks, or raises ``TimeoutError`` by the socket's timeout.
 
     Raises ``ConnectionClosed`` at the end of the stream and ``MessageTooLarge`` above ``max_bytes``.
     """

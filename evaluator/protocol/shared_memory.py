@@ -1,8 +1,8 @@
 """Tensors in memory that judge and runner share: layouts, and blocks on the CPU and on a CUDA device.
 
-A *block* is one allocation that holds a fixed list of tensors and nothing else. On a CPU it is a memfd
-that both sides map. On CUDA it is one ``cuMemAlloc`` of a multiple of 2 MiB, opened on the other side by
-CUDA IPC: IPC maps the whole underlying allocation, so a block must never share one with anything private.
+A *block* is one allocation that holds a fixed list of tensors and nothing else. On a CPU it is a memfd that both sides
+map. On CUDA it is one ``cuMemAlloc`` of a multiple of 2 MiB, opened on the other side by CUDA IPC. IPC maps the whole
+underlying allocation, so a block must never share one with anything private.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = [
 ]
 
 GRANULE: Final = 2 * 2**20
-"""Bytes: no two allocations of a device have one in common."""
+"""Bytes: no two allocations of a device share one of these."""
 _MOST_SPARE: Final = 2**20
-"""Bytes between the elements of a result that may be moved with them, where that is more than the elements are."""
+"""The most bytes between the elements of a result that may be moved with them, if the elements are fewer."""
 _RUN_BYTES: Final = 256
 _ALIGNMENT: Final = 512
 _IPC_LAZY_PEER: Final = 1
@@ -50,8 +50,11 @@ _IPC_LAZY_PEER: Final = 1
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Shape and dtype of a tensor; ``dtype`` as torch names it (``float32``). ``strides``, in elements, of one whose
-    dimensions lie in another order in memory, without gaps (channels last, transposed); ``None``: contiguous."""
+    """Shape and dtype of a tensor; ``dtype`` as torch names it (``float32``).
+
+    ``strides``, in elements, are for a tensor whose dimensions lie in another order in memory, without gaps (channels
+    last, transposed); ``None``: contiguous.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -59,18 +62,18 @@ class TensorSpec:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorSpec:
-        """Of ``tensor``, as if it were contiguous."""
+        """The specification of ``tensor``, as if it were contiguous."""
         return cls(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
 
     @classmethod
     def laid_out(cls, tensor: torch.Tensor) -> TensorSpec:
-        """Of ``tensor`` with its strides, where it takes its memory without gaps; else as if it were contiguous."""
+        """The specification of ``tensor``, with its strides where its memory has no gaps; else as if contiguous."""
         contiguous = tensor.is_contiguous() or not is_dense(tensor)
         return replace(cls.of(tensor), strides=None if contiguous else tuple(tensor.stride()))
 
     @property
     def is_differentiable(self) -> bool:
-        """Whether something flows back to such a tensor."""
+        """Whether gradients flow back to such a tensor."""
         return has_gradients(self.torch_dtype)
 
     @property
@@ -78,7 +81,7 @@ class TensorSpec:
         return replace(self, strides=None)
 
     def arrange(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor or some rows of it, with its dimensions in memory in the order that they have here."""
+        """Return a tensor or some rows of it, with its dimensions in memory in the order that they have here."""
         strides = self.strides
         if strides is None:
             return tensor
@@ -102,7 +105,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """Which tensors a block holds, in order."""
+    """The tensors of a block, in order."""
 
     tensors: tuple[TensorSpec, ...]
 
@@ -120,13 +123,15 @@ class BlockLayout:
         return self.rounded_bytes(GRANULE)
 
     def rounded_bytes(self, granule: int) -> int:
-        """What the tensors take, as a multiple of ``granule`` bytes and at least one."""
+        """The bytes of the tensors, as a multiple of ``granule`` bytes and at least one."""
         used = sum(-(-tensor.size_bytes // _ALIGNMENT) * _ALIGNMENT for tensor in self.tensors)
         return max(1, -(-used // granule)) * granule
 
     def views(self, memory: torch.Tensor) -> list[torch.Tensor]:
-        """The tensors in ``memory`` (uint8, as long as they need), each with a storage of its own that begins and ends
-        with it, as if torch had allocated it."""
+        """Return the tensors in ``memory`` (uint8, as long as they need).
+
+        Each has a storage of its own that begins and ends with it, as if torch had allocated it.
+        """
         return [
             _own_storage(memory[offset : offset + tensor.size_bytes], tensor)
             for offset, tensor in zip(self.offsets, self.tensors, strict=True)
@@ -146,9 +151,11 @@ class BlockLayout:
 
 
 def shares_elements(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether several elements of a strided tensor may be one place in memory, as in an expanded view. Strides are not
-    negative, and in elements. Of dimensions that lie between each other, as those of no usual view do, it is taken to
-    be so."""
+    """Whether several elements of a strided tensor may be one place in memory, as in an expanded view.
+
+    ``strides``: in elements, and not negative. True as well for dimensions that lie between each other, as those of no
+    usual view do.
+    """
     if 0 in shape:
         return False
     span = 1
@@ -161,9 +168,13 @@ def shares_elements(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class Runs:
-    """The memory of a strided tensor, as runs in which no page is free of its elements: to move them touches no other
-    page. ``length``: elements of a run, those between its own included; ``outer``: sizes and strides of the dimensions
-    that count runs, the nearest first; ``strides``: those of the tensor, once one run lies behind the other."""
+    """The memory of a strided tensor, as runs in which each page has some of its elements: moving them touches no other
+    page.
+
+    ``length``: elements of a run, including those between the tensor's own. ``outer``: sizes and strides of the
+    dimensions that count runs, the nearest first. ``strides``: those of the tensor once the runs lie one behind the
+    other.
+    """
 
     length: int
     outer: tuple[tuple[int, int], ...]
@@ -171,7 +182,7 @@ class Runs:
 
     @classmethod
     def of(cls, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> Runs:
-        """Of a tensor whose elements share no memory, with ``itemsize`` bytes each."""
+        """Find the runs of a tensor whose elements share no memory, with ``itemsize`` bytes each."""
         length, count, packed = 1, 1, list(strides)
         outer: list[tuple[int, int]] = []
         for axis in sorted((axis for axis, size in enumerate(shape) if size > 1), key=lambda axis: strides[axis]):
@@ -188,14 +199,16 @@ class Runs:
         return math.prod(size for size, _ in self.outer)
 
     def are_close(self, shape: Sequence[int], itemsize: int) -> bool:
-        """Whether little is moved besides the elements of such a tensor. A run counts for some bytes in any case, since
-        each has to be told of."""
+        """Whether little is moved besides the elements of such a tensor.
+
+        A run counts for some bytes in any case, because each one is described by itself.
+        """
         size = math.prod(shape) * itemsize
         return self.count * max(self.length * itemsize, _RUN_BYTES) - size <= max(size, _MOST_SPARE)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether it takes its memory without gaps, and no two elements of it are in one place."""
+    """Whether its memory has no gaps, and no two elements of it are in one place."""
     expected = 1
     for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if extent > 1 and stride != expected:
@@ -216,7 +229,7 @@ def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class Block:
-    """A block and its tensors. ``handle`` is what the other side opens: JSON, plus a descriptor on the CPU."""
+    """A block and its tensors. ``handle`` lets the other side open it: JSON, plus a descriptor on the CPU."""
 
     def __init__(self, layout: BlockLayout, memory: torch.Tensor, handle: Mapping[str, Any], fd: int | None) -> None:
         self.layout = layout
@@ -242,7 +255,7 @@ class Block:
 def create_block(layout: BlockLayout, device: torch.device) -> Block:
     """Allocate a block on ``device``. Raises ``torch.OutOfMemoryError`` or ``MemoryError`` where there is no room."""
     if device.type == "cpu":
-        # All of it is overwritten within the judge's clock: no more than there is to hide.
+        # All of it is overwritten within the judge's clock, so it is no larger than its tensors.
         size = layout.rounded_bytes(mmap.PAGESIZE)
         fd = sealed_memory("tensors", size)
         memory = torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8)
@@ -263,7 +276,7 @@ def create_block(layout: BlockLayout, device: torch.device) -> Block:
 
 
 def open_block(handle: Mapping[str, Any], fd: int | None, device: torch.device) -> Block:
-    """The other side of ``create_block``."""
+    """Open the other side of ``create_block``."""
     layout, size = BlockLayout.from_json(handle["layout"]), int(handle["bytes"])
     if "ipc" not in handle:
         assert fd is not None
@@ -288,12 +301,12 @@ class IpcHandle(ctypes.Structure):
 
 @cache
 def driver() -> ctypes.CDLL:
-    """CUDA's driver, for what torch has no words for."""
+    """CUDA's driver, for operations that torch does not offer."""
     return ctypes.CDLL("libcuda.so.1")
 
 
 def open_handle(address: ctypes.c_uint64, handle: IpcHandle) -> int:
-    """Map another process's allocation; CUDA's error code, and where it begins here in ``address``."""
+    """Map another process's allocation; returns CUDA's error code, and its begin here in ``address``."""
     return int(driver().cuIpcOpenMemHandle_v2(ctypes.byref(address), handle, ctypes.c_uint(_IPC_LAZY_PEER)))
 
 
@@ -317,5 +330,5 @@ class _RawMemory:
 
 
 def wrap(address: int, size: int, device: torch.device) -> torch.Tensor:
-    """Bytes of a device as a tensor of uint8, which does not own them."""
+    """Return bytes of a device as a tensor of uint8, which does not own them."""
     return torch.as_tensor(_RawMemory(address, size), device=device)

@@ -1,1 +1,1 @@
-"""From what judge, builder and kernel report to one evaluation, in words where words are needed."""
+"""From the reports of judge, builder and kernel to one evaluation, in words where words are needed."""

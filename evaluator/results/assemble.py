@@ -1,4 +1,4 @@
-"""What an evaluation ends with: an ``Evaluation``, from what judge, builder and kernel say of it. Torch-free."""
+"""The end of an evaluation: an ``Evaluation``, from the reports of judge, builder and kernel. Torch-free."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _RAISED = (Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR, Verdict.RUNTIME_ERROR)
-"""Verdicts of a candidate that raised something."""
+"""Verdicts of a candidate that raised an exception."""
 
 
 def conclude(
@@ -40,17 +40,17 @@ def conclude(
     status: int | None,
     environment: Mapping[str, Any],
 ) -> Evaluation:
-    """The evaluation that the judge's ``outcome`` (as plain data), the builds and the runner's end amount to.
+    """Make the evaluation from the judge's ``outcome`` (as plain data), the builds and the runner's end.
 
     ``status`` is the runner's wait status, where it has ended by itself. Raises ``ToolchainMissing`` where the
-    candidate failed for want of what this machine has not.
+    candidate failed because this machine lacks a tool.
     """
     failed = failed_build(runner.builds)
     message, notes = outcome["message"], list(outcome["notes"])
     log = runner.log(config.limits.log_bytes)
     fault: str | None = None
     if outcome["verdict"] is None:
-        # An exception of C++ that nobody caught ends the process, and is told on its standard error alone.
+        # An uncaught C++ exception ends the process, and is reported on its standard error alone.
         fault = device_fault(log)
         verdict, message = explain_exit(status, outcome["stage"])
     else:
@@ -62,7 +62,7 @@ def conclude(
     if failed is not None:
         lacks = failed.get("toolchain_missing")
         if verdict not in _RAISED or (lacks and outcome["stage"] == "sampling"):
-            # Who has seen how fast it is does not get another go by a build that this machine cannot make.
+            # A candidate that was measured gets no second try because of a build that this machine cannot make.
             notes.append(f"extension {failed['name']} did not build, and the candidate went on without it")
         elif lacks:
             raise ToolchainMissing(str(failed["error"]))
@@ -111,7 +111,7 @@ def conclude_early(
     stage_s: Mapping[str, float],
     environment: Mapping[str, Any],
 ) -> Evaluation:
-    """An evaluation that ended before the judge was needed."""
+    """Make the evaluation of a candidate that ended before the judge was needed."""
     return Evaluation(
         verdict=verdict,
         message=message,
@@ -130,23 +130,23 @@ def conclude_early(
 
 
 def failed_build(builds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The first of the builder's reports that is of a failure."""
+    """Return the first of the builder's reports that is of a failure."""
     return next((build for build in builds if "error" in build), None)
 
 
 def kernel_resources(builds: Sequence[Mapping[str, Any]]) -> tuple[KernelResources, ...]:
-    """What the kernels of all extensions take."""
+    """Return the resources of the kernels of all extensions."""
     return KernelResources.parse_all([kernel for build in builds for kernel in build.get("resources", ())])
 
 
 def build_details(builds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What a record keeps of each finished build: how the extension was made, and why not by a faster recipe."""
+    """Return a record's fields of each finished build: its recipe, and the reasons why no faster one built it."""
     names = ("name", "recipe", "seconds", "cached", "refusals")
     built = [build for build in builds if "error" not in build]
     return [{name: build[name] for name in names if name != "refusals" or build[name]} for build in built]
 
 
 def verdict_of_build(build: Mapping[str, Any]) -> tuple[Verdict, str]:
-    """The verdict of a failed build, and its message."""
+    """Return the verdict of a failed build, and its message."""
     verdict = Verdict.TIMEOUT if build.get("timed_out") else Verdict.COMPILE_ERROR
     return verdict, str(build["error"])

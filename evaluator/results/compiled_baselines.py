@@ -1,7 +1,8 @@
-"""How much faster ``torch.compile`` makes a reference: measured once per problem, device and torch, and kept.
+"""The speedup of a reference under ``torch.compile``: measured once per problem, device and torch, and kept.
+Torch-free.
 
-What is kept is a ratio of two latencies measured in turn, so it holds as long as nothing about the device changes;
-whether it does is seen by the latency of the eager reference, which is measured beside every candidate. Torch-free.
+The kept figure is a ratio of two latencies measured in turn, so it holds as long as nothing about the device changes. A
+change shows in the latency of the eager reference, which is measured beside every candidate.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ _DEPENDS_ON: Final = ("device_name", "driver", "cuda", "torch", "cores")
 
 @dataclass(frozen=True)
 class CompiledBaseline:
-    """``ratio``: latency of the compiled reference / latency of the eager one, with its interval. ``eager_ms``: the
-    latter when this was measured. ``failure`` is why there is none, empty where there is one."""
+    """``ratio``: latency of the compiled reference / latency of the eager one, with its interval.
+
+    ``eager_ms``: the eager latency at that measurement. ``failure``: why there is no ratio, empty where there is one.
+    """
 
     ratio: float | None
     interval: Interval | None
@@ -41,12 +44,12 @@ class CompiledBaseline:
     failure: str = ""
 
     def drifted(self, eager_ms: float) -> bool:
-        """Whether the eager reference no longer takes what it took then."""
+        """Whether the latency of the eager reference differs from the kept one."""
         return abs(eager_ms - self.eager_ms) > _DRIFTED * self.eager_ms + _DRIFTED_MS
 
 
 class CompiledBaselines:
-    """Those that are kept in ``folder``."""
+    """The compiled baselines that are kept in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,9 +61,9 @@ class CompiledBaselines:
         config: EvalConfig,
         evaluate: Callable[[Candidate, EvalConfig], Evaluation],
     ) -> Evaluation:
-        """``evaluation``, which was measured against the eager reference, with its speedup over the compiled one.
+        """Return ``evaluation``, measured against the eager reference, with its speedup over the compiled one.
 
-        ``evaluate`` measures a candidate, where nothing is kept, or what is kept has drifted.
+        ``evaluate`` measures a candidate, where no ratio is kept, or the kept one has drifted.
         """
         if evaluation.speedup is None or evaluation.speedup_interval is None or evaluation.latency_ms is None:
             return evaluation
@@ -75,7 +78,7 @@ class CompiledBaselines:
             except EvaluatorError as error:
                 if isinstance(error, EvaluationCancelled):
                     raise
-                # What the candidate was measured at stands; another one's evaluation tries again.
+                # The candidate's figures stand; the next candidate's evaluation tries again.
                 return _without(evaluation, str(error))
             with contextlib.suppress(OSError):  # then it is measured again the next time
                 write_json(path, asdict(known))
@@ -110,7 +113,7 @@ def _measure(config: EvalConfig, evaluate: Callable[[Candidate, EvalConfig], Eva
     if found.speedup is None:
         why = found.speedup_status or f"{found.verdict}: {found.message}"
         raise InfrastructureFault(f"the reference, eager, against itself compiled: {why}")
-    # The candidate is the eager reference here, and what it is compared with the compiled one.
+    # The candidate is the eager reference here, and its baseline the compiled one.
     eager_ms = median(found.samples["inference"].candidate_device_ms)
     return CompiledBaseline(found.speedup, found.speedup_interval, eager_ms)
 
@@ -121,4 +124,4 @@ def _read(path: Path) -> CompiledBaseline | None:
         interval = None if data["interval"] is None else Interval(**data["interval"])
         return CompiledBaseline(**{**data, "interval": interval})
     except (OSError, ValueError, TypeError, KeyError):
-        return None  # not there, or not ours: measured anew
+        return None  # not there, or invalid: measured anew

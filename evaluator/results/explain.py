@@ -1,4 +1,4 @@
-"""Turning what happened to a runner into words for the candidate's author."""
+"""Turning a runner's end or error into words for the candidate's author."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HINTS: Final = (
 
 
 def explain_exit(status: int | None, stage: str) -> tuple[Verdict, str]:
-    """Verdict and message for a runner that ended without a word; ``status`` is its raw wait status."""
+    """Verdict and message for a runner that ended without a report; ``status`` is its raw wait status."""
     if status is None:
         return Verdict.RUNTIME_ERROR, f"the candidate's process stopped answering while {stage}"
     code = os.waitstatus_to_exitcode(status)
@@ -57,12 +57,12 @@ def explain_exit(status: int | None, stage: str) -> tuple[Verdict, str]:
 
 
 def device_fault(text: str) -> str | None:
-    """Which kind of device fault ``text`` tells of, if any."""
+    """Name the kind of device fault that ``text`` reports; ``None`` where it reports none."""
     return next((kind for sign, kind in _DEVICE_FAULTS.items() if sign in text), None)
 
 
 def explain_failure(message: str, kernels: Sequence[str]) -> str:
-    """A device fault gets a headline with its kind and the kernels that it can have come from."""
+    """Put a headline before a device fault's message, with its kind and the kernels that it can have come from."""
     kind = device_fault(message)
     if kind is None:
         return message
@@ -74,7 +74,7 @@ def explain_failure(message: str, kernels: Sequence[str]) -> str:
 
 
 def hints_for(verdict: Verdict, message: str) -> tuple[str, ...]:
-    """What usually helps with this."""
+    """Return hints that usually help with this verdict and message."""
     if verdict is Verdict.PASSED:
         return ()
     return tuple(hint for sign, hint in _HINTS if sign in message)

@@ -39,11 +39,13 @@ _CAPTURE_RELAXED: Final = 2
 _GRADIENTS: Final = ("input_gradients", "weight_gradients")
 _GRADIENT_OF: Final[Any] = torch.Tensor.grad
 _ATTRIBUTES: Final[Any] = torch.nn.Module.__dict__["__dict__"]
-"""Torch's and Python's own way to these, as it is before there is a candidate, whose own could do anything."""
+"""The attributes by torch's and Python's own access, taken before there is a candidate, whose own access could do
+anything.
+"""
 
 
 class CandidateError(Exception):
-    """Something that the candidate did wrong, found by the code around it."""
+    """An error of the candidate's, found by the code around it."""
 
     def __init__(self, failure: Failure, message: str) -> None:
         super().__init__(message)
@@ -74,7 +76,7 @@ class CallLoop:
         self._locator = Locator(torch.device("cpu"), readable=False)
 
     def serve(self) -> None:
-        """Until the judge closes the control socket, or the candidate fails."""
+        """Serve until the judge closes the control socket, or the candidate fails."""
         message, descriptors = messages.receive(self._control)
         self._doorbell = doorbell = Doorbell.join(descriptors, message["spin_s"])
         try:
@@ -93,7 +95,7 @@ class CallLoop:
                     doorbell.finish(sequence, 0, 0, 0, kept=self._kept)
                 elif mode in (CallMode.AWAKE, CallMode.AWAKE_WARM):
                     self._retire(spoils=mode is CallMode.AWAKE)
-                    # Asking the allocator takes Python so long that no clock may run meanwhile.
+                    # The allocator's answer takes Python so long that no clock may run meanwhile.
                     peak_bytes = self._peak_bytes()
                     self._clock = _Clock(self._device)
                     doorbell.finish(sequence, 0, peak_bytes, 0)
@@ -130,7 +132,7 @@ class CallLoop:
             self._model = model.to(self._device) if dtype is torch.float32 else model.to(self._device, dtype)
             self._synchronize()
         if self._device.type == "cuda":
-            torch.cuda.empty_cache()  # the other side may need what is not needed here any more
+            torch.cuda.empty_cache()  # the other side may need this memory
 
     def _open(self, message: dict[str, Any], descriptors: list[int]) -> None:
         remaining = iter(descriptors)
@@ -178,14 +180,16 @@ class CallLoop:
             self._reserve_bytes = max(self._reserve_bytes, torch.cuda.max_memory_reserved())
             torch.cuda.empty_cache()
         elif message["op"] == "reserve_memory" and self._device.type == "cuda":
-            # One block that the allocator can split: the next timed call need not wait for the driver. What the last
-            # call has returned is still held, and used again.
+            # One block that the allocator can split: the next timed call need not wait for the driver. The results of
+            # the last call are still held, and used again.
             missing = self._reserve_bytes - torch.cuda.memory_reserved()
             torch.empty(max(0, missing), dtype=torch.uint8, device=self._device)
 
     def _let_go(self) -> None:
-        """Be as after constructing, but for what the model has learnt: nothing of the shared memory is used any more,
-        and what the allocator keeps is given back."""
+        """Return to the state after constructing, but keep the model's weights.
+
+        The shared memory is not used any more, and the memory that the allocator keeps is given back.
+        """
         self._put_off()
         self._inputs = []
         self._spent.clear()
@@ -199,8 +203,11 @@ class CallLoop:
             torch.cuda.reset_peak_memory_stats()
 
     def _call(self, mode: CallMode) -> _Clock:
-        """Call the model, and tell where its results lie. Nothing is done here that can wait until the delivery: it
-        would be in the judge's clock, and how long Python takes for it differs from process to process."""
+        """Call the model, and report the locations of its results.
+
+        All work that can wait is left for the delivery. Here it would be in the judge's clock, and its time in Python
+        differs from process to process.
+        """
         clock, self._clock = self._clock or _Clock(self._device), None
         self._retire(forgets=mode is CallMode.FORWARD)
         self._results = self._timed_forward(clock) if mode is CallMode.FORWARD else self._timed_backward(clock)
@@ -208,10 +215,13 @@ class CallLoop:
         return clock
 
     def _locate_results(self, clock: _Clock) -> None:
-        """Tell the judge where to read what has been computed. What it cannot read there is delivered at once, in the
-        call's own time: computed and delivered could not be told apart."""
+        """Report the locations of the results to the judge.
+
+        Results that the judge cannot read there are delivered at once, in the call's own time: computed and delivered
+        could not be told apart.
+        """
         pairs = self._pair_results()
-        # What a delivery will find to be wrong is nowhere: how many there are, or their kind.
+        # A wrong number of outputs, or a wrong kind, has no location: the delivery reports it.
         outputs = len(self._blocks["outputs"].tensors)
         are_all = len(self._results.outputs) == outputs
         locations: list[bytes] = []
@@ -231,7 +241,7 @@ class CallLoop:
         self._doorbell.tell_locations(locations[:MAX_LOCATIONS])
 
     def _show_where_memory_is(self) -> None:
-        """Tell the judge where a tensor of this process's lies, for it to try whether it can read there."""
+        """Report the location of a tensor of this process, for the judge to test whether it can read there."""
         self._probe = torch.full((1,), MEMORY_PROBE, dtype=torch.int64, device=self._device)
         self._synchronize()
         self._doorbell.tell_locations([self._locator.locate(self._probe, self._probe) or ABSENT])
@@ -253,7 +263,7 @@ class CallLoop:
             *(weight for weight in self._weights.parameters if weight is not None and weight.requires_grad),
         ]
         upstream = self._blocks["upstream"].tensors
-        # What a candidate's own zero_grad does would not be timed.
+        # The time of a candidate's own zero_grad would not be counted.
         _forget_gradients(self._model, self._weights.parameters)
         clock.start()
         self._spent.clear()
@@ -267,7 +277,7 @@ class CallLoop:
             if isinstance(output, torch.Tensor) and output.requires_grad and output.shape == gradient.shape
         ]
         if differentiable and wanted:
-            # As a training step does it: autograd.grad refuses some honest models (reentrant checkpoints).
+            # As in a training step: autograd.grad refuses some honest models (reentrant checkpoints).
             torch.autograd.backward(
                 [output for output, _ in differentiable],
                 [gradient.to(output.dtype) for output, gradient in differentiable],
@@ -279,9 +289,11 @@ class CallLoop:
         return _Results(outputs, gradients if differentiable else None, len(tensors))
 
     def _pair_results(self) -> list[tuple[torch.Tensor, Any]]:
-        """Each place in the shared memory with what of the last call is to be delivered there, or ``None``: outputs,
-        gradients of inputs, gradients of the reference's weights. Notes which gradients there are: bit 0, there is a
-        graph; bit 1 + i, gradient i (of inputs, then of weights) exists."""
+        """Pair each place in the shared memory with the last call's result for it, or ``None``.
+
+        The results are outputs, gradients of inputs, and gradients of the reference's weights. Also records which
+        gradients exist: bit 0, there is a graph; bit 1 + i, gradient i (of inputs, then of weights) exists.
+        """
         results, blocks = self._results, self._blocks
         self._computed, self._present = [], 0
         targets = blocks["outputs"].tensors
@@ -306,13 +318,15 @@ class CallLoop:
         return gradient
 
     def _check_results(self) -> None:
-        """Hold the outputs of the last call against the reference's number, types, shapes, dtypes and devices."""
+        """Compare the outputs of the last call with the reference's number, types, shapes, dtypes and devices."""
         self._check(self._results.outputs)
 
     def _retire(self, *, spoils: bool = True, forgets: bool = True) -> None:
-        """Be done with the results of the last call, where nobody has asked for a delivery. On CUDA they are spoiled
-        here, when no clock runs; on a CPU the judge has done so, while everything stood still. A backward ``forgets``
-        the gradients of the one before by itself."""
+        """Release the results of the last call, where no delivery was requested.
+
+        On CUDA they are spoiled here, when no clock runs; on a CPU the judge has done so, while all processes were
+        stopped. A call that ``forgets`` drops the gradients of the last one; a backward does so by itself.
+        """
         if forgets and self._results.gradients is not None:
             _forget_gradients(self._model, self._weights.parameters)
         if spoils and self._unspoilt and self._device.type == "cuda":
@@ -320,13 +334,15 @@ class CallLoop:
         self._put_off()
 
     def _put_off(self) -> None:
-        """Hold the results of the last call until the clock of the next one runs: in a loop of one's own, what is done
-        when they are let go of takes time as well."""
+        """Hold the results of the last call until the clock of the next one runs.
+
+        In a user's own loop, their release takes time as well.
+        """
         self._spent.append(self._results)
         self._results, self._computed, self._unspoilt = _Results([], None, 0), [], []
 
     def _end_interleaving(self) -> None:
-        """Forget the other inputs, and what their calls have taken: that is no call's of its own."""
+        """Forget the other inputs, and the memory of their calls, which belongs to no measured call."""
         self._between = None
         if self._device.type == "cuda":
             self._spent.clear()
@@ -334,7 +350,7 @@ class CallLoop:
             torch.cuda.reset_peak_memory_stats()
 
     def _peak_bytes(self) -> int:
-        """The allocator's peak since this was asked last; 0 of calls with others between."""
+        """Return the allocator's peak since the last request; 0 for calls with others between."""
         if self._device.type != "cuda":
             return 0
         peak = torch.cuda.max_memory_allocated()
@@ -342,9 +358,11 @@ class CallLoop:
         return peak if self._between is None else 0
 
     def _made_its_own(self, value: Any) -> Any:
-        """A copy of what lies in the memory of the inputs or of the upstream gradients, which are taken away when the
-        call is over, and of what is not written out, like an expanded view: this belongs to the call. Everything else
-        as it is."""
+        """Copy a value that does not belong to the call, and return any other value as it is.
+
+        Copied are values in the memory of the inputs or of the upstream gradients, which are taken away when the call
+        is over. So are values that are not written out, like an expanded view: to write them out belongs to the call.
+        """
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
             return value
         at = value.untyped_storage().data_ptr()
@@ -360,8 +378,10 @@ class CallLoop:
         return list(result) if isinstance(result, tuple | list) else [result]
 
     def _check(self, outputs: list[Any]) -> None:
-        """Raises ``CandidateError`` where the number of outputs, or a type, shape, dtype or device of one, is not the
-        reference's."""
+        """Compare number, types, shapes, dtypes and devices of the outputs with the reference's.
+
+        Raises ``CandidateError`` where they differ.
+        """
         expected = self._blocks["outputs"].tensors
         if len(outputs) != len(expected):
             raise CandidateError(Failure.WRONG_SHAPE, f"{len(outputs)} outputs, {len(expected)} expected")
@@ -389,8 +409,10 @@ class CallLoop:
                 raise CandidateError(Failure.WRONG_DTYPE, f"{which} is on {output.device}, expected {target.device}")
 
     def _deliver(self) -> None:
-        """Copy the last call's results into the shared memory, and spoil them: a model's user may write to an output,
-        and the next output has to be right all the same."""
+        """Copy the last call's results into the shared memory, and spoil them.
+
+        A model's user may write to an output, and the next output has to be right all the same.
+        """
         self._copy(self._computed)
         self._spoil()
         self._put_off()
@@ -403,16 +425,18 @@ class CallLoop:
                 target.copy_(value)
 
     def _spoil(self) -> None:
-        """Write to what the last call has returned, but for outputs that are the model's parameters or buffers where
-        they are so in the reference, and note these (bit i, output i). A gradient is nobody's state: who keeps one in a
-        buffer would otherwise find it as they left it."""
+        """Overwrite the results of the last call, except for outputs that may be the model's own state.
+
+        These are parameters or buffers in the reference as well; bit i records output i. A gradient is never such
+        state. A candidate that keeps one in a buffer would otherwise find it unchanged.
+        """
         state, kept = _memory_of(self._model), 0
         outputs = {id(target): index for index, target in enumerate(self._blocks["outputs"].tensors)}
-        # What was made in inference mode can be written to in nothing else.
+        # A tensor that was made in inference mode can be written to in that mode alone.
         with torch.inference_mode():
             for target, value in self._unspoilt:
                 if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
-                    continue  # a delivery would have said what is wrong with it
+                    continue  # a delivery reports the error
                 output = outputs.get(id(target))
                 may_keep = output is not None and self._may_keep >> output & 1
                 if output is not None and may_keep and value.untyped_storage().data_ptr() in state:
@@ -433,7 +457,7 @@ class CallLoop:
 
 
 def _is_as_expected(value: Any, target: torch.Tensor) -> bool:
-    """Whether an output is of the kind that a delivery asks for."""
+    """Whether an output is of the kind that a delivery requires."""
     return (
         type(value) in (torch.Tensor, torch.nn.Parameter)
         and value.layout is torch.strided
@@ -442,8 +466,10 @@ def _is_as_expected(value: Any, target: torch.Tensor) -> bool:
 
 
 def _state_of(model: torch.nn.Module) -> list[torch.Tensor]:
-    """The parameters and buffers of a model and its parts, each part once, without a call of anything of theirs: what a
-    candidate does in a method of its own between two calls is nobody's time."""
+    """Return the parameters and buffers of a model and its parts, each part once, without calling their code.
+
+    The time of a candidate's own method between two calls would not be counted.
+    """
     found: list[torch.Tensor] = []
     waiting: list[Any] = [model]
     seen: set[int] = set()
@@ -464,7 +490,7 @@ def _state_of(model: torch.nn.Module) -> list[torch.Tensor]:
                 found += [tensor for tensor in dict.values(tensors) if issubclass(type(tensor), torch.Tensor)]
         if issubclass(type(parts), dict):
             waiting += [each for each in dict.values(parts) if issubclass(type(each), torch.nn.Module)]
-        # What a scripted module has is TorchScript's, and a traced one stands for such a one.
+        # The state of a scripted module is TorchScript's, and a traced one stands for such a module.
         if type(own.get("_c")) is torch._C.ScriptModule:
             waiting.append(own["_c"])
         if issubclass(type(own.get("_actual_script_module")), torch.nn.Module):
@@ -473,8 +499,11 @@ def _state_of(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def _forget_gradients(model: torch.nn.Module, matched: Sequence[torch.Tensor | None] = ()) -> None:
-    """As ``zero_grad`` of torch's does it, without a call of anything of the model's; and of the tensors that are
-    ``matched`` with the reference's weights, wherever a model has them."""
+    """Drop gradients like torch's ``zero_grad``, without calling the model's code.
+
+    The gradients of ``matched`` tensors, which stand for the reference's weights, are dropped wherever a model has
+    them.
+    """
     with torch._C.DisableTorchFunctionSubclass():
         for tensor in (*_state_of(model), *matched):
             if tensor is not None:
@@ -482,7 +511,7 @@ def _forget_gradients(model: torch.nn.Module, matched: Sequence[torch.Tensor | N
 
 
 def _memory_of(model: torch.nn.Module) -> set[int]:
-    """Where the parameters and buffers of a model begin, of those that have memory of torch's."""
+    """Return the addresses of a model's parameters and buffers, of those that have memory of torch's."""
     begins = set()
     with torch._C.DisableTorchFunctionSubclass():
         for tensor in _state_of(model):
@@ -492,7 +521,7 @@ def _memory_of(model: torch.nn.Module) -> set[int]:
 
 
 def _leaves(inputs: Sequence[Any]) -> list[Any]:
-    """Arguments of ``forward`` of which those that are differentiable begin a graph."""
+    """Return arguments of ``forward`` of which the differentiable ones begin a graph."""
     return [value.detach().requires_grad_() if is_differentiable(value) else value for value in inputs]
 
 
@@ -500,26 +529,28 @@ def _leaves(inputs: Sequence[Any]) -> list[Any]:
 def _first_kernels(
     device: torch.device, dtype: torch.dtype, *, there_are_products: bool, there_are_weights: bool
 ) -> Iterator[None]:
-    """Ask a CUDA device meanwhile for what is known to be needed and takes long the first time, since constructing is
-    mostly drawing random numbers, one by one: cuBLAS takes a tenth of a second to get ready for matrix products, and
-    the comparison that weights are matched by, a thirtieth."""
+    """Load kernels of a CUDA device that are certainly needed and slow the first time, while the model is constructed.
+
+    Constructing is mostly drawing random numbers, one by one. For matrix products, cuBLAS takes a tenth of a second to
+    get ready, and the comparison that matches weights a thirtieth.
+    """
     if device.type != "cuda" or not (there_are_products or there_are_weights):
         yield
         return
 
     def ask() -> None:
         with contextlib.suppress(Exception):  # the candidate may have changed anything of torch by now
-            # A graph that the constructor records would be spoiled by what another thread allocates.
+            # A graph that the constructor records would be spoiled by another thread's allocations.
             ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_CAPTURE_RELAXED)))
-            # Nor is it on the stream that everything else waits for: to record is forbidden while that is at work.
+            # Nor is it on the stream that everything else waits for: recording is forbidden while that one is at work.
             with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
-                # Of a single element there is nothing to be gathered, and half of a comparison would not be loaded.
+                # With a single element there is nothing to gather, and half of a comparison would not be loaded.
                 one, other = (torch.zeros(2, 2, dtype=dtype, device=device) for _ in range(2))
                 if there_are_products:
                     try:
                         one.mm(other)
                     finally:
-                        torch._C._cuda_clearCublasWorkspaces()  # who needs none should not have one in his peak
+                        torch._C._cuda_clearCublasWorkspaces()  # unneeded workspaces must not count in the peak
                 if there_are_weights:
                     one.equal(other)
 
@@ -533,7 +564,7 @@ def _first_kernels(
 
 @contextlib.contextmanager
 def _construct_errors() -> Iterator[None]:
-    """Whatever constructing raises is a construct error, but for a want of memory."""
+    """Turn every exception of constructing into a construct error, but for a want of memory."""
     try:
         yield
     except CandidateError:
@@ -547,7 +578,7 @@ def _construct_errors() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Results:
-    """What a call returned. ``gradients`` (of so many ``inputs``, then of the weights) of ``None``: no graph."""
+    """The results of a call. ``gradients`` (of so many ``inputs``, then of the weights) of ``None``: no graph."""
 
     outputs: list[Any]
     gradients: Sequence[torch.Tensor | None] | None
@@ -563,7 +594,7 @@ class _Clock:
         for event in self._events:
             event.record()  # an event is made when it is first recorded
         if self._events:
-            # All that a call does besides the model is done once before, so that the processor knows the way.
+            # All steps of a call besides the model are done once before, so that the processor has them in its caches.
             torch.cuda.synchronize()
             self._between(0, 1)
         self._marks: list[int] = []
@@ -571,20 +602,20 @@ class _Clock:
         self.forward_ns = 0
 
     def start(self) -> None:
-        # Nothing of ours is under way, and what waits at the gate for the judge's work is not waited for here.
+        # No work of ours is under way, and work that waits at the gate for the judge's is not waited for here.
         self._mark()
 
     def stop_again(self) -> None:
-        """The call goes on until now."""
+        """Extend the call until now."""
         self._marks.pop()
         self.stop()
 
     def forward_ends(self) -> None:
-        """What follows until ``stop`` is the backward."""
+        """Mark the end of the forward: the time until ``stop`` is the backward's."""
         self._mark()
 
     def stop(self) -> None:
-        """At the end of the call; waits until everything asked of the device is done."""
+        """End the call; waits until the device has done all of its work."""
         self._mark()
         if self._events:
             torch.cuda.synchronize()
@@ -609,13 +640,15 @@ def _event() -> torch.cuda.Event:
 
 
 def _dense(gradient: torch.Tensor | None) -> torch.Tensor | None:
-    """A gradient as the reference's is compared. What a sparse one has left to add up belongs to the call; one of a
-    subclass is a plain one."""
+    """Return a gradient as the reference's is compared.
+
+    The sums that a sparse one still has to add up belong to the call; one of a subclass becomes a plain one.
+    """
     if gradient is None:
         return None
     with torch._C.DisableTorchFunctionSubclass():
         if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
-            with contextlib.suppress(RuntimeError, TypeError):  # one that has no memory of its own is copied as it is
+            with contextlib.suppress(RuntimeError, TypeError):  # one without memory of its own is copied as it is
                 gradient = torch.Tensor.as_subclass(gradient, torch.Tensor)
         return gradient if gradient.layout is torch.strided else gradient.to_dense()
 

@@ -1,7 +1,7 @@
 """``load_inline`` and ``load`` of ``torch.utils.cpp_extension``, answered by the builder.
 
-The candidate's call is bound to torch's own signature, so that a wrong argument fails as it would with
-torch; what it asks for is then built outside of this process, and only the finished library is loaded.
+The candidate's call is bound to torch's own signature, so that a wrong argument fails as it would with torch. The
+request is then built outside of this process, and only the finished library is loaded.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _PASSED_ON = (
 _INCLUDED_SUFFIXES = frozenset(
     {".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp", ".c", ".cc", ".cpp", ".cxx", ".cu"}
 )
-"""Sources are included as well, now and then."""
+"""Source files are included as well, now and then."""
 _MOST_INCLUDED = 500
 _FLAGS = ("extra_cflags", "extra_cuda_cflags")
 
 
 class Placeholder(types.ModuleType):
-    """Stands for an extension while a module is imported only to find out what it builds."""
+    """Stands for an extension while a module is imported only to find its extensions."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
@@ -66,7 +66,7 @@ class Placeholder(types.ModuleType):
 
 
 class ExtensionClient:
-    """Sends build requests over ``connection`` and loads what comes back."""
+    """Sends build requests over ``connection`` and loads the finished libraries."""
 
     def __init__(self, connection: socket.socket, directory: Path, *, placeholders: bool) -> None:
         self._connection = connection
@@ -119,13 +119,13 @@ class ExtensionClient:
         for argument in _LIST_ARGUMENTS:
             value = arguments.get(argument)
             request[argument] = [value] if isinstance(value, str) else [str(item) for item in value or []]
-        # What the candidate's own files include travels along: the builder does not see them.
+        # The files that the candidate's own files include travel along: the builder does not see them.
         own = [path for path in map(Path, request["extra_include_paths"]) if self._is_own(path)]
         for argument in _FLAGS:
             request[argument] = [self._own_flag(flag, own) for flag in request[argument]]
         beside = arguments.get("build_directory")
         if beside and self._is_own(Path(beside)):
-            own.append(Path(beside))  # torch compiles there, and finds what lies there
+            own.append(Path(beside))  # torch compiles there, and finds the files in it
         headers: dict[str, str] = {}
         for folder in dict.fromkeys([*own, *folders]):
             headers |= self._included(folder)
@@ -151,7 +151,7 @@ class ExtensionClient:
         return _load_module(reply["built_as"], Path(path))
 
     def _own_flag(self, flag: str, own: list[Path]) -> str:
-        """``flag`` with the build's own folder in the place of each of the candidate's, which are added to ``own``."""
+        """Replace the candidate's folders in ``flag`` by the build's own, and add them to ``own``."""
         words = flag.split()
         for number, word in enumerate(words):
             folder = word.removeprefix("-I")
@@ -161,7 +161,7 @@ class ExtensionClient:
         return " ".join(words) if "-I." in words else flag
 
     def _included(self, folder: Path) -> dict[str, str]:
-        """What could be included from ``folder`` and the folders within it, by the name that it has from there."""
+        """Return the files that could be included from ``folder`` and its subfolders, by their names from there."""
         found: dict[str, str] = {}
         for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
             if path.suffix not in _INCLUDED_SUFFIXES or path.is_relative_to(self._directory) or not path.is_file():
@@ -175,12 +175,12 @@ class ExtensionClient:
         return path.resolve().is_relative_to(self._directory.parent)
 
     def _place(self, name: str, descriptor: int) -> str:
-        """A copy of the library where torch would have put it, in a folder of this runner's alone."""
+        """Copy the library to torch's place for it, in a folder of this runner's alone."""
         folder = self._directory / name
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.so"
         if path.exists():
-            # A module's second build under the same name must not overwrite what is mapped already.
+            # A module's second build under the same name must not overwrite the mapped library of the first.
             path = folder / f"{name}_v{len(list(folder.iterdir()))}.so"
         with open(descriptor, "rb") as source, path.open("wb") as target:
             shutil.copyfileobj(source, target)
@@ -188,13 +188,13 @@ class ExtensionClient:
 
 
 def _load_module(built_as: str, path: Path) -> types.ModuleType:
-    """``built_as`` is the name that the library itself knows its module by; what others see is its file's."""
+    """Load the module. ``built_as``: the name inside the library; the module's visible name is its file's."""
     name = path.stem
     loader = importlib.machinery.ExtensionFileLoader(built_as, os.fspath(path))
     spec = importlib.util.spec_from_loader(built_as, loader, origin=os.fspath(path))
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    # pybind11 takes modules of one name for one and the same, and initialises only the first.
+    # pybind11 takes modules of one name for the same module, and initialises only the first.
     spec.name = module.__name__ = name
     loader.exec_module(module)
     if sys.modules.get(built_as) is module:

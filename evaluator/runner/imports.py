@@ -1,4 +1,4 @@
-"""Importing what lies in an evaluation's folder: the problem and the candidate."""
+"""Importing the files in an evaluation's folder: the problem and the candidate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the tensors lie that a call has computed, so that the judge can read them before its clock stops."""
+"""The locations of a call's tensors, so that the judge can read them before its clock stops."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ SHARED: Final = Location(Whereabouts.SHARED).encode()
 
 
 class Locator:
-    """Tells the locations of tensors on one device. ``readable``: whether the judge can read this process's memory."""
+    """Finds the locations of tensors on one device. ``readable``: whether the judge can read this process's memory."""
 
     def __init__(self, device: torch.device, *, readable: bool) -> None:
         self._is_cuda = device.type == "cuda"
         self._readable = readable
 
     def locate(self, value: Any, target: torch.Tensor) -> bytes | None:
-        """The encoded location of ``value``, which is to be delivered to ``target``. ``None`` where its bits cannot be
-        read there from outside: another layout, shape, dtype or device, memory that no other process can open, or on a
-        CPU elements that lie far apart."""
+        """Return the encoded location of ``value``, which is to be delivered to ``target``.
+
+        ``None`` where its bits cannot be read there from outside. Its layout, shape, dtype or device may differ, or its
+        memory may be closed to other processes. On a CPU its elements may lie far apart.
+        """
         if not self._readable or type(value) not in (torch.Tensor, torch.nn.Parameter):
             return None
         is_plain = (
@@ -41,7 +43,7 @@ class Locator:
         if not is_plain:
             return None
         if not self._is_cuda or not value.numel():
-            # What lies far apart is copied within the call: to read it would touch what lies between.
+            # Scattered elements are copied within the call: reading them would touch the memory between them.
             if not shares_elements(value.shape, value.stride()):
                 runs = Runs.of(value.shape, value.stride(), value.itemsize)
                 if not runs.are_close(value.shape, value.itemsize):
@@ -55,9 +57,11 @@ class Locator:
 
 
 def _allocation_of(address: int) -> tuple[int, bytes] | None:
-    """Begin and handle of the allocation that a device address lies in, if another process can open it: memory of
-    ``cudaMalloc`` in whole granules, as PyTorch's allocator takes it. A handle is never kept: an allocation may have
-    been given back and another one be in its place."""
+    """Return begin and handle of the allocation of a device address, if another process can open it.
+
+    That is memory of ``cudaMalloc`` in whole granules, as PyTorch's allocator takes it. A handle is never kept: its
+    allocation may have been given back, and another one may be in its place.
+    """
     base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), IpcHandle()
     if driver().cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address)):
         return None

@@ -1,8 +1,8 @@
-"""What happens in a runner's process, from its fork to its end.
+"""The life of a runner's process, from its fork to its end.
 
-A runner imports the candidate, builds ``ModelNew`` and answers calls. It knows no reference output, no
-seed of an input, no tolerance; all that it can say is in ``evaluator.protocol.control_page``. Code in this package
-shares its process with the candidate and is therefore never believed: the judge decides.
+A runner imports the candidate, builds ``ModelNew`` and answers calls. It knows no reference output, no seed of an
+input, no tolerance; ``evaluator.protocol.control_page`` defines all that it can report. Code in this package shares its
+process with the candidate and is therefore never believed: the judge decides.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ __all__ = ["run"]
 
 
 def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -> None:
-    """Serve one evaluation, or several as their baseline: warm up when told to, say so, wait for the task, and do it.
+    """Serve one evaluation, or several as their baseline: warm up on request, report it, wait for the task, and do it.
 
     ``spec``: ``discover`` (only import, to find the extensions), ``cuda`` (whether there is a CUDA device to use). The
-    task: ``files`` (written to ``directory``: ``model.py``, ``candidate.py``), ``module`` (the one of them to import,
-    without ``.py``), ``class_name`` (what to construct); with it may come a descriptor of an archive of files that the
-    candidate's own compilers made in an evaluation before.
+    task: ``files`` (written to ``directory``: ``model.py``, ``candidate.py``), ``module`` (the file to import, without
+    ``.py``), ``class_name`` (the class to construct). A descriptor of an archive may come with it, of files that the
+    candidate's own compilers made in an earlier evaluation.
     """
     control = socket.socket(fileno=control_fd)
     extensions = ExtensionClient(socket.socket(fileno=build_fd), directory, placeholders=bool(spec["discover"]))
     extensions.install()
-    # Torch allows it for convolutions unless told otherwise, and the eager baseline is as exact as the problem asks
-    # for. A candidate may switch it on: the tolerance decides.
+    # Torch allows it for convolutions by default, and the eager baseline is as exact as the problem asks for. A
+    # candidate may switch it on: the tolerance decides.
     torch.backends.cudnn.allow_tf32 = False
     try:
-        messages.receive(control)  # the word to warm up: until then others may be measured on the device
+        messages.receive(control)  # the request to warm up: until then others may be measured on the device
         if spec["cuda"]:
             # Context, kernels and autograd's threads take a third of a second.
             torch.ones((), device="cuda", requires_grad=True).clone().backward()  # type: ignore[no-untyped-call]
@@ -61,7 +61,7 @@ def run(spec: dict[str, Any], directory: Path, control_fd: int, build_fd: int) -
 
 
 def _serve(task: dict[str, Any], directory: Path, control: socket.socket, *, discover: bool) -> None:
-    """Import what the task names, and answer the judge's calls."""
+    """Import the task's module, and answer the judge's calls."""
     try:
         for name, text in task["files"].items():
             (directory / name).write_text(text)

@@ -1,4 +1,4 @@
-"""An exception of the candidate's: what kind of failure it is, and as a text for the candidate's author."""
+"""An exception of the candidate's: the kind of its failure, and a text for the candidate's author."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["classify", "describe"]
 
 _MAX_FRAMES = 6
 _MAX_CHARACTERS = 6000
-# The second: torch asks NVML what is in use when a CUDA device is full, and a sandbox has no NVML.
+# The second: torch calls NVML for the memory in use when a CUDA device is full, and a sandbox has no NVML.
 _NO_MEMORY = ("can't allocate memory", "DriverAPI::get()->nvmlInit_v2_()")
 
 
 def classify(error: BaseException) -> Failure:
-    """``OUT_OF_MEMORY`` or ``RUNTIME``."""
+    """Return ``OUT_OF_MEMORY`` or ``RUNTIME``."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return Failure.OUT_OF_MEMORY
-    # Only of torch's own: the text of a candidate's exception is the result of the candidate's code.
+    # Only for torch's own: the text of a candidate's exception is the result of the candidate's code.
     if type(error) is RuntimeError and any(sign in str(error) for sign in _NO_MEMORY):
         return Failure.OUT_OF_MEMORY
     return Failure.RUNTIME
 
 
 def describe(error: BaseException, directory: Path) -> str:
-    """``Type: message`` first, then the frames in the candidate's own files, innermost last."""
+    """Return ``Type: message`` first, then the frames in the candidate's own files, innermost last."""
     try:
         return _describe(error, directory)
     except BaseException:  # noqa: BLE001 - an exception of the candidate's can do anything when it is looked at

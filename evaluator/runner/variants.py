@@ -1,4 +1,4 @@
-"""What a baseline is besides the reference as it is: compiled, or in another precision."""
+"""The variants of a baseline besides the reference as it is: compiled, or in another precision."""
 
 from __future__ import annotations
 

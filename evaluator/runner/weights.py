@@ -1,9 +1,9 @@
-"""Which of the candidate's tensors stand for the reference's parameters and buffers, and how they take other values.
+"""The candidate's counterparts of the reference's parameters and buffers, and the transfer of other values to them.
 
-Both models are constructed under the same seed, so counterparts have equal values. A counterpart is
-found by name and shape, by a name that ends alike (as of a model within another), else by value: the same tensor under
-another name, or its transpose, or with its dimensions of extent one elsewhere. What was folded, packed or computed
-while constructing has none: its gradient cannot be compared, and it takes no other values.
+Both models are constructed under the same seed, so counterparts have equal values. A counterpart is found by name and
+shape, or by a name that ends alike (as of a model within another), else by value. By value it is the same tensor under
+another name, its transpose, or the tensor with its dimensions of extent one elsewhere. A weight that was folded, packed
+or computed while constructing has none: its gradient cannot be compared, and it takes no other values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["State", "WeightMatch", "load_weights", "match_weights", "take_weight
 
 @dataclass(frozen=True)
 class State:
-    """The reference's parameters, so many as ``weights`` says, then buffers: their ``names`` and ``values``."""
+    """The reference's parameters, of which there are ``weights``, then buffers: their ``names`` and ``values``."""
 
     names: Sequence[str]
     values: Sequence[torch.Tensor]
@@ -35,9 +35,9 @@ class State:
 class WeightMatch:
     """Entry ``i`` belongs to the reference's weight ``i``; ``None`` where it has no counterpart.
 
-    The rest is about parameters and buffers alike, by index. ``taking``: what takes the value, and whether it is
-    transposed. ``named``: found by name. ``differing``: a tensor agrees with the reference in name and shape, but not
-    in value. ``told``: the model loads state dictionaries in its own way, so it takes every value.
+    The other fields concern parameters and buffers alike, by index. ``taking``: the tensor that takes the value, and
+    whether it is transposed. ``named``: found by name. ``differing``: a tensor agrees with the reference in name and
+    shape, but not in value. ``told``: the model loads state dictionaries in its own way, so it takes every value.
     """
 
     parameters: list[torch.nn.Parameter | None] = field(default_factory=list)
@@ -48,7 +48,7 @@ class WeightMatch:
     told: bool = False
 
     def report(self, count: int) -> WeightReport:
-        """What the judge is told, of so many parameters and buffers."""
+        """Return the report for the judge, of ``count`` parameters and buffers."""
         everything = range(count) if self.told else ()
         return WeightReport(
             counterparts=_bits(index for index, weight in enumerate(self.parameters) if weight is not None),
@@ -61,7 +61,7 @@ class WeightMatch:
 
 def match_weights(model: torch.nn.Module, state: State) -> WeightMatch:
     """Match the model's parameters and buffers with the reference's."""
-    # Of another layout (oneDNN's, a sparse one), or without values (on the device "meta"), none can be compared.
+    # Tensors of another layout (oneDNN's, sparse), or without values (on the device "meta"), cannot be compared.
     parameters = {
         name: weight for name, weight in model.named_parameters(remove_duplicate=False) if _has_values(weight)
     }
@@ -120,14 +120,16 @@ def load_weights(model: torch.nn.Module, state: State) -> WeightMatch:
 
 
 def take_weights(model: torch.nn.Module, match: WeightMatch, state: State, indexes: Collection[int]) -> None:
-    """Copy the reference's values of ``indexes`` into what stands for them in ``match``, and hand them to a model that
-    loads state dictionaries in its own way."""
+    """Copy the reference's values of ``indexes`` into their counterparts in ``match``.
+
+    A model that loads state dictionaries in its own way gets them as well.
+    """
     write_weights(match, state, indexes)
     _tell(model, state)
 
 
 def write_weights(match: WeightMatch, state: State, indexes: Collection[int]) -> None:
-    """Copy the reference's values of ``indexes`` into what stands for them in ``match``, and tell the model nothing."""
+    """Copy the reference's values of ``indexes`` into their counterparts in ``match``, without informing the model."""
     for index in indexes:
         if index in match.taking:
             tensor, transposed = match.taking[index]
@@ -136,9 +138,11 @@ def write_weights(match: WeightMatch, state: State, indexes: Collection[int]) ->
 
 
 def _tell(model: torch.nn.Module, state: State) -> None:
-    """Hand the reference's state to a model that loads state dictionaries in its own way. One that refuses it has what
-    was written to its tensors: Torch's own way says only at its end that other shapes are among them, and another one
-    may want the names of its own model alone."""
+    """Give the reference's state to a model that loads state dictionaries in its own way.
+
+    A model that refuses it keeps the values that were written to its tensors. Torch's own loading reports other shapes
+    only at its end, and another one may accept the names of its own model alone.
+    """
     if not _loads_in_its_own_way(model):
         return
     values = {name: value.clone() for name, value in zip(state.names, state.values, strict=True)}
@@ -163,7 +167,7 @@ def _loads_alone(module: torch.nn.Module) -> bool:
 
 
 def _called(named: Mapping[str, torch.Tensor], name: str) -> torch.Tensor | None:
-    """The tensor of this name, or the only one whose name ends with it."""
+    """Return the tensor of this name, or the only one whose name ends with it."""
     if name in named:
         return named[name]
     alike = _one_each([tensor for own, tensor in named.items() if own.endswith(f".{name}")])

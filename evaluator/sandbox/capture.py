@@ -1,4 +1,4 @@
-"""Keeping the beginning of what a stranger's process prints, however much it is. Torch-free."""
+"""Keeping the beginning of a stranger's output, however much it is. Torch-free."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Capture:
         self._thread.start()
 
     def close_writer(self) -> None:
-        """Call it once the writer has its own copy of ``descriptor``. Idempotent."""
+        """Close the writer's end. Call it once the writer has its own copy of ``descriptor``. Idempotent."""
         if self._open:
             os.close(self.descriptor)
             self._open = False
 
     def text(self, wait_s: float = 0.0) -> str:
-        """What has been kept so far; waits for the writers' end for at most ``wait_s``."""
+        """Return the output kept so far; waits for the writers' end for at most ``wait_s`` seconds."""
         self._thread.join(wait_s)
         with self._lock:
             return self._kept.decode("utf-8", "replace")

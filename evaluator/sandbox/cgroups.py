@@ -33,7 +33,9 @@ class GroupParent:
 
     @classmethod
     def open(cls) -> GroupParent | None:
-        """Below the caller's own group, or the nearest one above where groups can be made; ``None``: nowhere."""
+        """Open one below the caller's own group, or below the nearest group above that allows it; ``None``: there is
+        none.
+        """
         best: GroupParent | None = None
         for base in _candidates():
             _enable(base, _CONTROLLERS)
@@ -52,7 +54,7 @@ class GroupParent:
         return best
 
     def create(self, name: str, *, memory_bytes: int, processes: int) -> Group | None:
-        """A new group; ``None`` where it cannot be made after all."""
+        """Create a group; ``None`` where it cannot be made after all."""
         path = self.path / name
         try:
             path.mkdir()
@@ -85,13 +87,13 @@ class Group:
         return _write(self.path / "cgroup.procs", "0")
 
     def ran_out_of_memory(self) -> bool:
-        """Something of it was killed because its own limit was reached."""
+        """Whether a process of it was killed because the group's own limit was reached."""
         events = self._memory_events()
-        # "oom" counts how often its limit left no room, "oom_kill" whoever was killed in it, for whatever reason.
+        # "oom" counts the times that its limit left no room, "oom_kill" all kills in it, for whatever reason.
         return bool(events.get("oom_kill") and events.get("oom", 1))
 
     def was_killed_for_others(self) -> bool:
-        """Something of it was killed for want of memory while it was within its own limit: the machine had no more."""
+        """Whether a process of it was killed for want of the machine's memory, within the group's own limit."""
         return bool(self._memory_events().get("oom_kill")) and not self.ran_out_of_memory()
 
     def _memory_events(self) -> dict[str, int]:
@@ -99,7 +101,7 @@ class Group:
         return {name: int(count) for name, count in zip(words[::2], words[1::2], strict=False)}
 
     def remove(self) -> bool:
-        """Kill what is left in it, and delete it. False where something of it survives: the group is not empty."""
+        """Kill the remaining processes, and delete the group. False where some survive: the group is not empty."""
         _write(self.path / "cgroup.kill", "1")
         deadline = time.monotonic() + _REMOVE_S
         while True:
@@ -116,7 +118,7 @@ class Group:
 
 
 def _candidates() -> Iterator[Path]:
-    """Folders of the caller's own group and of those above it."""
+    """Yield the folders of the caller's own group and of those above it."""
     mount = next((line.split()[1] for line in _read(Path("/proc/mounts")).splitlines() if " cgroup2 " in line), None)
     own = next((line[3:] for line in _read(Path("/proc/self/cgroup")).splitlines() if line.startswith("0::")), None)
     if mount is None or own is None:

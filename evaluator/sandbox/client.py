@@ -21,9 +21,10 @@ _START_S: Final = 120.0
 _SPAWN_S: Final = 20.0
 _STOP_S: Final = 20.0
 _KILL_S: Final = 120.0
-"""A fork bomb's processes wait for each other at one lock of the kernel's: 1024 of them took 50 s to end on two
-processors."""
-# Over all fork servers of this process: the number of a runner never comes again.
+"""The wait for a runner's end, in seconds. A fork bomb's processes wait for each other at one lock of the kernel's:
+1024 of them took 50 s to end on two processors.
+"""
+# Shared by all fork servers of this process, so that no number of a runner is used twice.
 _numbers = itertools.count(1)
 
 
@@ -46,9 +47,9 @@ class RunnerProcess:
     killed_for_others: bool = False
     """The kernel killed it for want of memory, and it was within its own limit: the machine had no more."""
     archive: str = ""
-    """The file that has what its compilers have left in its working folder; empty where there is none."""
+    """The archive of its compilers' files in its working folder; empty where there is none."""
     left: bool = False
-    """Something of it survived its end, or it did not end when it was to."""
+    """Whether a process of it survived its end, or it did not end on request."""
     started: bool = field(default=False, repr=False)
 
 
@@ -77,15 +78,18 @@ class ForkServer(ChildProcess):
         self.versions = {"torch": message["torch"], "cuda": message["cuda"]}
 
     def try_on(self, spec: Mapping[str, Any]) -> tuple[Layer, ...]:
-        """The layers of isolation that the kernel refuses on this machine. Raises ``InfrastructureFault``."""
+        """Return the layers of isolation that the kernel refuses on this machine. Raises ``InfrastructureFault``."""
         trial = self.begin_spawn(spec, ())
         self.await_spawned(trial)
         self.kill(trial)
         return trial.refused
 
     def begin_spawn(self, spec: Mapping[str, Any], descriptors: Sequence[int]) -> RunnerProcess:
-        """Fork a runner, without waiting for it; ``await_spawned`` waits. ``descriptors``: its control socket, its
-        build socket, its log; none for a trial. Raises ``InfrastructureFault``."""
+        """Fork a runner, without waiting for it; ``await_spawned`` waits.
+
+        ``descriptors``: its control socket, its build socket, its log; none for a trial. Raises
+        ``InfrastructureFault``.
+        """
         with self._lock:
             runner = RunnerProcess(next(_numbers))
             self._runners[runner.number] = runner
@@ -105,7 +109,7 @@ class ForkServer(ChildProcess):
                 raise InfrastructureFault("a runner could not be forked")
 
     def poll(self, runner: RunnerProcess, wait_s: float = 0.0) -> int | None:
-        """The runner's wait status if it has ended, waiting up to ``wait_s`` for that."""
+        """Return the runner's wait status if it has ended, waiting up to ``wait_s`` seconds for that."""
         with self._lock:
             with contextlib.suppress(TimeoutError):
                 self._listen_until(lambda: runner.status is not None, wait_s)
@@ -122,7 +126,7 @@ class ForkServer(ChildProcess):
         with self._lock:
             self.begin_kill(runner)
             try:
-                # Once is enough: whoever closes everything asks for the same again.
+                # Once is enough: a caller that closes everything repeats the request.
                 self._listen_until(lambda: runner.status is not None, 0.0 if runner.left else _KILL_S)
             except TimeoutError as error:
                 runner.left = True

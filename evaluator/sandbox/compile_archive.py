@@ -1,7 +1,7 @@
 """The files that Triton, inductor and CUDA's driver have compiled in a runner's working folder, as one archive.
 
-A candidate can write anything there, so that an archive is made once all of its processes are dead, of plain files
-alone, and is read by nothing but another runner of the same candidate. Torch-free.
+A candidate can write anything there. So an archive is made of plain files alone, once all of its processes are dead.
+Nothing but another runner of the same candidate reads it. Torch-free.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDERS: Final = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "CUDA_CACHE_PATH": "cuda",
 }
-"""The variable by which each compiler is told its folder, and the name of that folder in the working folder."""
+"""The variable that gives each compiler its folder, and the name of that folder in the working folder."""
 _TRITON_GROUP: Final = "triton/*/__grp__*.json"
 _MOST_GROUP_BYTES: Final = 2**16
 _MOST_BYTES: Final = 64 * 2**20
@@ -36,9 +36,10 @@ class _TooMuch(Exception):
 
 
 def pack(working_folder: int, archive: Path) -> bool:
-    """Write the folders of ``FOLDERS`` below the open folder ``working_folder`` to ``archive``; whether there was
-    anything to keep, and no more than an archive may hold. Links, pipes, and all that is no plain file, are left out.
-    The same files make the same bytes.
+    """Write the folders of ``FOLDERS`` below the open folder ``working_folder`` to ``archive``.
+
+    Returns whether there were files to keep, and no more than an archive may hold. Links, pipes, and everything else
+    that is no plain file, are left out. The same files make the same bytes.
     """
     tar: tarfile.TarFile | None = None
     budget = _Budget()
@@ -56,8 +57,10 @@ def pack(working_folder: int, archive: Path) -> bool:
 
 
 def unpack(descriptor: int, working_folder: Path) -> None:
-    """Write the files that ``pack`` kept into ``working_folder``; none, where that fails. Reads from where
-    ``descriptor`` is, and closes it."""
+    """Write the files of an archive into ``working_folder``; none, where that fails.
+
+    Reads from the present position of ``descriptor``, and closes it.
+    """
     try:
         with os.fdopen(descriptor, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
@@ -78,9 +81,11 @@ def unpack(descriptor: int, working_folder: Path) -> None:
 
 
 def _relocate(group: Path) -> None:
-    """Have a group of Triton's name the files beside it. It names them by whole paths, and has none of them where the
-    working folder is another one, as without a root of its own: then Triton would compile them once more. What is no
-    such group stays as it is."""
+    """Change the paths in a group of Triton's to the files beside it.
+
+    A group names its files by whole paths. With another working folder, as without a root of its own, these do not
+    exist: then Triton would compile them once more. A file that is no such group stays as it is.
+    """
     try:
         named = json.loads(group.read_bytes())["child_paths"]
         moved = {name: str(group.parent / Path(path).name) for name, path in named.items()}
@@ -116,7 +121,7 @@ def _add(tar: tarfile.TarFile, path: str, descriptor: int, budget: _Budget) -> N
 
 
 def _files(parent: int, name: str, levels: int, budget: _Budget) -> Iterator[tuple[str, int]]:
-    """The path and an open descriptor of each plain file below the folder ``name`` of ``parent``; no link."""
+    """Yield path and open descriptor of each plain file below the folder ``name`` of ``parent``; no link."""
     try:
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     except OSError:

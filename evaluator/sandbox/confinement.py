@@ -1,4 +1,4 @@
-"""Putting a sandbox on: the last thing that a process of ours does before it runs what strangers wrote.
+"""Putting a sandbox on: the last step of a process of ours before it runs code of strangers.
 
 Used for runners, compilers and tools alike: the first process of its new namespaces puts the sandbox on. Torch-free.
 """
@@ -34,10 +34,10 @@ _MESSAGE_QUEUES: Final = 16
 
 @dataclass(frozen=True)
 class Confinement:
-    """What a confined process may see and use.
+    """A confined process's view of the machine, and its limits.
 
-    ``memory_bytes`` is for all of its processes where control groups are there, else for each; ``file_bytes``
-    for a single file; ``root.size_bytes`` for all files together.
+    ``memory_bytes`` is for all of its processes where there are control groups, else for each; ``file_bytes`` for a
+    single file; ``root.size_bytes`` for all files together.
     """
 
     root: Root
@@ -57,10 +57,10 @@ class Confinement:
 
 
 def move_in(confinement: Confinement, mount_point: Path, before: Callable[[], None] = lambda: None) -> None:
-    """Go on as the first process of new namespaces, confined for good; whatever it starts ends with it.
+    """Go on as the first process of new namespaces, confined for good; all of its children end with it.
 
-    The process that called stays behind and ends as its child does. ``before`` is called within the namespaces,
-    with all rights over them. The rest is ``put_on``'s.
+    The calling process stays behind and ends as its child does. ``before`` is called within the namespaces, with all
+    rights over them. The rest is ``put_on``'s.
     """
     namespaces.die_with_parent()
     refused = namespaces.unshare_all()
@@ -79,14 +79,14 @@ def put_on(
 ) -> list[Layer]:
     """Confine the calling process for good; returns all layers that the kernel refused.
 
-    ``refused``: those that ``unshare_all`` has been refused. The caller is left in an empty folder of its own:
+    ``refused``: the layers that ``unshare_all`` was refused. The caller is left in an empty folder of its own:
     ``filesystem.WORKING_FOLDER``, or ``mount_point`` itself where the kernel allows no root of its own.
     """
     refused = list(refused)
     limited = _limit_processes(confinement.processes, own_pids=Layer.PID not in refused)
     if Layer.IPC not in refused:
         _limit_shared_memory()
-    # What is killed first when the machine has no memory left must not be the judge.
+    # The first process to be killed when the machine has no memory left must not be the judge.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     if Layer.MOUNT in refused:
@@ -126,7 +126,7 @@ def _limit_processes(count: int, *, own_pids: bool) -> bool:
 
 
 def _limit_shared_memory() -> None:
-    """System V's and POSIX's objects live outside of every folder and of every process."""
+    """Limit System V's and POSIX's objects, which live outside of every folder and of every process."""
     for name, value in (("kernel/shmall", _SHARED_MEMORY_PAGES), ("fs/mqueue/queues_max", _MESSAGE_QUEUES)):
         with contextlib.suppress(OSError):
             Path("/proc/sys", name).write_text(str(value))

@@ -1,9 +1,9 @@
-"""A root of its own for a confined process: what it needs to run, read-only, and nothing else of the machine.
+"""A root of its own for a confined process: the files that it needs to run, read-only, and nothing else of the machine.
 
-The root is a tmpfs of bounded size. System folders, Python, torch and CUDA are bound into it read-only at
-their usual places; the device nodes are those that the process needs; ``/proc`` is its own, with the parts
-that belong to the whole machine read-only (to the kernel, a service that runs as root stays root in here,
-and root may write to ``/proc/sys`` without any capability). What is not listed does not exist. Torch-free.
+The root is a tmpfs of bounded size. System folders, Python, torch and CUDA are bound into it read-only at their usual
+places; the device nodes are those that the process needs. ``/proc`` is its own, with the parts that belong to the whole
+machine read-only. (To the kernel, a service that runs as root stays root in here, and root may write to ``/proc/sys``
+without any capability.) A path that is not listed does not exist. Torch-free.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from evaluator.sandbox.layers import Layer
 __all__ = ["WORKING_FOLDER", "Root", "enter_root", "visible_paths"]
 
 WORKING_FOLDER: Final = "/candidate"
-"""Where a confined process works, in its own root."""
+"""The working folder of a confined process, in its own root."""
 
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")
 _CONFIGURATION: Final = (
@@ -55,9 +55,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Root:
-    """What a confined process sees: ``visible`` files and folders, ``devices`` nodes, nothing of ``hidden``.
+    """The contents of a root: ``visible`` files and folders, ``devices`` nodes, nothing of ``hidden``.
 
-    ``size_bytes`` bounds everything that it can write, its temporary files and shared memory included.
+    ``size_bytes`` bounds everything that the process can write, its temporary files and shared memory included.
     """
 
     visible: tuple[str, ...]
@@ -67,7 +67,7 @@ class Root:
 
 
 def visible_paths(extra: Iterable[str] = ()) -> tuple[str, ...]:
-    """What Python, torch and compilers need of this machine, ``extra`` besides; no path lies within another."""
+    """Paths that Python, torch and compilers need of this machine, and ``extra``; no path lies within another."""
     paths = sysconfig.get_paths()
     torch = importlib.util.find_spec("torch")
     found = [
@@ -91,11 +91,11 @@ def visible_paths(extra: Iterable[str] = ()) -> tuple[str, ...]:
 def enter_root(root: Root, mount_point: Path, *, own_pids: bool) -> list[Layer]:
     """Make ``root`` over the folder ``mount_point`` and move in; the caller is left in ``WORKING_FOLDER``.
 
-    Returns the layers that the kernel refused: with ``Layer.FILES`` among them nothing has changed but that
+    Returns the layers that the kernel refused. With ``Layer.FILES`` among them nothing has changed but that
     ``mount_point`` may be empty. Needs the capabilities that come with a user namespace.
     """
     try:
-        # Whoever forked the caller shares its mounts, and must keep its own root.
+        # The caller's parent shares its mounts, and must keep its own root.
         _check(_libc.unshare(_CLONE_NEWNS), "unshare")
         refused = _build(root, mount_point, own_pids)
         os.chdir(mount_point)
@@ -115,7 +115,7 @@ def _build(root: Root, base: Path, own_pids: bool) -> list[Layer]:
             _show(Path(name), base)
     for name in root.hidden:
         place = base / name.lstrip("/")
-        # Where it is not bound in, it does not exist, and cannot be covered.
+        # A folder that is not bound in does not exist, and cannot be covered.
         if place.is_dir():
             _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=4096,mode=0555")
     _set_read_only(base, recursive=True)
@@ -137,7 +137,7 @@ def _build(root: Root, base: Path, own_pids: bool) -> list[Layer]:
     refused = _mount_proc(base / "proc", own_pids)
     for name in _WRITABLE:
         folder = base / name.lstrip("/")
-        # With what is shown below it: Python itself may be in a temporary folder.
+        # With everything visible below it: Python itself may be in a temporary folder.
         _mount(str(folder), folder, None, _MS_BIND | _MS_REC)
     _set_read_only(base)
     return refused

@@ -5,12 +5,12 @@ Started as ``python -m evaluator.sandbox.forkserver FD``. Over the socket ``FD``
     {"op": "spawn", "id": 7, "spec": {...}}  with descriptors [control, build, log], or none for a trial
     {"op": "kill", "id": 7}
 
-and says ``{"event": "ready"}``, ``{"event": "spawned", "id", "pid", "group", "directory", "refused"}`` and
+and sends ``{"event": "ready"}``, ``{"event": "spawned", "id", "pid", "group", "directory", "refused"}`` and
 ``{"event": "exited", "id", "status", "out_of_memory", "killed_for_others", "left", "archive"}``. It ends, with
 everything it forked, when the socket closes.
 
-Each runner has a keeper between it and this process: the keeper enters the namespaces, forks the runner
-as the first process of the new PID namespace, and takes all of it down with itself.
+Each runner has a keeper between it and this process. The keeper enters the namespaces, and forks the runner as the
+first process of the new PID namespace. The keeper takes all of it down with itself.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ __all__ = ["main"]
 _MESSAGE_BYTES: Final = 4096
 _WATCH_S: Final = 0.1
 _LEAST_SHARE: Final = 4
-"""A runner without a group of its own may use so much of the machine's memory that a fourth is left of what there was
-when this process began. (Another runner may be at work when this one is forked.)"""
+"""A runner without a group of its own must leave a fourth of the memory that was available when this process began.
+(Another runner may be at work when this one is forked.)
+"""
 
 
 @dataclass
@@ -67,7 +68,7 @@ def main(descriptor: int) -> None:
 
     import evaluator.runner.main  # noqa: F401, PLC0415
 
-    # Everything imported so far stays shared with the runners instead of being copied by their collector.
+    # All modules imported so far stay shared with the runners instead of being copied by their collector.
     gc.collect()
     gc.freeze()
     # Some versions of CUDA's libraries start a thread on being loaded; it holds no lock of ours.
@@ -155,7 +156,7 @@ def _keep(
     number: int,
     least_bytes: int,
 ) -> None:
-    """The keeper's whole life. Never returns."""
+    """Run the keeper from start to end. Never returns."""
     confinement = Confinement.from_json(spec["confinement"])
     directory: Path | None = None
     group: Group | None = None
@@ -176,13 +177,13 @@ def _keep(
             os.close(ready_read)
             _become_runner(spec, descriptors, ready_write, directory, refused, group)
         os.close(ready_write)
-        # Only the runner itself can put the rest on, and know what was refused. Nothing: it died before.
+        # Only the runner itself can put the rest on, and report refused layers. No report: it died before.
         told = os.read(ready_read, _MESSAGE_BYTES)
         started = json.loads(told) if told else {"refused": [], "group": None, "directory": str(directory)}
         working_folder = _working_folder(runner) if spec.get("keeps_compiled") else None
         connection.send(json.dumps({"pid": runner, **started}).encode())
         namespaces.close_descriptors({connection.fileno(), *([] if working_folder is None else [working_folder])})
-        # Without a group to limit it, a runner must not be the end of the machine.
+        # Without a group to limit it, a runner must not exhaust the machine's memory.
         watched = bool(spec.get("watched")) and Layer.CGROUP in started["refused"]
         status, out_of_memory = _await_end(runner, least_bytes if watched else None)
         namespaces.kill_descendants()
@@ -204,8 +205,10 @@ def _keep(
 
 
 def _working_folder(runner: int) -> int | None:
-    """A descriptor of the working folder of the runner, which is in a root of its own, and is gone with its last
-    process and descriptor. ``None`` where the kernel does not let its keeper look."""
+    """Return a descriptor of the runner's working folder; ``None`` where the kernel refuses its keeper access.
+
+    The folder is in a root of its own, and is gone with its last process and descriptor.
+    """
     try:
         return os.open(f"/proc/{runner}/cwd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -213,7 +216,7 @@ def _working_folder(runner: int) -> int | None:
 
 
 def _await_end(runner: int, least_bytes: int | None) -> tuple[int, bool]:
-    """The runner's wait status, and whether it was ended here because the machine had less memory than that left."""
+    """Return the wait status, and whether the runner was ended because less memory than ``least_bytes`` was left."""
     if least_bytes is None:
         return os.waitpid(runner, 0)[1], False
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -236,7 +239,7 @@ def _become_runner(
     refused: list[Layer],
     group: Group | None,
 ) -> None:
-    """The runner's whole life. Never returns."""
+    """Run the runner from start to end. Never returns."""
     code = 70
     try:
         namespaces.die_with_parent()
@@ -266,7 +269,7 @@ def _become_runner(
         os.write(ready, json.dumps(told).encode())
         namespaces.close_descriptors({0, 1, 2, control, build})
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # What has been printed must be there even if the process is killed in the next moment.
+        # The output must be there even if the process is killed in the next moment.
         sys.stdout = open(1, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
 
@@ -282,12 +285,12 @@ def _become_runner(
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-        # No interpreter shutdown: atexit handlers and destructors of the candidate's have no say any more.
+        # No interpreter shutdown: atexit handlers and destructors of the candidate's must not run any more.
         os._exit(code)
 
 
 def _private_environment(folder: Path, *, own_root: bool) -> dict[str, str]:
-    """Everything that tools write on the side goes where it ends with the runner."""
+    """The variables that lead side files of tools into a folder that ends with the runner."""
     return {
         "HOME": str(folder),
         "USER": "candidate",

@@ -1,8 +1,7 @@
 """Stopping all processes of a runner, and letting them go on. Torch-free.
 
-With a control group the kernel stops them all at once, and nothing but the judge wakes them. Without one they
-get SIGSTOP one by one until none is new and none is on a processor; what they consume while they should stand still
-is counted.
+With a control group the kernel stops them all at once, and nothing but the judge wakes them. Without one they get
+SIGSTOP one by one until none is new and none is on a processor. Processor time that they use while stopped is counted.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ __all__ = ["CannotBeStopped", "Freezer", "Waits", "total_wait_ms"]
 
 _FREEZE_S: Final = 10.0
 _FEWEST_LOOKS: Final = 100
-"""Whoever looked less often was held up itself, by a machine that came to nothing."""
+"""With fewer checks than this, the judge was held up itself, by an overloaded machine."""
 _FREEZE_POLL_S: Final = 0.00002
 _UNINTERRUPTIBLE_S: Final = 0.05
-"""Who waits within the kernel for longer than this is taken to stand still: the parent of a vfork does, for as long as
-its child is stopped."""
+"""A process that waits within the kernel for longer than this, in seconds, counts as stopped. The parent of a vfork
+waits for as long as its child is stopped.
+"""
 _STOPPED: Final = "TtZXx"
 _TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
 
@@ -36,15 +36,17 @@ Waits = dict[int, int]
 
 
 class CannotBeStopped(InfrastructureFault):
-    """The kernel does not come to an end with stopping a runner: something of it is amid a request that takes long."""
+    """The kernel does not finish stopping a runner: a process of it is amid a request that takes long."""
 
     def __init__(self) -> None:
         super().__init__(f"its processes could not be stopped within {_FREEZE_S:.0f} s")
 
 
 class Freezer:
-    """A runner and all that it has started. ``pid``: as seen from here; ``group``: its control group, if any. To be
-    closed."""
+    """A runner and its descendants. To be closed.
+
+    ``pid``: as seen from here; ``group``: its control group, if any.
+    """
 
     def __init__(self, pid: int, group: str | None) -> None:
         self.pid = pid
@@ -56,14 +58,16 @@ class Freezer:
 
     @property
     def processors(self) -> frozenset[int]:
-        """Those that the runner may use; if it is gone, our own: its link will say so."""
+        """The runner's allowed processors; if it is gone, our own: its control socket reports its end."""
         with contextlib.suppress(ProcessLookupError):
             return frozenset(os.sched_getaffinity(self.pid))
         return frozenset(os.sched_getaffinity(0))
 
     def freeze(self) -> None:
-        """Stop everything, and wait until the kernel has done what threads had asked of it and has taken apart what
-        has ended. Raises ``CannotBeStopped``."""
+        """Stop everything, and wait until the kernel has finished the threads' requests and removed ended processes.
+
+        Raises ``CannotBeStopped``.
+        """
         if self._group is not None:
             self._group.freeze()
             return
@@ -71,13 +75,15 @@ class Freezer:
         self._ticks = self._consumed()
 
     def halt(self) -> None:
-        """Stop everything as quickly as that can be told, within a clock: without a control group, other threads than
-        the first of a process may still be within the kernel. To be followed by ``thaw``. Raises
-        ``CannotBeStopped``."""
+        """Stop everything as quickly as possible, within a clock. To be followed by ``thaw``. Raises
+        ``CannotBeStopped``.
+
+        Without a control group, other threads than the first of a process may still be within the kernel.
+        """
         if self._group is not None:
             self._group.freeze()
             return
-        # How many threads a process has must not decide how long this takes, or it would show in its latency.
+        # The number of a process's threads must not decide the time of this, or it would show in its latency.
         self._stop(every_thread=False)
         self._ticks = {}
 
@@ -88,15 +94,17 @@ class Freezer:
             return
         if self._ticks:
             now = self._consumed()
-            # One by one: of what is gone there is nothing to be had, and it must not hide what others have used.
+            # One by one: an ended process has no figure, and must not hide the others' use.
             ticks = sum(max(0, now.get(pid, 0) - before) for pid, before in self._ticks.items())
             self.ran_while_stopped_s += ticks * _TICK_S
         self._signal(self._stopped, signal.SIGCONT)
         self._stopped = set()
 
     def waits(self) -> Waits:
-        """How long each thread of the runner's own process has waited for a processor so far. Empty if it is gone, or
-        the kernel does not count that."""
+        """Return the waiting time of each thread of the runner's own process for a processor so far.
+
+        Empty if it is gone, or the kernel does not count that.
+        """
         found: Waits = {}
         with contextlib.suppress(OSError, ValueError):
             for thread in _threads(self.pid):
@@ -109,30 +117,33 @@ class Freezer:
             self._group.close()
 
     def _stop(self, *, every_thread: bool) -> None:
-        """Stop one process after the other until, twice in a row, none was new and none was running: once is not
-        enough, because the last one could have woken the first. A single process has nobody to wake it."""
+        """Stop one process after the other until, twice in a row, none was new and none was running.
+
+        Once is not enough, because the last one could have woken the first. A single process has no other one to wake
+        it.
+        """
         known = {self.pid}
         self._signal(known, signal.SIGSTOP)
         begin, looks, quiet = time.monotonic(), 0, 0
         while quiet < min(2, len(known)):
             patient = time.monotonic() < begin + _UNINTERRUPTIBLE_S
             running = {pid for pid in known if _runs(pid, every_thread=every_thread, patient=patient)}
-            # Listed only then: what was running could have started another one behind the back of who lists them. And
-            # at first it is a matter of a moment.
+            # Listed only then: a running process could have started another one unseen by the listing. And the first
+            # check takes a moment only.
             members = known if running and not looks else self._members()
             new = members - known
             if not running and not new:
                 quiet += 1
                 continue
             quiet = 0
-            # Of the others the numbers may be somebody else's by now.
+            # The numbers of the others may belong to new processes by now.
             self._signal(new | running & members, signal.SIGSTOP)
             known = members
             looks += 1
             if looks > _FEWEST_LOOKS and time.monotonic() > begin + _FREEZE_S:
                 self._stopped = known
                 raise CannotBeStopped
-            time.sleep(_FREEZE_POLL_S)  # who is to be stopped may need this processor to get there
+            time.sleep(_FREEZE_POLL_S)  # the processes to be stopped may need this processor to get there
         self._stopped = known
 
     def _signal(self, pids: Iterable[int], number: int) -> None:
@@ -141,7 +152,7 @@ class Freezer:
                 os.kill(pid, number)
 
     def _members(self) -> set[int]:
-        """The runner and its descendants: orphans fall to it, since it is the first of its PID namespace."""
+        """Return the runner and its descendants: orphans fall to it, because it is the first of its PID namespace."""
         found, waiting = set(), [self.pid]
         while waiting:
             pid = waiting.pop()
@@ -154,7 +165,7 @@ class Freezer:
         return found
 
     def _consumed(self) -> dict[int, int]:
-        """Ticks of processor time that each of the stopped processes has used so far."""
+        """Return the ticks of processor time that each of the stopped processes has used so far."""
         ticks = {}
         for pid in self._stopped:
             with contextlib.suppress(OSError, IndexError):
@@ -164,13 +175,16 @@ class Freezer:
 
 
 def total_wait_ms(before: Waits, after: Waits) -> float:
-    """How long threads have waited for a processor in between, all of them together: where they wait for one another,
-    as after each parallel loop, any of them holds the others up."""
+    """Return the total waiting time of all threads for a processor between two measurements, in milliseconds.
+
+    Where threads wait for one another, as after each parallel loop, any of them holds the others up.
+    """
     return sum(waited - before.get(thread, 0) for thread, waited in after.items()) / 1e6
 
 
 class _Freezer:
-    """A control group's two files, kept open: both are needed many times in each call, once within the judge's clock.
+    """A control group's two files, kept open, because both are needed many times in each call, once within the judge's
+    clock.
 
     A group that has ended with its runner cannot be stopped any more, and need not be.
     """
@@ -195,7 +209,7 @@ class _Freezer:
                 looks += 1
                 if looks > _FEWEST_LOOKS and time.monotonic() > deadline:
                     raise CannotBeStopped
-                time.sleep(_FREEZE_POLL_S)  # whoever is to be stopped may need this processor to get there
+                time.sleep(_FREEZE_POLL_S)  # the processes to be stopped may need this processor to get there
 
     def thaw(self) -> None:
         with contextlib.suppress(OSError):
@@ -212,8 +226,10 @@ class _Freezer:
 
 
 def _runs(pid: int, *, every_thread: bool, patient: bool) -> bool:
-    """Whether a process, by its first thread or by any of them, is neither stopped nor at its end. Not ``patient``: who
-    cannot be interrupted within the kernel counts as stopped."""
+    """Whether a process, by its first thread or by any of them, is neither stopped nor at its end.
+
+    Not ``patient``: a thread that cannot be interrupted within the kernel counts as stopped.
+    """
     tasks = [f"/proc/{pid}/task/{thread}" for thread in _threads(pid)] if every_thread else [f"/proc/{pid}"]
     still = _STOPPED if patient else _STOPPED + "D"
     for task in tasks:
@@ -224,7 +240,7 @@ def _runs(pid: int, *, every_thread: bool, patient: bool) -> bool:
 
 
 def _threads(pid: int) -> list[str]:
-    """The threads of a process, by their numbers; none if it is gone."""
+    """Return the threads of a process, by their numbers; none if it is gone."""
     try:
         with os.scandir(f"/proc/{pid}/task") as entries:
             return [entry.name for entry in entries]
@@ -233,7 +249,7 @@ def _threads(pid: int) -> list[str]:
 
 
 def _fields(path: str) -> list[str]:
-    """What a file ``stat`` of ``/proc`` has behind the name. Raises ``OSError``."""
+    """Return the fields of a ``stat`` file of ``/proc`` behind the name. Raises ``OSError``."""
     return _read(path).rpartition(")")[2].split()
 
 

@@ -1,4 +1,4 @@
-"""The layers that a sandbox is made of, and what each is for. Torch-free."""
+"""The layers of a sandbox, and the purpose of each. Torch-free."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["MEANING", "OPTIONAL", "Layer", "SandboxLayer"]
 
 
 class Layer(StrEnum):
-    """One thing that the kernel can take from a process, or refuse to."""
+    """A means of isolation that the kernel can grant or refuse."""
 
     USER = "user"
     PID = "pid"
@@ -39,7 +39,7 @@ MEANING: Final = {
     Layer.CGROUP: "memory is limited for each process and by what the machine has left, not for all of a "
     "candidate's together (cgroup v2 with the memory and pids controllers is not writable here)",
 }
-"""What it means that a layer is missing."""
+"""The consequence of a missing layer."""
 
 OPTIONAL: Final = frozenset({Layer.CGROUP})
 """Layers that a complete sandbox can do without."""
@@ -47,7 +47,7 @@ OPTIONAL: Final = frozenset({Layer.CGROUP})
 
 @dataclass(frozen=True)
 class SandboxLayer:
-    """A layer as it was found on this machine. ``meaning`` is what it means where it is not ``there``."""
+    """A layer as it was found on this machine. ``meaning``: the consequence where it is not ``there``."""
 
     name: str
     there: bool

@@ -1,4 +1,4 @@
-"""Namespaces, privileges, environment and descriptors: what a process is rid of. Torch-free.
+"""Namespaces, privileges, environment and descriptors that a process gives up. Torch-free.
 
 Each function acts on the calling process. Python 3.11 has no ``os.unshare``, hence ``ctypes``.
 """
@@ -47,8 +47,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def unshare_all() -> list[Layer]:
     """Move into a new user namespace and new namespaces of every kind; returns the layers that the kernel refused.
 
-    A new PID namespace holds the *children* of the caller. The kernel's uid stays the same (CUDA IPC
-    needs that); inside, it looks like an ordinary user's.
+    A new PID namespace holds the *children* of the caller. The kernel's uid stays the same (CUDA IPC needs that);
+    inside, it looks like an ordinary user's.
     """
     uid, gid = os.geteuid(), os.getegid()
     everything = _CLONE_NEWUSER
@@ -94,7 +94,7 @@ def drop_privileges() -> None:
 
 
 def clear_environment(replacement: dict[str, str]) -> None:
-    """Replace the whole environment. Only for what is read later: the process's own start-up is over."""
+    """Replace the whole environment, for later reads alone: the process's own start-up is over."""
     os.environ.clear()
     os.environ.update(replacement)
 

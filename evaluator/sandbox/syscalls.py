@@ -1,7 +1,7 @@
 """A seccomp filter for confined processes, compiled by libseccomp. Torch-free.
 
-Every system call that libseccomp knows is allowed but those below, which a model, a compiler or CUDA has no
-use for and which are how kernels get broken into; what it does not know (yet) does not exist here.
+Every system call that libseccomp knows is allowed but those below. A model, a compiler or CUDA has no use for these,
+and kernels get broken into through them. A call that libseccomp does not know (yet) does not exist here.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _DENIED: Final = frozenset(
 # New namespaces, and children whose end sends another signal than usual: SIGCONT would wake a stopped parent.
 _CLONE_DENIED: Final = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
 _EXIT_SIGNAL: Final = 0xFF
-# Timers that a stopped process has armed go off all the same, and each of thousands in thousands of epoll sets keeps a
-# processor from the baseline (timer_create, timerfd_create); so does every access of the judge's to a file that is
+# Timers that a stopped process has armed go off all the same. Each of thousands in thousands of epoll sets keeps a
+# processor from the baseline (timer_create, timerfd_create). So does every access of the judge's to a file that is
 # watched (inotify, F_NOTIFY). Watches and asynchronous requests (io_setup) are counted by user or machine, and the
-# service's own are among them. A lease (F_SETLEASE) keeps others waiting who open the file.
+# service's own are among them. A lease (F_SETLEASE) keeps others waiting that open the file.
 _FCNTL_COMMANDS: Final = (*range(10), *range(11, 18), 36, 37, 38, 1025, *range(1027, 1041))
-"""All that there are but ``F_SETSIG`` (10), ``F_SETLEASE`` (1024) and ``F_NOTIFY`` (1026)."""
-# By a filter of its own or a limit on its processor time, a process can have itself killed as if by somebody
-# else, and who kills a runner decides whose fault it is: hence neither is allowed.
-# AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: of the others some are not bound to a network namespace (AF_VSOCK).
+"""All commands but ``F_SETSIG`` (10), ``F_SETLEASE`` (1024) and ``F_NOTIFY`` (1026)."""
+# By a filter of its own or a limit on its processor time, a process can have itself killed as if by another process.
+# The killer of a runner decides whose fault it is: hence neither is allowed. The socket families are AF_UNIX, AF_INET,
+# AF_INET6 and AF_NETLINK: some of the others are not bound to a network namespace (AF_VSOCK).
 _SOCKET_FAMILIES: Final = (1, 2, 10, 16)
 
 _ALLOW: Final = 0x7FFF0000
@@ -49,7 +49,7 @@ _EQUAL: Final = 4
 _MASKED_EQUAL: Final = 7
 _OPTIMIZE: Final = 8
 _ARGUMENT_BITS: Final = 32
-"""So many the kernel looks at of an argument that is an ``int``; a filter sees all 64 of its register."""
+"""The bits that the kernel reads of an argument that is an ``int``; a filter sees all 64 of its register."""
 _HIGHEST_NUMBER: Final = 1024
 _PR_SET_SECCOMP: Final = 22
 _MODE_FILTER: Final = 2
@@ -66,7 +66,7 @@ class _Program(ctypes.Structure):
 
 @cache
 def compile_filter() -> bytes | None:
-    """The filter as a BPF program; ``None`` where libseccomp is missing or too old."""
+    """Return the filter as a BPF program; ``None`` where libseccomp is missing or too old."""
     try:
         library = ctypes.CDLL("libseccomp.so.2")
         return _compile(library)
@@ -102,7 +102,7 @@ def _compile(library: Any) -> bytes:
             name = ctypes.string_at(text).decode()
             free(text)
             if name == "clone3":
-                continue  # its flags are out of a filter's sight; on ENOSYS, glibc falls back to clone
+                continue  # a filter cannot see its flags; on ENOSYS, glibc falls back to clone
             if name in _DENIED:
                 _rule(library, context, _ERRNO | errno.EPERM, number)
             elif name == "clone":
@@ -136,8 +136,8 @@ def _compile(library: Any) -> bytes:
 def _allow_unless(library: Any, context: Any, number: int, argument: int, refused: int) -> None:
     """Allow a system call unless its ``argument``, an ``int``, is ``refused``.
 
-    That is where some bit of its lower half is another one. "Not equal" would compare the upper half as well, which
-    the kernel does not look at, so that a bit there would be enough to get by.
+    The rule allows arguments with a different bit in the lower half. A comparison for "not equal" would cover the upper
+    half as well, which the kernel ignores: a bit there would be enough to get by.
     """
     for bit in (1 << place for place in range(_ARGUMENT_BITS)):
         _rule(library, context, _ALLOW, number, _Comparison(argument, _MASKED_EQUAL, bit, ~refused & bit))

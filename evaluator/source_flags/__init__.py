@@ -1,8 +1,8 @@
-"""Advice about a candidate's source: what a person who reviews it would want to look at. Torch-free.
+"""Advice about a candidate's source: places that a reviewer would want to see. Torch-free.
 
-The source is parsed, never executed. Rules look at the syntax tree, so words in comments and docstrings
-mean nothing to them, and each keeps quiet where it cannot be certain: a flag says what *is* there, not what
-might be. Whoever wants to hide something from them can; that is why flags never decide a verdict.
+The source is parsed, never executed. Rules read the syntax tree, so words in comments and docstrings mean nothing to
+them. Each is silent where it cannot be certain: a flag reports a fact, not a possibility. An author can hide something
+from them; that is why flags never decide a verdict.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from evaluator.source_flags.module import Module, TooMuchToRead
 __all__ = ["Flag", "FlagKind", "advise"]
 
 _MAX_FLAGS: Final = 50
-"""More than this nobody reads, and each is stored."""
+"""A reader does not read more than this, and each is stored."""
 
 
 def advise(source: str, *, of_precision: str = "float32") -> tuple[Flag, ...]:
-    """Flags for ``source``, by line, judged on a problem of ``of_precision``; none where it cannot be parsed.
+    """Return flags for ``source``, by line, judged on a problem of ``of_precision``; none where it cannot be parsed.
 
-    What is larger than a candidate may be is not looked at.
+    A source larger than a candidate may be is not examined.
     """
     if len(source) > MAX_BYTES:
         return ()

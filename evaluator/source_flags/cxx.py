@@ -1,6 +1,6 @@
-"""C++ and CUDA sources, as far as one can read them without a compiler.
+"""C++ and CUDA sources, read as far as possible without a compiler.
 
-Every pattern here takes time in proportion to the text: a candidate wrote it.
+Every pattern here takes time in proportion to the text, because a candidate wrote it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _MAX_ATTRIBUTES: Final = 6
 
 
 def without_comments(source: str) -> str:
-    """``source`` without its comments; texts stay."""
+    """Return ``source`` without its comments; string literals stay."""
     return _LEXER.sub(lambda match: " " if match["comment"] is not None else match[0], source)
 
 
 def code_of(source: str) -> str:
-    """``source`` without comments, without what is in texts, and without what stands under ``#if 0``."""
+    """Return ``source`` without comments, without the contents of string literals, and without ``#if 0`` parts."""
     bare = _LEXER.sub(lambda match: " " if match["comment"] is not None else '""', source)
     return "\n".join(_compiled(bare.split("\n")))
 
 
 def unlaunched_kernels(code: str) -> list[str]:
-    """Kernels defined in ``code`` (see ``code_of``) that are mentioned nowhere but where they are declared.
+    """Return kernels defined in ``code`` (see ``code_of``) that are mentioned only in their declarations.
 
-    Whatever else mentions a kernel may launch it: by ``<<<``, by its address, by way of a template.
+    Any other mention of a kernel may launch it: by ``<<<``, by its address, by way of a template.
     """
     # Names can be put together by the preprocessor.
     if "##" in code:
@@ -66,13 +66,13 @@ def unlaunched_kernels(code: str) -> list[str]:
 
 
 def bound_functions(source: str) -> list[str]:
-    """What the source's ``PYBIND11_MODULE`` makes visible to Python."""
+    """Return the names that the source's ``PYBIND11_MODULE`` makes visible to Python."""
     plain = without_comments(source)
     return _BINDING.findall(plain) if "PYBIND11_MODULE" in plain else []
 
 
 def redefined_runtime_functions(code: str) -> list[str]:
-    """Functions of the CUDA runtime and driver, and of the system's clock, that ``code`` has bodies for."""
+    """Return functions of the CUDA runtime and driver, and of the system's clock, that ``code`` defines."""
     return sorted(set(_RUNTIME_FUNCTION.findall(code)))
 
 
@@ -93,7 +93,7 @@ def _compiled(lines: list[str]) -> Iterator[str]:
 
 
 def _kernels(code: str) -> Iterator[tuple[str, bool]]:
-    """Name of each declared kernel, empty where it cannot be told, and whether its body follows."""
+    """Yield the name of each declared kernel, empty where it is not certain, and whether its body follows."""
     for match in _KERNEL.finditer(code):
         position = match.end()
         returns_nothing = code[max(0, match.start() - 40) : match.start()].split()[-1:] == ["void"]
@@ -120,7 +120,7 @@ def _is_attribute(word: str) -> bool:
 
 
 def _after_parentheses(code: str, start: int) -> int:
-    """The position after the parenthesis that closes the one at ``start``, as far as it is near."""
+    """Return the position after the parenthesis that closes the one at ``start``, as far as it is near."""
     depth = 0
     for position in range(start, min(len(code), start + _MAX_PARAMETERS)):
         depth += (code[position] == "(") - (code[position] == ")")

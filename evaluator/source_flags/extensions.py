@@ -1,4 +1,4 @@
-"""The extensions that a candidate has built: what is passed to ``load_inline``, as far as the source says."""
+"""The extensions that a candidate builds: the arguments of ``load_inline``, as far as the source shows them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ BUILDERS: Final = frozenset(
     f"torch.utils.cpp_extension.{name}" for name in ("load", "load_inline", "CUDAExtension", "CppExtension")
 )
 _POSITIONAL: Final = ("name", "cpp_sources", "cuda_sources")
-"""Arguments of ``load_inline`` whose places are the same in every version of torch."""
+"""Arguments of ``load_inline`` with the same positions in every version of torch."""
 
 _MAX_EXTENSIONS: Final = 16
 _MAX_CHARACTERS: Final = 600_000
-"""Twice of what a candidate may have, since a text can be used again."""
+"""Twice the most characters of a candidate, because a text can be used again."""
 
 
 @dataclass(frozen=True)
 class Extension:
     """One call of ``load_inline``.
 
-    ``sources``: the C++ and CUDA texts that are known; ``complete`` says whether these are all. ``functions``:
-    what Python can call, ``None`` where that is not known. ``flags``: options of the compilers that are known.
+    ``sources``: the known C++ and CUDA texts; ``complete``: whether these are all. ``functions``: the functions that
+    Python can call, ``None`` where they are not known. ``flags``: the known options of the compilers.
     """
 
     call: ast.Call
@@ -41,7 +41,7 @@ class Extension:
 
     @cached_property
     def code(self) -> str:
-        """The sources without comments and texts."""
+        """Return the sources without comments and without the contents of string literals."""
         return "\n".join(code_of(source) for source in self.sources)
 
 

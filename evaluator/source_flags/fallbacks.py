@@ -1,4 +1,4 @@
-"""Exceptions that turn a failing kernel into the library's answer, without a word."""
+"""Exception handlers that silently replace a failing kernel by the library's answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ORDINARY: Final = frozenset(
     f"builtins.{name}"
     for name in ("ImportError", "ModuleNotFoundError", "KeyError", "IndexError", "LookupError", "AttributeError")
 )
-"""What guards of imports, look-ups in caches and questions about features catch."""
+"""Exceptions that guards of imports, look-ups in caches and tests for features catch."""
 _ANSWERS: Final = frozenset({"forward", "backward", "__call__"})
 _NO_COMPUTING: Final = (
     "torch.cuda.", "torch.cpu.", "torch.backends.", "torch.version.", "torch.utils.", "torch.jit.", "torch.autograd.",
@@ -26,13 +26,13 @@ _NO_COMPUTING: Final = (
 )  # fmt: skip
 _ELSEWHERE: Final = "where this raises, the answer is computed in another way"
 _MAX_BLOCKS: Final = 200
-"""Nobody writes more, and each is looked into."""
+"""The most blocks that are examined; no author writes more."""
 _MAX_WITHIN: Final = 2000
 _LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 def flags(module: Module) -> Iterator[Flag]:
-    """``exception_fallback``."""
+    """Yield the flags ``exception_fallback``."""
     builders = _functions_that_build(module)
     blocks = (node for node in module.nodes if isinstance(node, ast.Try | ast.TryStar | ast.With))
     for node in islice(blocks, _MAX_BLOCKS):
@@ -131,9 +131,9 @@ def _returns_something(body: Iterable[ast.AST]) -> bool:
 
 
 def _later(module: Module, node: ast.stmt, tried: Sequence[ast.stmt], handled: Sequence[ast.stmt]) -> bool:
-    """Whether an answer is computed after ``node`` where what it ``tried`` has failed and nobody was told.
+    """Whether an answer is computed after ``node`` where the ``tried`` statements failed without a message.
 
-    That is: what was tried would have returned, or what was to come of it is asked about.
+    That is so where these would have returned, or where a condition tests their result.
     """
     if not any(module.functions_around(node)):
         return False
@@ -169,9 +169,9 @@ def _name(node: ast.AST, context: type[ast.expr_context] = ast.Store) -> str | N
 
 
 def _within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """``nodes`` and everything in them, but for the inside of functions that are defined there.
+    """Yield ``nodes`` and everything in them, except the inside of functions that are defined there.
 
-    Of something very large only the end: rules look into blocks that may stand within each other.
+    Of a very large block only the end: rules search blocks that may stand within each other.
     """
     waiting = list(nodes)
     for _ in range(_MAX_WITHIN):

@@ -17,12 +17,12 @@ __all__ = ["flags"]
 
 _COMPILERS: Final = ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch.cuda._compile_kernel")
 _KERNEL_PACKAGES: Final = frozenset({"triton", "numba", "cupy", "pycuda", "cutlass", "tilelang", "helion", "warp"})
-"""Where these are used, a kernel is likely to be the candidate's own; using one at all is enough to keep quiet."""
+"""With these packages, a kernel is likely to be the candidate's own; the use of one is enough for no flag."""
 _SHOWN: Final = 60
 
 
 def flags(module: Module, extensions: Sequence[Extension]) -> Iterator[Flag]:
-    """``library_only`` and ``unused_kernel``."""
+    """Yield the flags ``library_only`` and ``unused_kernel``."""
     if not _has_kernels(module):
         line = next((node.lineno for name, node in module.classes().items() if name == CLASS_NAME), None)
         yield Flag(

@@ -1,4 +1,4 @@
-"""A candidate's syntax tree, as the rules read it: what its names stand for, and what its texts say."""
+"""A candidate's syntax tree, as the rules read it: the meanings of its names, and the contents of its texts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _MAX_PARTS: Final = 16
 _MAX_NESTING: Final = 100
 _MAX_CHARACTERS: Final = 1_000_000
 _MAX_NODES: Final = 50_000
-"""Dense Python has 0.16 nodes a character: the largest source that is taken has fewer, if a person can read it."""
+"""Dense Python has 0.16 nodes a character: a readable source of the largest allowed size has fewer."""
 
 
 class TooMuchToRead(ValueError):
-    """A tree of so many nodes that going through them would take seconds."""
+    """A tree of so many nodes that a pass through them would take seconds."""
 
 
 @dataclass(frozen=True)
 class _Binding:
-    """How a name gets its meaning: by an import of ``path``, by nothing but an assignment of ``value``, or else."""
+    """The origin of a name: an import of ``path``, nothing but an assignment of ``value``, or another one."""
 
     path: str | None = None
     value: ast.expr | None = None
@@ -37,8 +37,8 @@ class _Binding:
 class Module:
     """A module with every node's place in it.
 
-    ``nodes``: all of them, each before what is in it. Comprehensions count as part of what is around them.
-    Raises ``TooMuchToRead`` for a tree of more than 50,000 nodes.
+    ``nodes``: all of them, each before its children. Comprehensions count as part of the scope around them. Raises
+    ``TooMuchToRead`` for a tree of more than 50,000 nodes.
     """
 
     def __init__(self, tree: ast.Module) -> None:
@@ -54,11 +54,11 @@ class Module:
         self._index()
 
     def parent(self, node: ast.AST) -> ast.AST | None:
-        """What ``node`` stands directly within; ``None`` for the module."""
+        """Return the node directly around ``node``; ``None`` for the module."""
         return self._parents.get(node)
 
     def functions_around(self, node: ast.AST) -> Iterator[Function]:
-        """The functions that ``node`` stands within, the innermost first."""
+        """Yield the functions around ``node``, the innermost first."""
         scope = self._scopes.get(node)
         while scope is not None:
             if isinstance(scope, Function):
@@ -72,7 +72,7 @@ class Module:
         }
 
     def value_of(self, name: ast.Name) -> ast.expr | None:
-        """What was assigned to ``name``, where that is the only thing that it can stand for."""
+        """Return the value assigned to ``name``, where the name can stand for nothing else."""
         binding = self._lookup(name)
         return None if binding is None else binding.value
 
@@ -85,16 +85,16 @@ class Module:
         return False
 
     def dotted(self, node: ast.expr) -> str | None:
-        """The full name of what ``node`` refers to (``torch.nn.functional.relu``), through imports and aliases.
+        """Return the full name that ``node`` refers to (``torch.nn.functional.relu``), through imports and aliases.
 
-        Python's own names are in ``builtins``. ``None`` for what is not known: attributes of parameters, say.
+        Python's own names are in ``builtins``. ``None`` for unknown ones: attributes of parameters, say.
         """
         if node not in self._paths:
             self._paths[node] = self._dotted(node, _MAX_STEPS)
         return self._paths[node]
 
     def text(self, node: ast.expr, nesting: int = _MAX_NESTING) -> str | None:
-        """The text that ``node`` is sure to be: constants, names for them, concatenations; ``None`` if unsure."""
+        """Return the certain text of ``node``: constants, names for them, concatenations; ``None`` if unsure."""
         if node not in self._texts:
             # Meanwhile, for a name that leads back to itself.
             self._texts[node] = None
@@ -104,7 +104,7 @@ class Module:
         return self._texts[node]
 
     def texts(self, node: ast.expr | None) -> tuple[str, ...] | None:
-        """The texts in a list (the keys of a dictionary), or the one text that ``node`` is; ``None`` if unsure."""
+        """Return the texts in a list (the keys of a dictionary), or the one text of ``node``; ``None`` if unsure."""
         for _ in range(_MAX_STEPS):
             if not isinstance(node, ast.Name):
                 break
@@ -165,15 +165,16 @@ class Module:
         if name in self._globals.get(scope, ()):
             scope = self.tree
         known = self._bindings[scope].get(name)
-        # Of several values, any may be meant; an import is what people mean who have another one for want of it.
+        # Any of several values may be meant. An import is the intended meaning where another value replaces a missing
+        # one.
         self._bindings[scope][name] = binding if known is None else _Binding(path=known.path or binding.path)
 
     def _lookup(self, name: ast.Name) -> _Binding | None:
-        """What ``name`` is bound by; ``None`` where nothing in the module binds it."""
+        """Return the binding of ``name``; ``None`` where nothing in the module binds it."""
         scope: ast.AST | None = self._scopes[name]
         first = True
         while scope is not None:
-            # What a class binds is not seen by its methods.
+            # Names that a class binds are not visible in its methods.
             if name.id in self._bindings[scope] and (first or not isinstance(scope, ast.ClassDef)):
                 return self._bindings[scope][name.id]
             scope, first = self._scopes.get(scope), False

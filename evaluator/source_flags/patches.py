@@ -1,4 +1,4 @@
-"""Changes to what is not the candidate's: attributes of libraries, operators of torch, functions of CUDA."""
+"""Changes to code of others: attributes of libraries, operators of torch, functions of CUDA."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN: Final = 60
 
 
 def flags(module: Module, extensions: Sequence[Extension]) -> Iterator[Flag]:
-    """``patches_libraries``."""
+    """Yield the flags ``patches_libraries``."""
     for node in module.nodes:
         if isinstance(node, ast.expr):
             for what in _of_node(module, node):
@@ -54,7 +54,7 @@ def _of_node(module: Module, node: ast.expr) -> Iterator[str]:
 
 
 def _table(module: Module, node: ast.expr) -> str | None:
-    """The full name of a dictionary; ``vars(x)`` is ``x.__dict__``."""
+    """Return the full name of a dictionary; ``vars(x)`` is ``x.__dict__``."""
     match node:
         case ast.Call(func=function, args=[inner]) if module.dotted(function) == "builtins.vars":
             path = module.dotted(inner)
@@ -63,10 +63,10 @@ def _table(module: Module, node: ast.expr) -> str | None:
 
 
 def _foreign(path: str | None) -> Iterator[str]:
-    """``path``, if it leads into a library and is no setting."""
+    """Yield ``path``, if it leads into a library and is no setting."""
     if path is None or path.partition(".")[0] not in _LIBRARIES or _CONFIGURATION.match(path):
         return
     parts = path.split(".")
-    # A name that nothing in the module binds looks like one of Python's own, and what is set is its attribute.
+    # A name that nothing in the module binds looks like one of Python's own, and its attribute is set.
     if parts[0] != "builtins" or len(parts) == 2 or parts[1].startswith("__"):
         yield path

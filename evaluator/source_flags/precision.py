@@ -29,14 +29,14 @@ _TO_HALF: Final = re.compile(r"\b(__float2half\w*|__float22half2\w*|__float2bflo
 _CAST: Final = re.compile(
     r"\.\s*(?:to|toType)\s*\(\s*(?:at|torch|c10)\s*::\s*(?:ScalarType\s*::\s*)?k?(?:Half|BFloat16|Float16)\b"
 )
-# A kernel that serves several precisions asks for the one that it is given.
+# A kernel that serves several precisions selects the one of its input.
 _ASKS_FOR_TYPE: Final = re.compile(
     r"\bAT_DISPATCH_|\bscalar_type\b|\bdtype\s*\(|\bdata_ptr\s*<\s*(?:at::|c10::|__)?\w*[hH]alf"
 )
 
 
 def flags(module: Module, extensions: Sequence[Extension], of_precision: str) -> Iterator[Flag]:
-    """``precision_shortcut``. On a problem in half precision, half precision is none."""
+    """Yield the flags ``precision_shortcut``. On a problem in half precision, half precision is none."""
     half_is_less = of_precision == "float32"
     for node in module.nodes:
         message = _of_node(module, node, half_is_less=half_is_less)
@@ -63,7 +63,7 @@ def _of_node(module: Module, node: ast.AST, *, half_is_less: bool) -> str | None
 
 def _is_on(module: Module, switch: str, value: ast.expr) -> bool:
     if switch in _SWITCHES:
-        # Something that is sometimes true; a name may stand for what was set before.
+        # A value that is sometimes true; a name may stand for the earlier setting.
         return isinstance(value, ast.Compare | ast.BoolOp | ast.IfExp) or (
             isinstance(value, ast.Constant) and value.value is True
         )
@@ -108,7 +108,7 @@ def _of_dot(module: Module, function: ast.expr, keywords: list[ast.keyword]) -> 
 
 def _of_extension(extension: Extension, *, half_is_less: bool) -> Iterator[str]:
     for flag in extension.flags:
-        # One text may hold several, and nvcc hands on what follows -Xcompiler.
+        # One text may hold several, and nvcc hands on the options after -Xcompiler.
         for part in re.split(r"[\s,]+", flag):
             if part.lstrip("-") in _FAST_FLAGS:
                 yield f"is compiled with {part}"

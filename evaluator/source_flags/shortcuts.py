@@ -20,7 +20,7 @@ _LOOK_UPS: Final = frozenset({"get", "setdefault", "pop", "__getitem__", "__cont
 
 
 def flags(module: Module) -> Iterator[Flag]:
-    """``inherits_reference`` and ``caches_outputs``."""
+    """Yield the flags ``inherits_reference`` and ``caches_outputs``."""
     yield from _inherited(module)
     yield from _cached(module)
 
@@ -51,14 +51,14 @@ def _inherited(module: Module) -> Iterator[Flag]:
 
 
 def _defines_forward(statement: ast.stmt) -> bool:
-    """Whether the statement of a class gives it a forward that does more than hand on to the one above it."""
+    """Whether a statement of a class gives it a forward that does more than call the one above it."""
     match statement:
         case ast.FunctionDef(name=name, body=body):
             return name in _CALLS_FORWARD and not _only_hands_on(body)
         case ast.Assign(targets=targets):
             return any(isinstance(target, ast.Name) and target.id in _CALLS_FORWARD for target in targets)
         case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While() | ast.AsyncFunctionDef():
-            # Whatever it is: it is not for us to follow.
+            # An unknown value, which is not followed further.
             return True
     return False
 
@@ -94,7 +94,7 @@ def _cached(module: Module) -> Iterator[Flag]:
 
 
 def _keys(node: ast.expr) -> Iterator[ast.expr]:
-    """What ``node`` looks something up by, or compares with something that was kept."""
+    """Yield the keys by which ``node`` looks something up, or which it compares with a kept value."""
     match node:
         case ast.Subscript(slice=key):
             yield key

@@ -1,4 +1,4 @@
-"""Code that looks at the process and the machine it runs in, or that cannot be read as it stands."""
+"""Code that reads its process and machine, or that cannot be read as it stands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MODULES: Final = frozenset(
     {"__main__", "_ctypes", "_posixsubprocess", "_thread", "cffi", "ctypes", "evaluator", "http", "inspect", "mmap",
      "multiprocessing", "psutil", "ptrace", "pynvml", "requests", "signal", "socket", "subprocess", "urllib"}
 )  # fmt: skip
-"""A model has no use for any of these: importing one is enough."""
+"""A model has no use for any of these: an import of one is enough for a flag."""
 _SUBMODULES: Final = ("torch.multiprocessing", "concurrent.futures", "unittest.mock")
 _NAMES: Final = frozenset(
     {"sys._getframe", "sys._current_frames", "sys.modules", "sys.settrace", "sys.setprofile", "sys.meta_path",
@@ -32,7 +32,7 @@ _FRAMES: Final = frozenset({"f_back", "f_locals", "f_globals", "tb_frame", "gi_f
 _SETTINGS: Final = re.compile(
     r"TORCH\w*|PYTORCH_\w+|TRITON_\w+|CUDA_\w+|NVCC\w*|CUBLAS\w*|MAX_JOBS|CC|CXX|CFLAGS|CXXFLAGS|OMP_NUM_THREADS"
 )
-"""What compilers and libraries are set up by: an ordinary use of the environment."""
+"""Settings of compilers and libraries: an ordinary use of the environment."""
 _PLACES: Final = ("/proc", "/sys/", "/dev/")
 _CXX: Final = re.compile(
     r"\b(dlopen|dlsym|dlmopen|dl_iterate_phdr|ptrace|fork|vfork|clone3|process_vm_readv|process_vm_writev|popen|system"
@@ -49,7 +49,7 @@ _SHOWN: Final = 60
 
 
 def flags(module: Module, extensions: Sequence[Extension]) -> Iterator[Flag]:
-    """``reads_its_surroundings`` and ``conceals_source``."""
+    """Yield the flags ``reads_its_surroundings`` and ``conceals_source``."""
     seen: set[str] = set()
     for node in module.nodes:
         for kind, message in _of_node(module, node):
@@ -96,7 +96,7 @@ def _of_name(module: Module, node: ast.Attribute | ast.Name) -> Iterator[tuple[F
 
 
 def _reads_settings(module: Module, node: ast.Attribute | ast.Name) -> bool:
-    """Whether ``node`` (``os.environ``, ``os.getenv``) is asked for, or told, a setting of compilers or libraries."""
+    """Whether ``node`` (``os.environ``, ``os.getenv``) reads or writes a setting of compilers or libraries."""
     user = module.parent(node)
     if isinstance(user, ast.Attribute):
         user = module.parent(user)
@@ -106,7 +106,7 @@ def _reads_settings(module: Module, node: ast.Attribute | ast.Name) -> bool:
         case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()]):
             return _SETTINGS.fullmatch(module.text(key) or "") is not None
         case ast.ImportFrom() | ast.Assign():
-            # Whatever it is called by now is looked at where it is used.
+            # Another name for it is examined where that name is used.
             return True
     return False
 
@@ -127,11 +127,11 @@ def _of_call(module: Module, node: ast.Call) -> Iterator[tuple[FlagKind, str]]:
             yield _uses(name)
     elif path in ("builtins.getattr", "builtins.setattr") and len(node.args) > 1 and _is_put_together(node.args[1]):
         yield FlagKind.CONCEALS_SOURCE, f"{plain} of a name that is put together"
-    # What getattr gets by a name that is written out.
+    # A name that is written out as an argument of getattr.
     if path == "builtins.getattr" and module.dotted(node) in _NAMES:
         yield _uses(str(module.dotted(node)))
     for argument in node.args:
-        # Of a text with something to fill in, the beginning.
+        # The beginning of a formatted string.
         begin = argument.values[0] if isinstance(argument, ast.JoinedStr) and argument.values else argument
         text = begin.value if isinstance(begin, ast.Constant) else None
         if isinstance(text, str) and text.startswith(_PLACES):
@@ -139,7 +139,7 @@ def _of_call(module: Module, node: ast.Call) -> Iterator[tuple[FlagKind, str]]:
 
 
 def _is_put_together(name: ast.expr) -> bool:
-    """Whether ``name`` is a sum of constants: it could as well be written out."""
+    """Whether ``name`` is a sum of constants, which could as well be written out."""
     if not isinstance(name, ast.BinOp):
         return False
     parts = [node for node in ast.walk(name) if isinstance(node, ast.expr)]

@@ -1,1 +1,1 @@
-"""The command ``kerneljudge``: its commands, their options, and what they print."""
+"""The command ``kerneljudge``: its commands, their options and their output."""

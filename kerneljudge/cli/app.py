@@ -60,7 +60,7 @@ app = typer.Typer(
 
 def main() -> None:
     """The entry point."""
-    # A termination unwinds, so that whatever a command has started is stopped with it.
+    # A termination raises ``SystemExit``, so that everything that a command has started is stopped with it.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     app()
 
@@ -76,7 +76,7 @@ def serve(
     require_sandbox: RequireSandbox = None,
 ) -> None:
     """Start the service on this machine: the API, its pages and the workers. Ctrl-C stops it."""
-    # Here and not above: no other command needs to know how processes are supervised.
+    # It is imported here, because no other command needs the supervision of processes.
     from kerneljudge.cli.serve import serve as run  # noqa: PLC0415
 
     with turned_into_exits():
@@ -114,7 +114,7 @@ def evaluate(
     problems_dir: ProblemsDir = None,
     require_sandbox: RequireSandbox = None,
 ) -> None:
-    """Evaluate a candidate on this machine; no service is needed."""
+    """Evaluate a candidate on this machine. No service is needed."""
     known: dict[str, str] = {}
 
     def as_record(message: str) -> None:
@@ -154,9 +154,9 @@ def diagnose(
     problems_dir: ProblemsDir = None,
     require_sandbox: RequireSandbox = None,
 ) -> None:
-    """Run a candidate once below compute-sanitizer or ncu, in the sandbox: which line is wrong, or slow.
+    """Run a candidate once under compute-sanitizer or ncu, in the sandbox. Find the faulty or slow line.
 
-    Exit status: 0 nothing is wrong, 1 a fault was found or the candidate failed, 3 the tool told nothing.
+    Exit status: 0 no fault was found, 1 a fault was found or the candidate failed, 3 the tool gave no result.
     """
     with turned_into_exits(_as_error(json_)):
         task = _problem(problems_dir, problem)
@@ -189,8 +189,8 @@ def doctor(
     ] = False,
     json_: AsJson = False,
 ) -> None:
-    """Look whether this machine can evaluate candidates, and in a complete sandbox; say what is missing."""
-    # Here and not above: everything else does without starting an engine.
+    """Check whether this machine can evaluate candidates, and in a complete sandbox. Report missing parts."""
+    # It is imported here, because the other commands do not start an engine.
     from kerneljudge.cli.doctor import examine  # noqa: PLC0415
 
     with turned_into_exits(_as_error(json_)):
@@ -211,9 +211,9 @@ def prepare(
     ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Make what fast builds need, once for this machine's torch and compilers. Takes minutes; nothing depends on it.
+    """Prepare fast builds, once for this machine's torch and compilers. It takes minutes, and is optional.
 
-    Exit status: 0 everything is there, 1 something could not be made, and builds do without it.
+    Exit status: 0 everything is there, 1 something could not be made, and builds work without it.
     """
     from kerneljudge.cli.prepare import prepare_machine  # noqa: PLC0415
 
@@ -248,7 +248,7 @@ def submit(
     url: Url = DEFAULT_URL,
     json_: AsJson = False,
 ) -> None:
-    """Hand a candidate in to a service."""
+    """Submit a candidate to a service."""
     known: dict[str, str | None] = {"device": device, "size": size, "precision": precision}
 
     def as_record(message: str) -> None:
@@ -322,9 +322,9 @@ def grade(
     require_sandbox: RequireSandbox = None,
     json_: AsJson = False,
 ) -> None:
-    """Grade many candidates, through a service or on this machine; goes on where it was interrupted.
+    """Grade many candidates, through a service or on this machine. An interrupted run continues where it stopped.
 
-    Exit status: 0 all passed, 1 some did not, 2 bad usage, or lines that were refused, 3 some could not be graded.
+    Exit status: 0 all passed, 1 some did not, 2 bad usage or refused lines, 3 some could not be graded.
     """
     from kerneljudge.grading.grade import Fields, Wishes, grade_all  # noqa: PLC0415 - no other command needs it
 
@@ -359,7 +359,7 @@ def leaderboard(
     url: Url = DEFAULT_URL,
     json_: AsJson = False,
 ) -> None:
-    """Show who is fastest."""
+    """Show the leaderboard of one problem, or of every problem."""
     with turned_into_exits(_as_error(json_)), connect(url) as client:
         wanted = [problem] if problem is not None else [record["id"] for record in client.problems()]
         boards = [
@@ -383,10 +383,13 @@ def leaderboard(
 
 @app.command()
 def mcp(url: Url = DEFAULT_URL) -> None:
-    """Serve an agent by the Model Context Protocol, over standard input and output: problems, verdicts, feedback."""
+    """Serve an agent by the Model Context Protocol (MCP) over standard input and output.
+
+    It offers problems, verdicts and feedback.
+    """
     with turned_into_exits():
         try:
-            # Here and not above: the package is an extra, and brings half a web server along.
+            # It is imported here, because the package is an extra and brings half a web server along.
             from kerneljudge.mcp_server import make_server  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise BadUsage(f"this needs the package mcp ({error}): pip install 'kerneljudge[mcp]'") from error
@@ -400,7 +403,7 @@ app.add_typer(problems_app, name="problems")
 
 @problems_app.command("list")
 def list_problems(url: OptionalUrl = None, problems_dir: ProblemsDir = None, json_: AsJson = False) -> None:
-    """Every problem in one line."""
+    """List all problems, one in a line."""
     with turned_into_exits(_as_error(json_)):
         if url is not None and problems_dir is None:
             with connect(url) as client:
@@ -420,7 +423,7 @@ def show_problem(
     problems_dir: ProblemsDir = None,
     json_: AsJson = False,
 ) -> None:
-    """One problem with its sizes, tolerances and reference."""
+    """Show one problem with its sizes, tolerances and reference."""
     with turned_into_exits(_as_error(json_)):
         if url is not None and problems_dir is None:
             with connect(url) as client:
@@ -461,9 +464,11 @@ def check_problems(
     json_: AsJson = False,
     problems_dir: ProblemsDir = None,
 ) -> None:
-    """Vet problems: does the judge let zeros, a constant or the like pass? Is the reference fit to be judged by?
+    """Vet problems: test whether the judge rejects wrong candidates, and whether the reference is fit to judge by.
 
-    Exit status: 0 all are ranked (or fit), 1 some are not, 2 bad usage, 3 the fault is ours.
+    The wrong candidates return zeros, a constant or the like.
+
+    Exit status: 0 all are ranked (or fit into memory), 1 some are not, 2 bad usage, 3 kerneljudge failed.
     """
     with turned_into_exits(_as_error(json_)):
         tasks = [_problem(problems_dir, name) for name in dict.fromkeys(problems or known_problems(problems_dir))]
@@ -519,11 +524,11 @@ def import_problems(
     json_: AsJson = False,
     require_sandbox: RequireSandbox = None,
 ) -> None:
-    """Import KernelBench's problems: each is admitted in our own form, or refused with a reason.
+    """Import KernelBench's problems. Each is converted to kerneljudge's own form, or refused with a reason.
 
-    Exit status: 0 all are admitted, 1 some are refused, 2 bad usage, 3 the fault is ours.
+    Exit status: 0 all are admitted, 1 some are refused, 2 bad usage, 3 kerneljudge failed.
     """
-    # Here and not above: everything else does without looking at foreign references.
+    # It is imported here, because the other commands do not read foreign references.
     from kerneljudge.cli.import_problems import parse_scale, run_import  # noqa: PLC0415
 
     with turned_into_exits(_as_error(json_)):
@@ -545,18 +550,21 @@ def import_problems(
 
 
 def connect(url: str) -> Client:
-    """The client that every command talks through."""
+    """Return the client that every command uses."""
     return Client(url)
 
 
 def _reachable(url: str | None) -> Client | None:
-    """A client of the service at ``url``; without one, of the usual one, or ``None`` where nobody answers."""
+    """Return a client of the service at ``url``.
+
+    Without a ``url``, it is the default service, or ``None`` where that is down.
+    """
     client = connect(url or DEFAULT_URL)
     return client if url or client.is_up() else None
 
 
 def _as_error(as_json: bool) -> Callable[[str], None] | None:
-    """What tells a program that reads standard output why there is no answer."""
+    """Return the function that reports an error as JSON on standard output; ``None`` without ``--json``."""
     return (lambda message: emit({"error": message})) if as_json else None
 
 

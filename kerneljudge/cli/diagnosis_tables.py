@@ -1,4 +1,4 @@
-"""What is known of how a candidate is wrong, and of what its kernels take, as tables on a terminal."""
+"""Tables on a terminal: the errors of a candidate, its diagnosis, and the resources of its kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _FIGURES: Final = ("expected", "got", "error", "allowed")
 
 
 def tables(details: Mapping[str, Any], plain: Plain) -> Iterator[RenderableType]:
-    """Tables of a record's ``details``, as far as they are there. ``plain`` takes out what steers a terminal."""
+    """Yield tables of a record's ``details``, as far as they are there.
+
+    ``plain`` removes terminal control characters.
+    """
     mismatch = details.get("mismatch")
     if mismatch:
         yield Padding(_mismatch(mismatch, plain), _INDENT)
@@ -33,7 +36,7 @@ def tables(details: Mapping[str, Any], plain: Plain) -> Iterator[RenderableType]
 
 
 def found(diagnosis: Diagnosis, plain: Plain) -> RenderableType:
-    """A diagnosis: the outcome first, then each fault, or each launch, then what the kernels take."""
+    """Show a diagnosis: the outcome first, then each fault or launch, then the resources of the kernels."""
     where = f"{diagnosis.problem} ({diagnosis.device}, {diagnosis.size}, {diagnosis.precision})"
     style = "green" if diagnosis.clean else "yellow" if diagnosis.obstacle else "red"
     parts: list[RenderableType] = [
@@ -52,7 +55,7 @@ def found(diagnosis: Diagnosis, plain: Plain) -> RenderableType:
 
 
 def stored(diagnosis: records.Diagnosis, plain: Plain) -> RenderableType:
-    """A diagnosis that a service has made, or how far it is."""
+    """Show a diagnosis by a service, or its progress."""
     result = diagnosis["result"]
     if result is None:
         message = f": {diagnosis['message']}" if diagnosis["message"] else ""
@@ -60,7 +63,7 @@ def stored(diagnosis: records.Diagnosis, plain: Plain) -> RenderableType:
     try:
         return Padding(found(Diagnosis.from_dict(result), plain), _INDENT)
     except (KeyError, TypeError, ValueError):
-        # Of a service that is younger, and tells of what is not known here.
+        # A newer service may send fields that are not known here.
         return _indented(f"diagnosis ({diagnosis['tool']}): {result.get('summary', diagnosis['status'])}", plain)
 
 

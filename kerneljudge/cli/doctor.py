@@ -1,4 +1,4 @@
-"""``kerneljudge doctor``: what this machine has of all that an evaluation needs, found by starting an engine."""
+"""``kerneljudge doctor``: the requirements of an evaluation on this machine, checked by starting an engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SYSCALLS: Final = "syscalls"
 
 @dataclass(frozen=True)
 class Tool:
-    """A program or library. ``found`` is its version or its path, ``None`` where it is missing."""
+    """A program or library. ``found`` is its version or its path, and ``None`` where it is missing."""
 
     name: str
     found: str | None
@@ -38,8 +38,11 @@ class Tool:
 
 @dataclass(frozen=True)
 class Device:
-    """A device that an engine was to start for. ``error`` says why none did, ``health`` what makes it unfit to be
-    measured on, ``self_test`` how that went if it was asked for."""
+    """A device for which an engine was started.
+
+    ``error`` is the reason where it did not start. ``health`` has the reasons against measuring on it. ``self_test``
+    has the result of the self-test, if that was requested.
+    """
 
     name: str
     environment: Mapping[str, Any]
@@ -55,7 +58,10 @@ class Device:
 
 @dataclass(frozen=True)
 class Examination:
-    """All that was found. ``layers`` is empty where no engine came so far as to try them; ``cuda`` is torch's."""
+    """All findings.
+
+    ``layers`` is empty where no engine came far enough to try them; ``cuda`` is torch's CUDA version.
+    """
 
     devices: tuple[Device, ...]
     layers: tuple[SandboxLayer, ...]
@@ -68,12 +74,12 @@ class Examination:
 
     @property
     def sandbox_complete(self) -> bool | None:
-        """``None`` where it could not be tried."""
+        """Whether all required layers are there; ``None`` where they could not be tried."""
         return all(layer.there or layer.optional for layer in self.layers) if self.layers else None
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """What is missing although it is needed, each with what to do about it."""
+        """The missing requirements, each with a remedy."""
         return tuple(self._lacks())
 
     def _lacks(self) -> Iterator[str]:
@@ -99,7 +105,7 @@ class Examination:
 
     @property
     def conclusion(self) -> str:
-        """Whether candidates can be evaluated here, in one line."""
+        """A line that says whether candidates can be evaluated here."""
         if any(device.error is not None or device.unfit for device in self.devices):
             return "candidates cannot be evaluated here"
         if not self.sandbox_complete:
@@ -109,7 +115,7 @@ class Examination:
         return "candidates can be evaluated here in a complete sandbox"
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the findings as plain data for JSON."""
         return {
             "sandbox_complete": self.sandbox_complete,
             "layers": [asdict(layer) for layer in self.layers],
@@ -125,7 +131,7 @@ class Examination:
         }
 
     def to_text(self) -> str:
-        """As people read it; the last line is the conclusion."""
+        """Return the findings as text for people. The last line is the conclusion."""
         lines = ["sandbox"]
         lines += [_line(layer.name, _layer(layer)) for layer in self.layers]
         if not self.layers:
@@ -153,9 +159,9 @@ class Examination:
 
 
 def examine(devices: Sequence[str], *, self_test: bool = False) -> Examination:
-    """Start an engine for each of ``devices`` and look around. Takes seconds; leaves nothing behind.
+    """Start an engine for each of ``devices``, and examine the machine. It takes seconds and leaves nothing behind.
 
-    ``self_test``: have candidates judged as well whose verdicts are known.
+    With ``self_test``, candidates with known verdicts are judged as well.
     """
     examined: list[Device] = []
     layers: dict[str, SandboxLayer] = {}
@@ -164,7 +170,7 @@ def examine(devices: Sequence[str], *, self_test: bool = False) -> Examination:
             device, tried = _start(name, Path(folder), self_test=self_test)
             examined.append(device)
             for layer in tried:
-                # Of several devices, the one that gets along with the least: that is the sandbox one can rely on.
+                # A layer counts only if it is there for every device, because only that sandbox is certain.
                 if layer.name not in layers or not layer.there:
                     layers[layer.name] = layer
     known: dict[str, Any] = {}
@@ -185,7 +191,10 @@ def examine(devices: Sequence[str], *, self_test: bool = False) -> Examination:
 def _start(
     name: str, folder: Path, unavailable: str | None = None, *, self_test: bool = False
 ) -> tuple[Device, tuple[SandboxLayer, ...]]:
-    """What an engine for the device says; ``unavailable`` is why it has to be one without the device."""
+    """Start an engine for the device and return its findings.
+
+    ``unavailable`` is the reason to start it without the device.
+    """
     try:
         with Engine(device=name if unavailable is None else None, cache_dir=folder / "cache") as engine:
             if unavailable is not None:
@@ -193,7 +202,7 @@ def _start(
             tested = run_self_test(engine, name) if self_test else None
             return Device(name, engine.environment, None, _health(name, engine), tested), engine.layers
     except DeviceUnavailable as error:
-        # The sandbox can be tried without it.
+        # The sandbox can be tried without the device.
         return _start(name, folder, str(error))
     except EvaluatorError as error:
         return Device(name, {}, unavailable or str(error)), ()
@@ -210,7 +219,7 @@ def _health(name: str, engine: Engine) -> Health:
 def _tools(known: Mapping[str, Any], *, for_cuda: bool) -> tuple[Tool, ...]:
     compiler = shutil.which(os.environ.get("CXX", "c++")) if has_cxx_compiler() else None
     nvcc = nvcc_path()
-    # As an engine's processes find it: beside this Python first.
+    # The search is that of an engine's processes: beside this Python first.
     ninja = shutil.which("ninja", path=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
     return (
         Tool("C++ compiler", compiler and str(known.get("compiler", compiler)), True, "install g++ (or set CXX)"),

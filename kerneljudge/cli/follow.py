@@ -1,4 +1,4 @@
-"""Following one submission on the terminal."""
+"""Following a submission on the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POLL_S: Final = 0.5
 
 
 def watch(client: Client, record: SubmissionRecord) -> SubmissionRecord:
-    """The record once it is over; Ctrl-C leaves it to the service."""
+    """Return the record once it is over. On Ctrl-C, the service goes on with it."""
     assert record["id"] is not None
     try:
         with ProgressLine(stderr()) as line:
@@ -30,7 +30,10 @@ def watch(client: Client, record: SubmissionRecord) -> SubmissionRecord:
 
 
 def watch_diagnosis(client: Client, record: SubmissionRecord) -> SubmissionRecord:
-    """The record once its diagnosis is over, if one is under way; Ctrl-C leaves it at the verdict."""
+    """Return the record once its diagnosis is over, if one is under way.
+
+    On Ctrl-C, return the record with its verdict.
+    """
     assert record["id"] is not None
     try:
         with ProgressLine(stderr()) as line:

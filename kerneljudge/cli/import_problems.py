@@ -1,4 +1,4 @@
-"""``kerneljudge problems import``: a KernelBench checkout becomes problems of ours, and a table says which."""
+"""``kerneljudge problems import``: a conversion of a KernelBench checkout to problems, with a table of the results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Show = Callable[[str, str, float | None], None]
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of a checkout. ``unvetted``: why a vetting that was asked for could not be made, by problem."""
+    """The result of an import. ``unvetted`` has the reasons why a requested vetting failed, by problem."""
 
     into: Path
     admissions: tuple[Admission, ...]
@@ -44,7 +44,7 @@ class Imported:
         return ExitStatus.NOT_PASSED if AdmissionStatus.REFUSED in statuses else ExitStatus.OK
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON-ready data."""
+        """Return the result as plain data for JSON."""
         return {
             "into": str(self.into),
             "admitted": sum(admission.status.admitted for admission in self.admissions),
@@ -55,7 +55,7 @@ class Imported:
         }
 
     def to_text(self) -> RenderableType:
-        """A line on each problem, and the figures."""
+        """Return a line for each problem, and the totals."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("problem", no_wrap=True)
         table.add_column("result", no_wrap=True)
@@ -86,7 +86,7 @@ class Imported:
 
 
 def parse_scale(text: str | None) -> Fraction | None:
-    """``1/64``, or ``0.25``. Raises ``BadUsage``."""
+    """Parse a scale such as ``1/64`` or ``0.25``. Raises ``BadUsage``."""
     if text is None:
         return None
     try:
@@ -108,14 +108,17 @@ def run_import(
     show: Show,
     require_sandbox: bool,
 ) -> Imported:
-    """Import what is in ``directory`` into the folder ``into``. Raises ``BadUsage`` where that cannot be written to,
-    ``ProblemError`` where there is nothing to import, and ``EvaluatorError`` where no sandbox can be started."""
+    """Import the problems in ``directory`` into the folder ``into``.
+
+    Raises ``BadUsage`` where the folder cannot be written to, ``ProblemError`` where there is nothing to import, and
+    ``EvaluatorError`` where no sandbox can be started.
+    """
     files = find_files(directory, levels or LEVELS)
     try:
         into.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadUsage(f"cannot write to {into}: {error.strerror or error}") from error
-    # Here and not above: a scale that is none needs no engine to be told.
+    # It is imported here, because wrong arguments are reported without an engine.
     from evaluator.engine import Engine  # noqa: PLC0415
 
     admissions: list[Admission] = []
@@ -132,7 +135,10 @@ def run_import(
 
 
 def _vetted(imported: Imported, show: Show) -> Imported:
-    """The same with everything vetted that was not; what cannot be vetted does not keep the rest from it."""
+    """Vet all problems that are not vetted yet, and return the result.
+
+    A problem that cannot be vetted does not stop the others.
+    """
     unvetted = dict[str, str]()
     left = [each.problem for each in imported.admissions if each.problem is not None and each.problem.labels is None]
     most = max(1, len(left))
@@ -170,7 +176,7 @@ def _refusal(admission: Admission) -> list[str]:
 
 
 def _sizes(admission: Admission) -> list[str]:
-    """A line on each size but the published one: what each constant became."""
+    """Return a line on each size but the published one, with the values of its constants."""
     if admission.problem is None:
         return []
     sizes = dict(admission.problem.sizes)

@@ -1,6 +1,6 @@
-"""``kerneljudge keys``: keys of the API, made and revoked on the server itself, in the database of its settings.
+"""``kerneljudge keys``: keys of the API. They are made and revoked on the server, in the database of its settings.
 
-So the first one can be made, and nobody who has lost all of them is locked out.
+So an operator can make the first key, and is not locked out after losing all keys.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def create_key(
     ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Make a key and print it, this once: it is stored as a hash."""
+    """Make a key and print it. It is shown this once, because only a hash of it is stored."""
     with turned_into_exits(_as_error(json_)):
         wanted = scope or ["submit"]
         for name in wanted:
@@ -79,7 +79,7 @@ def create_key(
 
 @keys_app.command("list")
 def list_keys(json_: AsJson = False) -> None:
-    """Every key, the newest first, without its text."""
+    """List all keys, the newest first, without their texts."""
     with turned_into_exits(_as_error(json_)):
         with _keys() as keys:
             records = [_record(key) for key in keys.all()]
@@ -99,7 +99,7 @@ def revoke_key(
     key: Annotated[str, typer.Argument(help="Its id, or how it begins: see kerneljudge keys list.")],
     json_: AsJson = False,
 ) -> None:
-    """Revoke a key, from the next request on."""
+    """Revoke a key. It is refused from the next request on."""
     with turned_into_exits(_as_error(json_)):
         with _keys() as keys:
             from storage.access.audit import OPERATOR  # noqa: PLC0415 - a client needs no server package
@@ -116,7 +116,7 @@ def revoke_key(
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Keys]:
-    """The keys in the database of the settings, in one transaction. Raises ``BadUsage``."""
+    """Open the keys in the database of the settings, in one transaction. Raises ``BadUsage``."""
     from sqlalchemy.exc import OperationalError  # noqa: PLC0415 - a client needs no server package
 
     from runtime.settings import InvalidSettings, Settings  # noqa: PLC0415

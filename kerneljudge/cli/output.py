@@ -1,6 +1,6 @@
-"""How a command ends: what it prints last, and its exit status.
+"""The end of a command: its last output, and its exit status.
 
-0: passed, or done. 1: the candidate did not pass. 2: bad usage. 3: the fault is ours.
+The status is 0 for passed or done, 1 for a candidate that did not pass, 2 for bad usage, and 3 for our fault.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Explain = Callable[[str], None]
 
 
 class BadUsage(ValueError):
-    """What was asked for on the command line is not there, or cannot be."""
+    """An argument of the command line refers to something missing, or is not valid."""
 
 
 class ExitStatus(IntEnum):
-    """What a shell is told."""
+    """The exit status of a command."""
 
     OK = 0
     NOT_PASSED = 1
@@ -41,30 +41,30 @@ class ExitStatus(IntEnum):
 
 
 def stderr() -> Console:
-    """Standard error as it is now; what the user reads while a command works."""
+    """Return the present standard error, where users read messages while a command works."""
     return Console(stderr=True)
 
 
 def say(message: str) -> None:
-    """One line for the user, whatever characters are in it."""
+    """Print one line for the user, with control characters removed."""
     stderr().print(render.plain(message), markup=False, highlight=False, soft_wrap=True)
 
 
 def emit(content: Mapping[str, Any]) -> None:
-    """Exactly one JSON object on standard output."""
-    # ASCII only: whatever reads it, in whatever encoding, gets what was meant.
+    """Print exactly one JSON object on standard output."""
+    # The output is ASCII only, so that every reader decodes it correctly in any encoding.
     typer.echo(json.dumps(content, indent=2))
 
 
 def exit_status(record: SubmissionRecord) -> ExitStatus:
-    """0 passed, 1 did not pass, 3 was not graded."""
+    """Return 0 for passed, 1 for not passed, and 3 for not graded."""
     if record["status"] != Status.DONE:
         return ExitStatus.FAULT
     return ExitStatus.OK if record["verdict"] == Verdict.PASSED else ExitStatus.NOT_PASSED
 
 
 def finish(record: SubmissionRecord, *, as_json: bool) -> None:
-    """Print the final record and leave with its exit status."""
+    """Print the final record, and exit with its status."""
     if as_json:
         emit(record)
     else:
@@ -74,7 +74,7 @@ def finish(record: SubmissionRecord, *, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def turned_into_exits(explain: Explain | None = None) -> Iterator[None]:
-    """Ends with the right exit status whatever goes wrong inside; ``explain`` hears why."""
+    """Turn every exception inside into the right exit status. ``explain`` gets the message."""
     try:
         yield
     except (BadUsage, UnusableFile, ProblemError, RequestRefused) as error:

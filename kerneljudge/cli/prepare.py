@@ -1,4 +1,4 @@
-"""``kerneljudge prepare``: has what fast builds need made, and says what came of it."""
+"""``kerneljudge prepare``: the preparation of fast builds, with a report of its result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ __all__ = ["prepare_machine"]
 
 
 def prepare_machine(say: Callable[[str], None], names: Collection[str]) -> tuple[dict[str, Any], bool]:
-    """Prepare for the recipes in ``names``, or for all, telling every step; returns the record as JSON has it, and
-    whether everything is there. Raises ``BadUsage`` for a name that is none."""
+    """Prepare for the recipes in ``names``, or for all, and report every step.
+
+    Return the record for JSON, and whether everything is there. Raises ``BadUsage`` for an unknown name.
+    """
     unknown = sorted(set(names) - set(preparation_names()))
     if unknown:
         raise BadUsage(f"nothing can be prepared for {unknown[0]!r}; there is {', '.join(preparation_names())}")

@@ -1,4 +1,4 @@
-"""Progress on standard error: one living line on a terminal, plain lines anywhere else."""
+"""Progress on standard error: one line that is updated on a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kerneljudge.cli.render import plain
 __all__ = ["ProgressLine"]
 
 _PLAIN_INTERVAL_S: Final = 5.0
-"""How often a stage that lasts is mentioned where there is no terminal."""
+"""The interval of messages about a long stage where there is no terminal."""
 
 
 class ProgressLine:
-    """Shows the stage that is under way and the time since the start. A context manager."""
+    """A display of the current stage and of the time since the start. It is a context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -48,7 +48,7 @@ class ProgressLine:
             self._progress.stop()
 
     def show(self, stage: str, message: str, share: float | None = None) -> None:
-        """Say what is being done; ``share`` (0 to 1) how much of it is."""
+        """Show the current work. ``share`` (0 to 1) is the finished part of it."""
         line = plain(f"{stage}: {message}" if message else stage)
         if self._task is not None:
             self._progress.update(self._task, description=line, total=None if share is None else 1.0, completed=share)

@@ -1,4 +1,4 @@
-"""Records as people read them on a terminal."""
+"""Records as text and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _STYLES: Final = {"done": "red", "failed": "yellow", "cancelled": "yellow"}
 
 
 def plain(text: str) -> str:
-    """``text`` without characters that steer a terminal: much of it was written by candidates."""
+    """Return ``text`` without terminal control characters. Much of the output was written by candidates."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def write(content: RenderableType) -> None:
-    """Print on standard output, wide enough where it is no terminal."""
+    """Print on standard output, with enough width where it is not a terminal."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PIPE_WIDTH)
@@ -46,7 +46,7 @@ def write(content: RenderableType) -> None:
 
 
 def submission(record: SubmissionRecord) -> RenderableType:
-    """The outcome first, then why, then the figures, then what may help."""
+    """Show the outcome first, then its reason, the figures and the hints."""
     outcome = record["verdict"] if record["verdict"] is not None else record["status"]
     style = "green" if record["verdict"] == "passed" else _STYLES.get(record["status"], "cyan")
     where = ", ".join(filter(None, [record["device"], record["size"], record["precision"]]))
@@ -56,15 +56,15 @@ def submission(record: SubmissionRecord) -> RenderableType:
         parts.append(_indented(record["message"]))
     parts.extend(Text(f"  {name:<17} {value}".rstrip()) for name, value in _figures(record).items())
     parts.extend(diagnosis_tables.tables(record["details"], plain))
-    # A service that is older than diagnoses sends none.
+    # A service from before diagnoses sends none.
     diagnosed = record.get("diagnosis")
     if diagnosed is not None:
         parts.append(diagnosis_tables.stored(diagnosed, plain))
     parts.extend(_indented(f"note: {note}") for note in record["notes"])
     parts.extend(_indented(f"hint: {hint}", "bold") for hint in record["hints"])
-    # A service that is older than flags sends none.
+    # A service from before flags sends none.
     parts.extend(_indented(_flag(flag), "dim") for flag in record.get("flags", ()))
-    # A service that is older than feedback sends none.
+    # A service from before feedback sends none.
     if record.get("feedback"):
         parts.append(Text("  feedback, as a language model is given it:", "dim"))
         parts.append(_indented("\n".join(f"  {line}" for line in str(record["feedback"]).splitlines()), "dim"))
@@ -72,9 +72,9 @@ def submission(record: SubmissionRecord) -> RenderableType:
 
 
 def leaderboard(board: Board) -> RenderableType:
-    """One board as a table."""
+    """Show a leaderboard as a table."""
     title = f"{board['problem']}, {board['track']}, {board['device']}, {board['size']}, {board['precision']}"
-    # A service that is older than vetting has no such field.
+    # A service from before vetting has no such field.
     refusal = board.get("refusal")
     if refusal:
         return Text(f"{title}: not ranked. {plain(refusal)}")
@@ -104,7 +104,7 @@ def leaderboard(board: Board) -> RenderableType:
 
 
 def problem_list(problems: Sequence[ProblemRecord]) -> RenderableType:
-    """Every problem in one line."""
+    """Show all problems, one in a line."""
     table = Table(box=None, pad_edge=False)
     for column in ("problem", "title", "sizes", "precision", "KernelBench", "vetting"):
         table.add_column(column, overflow="fold")
@@ -118,7 +118,7 @@ def problem_list(problems: Sequence[ProblemRecord]) -> RenderableType:
 
 
 def problem(record: ProblemRecord) -> RenderableType:
-    """A problem with its reference."""
+    """Show a problem with its reference."""
     facts = {name: str(record[name]) for name in ("version", "dtype", "gradient_policy", "input_domain")}
     for name, values in record["sizes"].items():
         facts[f"size {name}"] = ", ".join(f"{key}={value}" for key, value in values.items())
@@ -137,7 +137,7 @@ def problem(record: ProblemRecord) -> RenderableType:
 
 
 def summary(found: Summary) -> RenderableType:
-    """What many candidates amount to: counts, rates for each level and tag, and pass@k."""
+    """Show the summary of many candidates: counts, rates for each level and tag, and pass@k."""
     overall = found.overall
     head = Text.assemble((f"{overall.correct} of {overall.candidates} passed", "bold"))
     head.append(f"  {overall.compiled} compiled, {overall.solved} of {overall.problems} problems solved")
@@ -171,7 +171,7 @@ def summary(found: Summary) -> RenderableType:
 
 
 def vetting(found: Vetting) -> RenderableType:
-    """What was tried, what was found, and what follows."""
+    """Show a vetting: its trials, its findings and their consequence."""
     head = Text.assemble((found.problem, "bold"), f"  ({found.device}, {found.size}, {found.precision})")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))
     for column in ("check", "inputs", "verdict", "gradients"):
@@ -191,7 +191,7 @@ def vetting(found: Vetting) -> RenderableType:
 
 
 def plans(found: Sequence[Planned], memory_gib: float) -> RenderableType:
-    """What each problem would take, and whether that fits."""
+    """Show the memory that each problem needs, and whether it fits."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("problem", "size", "precision"):
         table.add_column(column, no_wrap=True)
@@ -215,7 +215,7 @@ def _fits(found: Planned) -> Text:
 
 
 def _in_short(record: ProblemRecord) -> str:
-    """What is known about a problem from vetting; a service that is older than that says nothing of it."""
+    """Show the vetting results of a problem in short. A service from before vetting sends none."""
     labels, where = record.get("labels"), record.get("vetting")
     if labels is None:
         return "not vetted" if where is None else "not vetted since it was changed"
@@ -229,11 +229,11 @@ def _figures(record: SubmissionRecord) -> dict[str, str]:
         figures["speedup"] = f"{_times(record['speedup'])} {_interval(record['speedup_interval'])}"
         if record["baseline"] != "eager":
             figures["speedup"] += f" over {record['baseline']}"
-    # A service that is older than the status sends none.
+    # A service from before this status sends none.
     for name, status in (("speedup", "speedup_status"), ("training speedup", "speedup_training_status")):
         if record.get(status) in _UNMEASURED:
             figures[name] = _UNMEASURED[SpeedupStatus(str(record.get(status)))]
-    # A service that is older than warm figures sends none.
+    # A service from before warm figures sends none.
     if record.get("speedup_warm") is not None:
         figures["on warm caches"] = f"{_times(record['speedup_warm'])} {_interval(record['speedup_warm_interval'])}"
     if record["speedup_training"] is not None:
@@ -286,7 +286,7 @@ def _quartiles(spread: dict[str, float] | None) -> str:
 
 
 def _share(share: float, record: SubmissionRecord, track: str) -> str:
-    # A service that is older than rooflines sends none.
+    # A service from before rooflines sends none.
     known = record.get("roofline", {}).get(track)
     under = "" if known is None else f" of a bound of {_milliseconds(known['bound_ms'])} by {known['limited_by']}"
     return f"{100 * share:.1f} %{under}"

@@ -38,7 +38,7 @@ _LEFTOVERS_S: Final = 30.0
 
 
 class _CannotServe(Exception):
-    """Serving is not possible; carries the exit status."""
+    """Serving is not possible. The exception carries the exit status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -56,12 +56,13 @@ def serve(
     require_sandbox: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> int:
-    """Serve until Ctrl-C, SIGTERM or SIGHUP; returns the exit status.
+    """Serve until Ctrl-C, SIGTERM or SIGHUP. Return the exit status.
 
-    An option of ``None`` leaves it to its variable ``KERNELJUDGE_<OPTION>``, then to the default.
-    Nothing is lost when any of the processes dies, this one included: the next start on the same
-    ``data_dir`` goes on with what was not finished. ``say`` takes the lines for the user (default:
-    standard error).
+    An option of ``None`` takes its value from the variable ``KERNELJUDGE_<OPTION>``, or else the default. ``say`` takes
+    the lines for the user (default: standard error).
+
+    Nothing is lost when any of the processes dies, this one included. The next start on the same ``data_dir`` continues
+    with the unfinished work.
     """
     say = say or _say
     environment = _environment(host, port, data_dir, problems_dir, devices, build_slots, require_sandbox)
@@ -129,7 +130,7 @@ def _environment(
     environment |= os.environ
     environment |= {f"KERNELJUDGE_{name}": str(value) for name, value in given.items() if value is not None}
     environment["KERNELJUDGE_DATA_DIR"] = str(Path(environment["KERNELJUDGE_DATA_DIR"]).expanduser().absolute())
-    # A child's log must not lag behind what it does.
+    # Without buffers, a child's log does not lag behind its work.
     return python_environment(environment) | {"PYTHONUNBUFFERED": "1"}
 
 
@@ -168,7 +169,7 @@ def _check_port(host: str, port: int) -> None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
-            # As the server will: a port whose last connections are still being closed is free.
+            # The server does the same: a port whose last connections are still being closed is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
@@ -177,7 +178,10 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _check_sandbox(settings: Settings, stopped: Callable[[], bool]) -> None:
-    """Refuse here what every worker would refuse, each time it is started again."""
+    """Refuse to serve without a complete sandbox, if that is required.
+
+    Otherwise every worker would refuse at each restart.
+    """
     if not settings.require_sandbox:
         return
     from evaluator.engine import Engine  # noqa: PLC0415 - only where it is asked for
@@ -199,7 +203,7 @@ def _migrate(environment: Mapping[str, str]) -> None:
 
 
 def _wait_until_ready(url: str, supervisor: Supervisor, log: Path, stopped: Callable[[], bool]) -> bool:
-    """Whether the API answers; ``False`` if it was stopped before."""
+    """Wait until the API answers. Return ``False`` if serving was stopped before."""
     deadline = time.monotonic() + _READY_TIMEOUT_S
     with httpx.Client(timeout=2.0, trust_env=False) as client:
         while not stopped():
@@ -222,9 +226,9 @@ def _reachable(host: str) -> str:
 
 @contextlib.contextmanager
 def _held_folder(data: Path, stopped: Callable[[], bool]) -> Iterator[int]:
-    """The data folder's lock, as a descriptor.
+    """Lock the data folder, and yield the lock's descriptor.
 
-    The children keep it open, so it is free only when every process of an earlier start has ended.
+    The children keep the descriptor open. So the lock is free only when every process of an earlier start has ended.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
@@ -240,7 +244,7 @@ def _held_folder(data: Path, stopped: Callable[[], bool]) -> Iterator[int]:
                 raise _CannotServe(message, EXIT_USAGE)
             if stopped():
                 raise _CannotServe("stopped", EXIT_OK)
-            # The one that started them was killed; what is left of it is about to end.
+            # The process that started them was killed. The processes that are left are about to end.
             time.sleep(_POLL_S)
         lock.truncate(0)
         lock.write(str(os.getpid()))
@@ -262,7 +266,7 @@ def _alive(pid: str) -> bool:
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """Turns the first signal to stop into a value; further ones change nothing."""
+    """Turn the first signal to stop into a value. Further signals change nothing."""
     received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, lambda got, _frame: received.append(got)) for number in numbers}

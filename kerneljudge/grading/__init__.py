@@ -1,1 +1,1 @@
-"""Grading candidates by the thousand: reading them, having them judged, and writing what came of them."""
+"""Grading of many candidates: reading them, having them judged, and writing the results."""

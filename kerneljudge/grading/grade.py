@@ -1,4 +1,4 @@
-"""Grading many candidates, through a service or on this machine."""
+"""Grading of many candidates, through a service or on this machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Wishes:
-    """How everything is to be graded; ``None`` leaves it to the service, or to what is usual."""
+    """The options of grading, for all candidates. ``None`` leaves an option to the service, or to the default."""
 
     device: str | None = None
     size: str | None = None
@@ -55,8 +55,10 @@ class Wishes:
 
 @dataclass(frozen=True)
 class _Graded:
-    """What came of one candidate. ``samples_ms``: its timed calls, where they were asked for. ``again``: in place of
-    what came of it before."""
+    """The result of one candidate.
+
+    ``samples_ms`` are its timed calls, where they were requested. With ``again``, it replaces an earlier result.
+    """
 
     entry: Entry
     record: SubmissionRecord
@@ -78,10 +80,10 @@ def grade_all(
     require_sandbox: bool,
     as_json: bool,
 ) -> ExitStatus:
-    """Grade what ``given`` holds and ``out`` does not, and say what everything in it amounts to.
+    """Grade the candidates in ``given`` that are not in ``out``, and print a summary of all of them.
 
-    Without a ``service``, on this machine. Raises ``BadUsage``, ``UnusableFile``, and what the client and the engine
-    raise.
+    Without a ``service``, they are graded on this machine. Raises ``BadUsage``, ``UnusableFile``, and the errors of the
+    client and the engine.
     """
     problems = {} if service is not None else known_problems(problems_dir)
     records = service.problems() if service is not None else [local.problem_record(task) for task in problems.values()]
@@ -130,7 +132,7 @@ def grade_all(
 
 
 class _Todo:
-    """What of an input is still to be graded."""
+    """The candidates of an input that are still to be graded."""
 
     def __init__(self, everything: Input, entries: Sequence[Entry]) -> None:
         self.entries = entries
@@ -138,7 +140,7 @@ class _Todo:
         self._wanted = {entry.key: entry for entry in entries}
 
     def __iter__(self) -> Iterator[tuple[Entry, Work]]:
-        """In the order of ``entries``. Raises ``UnusableFile`` where the input is not what it was."""
+        """Yield them in the order of ``entries``. Raises ``UnusableFile`` where the input has changed."""
         count = 0
         for work in self._everything:
             if isinstance(work, Work) and work.key in self._wanted:
@@ -168,12 +170,12 @@ class _Lines:
 
 
 def _by_service(service: Client, todo: _Todo, wishes: Wishes, *, with_samples: bool) -> Iterator[_Graded]:
-    """Through one batch; what is over comes as soon as it is."""
+    """Grade through one batch of the service. Results come as soon as they are there."""
     if not todo.entries:
         return
     wanted = asdict(wishes) | {"limits": local.limits_given(wishes.limits)}
     defaults = {name: value for name, value in wanted.items() if value is not None}
-    # Of the batch as a whole: its lines have what it has.
+    # The visibility is that of the batch as a whole, and its lines have the same.
     visibility = {"visibility": defaults.pop("visibility")} if "visibility" in defaults else {}
     header = {"batch": {**visibility, "defaults": defaults}}
     key = secrets.token_hex(16)
@@ -192,7 +194,7 @@ def _by_service(service: Client, todo: _Todo, wishes: Wishes, *, with_samples: b
                 record = result["submission"]
                 timed = with_samples and record["verdict"] == Verdict.PASSED and record["latency_ms"] is not None
                 series = _samples(service, str(record["id"])) if timed else ()
-                # What failed and was retried meanwhile is over twice; the last time counts.
+                # A submission that failed and was retried meanwhile is over twice. The last time counts.
                 unheard.discard(result["line"])
                 yield _Graded(by_line[result["line"]], record, series)
             if over:
@@ -208,7 +210,7 @@ def _by_service(service: Client, todo: _Todo, wishes: Wishes, *, with_samples: b
 
 
 def _results(service: Client, batch_id: str, cursor: int) -> Iterator[BatchResult]:
-    """What is over after ``cursor``, however often the service goes away meanwhile."""
+    """Yield the finished items after ``cursor``, however often the service goes away meanwhile."""
     patience = _Patience()
     while True:
         try:
@@ -227,7 +229,7 @@ def _samples(service: Client, submission_id: str) -> Sequence[float]:
 
 
 def _answered(ask: Callable[[], T]) -> T:
-    """What ``ask`` returns, however often the service goes away meanwhile."""
+    """Return the result of ``ask``, however often the service goes away meanwhile."""
     patience = _Patience()
     while True:
         try:
@@ -237,14 +239,14 @@ def _answered(ask: Callable[[], T]) -> T:
 
 
 class _Patience:
-    """A service that goes away keeps what it was given, and is waited for."""
+    """The patience with a service that goes away. It keeps the batch, so that waiting is worth it."""
 
     def __init__(self) -> None:
         self._deadline = time.monotonic() + _PATIENCE_S
         self._said = False
 
     def wait(self, error: ServiceUnreachable) -> None:
-        """Before it is asked again. Raises ``error`` once that has lasted too long."""
+        """Wait before the next request. Raises ``error`` once the service was away for too long."""
         if time.monotonic() >= self._deadline:
             raise error
         if not self._said:
@@ -254,16 +256,16 @@ class _Patience:
 
 
 def _submission(work: Work) -> dict[str, Any]:
-    """What a service is asked. Of a text that is too large to be graded, as much as makes it so."""
+    """Return the request for a service. A text that is too large to be graded is cut just above the limit."""
     text = work.text
     if len(text) > MAX_BYTES // 4 and len(text.encode(errors="replace")) > MAX_BYTES:
         text = text.encode(errors="replace")[: MAX_BYTES + 1].decode(errors="replace")
-    # A name of at most 200 characters is what a service takes.
+    # A service accepts a label of at most 200 characters.
     return {"problem": work.problem, "response" if work.is_response else "code": text, "label": work.key[-200:]}
 
 
 def _here(problems: Mapping[str, Problem], todo: _Todo, wishes: Wishes, *, require_sandbox: bool) -> Iterator[_Graded]:
-    """One after another, on one engine; the same source for the same problem once."""
+    """Grade on this machine, one after another on one engine. The same source for the same problem is graded once."""
     device = wishes.device or local.default_device()
     configs = {
         problem: local.configure(
@@ -294,7 +296,7 @@ def _here(problems: Mapping[str, Problem], todo: _Todo, wishes: Wishes, *, requi
             if is_unsettled(known.record):
                 unsettled.append((entry, work))
             elif left[entry.digest]:
-                # What is unsettled stands for no other, and what is not there again is not needed any more.
+                # An unsettled result is not reused. A result is kept only while the same source comes again.
                 seen[entry.digest] = known
             yield replace(known, entry=entry)
         if unsettled:
@@ -325,7 +327,7 @@ def _result(graded: _Graded) -> dict[str, Any]:
 
 
 def _check_eval_results(entries: Sequence[Entry], out: Path, eval_results: Path, known: KnownProblems) -> None:
-    """Now, and not after hours of grading."""
+    """Check the conditions of ``--eval-results`` now, and not after hours of grading. Raises ``BadUsage``."""
     levels = {pid_of(problem, known)[0] for problem in {entry.problem for entry in entries}}
     if len(levels) > 1:
         raise BadUsage("--eval-results has one level, as KernelBench's file says none; these are of several")
@@ -343,7 +345,7 @@ def _write_eval_results(path: Path, results: Sequence[dict[str, Any]], known: Kn
 
 
 def _status(summary: Summary, refused: int, unread: int) -> ExitStatus:
-    """``unread`` of those that were ``refused`` are in no summary."""
+    """Return the exit status. ``unread`` of the ``refused`` lines are in no summary."""
     overall = summary.overall
     if overall.ungraded > refused - unread:
         return ExitStatus.FAULT
@@ -353,7 +355,7 @@ def _status(summary: Summary, refused: int, unread: int) -> ExitStatus:
 
 
 class _Meter:
-    """How many of what, how fast, and how long still."""
+    """A progress display with counts, the rate, and the remaining time."""
 
     def __init__(self, total: int, line: ProgressLine) -> None:
         self._total = total

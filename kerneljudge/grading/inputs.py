@@ -1,6 +1,6 @@
-"""What is to be graded: lines of a file, files of a folder, or what a KernelBench run has generated.
+"""The inputs of grading: lines of a file, files of a folder, or the output of a KernelBench run.
 
-An input is read as often as it is needed, and never held: of ten thousand candidates only the keys and digests are.
+An input is read as often as needed, and never held. Of ten thousand candidates, only keys and digests are in memory.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True)
 class Fields:
-    """What the fields of a line are called. ``key`` of ``None``: lines are told apart by their numbers.
+    """The names of a line's fields. With a ``key`` of ``None``, lines are identified by their numbers.
 
-    A name may be a path, such as ``choices.0.message.content``; a field that is called so as a whole goes first.
+    A name may be a path, such as ``choices.0.message.content``. A field with that whole name takes precedence.
     """
 
     code: str = "code"
@@ -42,16 +42,16 @@ class Fields:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns of a table that hold them."""
+        """The columns of a table that hold these fields."""
         names = {self.code, self.response, self.problem, *([] if self.key is None else [self.key])}
         return frozenset(part for name in names for part in (name, name.partition(".")[0]))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One candidate, without its text. ``key`` tells it from all others; ``sample`` counts those of its problem from 0.
+    """A candidate without its text. ``key`` is unique; ``sample`` counts the candidates of its problem from 0.
 
-    ``digest`` is a SHA-256 over what is graded: under the same key, something else may have come.
+    ``digest`` is a SHA-256 of the graded content, since the same key may come with other content.
     """
 
     key: str
@@ -62,7 +62,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Work:
-    """One candidate."""
+    """A candidate with its text."""
 
     key: str
     problem: str
@@ -72,14 +72,14 @@ class Work:
 
     @property
     def entry(self) -> Entry:
-        """What is kept of it."""
+        """The candidate without its text."""
         digest = hashlib.sha256(json.dumps([self.problem, self.text, self.is_response]).encode()).hexdigest()
         return Entry(self.key, self.problem, self.sample, digest)
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A line or a file that is no candidate for a problem that there is."""
+    """A line or a file that is not a candidate for a known problem."""
 
     where: str
     message: str
@@ -87,14 +87,14 @@ class Refused:
 
 @dataclass(frozen=True)
 class Survey:
-    """Everything in an input."""
+    """All candidates and refused lines of an input."""
 
     entries: Sequence[Entry]
     refused: Sequence[Refused]
 
 
 class KnownProblems:
-    """The problems that there are, by id, or by level and number of KernelBench."""
+    """The known problems, by id, or by level and number of KernelBench."""
 
     def __init__(self, records: Sequence[ProblemRecord]) -> None:
         self.by_id: Mapping[str, ProblemRecord] = {record["id"]: record for record in records}
@@ -104,7 +104,7 @@ class KnownProblems:
             if identity:
                 self._by_number[identity["level"], identity["problem_id"]] = record["id"]
         for record in records:
-            # One that does not say which it is may be called by it, or be tagged with it.
+            # A problem without these fields may have level and number in its id or in a tag.
             for name in (record["id"], *record["tags"]):
                 number = _number_in(name)
                 if number is not None:
@@ -112,7 +112,10 @@ class KnownProblems:
         self._numbers = {problem: number for number, problem in reversed(self._by_number.items())}
 
     def find(self, name: str) -> str:
-        """The id of the problem called ``name``, such as ``relu`` or ``level1/19_ReLU.py``. Raises ``BadUsage``."""
+        """Return the id of the problem called ``name``, such as ``relu`` or ``level1/19_ReLU.py``.
+
+        Raises ``BadUsage``.
+        """
         if name in self.by_id:
             return name
         number = _number_in(name)
@@ -121,11 +124,11 @@ class KnownProblems:
         raise BadUsage(f"no problem {name!r}; there are {', '.join(self.by_id)}")
 
     def number_of(self, problem: str) -> tuple[int, int] | None:
-        """By which level and number the problem ``problem`` is found; ``None`` where it is none of KernelBench's."""
+        """Return the level and number of ``problem`` in KernelBench; ``None`` where it is not one of KernelBench's."""
         return self._numbers.get(problem)
 
     def numbered(self, level: int, number: int) -> str:
-        """The id of a problem of KernelBench's. Raises ``BadUsage``."""
+        """Return the id of a KernelBench problem. Raises ``BadUsage``."""
         found = self._by_number.get((level, number))
         if found is None:
             known = ", ".join(f"level {each[0]} problem {each[1]}" for each in sorted(self._by_number)) or "none"
@@ -136,8 +139,8 @@ class KnownProblems:
 class Input:
     """A file of lines or rows, or a folder. Each iteration reads it anew.
 
-    ``problem`` is that of whatever names none. Raises ``BadUsage``; iterating raises ``BadUsage`` and ``UnusableFile``
-    for what is no input at all.
+    ``problem`` is the problem of candidates that name none. Raises ``BadUsage``. Iterating raises ``BadUsage`` and
+    ``UnusableFile`` where the input cannot be read as one.
     """
 
     def __init__(self, given: Path, fields: Fields, problem: str | None, known: KnownProblems) -> None:
@@ -153,7 +156,10 @@ class Input:
         return self._run(run) if run else self._files()
 
     def survey(self) -> Survey:
-        """What is in it. Raises ``BadUsage`` where that is nothing to grade, or keys are not keys."""
+        """Read the whole input.
+
+        Raises ``BadUsage`` where it has nothing to grade, or where a key occurs more than once.
+        """
         entries: list[Entry] = []
         refused: list[Refused] = []
         for each in self:
@@ -175,7 +181,7 @@ class Input:
         return Survey(entries, refused)
 
     def _rows(self) -> Iterator[Work | Refused]:
-        """Lines of JSON, or rows of a Parquet file."""
+        """Read lines of JSON, or rows of a Parquet file."""
         samples: Counter[str] = Counter()
         names: set[str] = set()
         usable = False
@@ -202,7 +208,7 @@ class Input:
             raise self._without_text(names)
 
     def _numbered(self) -> Iterator[tuple[int, dict[str, Any] | str]]:
-        """Each line's number, from 1, and its object, or what is wrong with it."""
+        """Yield each line's number, from 1, and its object, or an error message."""
         if self._given.suffix == parquet.SUFFIX:
             names = parquet.columns_of(self._given)
             columns = self._fields.columns
@@ -213,7 +219,7 @@ class Input:
         try:
             with self._given.open("rb") as stream:
                 for number, line in enumerate(stream, start=1):
-                    # A file that an editor of Windows has saved begins with a byte order mark.
+                    # A file that was saved by an editor of Windows begins with a byte order mark.
                     if line.removeprefix(b"\xef\xbb\xbf").strip():
                         yield number, _object(line)
         except OSError as error:
@@ -241,7 +247,10 @@ class Input:
         return str(key)
 
     def _text_of(self, row: Mapping[str, Any]) -> tuple[str, bool]:
-        """The text, and whether it is an answer. A model that answered nothing has failed, and is graded as such."""
+        """Return the text, and whether it is an answer.
+
+        An empty answer of a model is a failure, and is graded as such.
+        """
         for name, is_response in ((self._fields.code, False), (self._fields.response, True)):
             value = _field(row, name)
             if value is not _MISSING and value is not None:
@@ -288,7 +297,7 @@ def _object(line: bytes) -> dict[str, Any] | str:
 
 
 def _field(row: Mapping[str, Any], name: str) -> Any:
-    """What ``row`` has by this name, or at this path; ``_MISSING`` where there is nothing."""
+    """Return the value of ``row`` with this name, or at this path; ``_MISSING`` where there is none."""
     if name in row:
         return row[name]
     found: Any = row
@@ -303,7 +312,7 @@ def _field(row: Mapping[str, Any], name: str) -> Any:
 
 
 def _as_text(value: Any) -> str | None:
-    """A text, bytes that are one, or the last answer of a conversation."""
+    """Return the text of a text, of bytes, or of a conversation's last answer."""
     if isinstance(value, str):
         return value
     try:

@@ -1,4 +1,4 @@
-"""Results as KernelBench's own evaluation would have written them, so that its analysis runs on them."""
+"""Results in the format of KernelBench's own evaluation, so that its analysis runs on them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _ERRORS: Final = {
     Verdict.WRONG_GRADIENT: "correctness_issue",
     Verdict.REJECTED: "other_error",
 }
-"""Where KernelBench's metadata tell of it."""
+"""The field of KernelBench's metadata for each verdict."""
 _UNMEASURED: Final = (SpeedupStatus.UNSETTLED, SpeedupStatus.NOT_VETTED, SpeedupStatus.WEIGHTS_FIXED)
 
 
 def runtime_stats(samples_ms: Sequence[float], record: SubmissionRecord) -> dict[str, Any]:
-    """What KernelBench keeps of the timed calls, in milliseconds."""
+    """Return KernelBench's statistics of the timed calls, in milliseconds."""
     return {
         "mean": statistics.fmean(samples_ms),
         "std": statistics.pstdev(samples_ms),
@@ -46,7 +46,7 @@ def runtime_stats(samples_ms: Sequence[float], record: SubmissionRecord) -> dict
 
 
 def eval_results(results: Iterable[Result], known: KnownProblems) -> dict[str, list[dict[str, Any]]]:
-    """What KernelBench's own ``eval_results.json`` would say of these results; what was not graded is left out."""
+    """Return the content of KernelBench's ``eval_results.json`` for these results. Ungraded ones are left out."""
     by_problem: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for result in results:
         if result["status"] == Status.DONE:
@@ -59,7 +59,10 @@ def eval_results(results: Iterable[Result], known: KnownProblems) -> dict[str, l
 
 
 def pid_of(problem: str, known: KnownProblems) -> tuple[int, int]:
-    """Level and number of ``problem`` in KernelBench. Raises ``BadUsage`` where it is none of its problems."""
+    """Return level and number of ``problem`` in KernelBench.
+
+    Raises ``BadUsage`` where it is not one of its problems.
+    """
     number = known.number_of(problem)
     if number is None:
         raise BadUsage(f"--eval-results is for problems of KernelBench, and {problem} is none")
@@ -72,7 +75,7 @@ def _entry(result: Result) -> dict[str, Any]:
     metadata = _where(result)
     if verdict in _ERRORS:
         metadata |= {_ERRORS[verdict]: result["message"], f"{_ERRORS[verdict]}_name": str(verdict)}
-    # What has no speedup has no latency to compare either.
+    # Without a speedup, there is no latency to compare either.
     stats = {} if result.get("speedup_status") in _UNMEASURED else result.get("runtime_stats") or {}
     latency = result["latency_ms"]
     runtime = stats.get("mean") if stats else None if latency is None else latency["candidate"]

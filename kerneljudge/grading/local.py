@@ -1,4 +1,4 @@
-"""Evaluate on this machine, without a service."""
+"""Evaluation on this machine, without a service."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Show = Callable[[str, str, float | None], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A record, what the compiler and the candidate printed, and the candidate's timed forwards in milliseconds."""
+    """A record, the output of compiler and candidate, and the candidate's timed forwards in milliseconds."""
 
     record: SubmissionRecord
     log: str
@@ -58,7 +58,7 @@ class Outcome:
 
 
 class Bench:
-    """One engine for many candidates, one after another. A context manager; nothing starts before it is needed.
+    """One engine for many candidates, one after another. A context manager; the engine starts with the first use.
 
     Raises ``DeviceUnavailable`` where this machine has no ``device``.
     """
@@ -79,7 +79,9 @@ class Bench:
         self._stop()
 
     def grade(self, problem: Problem, candidate: Candidate | InvalidSource, config: EvalConfig) -> Outcome:
-        """Compile, judge and measure ``candidate``. What is our fault is a record that failed, and no error.
+        """Compile, judge and measure ``candidate``.
+
+        A fault of ours gives a record with status ``failed``, not an error.
 
         Raises ``SandboxIncomplete`` and ``ToolchainMissing`` where nothing can be graded on this machine at all.
         """
@@ -97,10 +99,10 @@ class Bench:
             return outcome
         except EvaluatorError as error:
             if isinstance(error, InfrastructureFault | DeviceUnavailable):
-                # Nothing more is judged by what is left of the old processes.
+                # The old processes must not judge anything more.
                 self._stop()
             elif engine is None:
-                raise  # what this machine lacks, it lacks for every other candidate
+                raise  # a requirement that this machine lacks is missing for every candidate
             known = {name: getattr(config, name) for name in ("size", "precision", "baseline", "require_gradients")}
             failed = fault(problem.id, str(error), device=config.device_kind, **known)
             failed["timeline"] |= {"submitted": started, "finished": _now()}
@@ -122,12 +124,12 @@ class Bench:
 
 
 def default_device() -> str:
-    """``cuda`` where this machine has such a device, else ``cpu``."""
+    """Return ``cuda`` where this machine has such a device, else ``cpu``."""
     return "cuda" if any(name.startswith("cuda") for name in available_devices()) else "cpu"
 
 
 def limits_given(text: str) -> dict[str, float] | None:
-    """What ``--limits`` says; ``None`` where that is nothing. Raises ``BadUsage``."""
+    """Parse the value of ``--limits``; ``None`` where it is empty. Raises ``BadUsage``."""
     try:
         return parse_limits(text) or None
     except ValueError as error:
@@ -145,9 +147,9 @@ def configure(
     compare_compiled: bool = False,
     limits: str = "",
 ) -> EvalConfig:
-    """How ``problem`` is judged here: what is asked for, and the usual for the rest. Raises ``BadUsage``.
+    """Return the configuration that judges ``problem`` here: the given options, and defaults for the rest.
 
-    ``limits`` as ``parse_limits`` takes them; ``KERNELJUDGE_LIMITS`` has those of this machine.
+    ``limits`` is a text for ``parse_limits``; ``KERNELJUDGE_LIMITS`` has those of this machine. Raises ``BadUsage``.
     """
     device = device or default_device()
     size = size or problem.default_size(device.partition(":")[0])
@@ -180,11 +182,11 @@ def evaluate(
     *,
     require_sandbox: bool = False,
 ) -> Outcome:
-    """Compile, judge and measure ``candidate`` here. Raises ``EvaluatorError`` for what is not its fault.
+    """Compile, judge and measure ``candidate`` here. Raises ``EvaluatorError`` for faults other than the candidate's.
 
-    For a device that this machine lacks the candidate is compiled all the same, so that its compile
-    errors show; if there are none, raises ``DeviceUnavailable``. With ``require_sandbox`` nothing is run, and
-    ``SandboxIncomplete`` raised, where a layer of the sandbox is missing.
+    For a device that this machine lacks, the candidate is compiled all the same, so that its compile errors show.
+    Without compile errors, ``DeviceUnavailable`` is raised. With ``require_sandbox``, nothing is run where a layer of
+    the sandbox is missing, and ``SandboxIncomplete`` is raised.
     """
     started = _now()
     if isinstance(candidate, InvalidSource):
@@ -192,7 +194,7 @@ def evaluate(
         timeline = {"submitted": started, "finished": _now()}
         return Outcome(_record(problem, config, invalid, candidate.source, timeline), "")
 
-    # Here and not above: everything else on the command line does without the evaluator's machinery.
+    # It is imported here, because the other commands do not need the evaluator's engine.
     from evaluator.engine import Engine  # noqa: PLC0415
 
     def pass_on(progress: Progress) -> None:
@@ -215,7 +217,7 @@ def _judge(
     *,
     present: bool = True,
 ) -> Outcome:
-    """Build and evaluate on ``engine``; ``present``: it has the device. Raises what the engine raises."""
+    """Build and evaluate on ``engine``. ``present`` says whether it has the device. Raises the engine's errors."""
     started = _now()
     built = engine.build(problem, candidate, config, progress=progress)
     timeline = {"submitted": started, "built": _now()}
@@ -238,7 +240,7 @@ def _judge(
 
 
 def _unseen_progress(_progress: Progress) -> None:
-    """Of many candidates, what each is at is not shown."""
+    """Ignore the progress. With many candidates, that of each one is not shown."""
 
 
 def vetted(
@@ -248,10 +250,10 @@ def vetted(
     evaluation: Evaluation,
     progress: Callable[[Progress], None],
 ) -> Evaluation:
-    """``evaluation`` with its figures, where vetting has nothing against the problem, and without them where it has.
+    """Return ``evaluation`` with its figures where vetting accepts the problem, and without them where it does not.
 
-    A problem that was not vetted for the precision and the kind of device is vetted now, once for this machine.
-    Raises what the engine raises.
+    A problem that was not vetted for the precision and the kind of device is vetted now, once for this machine. Raises
+    the engine's errors.
     """
     if not evaluation.passed:  # there are no figures
         return evaluation
@@ -277,7 +279,7 @@ def _vetting_file(problem: Problem, config: EvalConfig) -> Path:
 
 
 def _kept_vetting(problem: Problem, config: EvalConfig) -> tuple[Vetting, ...]:
-    """What an earlier evaluation on this machine had found; nothing, where that cannot be read."""
+    """Return the vetting of an earlier evaluation on this machine; empty where it cannot be read."""
     try:
         vetting = Vetting.from_dict(json.loads(_vetting_file(problem, config).read_text(encoding="utf-8")))
     except (OSError, KeyError, TypeError, ValueError):
@@ -289,7 +291,7 @@ def _kept_vetting(problem: Problem, config: EvalConfig) -> tuple[Vetting, ...]:
 def _keep_vetting(problem: Problem, config: EvalConfig, vetting: Vetting) -> None:
     path = _vetting_file(problem, config)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Whole or not at all: others may read it meanwhile.
+    # The file is replaced as a whole, because other processes may read it meanwhile.
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(vetting.to_dict()), encoding="utf-8")
     partial.replace(path)
@@ -298,8 +300,11 @@ def _keep_vetting(problem: Problem, config: EvalConfig, vetting: Vetting) -> Non
 def diagnose(
     problem: Problem, candidate: Candidate | InvalidSource, config: EvalConfig, tool: Tool, *, require_sandbox: bool
 ) -> Diagnosis:
-    """Run ``candidate`` once below ``tool``, here. Raises ``EvaluatorError`` for what is not its fault, and
-    ``UnusableFile`` for a source that cannot be run."""
+    """Run ``candidate`` once under ``tool``, here.
+
+    Raises ``EvaluatorError`` for faults other than the candidate's, and ``UnusableFile`` for a source that cannot be
+    run.
+    """
     if isinstance(candidate, InvalidSource):
         raise UnusableFile(candidate.message)
     if not _is_present(config.device):
@@ -314,8 +319,10 @@ def diagnose(
 def plan(
     problems: Sequence[Problem], size: str | None, precisions: Sequence[str] | None, memory_gib: float
 ) -> Iterator[Planned]:
-    """What each problem takes of a GPU of so much memory, at each precision; no GPU is needed. Raises ``BadUsage``, and
-    ``EvaluatorError`` for what is ours."""
+    """Yield the memory that each problem needs on a GPU of the given size, at each precision. No GPU is needed.
+
+    Raises ``BadUsage``, and ``EvaluatorError`` for a fault of ours.
+    """
     wanted = [
         (problem, config.size, config.precision)
         for problem in problems
@@ -326,9 +333,9 @@ def plan(
 
 
 def vet(problems: Sequence[tuple[Problem, EvalConfig]], show: Show) -> Iterator[Vetting]:
-    """Try each problem at the size and precision that it comes with, one after another, all on the device of the first.
+    """Vet each problem at the given size and precision, one after another, all on the device of the first.
 
-    Raises ``EvaluatorError`` for what is ours.
+    Raises ``EvaluatorError`` for a fault of ours.
     """
     from evaluator.engine import Engine  # noqa: PLC0415 - as above
     from evaluator.problems.vetting.run import vet as vet_one  # noqa: PLC0415
@@ -344,12 +351,12 @@ def vet(problems: Sequence[tuple[Problem, EvalConfig]], show: Show) -> Iterator[
 
 
 def fault(problem: str, message: str, **known: Any) -> SubmissionRecord:
-    """The record of something that could not be graded, through no fault of the candidate's."""
+    """Return the record of a candidate that could not be graded, through no fault of its own."""
     return blank_record(problem, status=str(Status.FAILED), message=message, **known)
 
 
 def problem_record(problem: Problem) -> ProblemRecord:
-    """``problem`` as the API shows it."""
+    """Return ``problem`` as a record of the API."""
     return cast("ProblemRecord", {**problem.to_record(), "reference": problem.source})
 
 
@@ -408,7 +415,7 @@ def _no_device(device: str, built: BuildReport) -> str:
 
 
 def cache_dir() -> Path:
-    """Where evaluations on this machine keep what they have compiled."""
+    """Return the folder in which evaluations on this machine keep their builds."""
     return Path(os.environ.get("KERNELJUDGE_DATA_DIR") or ".kerneljudge").expanduser().absolute() / "cache"
 
 

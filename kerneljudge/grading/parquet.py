@@ -1,6 +1,6 @@
-"""Parquet files: rows in, rows out, a few at a time.
+"""Parquet files: reading and writing rows, a few at a time.
 
-By pyarrow, which is an extra and is loaded by nothing else: whatever is called here raises ``BadUsage`` without it.
+It uses pyarrow, which is an extra and which no other module loads. Without pyarrow, all functions raise ``BadUsage``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _ROWS_WRITTEN: Final = 500
 
 
 def require() -> None:
-    """Raises ``BadUsage`` where pyarrow is not installed."""
+    """Raise ``BadUsage`` where pyarrow is not installed."""
     _pyarrow()
 
 
 def columns_of(path: Path) -> Sequence[str]:
-    """The names of its columns. Raises ``UnusableFile`` for what cannot be read as Parquet."""
+    """Return the names of the columns. Raises ``UnusableFile`` for a file that cannot be read as Parquet."""
     arrow, parquet = _pyarrow()
     try:
         names: Sequence[str] = parquet.read_schema(path).names
@@ -37,12 +37,12 @@ def columns_of(path: Path) -> Sequence[str]:
 
 
 def rows_of(path: Path, columns: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Each row, as far as it has ``columns``. Raises ``UnusableFile``."""
+    """Yield each row, as far as it has ``columns``. Raises ``UnusableFile``."""
     arrow, parquet = _pyarrow()
     try:
         with parquet.ParquetFile(path) as file:
             wanted = [name for name in file.schema_arrow.names if name in columns]
-            # Row group by row group: a batch that spans two would hold both in memory.
+            # It reads each row group by itself, because a batch that spans two would hold both in memory.
             for group in range(file.num_row_groups):
                 for batch in file.iter_batches(_ROWS_READ, row_groups=[group], columns=wanted):
                     yield from batch.to_pylist()
@@ -51,8 +51,11 @@ def rows_of(path: Path, columns: Collection[str]) -> Iterator[dict[str, Any]]:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Mapping[str, type]) -> None:
-    """Make ``path`` of ``rows``, all at once for whoever reads it. ``columns``: the type of each, ``str``, ``int`` or
-    ``float``; any value may be missing. Raises ``OSError``."""
+    """Write ``rows`` to ``path``, which readers see only once it is complete.
+
+    ``columns`` has the type of each column: ``str``, ``int`` or ``float``. Any value may be missing. Raises
+    ``OSError``.
+    """
     arrow, parquet = _pyarrow()
     types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}
     schema = arrow.schema([(name, types[kind]) for name, kind in columns.items()])
@@ -65,7 +68,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Mapping[s
 
 
 def _storable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts as UTF-8 can hold them: what a candidate says may contain lone surrogates."""
+    """Replace the characters that UTF-8 cannot hold. Output of a candidate may contain lone surrogates."""
     return {
         name: value.encode(errors="replace").decode() if isinstance(value, str) else value
         for name, value in row.items()
@@ -74,7 +77,7 @@ def _storable(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _pyarrow() -> tuple[Any, Any]:
     try:
-        # Here and not above: the package is an extra, and as large as everything else together.
+        # It is imported here, because the package is an extra, and as large as everything else together.
         import pyarrow  # noqa: PLC0415
         import pyarrow.parquet  # noqa: PLC0415
     except ModuleNotFoundError as error:

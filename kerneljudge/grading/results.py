@@ -35,22 +35,22 @@ _TYPES: Final[dict[str, type]] = {
     "feedback": str,
     "record": str,
 }
-"""The columns of a Parquet file. ``record`` is everything, as JSON."""
+"""The columns of a Parquet file. ``record`` has the whole record, as JSON."""
 _KEPT: Final = (
     "key", "digest", "sample", "problem", "status", "verdict", "speedup", "speedup_interval", "speedup_low",
     "speedup_status", "speedup_training_status", "latency_ms", "device", "message",
     "environment", "runtime_stats",
 )  # fmt: skip
-"""What a summary and KernelBench's file are made of: all that is held of each result."""
+"""The fields for the summary and for KernelBench's file. Only these are held in memory of each result."""
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 _LINE_START: Final = b'{"key": '
 
 
 class ResultFile:
-    """Results by key, in a file that only grows; the last one of a key counts. A context manager.
+    """Results by key, in a file that only grows. The last result of a key counts. A context manager.
 
-    A Parquet file cannot grow: until the end, what comes is kept as lines of JSON in a file beside it. Raises
-    ``BadUsage`` for a file that is none, or cannot be written, and ``UnusableFile``.
+    A Parquet file cannot grow. So new results go to a file beside it as lines of JSON, until the end. Raises
+    ``BadUsage`` for a file that has no results, or cannot be written, and ``UnusableFile``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,13 +85,16 @@ class ResultFile:
                 self._grows.unlink()
 
     def has(self, key: str, digest: str) -> bool:
-        """Whether this candidate was graded already; what is unsettled is worth another try."""
+        """Whether this candidate was graded already.
+
+        An unsettled result does not count, since another try is worth it.
+        """
         result = self.results.get(key)
         done = result is not None and result["digest"] == digest and result["status"] == Status.DONE
         return result is not None and done and not is_unsettled(result)
 
     def add(self, result: Result) -> None:
-        """Write one result, so that it is there whatever happens next. Raises ``BadUsage`` where it cannot be."""
+        """Write one result, so that it survives an interruption. Raises ``BadUsage`` where it cannot be written."""
         self._keep(result)
         with self._written():
             self._stream.write(_csv_line(_row(result)) if self._csv else json.dumps(result).encode() + b"\n")
@@ -101,13 +104,13 @@ class ResultFile:
         self.results[result["key"]] = {name: result[name] for name in _KEPT if name in result}
 
     def _begin(self) -> None:
-        """Read what is there, and cut off what was not finished."""
+        """Read the results that are there, and cut off an unfinished last one."""
         try:
             fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise BadUsage(f"another command is writing to {self._path} at the moment") from error
         except OSError:
-            """A file system without locks: whoever writes to one file twice at a time has been told."""
+            """A file system without locks, on which a second writer cannot be noticed."""
         whole = self._read_rows() if self._csv else self._read_lines()
         self._stream.truncate(whole)
         if self._csv and not whole:
@@ -115,8 +118,11 @@ class ResultFile:
             self._stream.flush()
 
     def _read_lines(self) -> int:
-        """Up to which byte there are whole results. Whoever was interrupted in the middle of a line has not written
-        it; anything else that is no result is not ours to cut off."""
+        """Read lines of JSON. Return the number of bytes with whole results.
+
+        The last line may be a part of a result after an interruption. Other content is not ours to cut off. Raises
+        ``BadUsage`` for it.
+        """
         whole = 0
         self._stream.seek(0)
         for line in self._stream:
@@ -132,7 +138,7 @@ class ResultFile:
         return whole
 
     def _read_rows(self) -> int:
-        """As ``_read_lines``: a row ends at a line's end outside of quotes."""
+        """Read rows of CSV, like ``_read_lines``. A row ends at a line's end outside of quotes."""
         header = _csv_line(list(_COLUMNS))
         self._stream.seek(0)
         content = self._stream.read()
@@ -154,7 +160,7 @@ class ResultFile:
         return whole
 
     def _finished(self) -> Iterator[Result]:
-        """What is in the Parquet file."""
+        """Yield the results in the Parquet file."""
         if not self._path.exists():
             return
         try:
@@ -166,7 +172,7 @@ class ResultFile:
             raise self._foreign(f"it has no column of records ({error})") from error
 
     def _everything(self) -> Iterator[Result]:
-        """Every result once, the last of its key, in the order in which they came."""
+        """Yield every result once, the last of its key, in the order of arrival."""
         self._stream.seek(0)
         last = {json.loads(line)["key"]: number for number, line in enumerate(self._stream)}
         yield from (result for result in self._finished() if result["key"] not in last)
@@ -190,7 +196,7 @@ class ResultFile:
 
 
 def graded_of(result: Result) -> Graded:
-    """``result`` as a summary takes it."""
+    """Return ``result`` in the form for a summary."""
     verdict = Verdict(result["verdict"]) if result["status"] == Status.DONE else None
     status = result.get("speedup_status") or None
     return Graded(
@@ -198,7 +204,7 @@ def graded_of(result: Result) -> Graded:
         verdict,
         result["speedup"],
         result["key"],
-        # From a table it is a column of its own.
+        # In a table, it is a column of its own.
         result["speedup_low"] if "speedup_low" in result else (result.get("speedup_interval") or {}).get("low"),
         None if status is None else SpeedupStatus(status),
     )
@@ -210,7 +216,7 @@ def is_unsettled(result: Mapping[str, Any]) -> bool:
 
 
 def _checked(result: Any) -> Result:
-    """Raises ``KeyError``, ``TypeError``, ``ValueError`` for what is no result."""
+    """Return ``result`` if it is valid. Raises ``KeyError``, ``TypeError``, ``ValueError`` otherwise."""
     if not isinstance(result, dict):
         raise TypeError("it is not an object")
     missing = {"key", "digest", "sample", "problem", "status"}.difference(result)
@@ -246,14 +252,14 @@ def _row(result: Result) -> list[Any]:
 
 
 def _inert(value: Any) -> Any:
-    """A text that a spreadsheet would run as a formula is quoted."""
+    """Quote a text that a spreadsheet would run as a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value
 
 
 def _csv_line(values: list[Any]) -> bytes:
     line = io.StringIO(newline="")
     csv.writer(line).writerow(values)
-    # What a candidate says may contain lone surrogates.
+    # Output of a candidate may contain lone surrogates.
     return line.getvalue().encode(errors="replace")
 
 

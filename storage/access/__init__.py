@@ -1,1 +1,1 @@
-"""Who may do and see what: API keys, visibility, quotas, and a record of what was done."""
+"""Access control: API keys, visibility, quotas, and the audit trail."""

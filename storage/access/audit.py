@@ -1,7 +1,7 @@
-"""Who did what that an administrator may want to know of: written in the transaction that does it, and never changed.
+"""The audit trail: actions of interest to administrators, written in the action's transaction and never changed.
 
-Actions: ``key.created``, ``key.revoked``, ``key.limited``, ``admin.request`` (a key was used for what only
-administrators may), ``submission.published``, ``submission.withdrawn``, ``submission.reinstated``.
+Actions: ``key.created``, ``key.revoked``, ``key.limited``, ``admin.request`` (a key was used for a request that only
+administrators may make), ``submission.published``, ``submission.withdrawn``, ``submission.reinstated``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from storage.models import AuditEvent
 __all__ = ["OPERATOR", "VERIFICATION", "AuditPage", "page", "record"]
 
 OPERATOR: Final = "operator"
-"""Whoever works on the server itself."""
+"""The actor of actions on the server itself."""
 VERIFICATION: Final = "verification"
-"""The service, where a record does not hold when it is evaluated again."""
+"""The actor of withdrawals by the service, where a re-evaluation does not confirm a record."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class AuditPage:
 
 
 def record(session: Session, action: str, *, by: str | None, subject: str, **details: Any) -> None:
-    """``by`` is a client, ``operator``, ``verification``, or ``None`` where nobody was asked who he is."""
+    """Add an event; ``by`` is a client, ``operator``, ``verification``, or ``None`` for a request without a key."""
     event = AuditEvent(
         id=new_id("aud"), at=database_now(session), actor=by, action=action, subject=subject, details=details
     )
@@ -43,7 +43,7 @@ def record(session: Session, action: str, *, by: str | None, subject: str, **det
 
 
 def page(session: Session, cursor: str | None = None, limit: int = 50) -> AuditPage:
-    """Up to ``limit`` events before those that ``cursor`` has seen."""
+    """Return up to ``limit`` events older than the event ``cursor``, the latest first."""
     query = select(AuditEvent).order_by(AuditEvent.id.desc()).limit(limit + 1)
     if cursor is not None:
         query = query.where(AuditEvent.id < cursor)

@@ -1,7 +1,7 @@
-"""API keys: random texts that say who asks, and what he may ask for.
+"""API keys: random texts that identify a client and its permissions.
 
-A key is shown once, when it is made, and kept as its SHA-256: it has 256 random bits, so there is nothing to guess and
-no need for a slow hash. Bound to a session; nothing here commits.
+A key is shown once, when it is made, and stored as its SHA-256. A slow hash is not needed, because a key has 256
+random bits and cannot be guessed. Bound to a session; nothing here commits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SEEN_AGAIN_AFTER: Final = timedelta(minutes=1)
 
 
 class Scope(StrEnum):
-    """What a key is good for; each includes those before it."""
+    """A permission of a key; each scope includes those before it."""
 
     READ = "read"
     SUBMIT = "submit"
@@ -40,22 +40,22 @@ class Scope(StrEnum):
 
     @property
     def implied(self) -> frozenset[Scope]:
-        """This one and those that it includes."""
+        """This scope and those that it includes."""
         scopes = list(Scope)
         return frozenset(scopes[: scopes.index(self) + 1])
 
 
 class UnknownKey(LookupError):
-    """There is no key by this id."""
+    """There is no key with this id."""
 
 
 def digest_of(token: str) -> str:
-    """What is stored of a key or of a sign-in."""
+    """Return the SHA-256 of a key or of a sign-in's cookie, as it is stored."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Keys:
-    """Queries and changes within one session. ``by`` is who asks for a change, for the audit trail."""
+    """Queries and changes within one session. ``by`` is the actor of a change, for the audit trail."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -70,8 +70,10 @@ class Keys:
         requests_per_min: int | None = None,
         submissions_per_day: int | None = None,
     ) -> tuple[ApiKey, str]:
-        """A new key for ``client``, and the text of it, which nobody can be shown again. ``None`` limits are those of
-        the settings."""
+        """Make a new key for ``client``; return it with its text, which cannot be shown again.
+
+        Limits of ``None`` are those of the settings.
+        """
         now = database_now(self._session)
         token = KEY_PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         key = ApiKey(
@@ -92,18 +94,18 @@ class Keys:
         return key, token
 
     def get(self, key_id: str) -> ApiKey:
-        """Raises ``UnknownKey``."""
+        """Return the key with this id. Raises ``UnknownKey``."""
         key = self._session.get(ApiKey, key_id, populate_existing=True)
         if key is None:
             raise UnknownKey(f"no key {key_id!r}")
         return key
 
     def all(self) -> Sequence[ApiKey]:
-        """Every key that there ever was, the newest first."""
+        """Return every key that was ever made, the newest first."""
         return self._session.scalars(select(ApiKey).order_by(ApiKey.id.desc())).all()
 
     def revoke(self, key_id: str, *, by: str) -> ApiKey:
-        """From now on the key is good for nothing, and who has signed in by it is signed out. Raises ``UnknownKey``."""
+        """Revoke the key and end the sign-ins that were made with it. Raises ``UnknownKey``."""
         key = self.get(key_id)
         if key.revoked_at is None:
             key.revoked_at = database_now(self._session)
@@ -113,8 +115,10 @@ class Keys:
         return key
 
     def limit(self, key_id: str, limits: Mapping[str, int | None], *, by: str) -> ApiKey:
-        """Change ``requests_per_min`` or ``submissions_per_day``; ``None``: that of the settings. Raises
-        ``UnknownKey``."""
+        """Change ``requests_per_min`` or ``submissions_per_day``; ``None`` is the limit of the settings.
+
+        Raises ``UnknownKey``.
+        """
         key = self.get(key_id)
         before = {name: getattr(key, name) for name in limits}
         for name, value in limits.items():
@@ -124,11 +128,11 @@ class Keys:
         return key
 
     def good(self, token: str) -> ApiKey | None:
-        """The key that ``token`` is the text of, if it is good for something."""
+        """Return the key whose text is ``token``, if it is neither revoked nor expired."""
         return self._good(select(ApiKey).where(ApiKey.digest == digest_of(token)))
 
     def sign_in(self, key: ApiKey) -> str:
-        """A text that stands for ``key`` for some hours, so that a browser needs not keep the key itself."""
+        """Return a text that stands for ``key`` for some hours, so that a browser need not store the key itself."""
         now = database_now(self._session)
         self._session.execute(delete(SignIn).where(SignIn.expires_at < now))
         token = secrets.token_urlsafe(_RANDOM_BYTES)
@@ -137,20 +141,20 @@ class Keys:
         return token
 
     def signed_in(self, token: str) -> ApiKey | None:
-        """The key that ``sign_in`` gave ``token`` for, if both are still good."""
+        """Return the key that ``sign_in`` gave ``token`` for, if both are still valid."""
         now = database_now(self._session)
         found = select(ApiKey).join(SignIn, SignIn.key_id == ApiKey.id)
         return self._good(found.where(SignIn.digest == digest_of(token), SignIn.expires_at > now))
 
     def sign_out(self, token: str) -> None:
-        """``token`` stands for nothing any more."""
+        """End the sign-in of ``token``."""
         self._session.execute(delete(SignIn).where(SignIn.digest == digest_of(token)))
 
     def used(self, key_ids: Collection[str]) -> None:
-        """The keys were used just now; written at most once a minute each."""
+        """Note that the keys were used just now; written at most once a minute for each key."""
         now = database_now(self._session)
         stale = or_(ApiKey.last_used_at.is_(None), ApiKey.last_used_at < now - _SEEN_AGAIN_AFTER)
-        # In the same order for everybody, as all locks.
+        # In one order everywhere, as all locks.
         for key_id in sorted(key_ids):
             self._session.execute(update(ApiKey).where(ApiKey.id == key_id, stale).values(last_used_at=now))
 

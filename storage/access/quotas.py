@@ -1,7 +1,8 @@
-"""How much a key, or an address without one, has asked for: requests by the minute, submissions by the day (UTC).
+"""The usage of each key, and of each address without one: requests by the minute, submissions by the day (UTC).
 
-One row for each of them and each minute or day, counted up. Submissions are counted in the transaction that stores
-them, so that a quota is exact; requests are gathered first (see ``api.services.rate_limit``). Nothing here commits.
+Each subject has one row for each minute or day, which is counted up. Submissions are counted in the transaction that
+stores them, so that a quota is exact. Requests are gathered first (see ``api.services.rate_limit``). Nothing here
+commits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SUBMISSIONS_KEPT: Final = timedelta(days=35)
 
 
 class QuotaSpent(RuntimeError):
-    """All submissions of the day were handed in. ``retry_after_s``: until the next day."""
+    """The day's quota of submissions is spent. ``retry_after_s``: the seconds until the next day."""
 
     def __init__(self, limit: int, retry_after_s: int) -> None:
         super().__init__(f"the quota of this key is {limit} submissions a day, and it is spent")
@@ -36,8 +37,10 @@ class QuotaSpent(RuntimeError):
 
 
 def charge_submissions(session: Session, subject: str, count: int, limit: int) -> datetime:
-    """Count ``count`` submissions; returns the day. Raises ``QuotaSpent`` where that is more than ``limit``; whoever
-    asks then takes back what it is for."""
+    """Count ``count`` submissions; return the day.
+
+    Raises ``QuotaSpent`` where the day's count exceeds ``limit``; the caller then rolls its transaction back.
+    """
     now = database_now(session)
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if count and _add(session, "submissions", subject, day, count) > limit:
@@ -46,19 +49,19 @@ def charge_submissions(session: Session, subject: str, count: int, limit: int) -
 
 
 def refund_submissions(session: Session, subject: str, day: datetime, count: int) -> None:
-    """Of what was counted on ``day``, ``count`` are not graded after all."""
+    """Take ``count`` submissions off the count of ``day``, because they are not graded after all."""
     if count:
         _add(session, "submissions", subject, day, -count)
 
 
 def add_requests(session: Session, minute: datetime, counts: Mapping[str, int]) -> dict[str, int]:
-    """Count requests of one minute; returns what all processes together have counted, by subject."""
-    # In the same order for everybody, as all locks.
+    """Count requests of one minute; return the totals over all processes, by subject."""
+    # In one order everywhere, as all locks.
     return {subject: _add(session, "requests", subject, minute, count) for subject, count in sorted(counts.items())}
 
 
 def forget_old(session: Session) -> None:
-    """Delete the counts of times that no limit is about any more."""
+    """Delete the counts of periods that no limit refers to any more."""
     now = database_now(session)
     kinds: dict[Kind, timedelta] = {"requests": _REQUESTS_KEPT, "submissions": _SUBMISSIONS_KEPT}
     for kind, kept in kinds.items():

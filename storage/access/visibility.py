@@ -1,7 +1,7 @@
-"""Who may see what: submissions and batches belong to clients, who decide what others see of them.
+"""Visibility: submissions and batches belong to clients, which decide how much others see of them.
 
-A *client* is whom a key was given to (see ``storage.access.keys``). What nobody owns, because it was handed in without
-a key, is public.
+A *client* is the holder of a key (see ``storage.access.keys``). Submissions that were handed in without a key have no
+owner and are public.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ __all__ = ["EVERYTHING", "Viewer", "Visibility", "owned_key"]
 
 
 class Visibility(StrEnum):
-    """What others see of a submission: all of it, all but its source and what quotes it, or not even that it is."""
+    """The part of a submission that others see.
+
+    ``public``: all of it. ``source_hidden``: all except its source and texts that quote it. ``private``: nothing, not
+    even its existence.
+    """
 
     PUBLIC = "public"
     SOURCE_HIDDEN = "source_hidden"
     PRIVATE = "private"
 
     def opens_to(self, wanted: Visibility) -> bool:
-        """Whether ``wanted`` shows at least as much: what others have seen cannot be taken back."""
+        """Whether ``wanted`` shows at least as much, because a visibility can only be widened."""
         openness = list(Visibility)
         return openness.index(wanted) <= openness.index(self)
 
@@ -42,29 +46,29 @@ class _Owned(Protocol):
 
 @dataclass(frozen=True)
 class Viewer:
-    """Somebody who looks: a client, or anybody at all; ``everything``: an administrator."""
+    """A viewer of rows: a client, or the public where ``client`` is ``None``; ``everything``: an administrator."""
 
     client: str | None = None
     everything: bool = False
 
     def owns(self, row: _Owned) -> bool:
-        """Whether ``row`` is his to change; administrators may change everything."""
+        """Whether the viewer may change ``row``; administrators may change every row."""
         return self.everything or (self.client is not None and row.owner == self.client)
 
     def sees(self, row: _Owned) -> bool:
-        """Whether ``row`` is there at all, for him."""
+        """Whether the viewer may know of ``row`` at all."""
         return row.visibility != Visibility.PRIVATE or self.owns(row)
 
     def sees_source(self, row: _Owned) -> bool:
-        """Whether he is shown the source, and what quotes it."""
+        """Whether the viewer may see the source, and texts that quote it."""
         return row.visibility == Visibility.PUBLIC or self.owns(row)
 
     def seen(self, table: Any) -> ColumnElement[bool]:
-        """The condition that ``sees`` holds, on rows of ``table``."""
+        """Return the SQL condition of ``sees`` on rows of ``table``."""
         return self._or_owned(table, table.visibility != str(Visibility.PRIVATE))
 
     def source_seen(self, table: Any) -> ColumnElement[bool]:
-        """The condition that ``sees_source`` holds, on rows of ``table``."""
+        """Return the SQL condition of ``sees_source`` on rows of ``table``."""
         return self._or_owned(table, table.visibility == str(Visibility.PUBLIC))
 
     def _or_owned(self, table: Any, shown: ColumnElement[bool]) -> ColumnElement[bool]:
@@ -77,7 +81,7 @@ EVERYTHING: Final = Viewer(everything=True)
 
 
 def owned_key(owner: str | None, key: str | None) -> str | None:
-    """An idempotency key as it is stored: that of one client is never that of another."""
+    """Return an idempotency key as it is stored, so that equal keys of two clients differ."""
     if owner is None or key is None:
         return key
     return hashlib.sha256(json.dumps([owner, key]).encode()).hexdigest()

@@ -1,1 +1,1 @@
-"""Batches of submissions, their table of results, and telling somebody that one is over."""
+"""Batches of submissions, their table of results, and the webhooks at their ends."""

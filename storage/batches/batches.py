@@ -1,7 +1,7 @@
-"""Batches: many submissions that were handed in together, and what came of them.
+"""Batches: many submissions that were handed in together, and their results.
 
-A batch comes in by chunks, each in a transaction of its own, so that neither memory nor locks grow with it; what is in
-is graded already while the rest comes. One that does not come in whole is cancelled.
+A batch comes in by chunks, each in a separate transaction, so that neither memory nor locks grow with it. Stored lines
+are graded while the rest comes in. A batch that does not come in whole is cancelled.
 
 Bound to a session; nothing here commits.
 """
@@ -49,7 +49,7 @@ _ERRORS_KEPT: Final = 1000
 _RATE_OVER: Final = timedelta(minutes=5)
 _ABANDONED_AFTER: Final = timedelta(minutes=10)
 _TAKEN_OVER_AFTER: Final = timedelta(seconds=20)
-"""Who sends a batch anew knows that the first attempt broke off: it needs not be waited for as long."""
+"""A client that sends a batch again knows that its first upload broke off, so the wait for that is shorter."""
 
 
 class UnknownBatch(LookupError):
@@ -62,7 +62,7 @@ class BatchClosed(RuntimeError):
 
 @dataclass(frozen=True)
 class BatchLine:
-    """One line that is a submission."""
+    """One line with a valid submission."""
 
     line: int
     new: NewSubmission
@@ -70,7 +70,7 @@ class BatchLine:
 
 @dataclass(frozen=True)
 class LineError:
-    """One line that is none, and why."""
+    """One line without a valid submission, and the reason."""
 
     line: int
     message: str
@@ -78,7 +78,7 @@ class LineError:
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """How far a batch is. ``rate_per_min`` is of the last minutes; ``eta_s`` what is left takes at that rate."""
+    """The progress of a batch. ``rate_per_min`` is of the last minutes; ``eta_s``: the time left at that rate."""
 
     statuses: Mapping[Status, int]
     verdicts: Mapping[Verdict, int]
@@ -111,9 +111,9 @@ class Batches:
         owner: str | None = None,
         visibility: Visibility = Visibility.PUBLIC,
     ) -> Batch:
-        """Begin a batch; ``webhook`` is the address and the secret of whoever is told of its end.
+        """Begin a batch; ``webhook`` is the address and the secret of the receiver of its end.
 
-        Raises ``IntegrityError`` where somebody else has just used the key.
+        Raises ``IntegrityError`` where another transaction has just used the key.
         """
         now = database_now(self._session)
         batch = Batch(
@@ -134,7 +134,7 @@ class Batches:
         return batch
 
     def add(self, batch_id: str, lines: Sequence[BatchLine], errors: Sequence[LineError], ranks: Ranks) -> None:
-        """Take in one chunk: some hundreds of lines. Raises ``BatchClosed``."""
+        """Store one chunk of some hundreds of lines. Raises ``BatchClosed``."""
         now = database_now(self._session)
         answers = share(self._session, [line.new for line in lines], ranks, now)
         over = [line.line for line, answer in zip(lines, answers, strict=True) if answer.status.final]
@@ -174,7 +174,7 @@ class Batches:
             self._session.execute(insert(BatchError), kept)
 
     def received(self, batch_id: str, content_digest: str) -> None:
-        """The last line is in. Raises ``BatchClosed``."""
+        """Note that the last line is in. Raises ``BatchClosed``."""
         now = database_now(self._session)
         open_still = update(Batch).where(
             Batch.id == batch_id, Batch.cancelled_at.is_(None), Batch.received_at.is_(None)
@@ -185,7 +185,7 @@ class Batches:
         finish_if_over(self._session, batch_id, now)
 
     def cancel(self, batch_id: str, message: str = "cancelled on request") -> Batch:
-        """Cancel what has not begun and nobody else waits for; what has begun goes on.
+        """Cancel submissions that have not begun and that no other batch waits for; those that have begun go on.
 
         A batch that is over is returned as it is. Raises ``UnknownBatch``.
         """
@@ -199,7 +199,7 @@ class Batches:
                 select(BatchItem.submission_id).where(BatchItem.batch_id == batch_id, BatchItem.place.is_(None))
             ),
         )
-        # Locked first, and looked at again afterwards: another batch may be about to share one of them.
+        # Locked first, and checked again afterwards, because another batch may be about to use one of them.
         self._session.execute(waiting.order_by(Submission.id).with_for_update()).all()
         others = aliased(BatchItem)
         needed = exists().where(
@@ -215,7 +215,7 @@ class Batches:
         ended(self._session, Status.CANCELLED, by=len(ids))
         self._leave(batch_id, now)
         if batch.received_at is None:
-            # Whoever sent it was given no id, and may be sending it anew: of this one there is no end to be told.
+            # The sender got no id, and may be sending the batch again: the end of this one is not to be sent.
             self._session.execute(delete(Webhook).where(Webhook.batch_id == batch_id))
         self._session.execute(
             update(Batch)
@@ -224,7 +224,7 @@ class Batches:
                 cancelled_at=now,
                 received_at=func.coalesce(Batch.received_at, now),
                 message=message,
-                # What did not come in whole may be sent again under the same key.
+                # A batch that did not come in whole may be sent again under the same key.
                 idempotency_key=case((Batch.received_at.is_(None), None), else_=Batch.idempotency_key),
             )
         )
@@ -232,7 +232,7 @@ class Batches:
         return self._known(batch_id)
 
     def cancel_abandoned(self, now: datetime | None = None) -> int:
-        """Cancel batches that stopped coming in without an end: their server died. Returns how many."""
+        """Cancel batches that stopped coming in, because their server died; return their number."""
         now = now or database_now(self._session)
         abandoned = select(Batch.id).where(
             Batch.received_at.is_(None), Batch.cancelled_at.is_(None), Batch.heard_at < now - _ABANDONED_AFTER
@@ -243,9 +243,9 @@ class Batches:
         return len(ids)
 
     def take_over(self, batch_id: str, now: datetime | None = None) -> timedelta:
-        """Cancel a batch that has stopped coming in and is sent anew, which frees its key.
+        """Cancel a batch that has stopped coming in and is sent again, which frees its key.
 
-        Returns how long it is to be waited for, where more of it may still be under way.
+        Returns the time to wait first, where more of the batch may still be on its way; else 0.
         """
         batch = self._known(batch_id)
         if batch.received_at is not None:
@@ -257,16 +257,16 @@ class Batches:
         return max(left, timedelta())
 
     def get(self, batch_id: str) -> Batch | None:
-        """The batch, as it is in the database now."""
+        """Return the batch as it is in the database now."""
         return self._session.get(Batch, batch_id, populate_existing=True)
 
     def by_key(self, idempotency_key: str, owner: str | None = None) -> Batch | None:
-        """The batch that ``owner`` has handed in under this key."""
+        """Return the batch that ``owner`` has handed in under this key."""
         stored = owned_key(owner, idempotency_key)
         return self._session.scalars(select(Batch).where(Batch.idempotency_key == stored)).one_or_none()
 
     def page(self, cursor: str | None = None, limit: int = 50, *, viewer: Viewer = EVERYTHING) -> BatchPage:
-        """Up to ``limit`` batches that ``viewer`` sees, newest first, after those that ``cursor`` has seen."""
+        """Return up to ``limit`` batches that ``viewer`` sees, newest first, after the batch ``cursor``."""
         query = select(Batch).where(viewer.seen(Batch)).order_by(Batch.id.desc()).limit(limit + 1)
         if cursor is not None:
             query = query.where(Batch.id < cursor)
@@ -274,19 +274,19 @@ class Batches:
         return BatchPage(items=rows[:limit], next_cursor=rows[limit - 1].id if len(rows) > limit else None)
 
     def errors_of(self, batch_id: str, limit: int) -> Sequence[LineError]:
-        """The first lines that are no submissions."""
+        """Return the first ``limit`` lines without a valid submission."""
         query = select(BatchError.line, BatchError.message).where(BatchError.batch_id == batch_id)
         rows = self._session.execute(query.order_by(BatchError.line).limit(limit))
         return [LineError(line, message) for line, message in rows]
 
     def cancelled_of(self, batch_id: str) -> int:
-        """How many of its items are not graded for it, because it was cancelled."""
+        """Return the number of the batch's items that are not graded for it, because they were cancelled."""
         query = self._outcomes(batch_id, func.count())
         query = query.where(or_(BatchItem.cancelled, Submission.status == Status.CANCELLED))
         return int(self._session.scalar(query) or 0)
 
     def awaited_by_others(self, submission_id: str, owner: str | None) -> bool:
-        """Whether a batch of somebody else's waits for a submission of ``owner``'s."""
+        """Whether a batch of another owner waits for a submission of ``owner``."""
         query = (
             select(BatchItem.line)
             .join(Batch, Batch.id == BatchItem.batch_id)
@@ -296,11 +296,11 @@ class Batches:
         return self._session.scalar(query.limit(1)) is not None
 
     def webhook_of(self, batch_id: str) -> Webhook | None:
-        """Whom to tell, and whether they were told."""
+        """Return the batch's webhook and its state; ``None`` where it has none."""
         return self._session.get(Webhook, batch_id, populate_existing=True)
 
     def progress(self, batch: Batch) -> BatchProgress:
-        """How far ``batch`` is."""
+        """Return the progress of ``batch``."""
         status = case((BatchItem.cancelled, str(Status.CANCELLED)), else_=Submission.status)
         counts = self._session.execute(
             self._outcomes(batch.id, status, StoredEvaluation.verdict, BatchItem.shared, func.count()).group_by(
@@ -329,7 +329,7 @@ class Batches:
         )
 
     def results(self, batch_id: str, after: int, limit: int) -> Sequence[tuple[BatchItem, Submission]]:
-        """Up to ``limit`` items that are over, in the order of completion, after the place ``after``."""
+        """Return up to ``limit`` items that are over, in the order of completion, after the place ``after``."""
         query = (
             select(BatchItem, Submission)
             .join(Submission, Submission.id == BatchItem.submission_id)
@@ -340,7 +340,7 @@ class Batches:
         return [(item, submission) for item, submission in self._session.execute(query).unique()]
 
     def graded(self, batch_id: str) -> list[Graded]:
-        """Every item as a summary takes it, by line; its name is its label, or else its submission."""
+        """Return every item as a summary takes it, by line; its name is its label, or else its submission."""
         name = func.coalesce(BatchItem.label, BatchItem.submission_id)
         verdict = case((BatchItem.cancelled, None), else_=StoredEvaluation.verdict)
         figures = (StoredEvaluation.speedup, StoredEvaluation.certain_speedup, StoredEvaluation.speedup_status)
@@ -360,7 +360,7 @@ class Batches:
         ]
 
     def facts(self, names: Collection[str]) -> dict[str, ProblemFacts]:
-        """What these problems are grouped by, by id, in their current version."""
+        """Return the level and the tags of these problems, by id, in their current version."""
         query = select(StoredProblem.id, StoredProblem.definition).where(
             StoredProblem.current, StoredProblem.id.in_(names)
         )
@@ -373,7 +373,7 @@ class Batches:
         return facts
 
     def _leave(self, batch_id: str, now: datetime) -> None:
-        """The items whose submissions wait on, for others, are over for this batch."""
+        """End the items whose submissions go on waiting for other batches."""
         waiting = (
             select(BatchItem.line)
             .join(Submission, Submission.id == BatchItem.submission_id)
@@ -390,7 +390,7 @@ class Batches:
         self._session.execute(update(BatchItem), left)
 
     def _outcomes(self, batch_id: str, *columns: Any) -> Any:
-        """Columns of items, their submissions and evaluations."""
+        """Return a query for columns of the batch's items, their submissions and evaluations."""
         return (
             select(*columns)
             .select_from(BatchItem)
@@ -400,7 +400,10 @@ class Batches:
         )
 
     def _rate_per_min(self, batch: Batch) -> float | None:
-        """How many items ended within the last minutes, since all are in; ``None`` until then, and without any."""
+        """Return the rate at which items have ended in the last minutes, since all are in.
+
+        ``None`` until all are in, and where none has ended.
+        """
         if batch.received_at is None:
             return None
         until = batch.finished_at or database_now(self._session)

@@ -1,4 +1,4 @@
-"""The lines of a batch as a table: what was asked and what came of it, without whole records."""
+"""The lines of a batch as a table of requests and results, without whole records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH_COLUMNS: Final[Mapping[str, type]] = {
     "speedup_status": str, "speedup_training": float, "speedup_training_status": str, "device_name": str,
     "shared": bool, "message": str, "submitted": datetime, "finished": datetime,
 }  # fmt: skip
-"""What a row has, and of which type, where it is known."""
+"""The columns of a row and their types; a value that is not known is ``None``."""
 
 _AT_ONCE: Final = 1000
 
@@ -37,7 +37,7 @@ def batch_rows_after(
     label: str | None = None,
     viewer: Viewer = EVERYTHING,
 ) -> list[Mapping[str, Any]]:
-    """Up to ``limit`` rows after ``line`` that meet the conditions, by line, as ``viewer`` may see them."""
+    """Return up to ``limit`` rows after ``line`` that meet the conditions, by line, as ``viewer`` may see them."""
     query = _rows(viewer).where(BatchItem.batch_id == batch_id, BatchItem.line > line)
     if verdict is not None:
         query = query.where(StoredEvaluation.verdict == verdict, BatchItem.cancelled.is_(False))
@@ -52,8 +52,10 @@ def batch_rows_after(
 def batch_rows(
     sessions: sessionmaker[Session], batch_id: str, viewer: Viewer = EVERYTHING
 ) -> Iterator[Mapping[str, Any]]:
-    """Every row, by line, some hundreds at a time, each time in a session of its own: whoever reads slowly holds no
-    connection."""
+    """Yield every row, by line.
+
+    Rows are read a thousand at a time, each time in a new session, so that a slow reader holds no connection.
+    """
     last = 0
     while True:
         with sessions() as session:
@@ -86,7 +88,7 @@ def _rows(viewer: Viewer) -> Select[Any]:
             StoredEvaluation.speedup_training_status.label("speedup_training_status"),
             StoredEvaluation.device_name.label("device_name"),
             BatchItem.shared.label("shared"),
-            # What a compiler says quotes the source.
+            # A compiler's message quotes the source.
             case((viewer.source_seen(Submission), Submission.message), else_="").label("message"),
             Submission.submitted_at.label("submitted"),
             BatchItem.finished_at.label("finished"),

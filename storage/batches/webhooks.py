@@ -1,7 +1,7 @@
-"""Telling somebody that a batch is over: what is due, and what came of it.
+"""Webhooks at the ends of batches: the due deliveries and their results.
 
-A row with the time of the next attempt, so that nothing is forgotten when a process ends: an attempt is taken up by
-putting that time off first, and only then made. Who makes it is in ``worker.webhook_sender``.
+Each webhook is a row with the time of the next attempt, so that none is lost when a process ends. A sender first
+postpones that time, and only then makes the attempt. The sender is ``worker.webhook_sender``.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ __all__ = ["Delivery", "InvalidUrl", "Webhooks", "checked_url", "signature"]
 _FIRST_PAUSE: Final = timedelta(seconds=30)
 _LAST_PAUSE: Final = timedelta(hours=1)
 _MOST_ATTEMPTS: Final = 30
-"""With these pauses, about a day."""
+"""With these pauses, attempts go on for about a day."""
 
 
 class InvalidUrl(ValueError):
-    """An address that nothing is sent to."""
+    """An address that is not allowed for a webhook."""
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """One attempt: what is to be sent where."""
+    """One attempt: the body, its address and the secret of its signature."""
 
     batch_id: str
     attempt: int
@@ -48,7 +48,7 @@ class Delivery:
 
 
 def checked_url(url: str) -> str:
-    """``url`` if it is an address of the web. Raises ``InvalidUrl``."""
+    """Return ``url`` if it is an address of the web. Raises ``InvalidUrl``."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -64,7 +64,7 @@ def checked_url(url: str) -> str:
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """What a receiver compares with: HMAC-SHA256 over ``timestamp``, a full stop and ``body``."""
+    """Return the signature for the receiver: HMAC-SHA256 over ``timestamp``, a full stop and ``body``."""
     return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
@@ -80,7 +80,10 @@ class Webhooks:
         return self._session.scalar(due.limit(1)) is not None
 
     def take_due(self, now: datetime | None = None) -> Delivery | None:
-        """The attempt that is due for longest, or ``None``. Nobody else makes it, and it is due again after a pause."""
+        """Take the attempt that has been due longest, or ``None``.
+
+        No other sender takes the same attempt, and the next one is due after a pause.
+        """
         now = now or database_now(self._session)
         due = select(Webhook.batch_id, Webhook.attempts).where(Webhook.due_at <= now).order_by(Webhook.due_at)
         for batch_id, attempts in self._session.execute(due.limit(10)).all():
@@ -99,7 +102,7 @@ class Webhooks:
         return None
 
     def record(self, delivery: Delivery, fault: str) -> None:
-        """What came of it: ``fault`` is empty where it was taken."""
+        """Record the result of an attempt; ``fault`` is empty where the receiver has accepted it."""
         values: dict[str, Any] = {"message": fault}
         if not fault:
             values |= {"delivered_at": database_now(self._session), "due_at": None}

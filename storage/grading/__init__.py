@@ -1,1 +1,1 @@
-"""What workers do with submissions: claims with leases, diagnoses, verification, and withdrawal after the fact."""
+"""The grading of submissions by workers: claims with leases, diagnoses, verification, and later withdrawal."""

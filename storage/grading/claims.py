@@ -1,7 +1,7 @@
-"""Submissions as workers handle them: claim, renew, record, and release what is overdue.
+"""Submissions as workers handle them: claim, renew, record, and release overdue ones.
 
-A claim is one ``UPDATE … WHERE status``, so exactly one worker wins, and it carries a token: whatever
-comes from a worker whose claim is gone (its lease expired, somebody cancelled) is dropped.
+A claim is one ``UPDATE … WHERE status``, so exactly one worker wins. It has a token: results of a worker whose claim is
+gone (its lease expired, or the submission was cancelled) are dropped.
 """
 
 from __future__ import annotations
@@ -51,20 +51,21 @@ _UNCLAIMED: Final[dict[str, Any]] = {
     "progress_share": None,
 }
 _NOTIFIED_AT_ONCE: Final = 20
-"""How many waiting submissions of a queue get another wake-up at a time: the first ones; the others come later."""
+"""The number of a queue's first waiting submissions that get another wake-up at a time; the others get it later."""
 
 _TRIED: Final = 20
-"""How many of those that are next a worker tries to claim, where others are faster or it leaves one to others."""
+"""The number of next submissions that a worker tries to claim, where others are faster or it leaves some to others."""
 
 _LEFT_FOR: Final = timedelta(seconds=1)
-"""How soon another wake-up is sent for a submission that one worker left to others."""
+"""The time until another wake-up for a submission that one worker has left to others."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to work on one stage of one submission, and all that is needed for it.
+    """The right to work on one stage of one submission, and the data for that work.
 
-    It was in the queue from ``queued_at`` to ``claimed_at``. ``vetted``: whether the problem was, for what is asked.
+    The submission was in the queue from ``queued_at`` to ``claimed_at``. ``vetted``: whether the problem was vetted for
+    the submission's precision and kind of device. ``verifies``: the submission whose record it evaluates again.
     """
 
     submission_id: str
@@ -88,7 +89,7 @@ class Claim:
 
     @property
     def affinity(self) -> GradingKey:
-        """What others are like that are held against the same baseline."""
+        """The settings of all submissions that are measured against the same baseline in the same way."""
         return GradingKey(
             problem=self.problem.id,
             problem_version=self.problem.version,
@@ -116,12 +117,12 @@ class Claims:
         notified: str | None = None,
         affinity: GradingKey | None = None,
     ) -> Claim | None:
-        """Claim the next submission for ``stage`` on these kinds of devices, whichever the wake-up named, or ``None``.
+        """Claim the next submission for ``stage`` on these kinds of devices, or return ``None``.
 
-        Wake-ups are sent in the order of submission; the order of claims is decided here (see
-        ``storage.queue.fair_order``). ``device_capabilities``: the worker's device, on which the submission must be
-        able to run. ``notified``: the submission of the wake-up; if this worker cannot run it, others are notified
-        soon. ``affinity``: the kind that is preferred among submissions with a near rank.
+        Wake-ups are sent in the order of submission, but the order of claims is decided here (see
+        ``storage.queue.fair_order``), whichever submission the wake-up named. ``device_capabilities``: the worker's
+        device, on which the submission must be able to run. ``notified``: the submission of the wake-up; if this worker
+        cannot run it, others are notified soon. ``affinity``: the kind that is preferred among those with a near rank.
         """
         for submission_id in self._next(stage, devices, device_capabilities, affinity):
             claim = self.claim(submission_id, stage, worker, lease_s, device_capabilities)
@@ -141,24 +142,25 @@ class Claims:
     def claim_with_affinity(
         self, claim: Claim, most: int, lease_s: float, device_capabilities: DeviceCapabilities | None = None
     ) -> list[Claim]:
-        """Take up, in the order of the queue, ``most`` more at the most to be evaluated together with ``claim``.
+        """Claim up to ``most`` more submissions, in the order of the queue, to be evaluated together with ``claim``.
 
-        They are alike, out of batches, and their turn is near. What has had a fault is evaluated alone, so that
-        whatever ends a worker does so to others once at the most; so are single submissions and evaluations again.
-        Where other workers could take what waits, no more than this one's share of it is taken.
+        They have the same affinity, come from batches, and have a near rank. Submissions that have had a fault are
+        evaluated alone, so that one that ends its worker harms others once at most. Single submissions and
+        re-evaluations are evaluated alone, too. Where other workers could take the waiting ones, this worker claims no
+        more than its share.
         """
         row = self._session.get_one(Submission, claim.submission_id)
         if most < 1 or row.faults or not 0 < row.queue_rank < LAST_RANK:
             return []
         waiting = _takeable("evaluate", claim.device, device_capabilities, database_now(self._session))
         first_rank = self._session.scalar(_first(select(Submission.queue_rank).where(waiting), 1))
-        if not first_rank:  # nothing is left, or a single one, which nothing goes ahead of
+        if not first_rank:  # none is left, or the first is a single submission, which no other goes ahead of
             return []
         count = self._share(row, waiting, 1 + most) - 1
         affinity = select(Submission.id).where(
             waiting, near(first_rank), claim.affinity.matches(), Submission.faults == 0
         )
-        # Who holds several rows must not wait for one: others do as well.
+        # A transaction that holds several rows must not wait for another row: others hold several as well.
         rows = self._session.scalars(_first(affinity, count).with_for_update(skip_locked=True)).all()
         claims = [
             self.claim(submission_id, "evaluate", claim.worker, lease_s, device_capabilities) for submission_id in rows
@@ -173,12 +175,11 @@ class Claims:
         lease_s: float,
         device_capabilities: DeviceCapabilities | None = None,
     ) -> Claim | None:
-        """Take the submission up, or ``None`` if it does not wait for ``stage`` (any more), or cannot run on
-        ``device_capabilities``.
+        """Claim the submission, or return ``None`` where that is not possible or it is left to others.
 
-        ``None``, too, while it rests after a fault, and if ``worker`` had a fault with it that another
-        live worker has not had yet: that one is to try. So is one with another device, where this one has made the
-        record that is to be verified.
+        It must wait for ``stage``, be able to run on ``device_capabilities``, and have no backoff to wait for. It is
+        left to others if ``worker`` had a fault with it and another live worker has not. A re-evaluation is also left
+        to a worker with another device, where this worker's device has measured the record.
         """
         now = database_now(self._session)
         waiting = and_(
@@ -223,14 +224,14 @@ class Claims:
         return self._claim_of(row, stage, token, worker, now)
 
     def renew(self, claim: Claim, lease_s: float, progress: tuple[str, str, float | None] | None = None) -> bool:
-        """Prolong the lease and show ``progress`` (stage, message, share); ``False``: lost or cancelled."""
+        """Extend the lease and show ``progress`` (stage, message, share); ``False``: the claim is lost or cancelled."""
         values: dict[str, Any] = {"lease_until": database_now(self._session) + timedelta(seconds=lease_s)}
         if progress is not None:
             values.update(zip(("progress_stage", "progress_message", "progress_share"), progress, strict=True))
         return self._update(Submission.claim_token == claim.token, values)
 
     def holds(self, claim: Claim) -> bool:
-        """Whether the claim still stands; a read, where ``renew`` writes."""
+        """Whether the claim is still valid; this only reads, while ``renew`` writes."""
         return self._session.scalar(select(Submission.id).where(Submission.claim_token == claim.token)) is not None
 
     def record_built(
@@ -242,9 +243,10 @@ class Claims:
         builds: Sequence[Mapping[str, Any]] = (),
         failed_builds: int = 0,
     ) -> bool:
-        """The build stage went well: wait for a device. ``False``: the claim is gone, nothing recorded.
+        """Record a successful build stage, and queue the submission for a device.
 
-        ``builds`` are what was built, and ``failed_builds`` how many more do not compile: both are only counted.
+        Returns ``False`` where the claim is gone; nothing is recorded then. ``builds`` are the extensions that were
+        built, and ``failed_builds`` is the number of those that do not compile: both are only counted.
         """
         now = database_now(self._session)
         values = {
@@ -273,14 +275,14 @@ class Claims:
         failed_builds: int = 0,
         measure_again_s: Sequence[float] = MEASURE_AGAIN_S,
     ) -> bool:
-        """Finish with ``evaluation``. ``False``: the claim is gone, nothing recorded.
+        """End the submission with ``evaluation``. ``False``: the claim is gone, and nothing is recorded.
 
-        What passed on a machine that was too noisy for a figure is measured again after each of the pauses
-        ``measure_again_s``, in seconds. If that does not help, it is recorded without one, and shared with nobody who
-        hands in the same.
+        A candidate that passed on a machine too noisy for a figure is measured again after each of the pauses
+        ``measure_again_s``, in seconds. If that does not help, it is recorded without a figure, and not used for
+        deduplication.
 
-        ``diagnose``: have a device fault diagnosed, where there is a worker for that. ``verify``: have it evaluated
-        again where it makes a record. ``failed_builds``: how many extensions do not compile, to be counted.
+        ``diagnose``: have a device fault diagnosed, where there is a worker for that. ``verify``: have a new record
+        evaluated again. ``failed_builds``: the number of extensions that do not compile, to be counted.
         """
         now = database_now(self._session)
         if evaluation.unsettled and self._measure_again(claim, measure_again_s, now):
@@ -309,8 +311,7 @@ class Claims:
         return True
 
     def _measure_again(self, claim: Claim, pauses_s: Sequence[float], now: datetime) -> bool:
-        """Back into the queue after a pause; ``False`` where it has been measured often enough, or the claim is
-        gone."""
+        """Queue the submission again after a pause; ``False`` after enough measurements, or if the claim is gone."""
         row = self._session.get_one(Submission, claim.submission_id, populate_existing=True)
         times = row.unsettled + 1
         pause = pause_after_unsettled(times, pauses_s)
@@ -331,11 +332,14 @@ class Claims:
         return True
 
     def record_fault(self, claim: Claim, detail: str, *, retriable: bool, max_attempts: int) -> bool:
-        """Our fault: back into the queue after a rest, or ``failed`` if it cannot or may no more be retried."""
+        """Record a fault of ours: queue the submission again after a backoff, or end it as ``failed``.
+
+        It fails if the fault is not ``retriable``, or with the ``max_attempts``-th fault. ``False``: the claim is gone.
+        """
         return self._fault(claim.token, "fault", detail, max_attempts if retriable else 0)
 
     def release(self, claim: Claim, why: str = "the worker was stopped") -> bool:
-        """Back into the queue without a fault."""
+        """Queue the submission again without a fault. ``False``: the claim is gone."""
         now = database_now(self._session)
         if not self._update(Submission.claim_token == claim.token, {**_UNCLAIMED, **_waiting(now)}):
             return False
@@ -344,7 +348,7 @@ class Claims:
         return True
 
     def release_expired(self, max_attempts: int, now: datetime | None = None) -> int:
-        """Take submissions from workers that were not heard of; returns how many there were."""
+        """Take submissions from workers whose leases have expired; return their number."""
         now = now or database_now(self._session)
         expired = select(Submission.claim_token, Submission.claim_worker).where(Submission.lease_until < now)
         released = 0
@@ -360,11 +364,10 @@ class Claims:
         now: datetime | None = None,
         device_capabilities: DeviceCapabilities | None = None,
     ) -> list[WakeUp]:
-        """Request another wake-up for submissions that have waited long on ``queues`` (stage, kind of device), and can
-        run on ``device_capabilities``.
+        """Request another wake-up for submissions that have waited long on ``queues`` (stage, kind of device).
 
-        Of each queue only the first few, and each less and less often: a long queue must not fill up
-        with messages. Returns the wake-ups.
+        Only for those that can run on ``device_capabilities``. Of each queue, only the first few get one, and each less
+        and less often: a long queue must not fill up with messages. Returns the wake-ups.
         """
         now = now or database_now(self._session)
         wakeups: list[WakeUp] = []
@@ -400,7 +403,7 @@ class Claims:
             return False
         faults = row.faults + 1
         values: dict[str, Any] = {**_UNCLAIMED, "faults": faults}
-        # A lost worker cost a whole lease already: that is rest enough.
+        # A lost worker has cost a whole lease already, which is backoff enough.
         rest = timedelta(0) if outcome == "lost" else backoff_after(faults)
         if faults < max_attempts:
             values |= {**_waiting(now), "message": f"attempt {faults} failed, to be tried again: {detail}"}
@@ -409,7 +412,7 @@ class Claims:
         else:
             if outcome == "lost" and faults > 1:
                 detail = f"set aside, for {self._lost(row.id, faults)} of {faults} attempts lost their worker: {detail}"
-            # Shared no more: who hands the same in again has it graded again.
+            # No deduplication any more: equal submissions from now on are graded again.
             values |= {"status": Status.FAILED, "message": detail, "finished_at": now, "dedup_key": None}
         still = Submission.claim_token == token
         if expired_before is not None:
@@ -427,7 +430,7 @@ class Claims:
         return True
 
     def _lost(self, submission_id: str, faults: int) -> int:
-        """How many of the last ``faults`` attempts that failed lost their worker, this one included."""
+        """Return how many of the last ``faults`` failed attempts lost their worker, this one included."""
         failed = select(Attempt.outcome).where(Attempt.submission_id == submission_id, Attempt.outcome.in_(FAULTS))
         latest = self._session.scalars(failed.order_by(Attempt.id.desc()).limit(faults - 1))
         return 1 + sum(outcome == "lost" for outcome in latest)
@@ -439,19 +442,20 @@ class Claims:
         device_capabilities: DeviceCapabilities | None,
         affinity: GradingKey | None,
     ) -> list[str]:
-        """The first few that wait for ``stage``, do not rest and can run on ``device_capabilities``; ahead of them one
-        that is
-        ``affinity``, if there is one near."""
+        """Return the first few submissions that wait for ``stage`` and can run on ``device_capabilities``.
+
+        Those in backoff are left out. Ahead of the others is the first one of ``affinity``, if its rank is near.
+        """
         now = database_now(self._session)
         rows: list[tuple[int, str]] = []
         preferred: list[tuple[int, str]] = []
         for device in devices:
-            # One kind at a time: that is how the index has them in order.
+            # One kind of device at a time, because the index has each kind in order.
             waiting = select(Submission.queue_rank, Submission.id).where(
                 _takeable(stage, device, device_capabilities, now)
             )
             found = [(queue_rank, row_id) for queue_rank, row_id in self._session.execute(_first(waiting, _TRIED))]
-            if affinity is not None and found and found[0][0] > 0:  # nothing goes ahead of a single one
+            if affinity is not None and found and found[0][0] > 0:  # none goes ahead of a single submission
                 near_ones = waiting.where(near(found[0][0]), affinity.matches())
                 preferred.extend(
                     (queue_rank, row_id) for queue_rank, row_id in self._session.execute(_first(near_ones, 1))
@@ -460,8 +464,10 @@ class Claims:
         return [submission_id for _, submission_id in (*preferred, *sorted(rows)[:_TRIED])]
 
     def _share(self, row: Submission, waiting: Any, most: int) -> int:
-        """How many, up to ``most``, whoever has taken up ``row`` may hold at once, out of that and what is ``waiting``:
-        as many as leave the same to each of the others that could take ``row``."""
+        """Return how many submissions, up to ``most``, the worker that has claimed ``row`` may have at once.
+
+        They come out of ``row`` and those ``waiting``, and each other worker that could take ``row`` gets as many.
+        """
         others = [
             worker for worker in eligible_workers(self._session, "evaluate", row) if worker.id != row.claim_worker
         ]
@@ -511,10 +517,10 @@ class Claims:
         return True
 
     def _unfit(self, row: Any) -> set[str]:
-        """The workers that have had a fault with it."""
+        """Return the workers that have had a fault with the submission."""
         if row.faults == 0:
             return set()
-        # Counted from the end: what was before somebody asked to retry is forgiven.
+        # Counted from the end: faults before a retry was requested do not count.
         failed = select(Attempt.worker, Attempt.outcome).where(
             Attempt.submission_id == row.id, Attempt.outcome.in_(FAULTS)
         )
@@ -524,7 +530,7 @@ class Claims:
     def _was_measured_here(
         self, row: Any, stage: Stage, device_capabilities: DeviceCapabilities | None, others: Sequence[Worker]
     ) -> bool:
-        """Whether this device has made the record that is to be verified, and one of ``others`` has another one."""
+        """Whether this device has measured the record to be verified, and one of ``others`` has another device."""
         if row.verifies is None or stage != "evaluate" or device_capabilities is None:
             return False
         devices = select(Attempt.device).where(
@@ -560,7 +566,7 @@ class Claims:
         )
 
     def _end_attempt(self, token: str, device: str, outcome: AttemptOutcome, detail: str, now: datetime) -> datetime:
-        """Returns when it began."""
+        """End the attempt and count it; return the time of its beginning."""
         ended = self._session.execute(
             update(Attempt)
             .where(Attempt.token == token)
@@ -580,7 +586,7 @@ class Claims:
 
 
 def _takeable(stage: Stage, device: str, device_capabilities: DeviceCapabilities | None, now: datetime) -> Any:
-    """The condition that a submission waits for ``stage``, does not rest and can run on ``device_capabilities``."""
+    """Return the SQL condition that a submission can be claimed for ``stage`` on ``device_capabilities`` now."""
     return and_(
         Submission.status == Status.QUEUED,
         Submission.stage == stage,
@@ -591,7 +597,7 @@ def _takeable(stage: Stage, device: str, device_capabilities: DeviceCapabilities
 
 
 def _first(waiting: Select[*_Columns], count: int) -> Select[*_Columns]:
-    """The first ``count`` in the order of the queue."""
+    """Return the query for the first ``count`` in the order of the queue."""
     return waiting.order_by(*QUEUE_ORDER).limit(count)
 
 

@@ -1,7 +1,7 @@
-"""Diagnoses: asked for by owners and after device faults, made by workers that have the tool.
+"""Diagnoses: requested by owners or after device faults, made by workers that have the tool.
 
-They are claimed as submissions are (see ``storage.grading.claims``), and after them: no diagnosis is claimed, or gets
-a wake-up, while an evaluation waits for a device of the same kind. Bound to a session; nothing here commits.
+They are claimed like submissions (see ``storage.grading.claims``), but after them. No diagnosis is claimed, or gets a
+wake-up, while an evaluation waits for a device of the same kind. Bound to a session; nothing here commits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNCLAIMED: Final[dict[str, Any]] = {"claim_token": None, "claim_worker": None, 
 
 
 class NotDiagnosable(ValueError):
-    """There is nothing of this submission that a tool could be run over."""
+    """The submission cannot be diagnosed; the message has the reason."""
 
 
 class NobodyDiagnoses(LookupError):
@@ -47,7 +47,7 @@ class NobodyDiagnoses(LookupError):
 
 @dataclass(frozen=True)
 class DiagnosisClaim:
-    """The right to make one diagnosis, and all that is needed for it.
+    """The right to make one diagnosis, and the data for it.
 
     ``size`` is the submission's. ``faulted``: its evaluation has ended with a device fault at that size.
     """
@@ -68,8 +68,11 @@ class DiagnosisClaim:
 
 
 def evaluation_waits(session: Session) -> bool:
-    """Whether a submission waits to be evaluated on a device of the kind that diagnoses are made on, and by somebody
-    who could take it: what waits for a device that is not there stands in no diagnosis's way."""
+    """Whether a submission waits to be evaluated on a CUDA device, and a worker could take it.
+
+    Submissions that wait for a device without a worker do not delay diagnoses. Where no worker takes evaluations on
+    CUDA devices, every waiting one counts.
+    """
     now = database_now(session)
     offers = capabilities_of(session, _DEVICE)
     waiting = select(Submission.id).where(
@@ -83,7 +86,7 @@ def evaluation_waits(session: Session) -> bool:
 
 
 def undiagnosable(submission: Submission) -> str | None:
-    """Why there is no diagnosis of ``submission``, and can be none as long as it is as it is."""
+    """Return why ``submission`` cannot be diagnosed in its present state; ``None`` where it can."""
     if submission.device != _DEVICE:
         return f"is for device {submission.device}, and these tools know of CUDA alone"
     if submission.state is not Status.DONE or submission.evaluation is None:
@@ -100,9 +103,9 @@ class Diagnoses:
         self._session = session
 
     def request(self, submission_id: str, tool: Tool) -> StoredDiagnosis:
-        """Have ``tool`` run over the submission's candidate; what was found with it before is replaced.
+        """Queue a diagnosis of the submission's candidate with ``tool``, which replaces earlier findings of the tool.
 
-        One that is not over yet is returned as it is. Raises ``UnknownSubmission``, ``NotDiagnosable`` and
+        A diagnosis that is not over yet is returned as it is. Raises ``UnknownSubmission``, ``NotDiagnosable`` and
         ``NobodyDiagnoses``.
         """
         submission = self._session.get(Submission, submission_id, populate_existing=True)
@@ -122,23 +125,23 @@ class Diagnoses:
         return requested
 
     def follow_fault(self, submission_id: str) -> bool:
-        """Have the candidate that has ended with a device fault diagnosed, unless nobody can or it was already."""
+        """Queue a memcheck diagnosis after a device fault, unless no worker can make it or there is one already."""
         if not serving_ids(self._session, diagnosis_queue(Tool.MEMCHECK)):
             return False
         return self._queue(submission_id, Tool.MEMCHECK, renew=False)
 
     def of_tool(self, submission_id: str, tool: Tool) -> StoredDiagnosis | None:
-        """What ``tool`` has found, or how far it is, as it is in the database now."""
+        """Return the diagnosis with ``tool`` as it is in the database now, or ``None``."""
         return self._session.get(StoredDiagnosis, (submission_id, str(tool)), populate_existing=True)
 
     def of_submission(self, submission_id: str) -> Sequence[StoredDiagnosis]:
-        """Every diagnosis of the submission, that which was asked for last first."""
+        """Return every diagnosis of the submission, the one that was requested last first."""
         query = select(StoredDiagnosis).where(StoredDiagnosis.submission_id == submission_id)
         latest_first = query.order_by(StoredDiagnosis.requested_at.desc(), StoredDiagnosis.tool)
         return self._session.scalars(latest_first.execution_options(populate_existing=True)).all()
 
     def claim(self, submission_id: str, tool: Tool, worker: str, lease_s: float) -> DiagnosisClaim | None:
-        """Take the diagnosis up, or ``None`` if it does not wait (any more), rests, or an evaluation goes first."""
+        """Claim the diagnosis, or return ``None``: it does not wait, is in backoff, or an evaluation goes first."""
         now = database_now(self._session)
         waiting = and_(
             StoredDiagnosis.submission_id == submission_id,
@@ -168,19 +171,19 @@ class Diagnoses:
         return self._claim_of(row, token, worker, now)
 
     def renew(self, claim: DiagnosisClaim, lease_s: float, progress: tuple[str, str, float | None] | None) -> bool:
-        """Prolong the lease and show the message of ``progress``; ``False``: the claim is lost."""
+        """Extend the lease and show the message of ``progress``; ``False``: the claim is lost."""
         values: dict[str, Any] = {"lease_until": database_now(self._session) + timedelta(seconds=lease_s)}
         if progress is not None:
             _, values["message"], _ = progress
         return self._update(StoredDiagnosis.claim_token == claim.token, values)
 
     def holds(self, claim: DiagnosisClaim) -> bool:
-        """Whether the claim still stands; a read, where ``renew`` writes."""
+        """Whether the claim is still valid; this only reads, while ``renew`` writes."""
         query = select(StoredDiagnosis.tool).where(StoredDiagnosis.claim_token == claim.token)
         return self._session.scalar(query) is not None
 
     def record(self, claim: DiagnosisClaim, diagnosis: Diagnosis) -> bool:
-        """Finish with ``diagnosis``. ``False``: the claim is gone, nothing recorded."""
+        """Record ``diagnosis`` and end with it. ``False``: the claim is gone, and nothing is recorded."""
         result = diagnosis.to_dict()
         values = {
             **_UNCLAIMED,
@@ -193,11 +196,14 @@ class Diagnoses:
         return self._update(StoredDiagnosis.claim_token == claim.token, values)
 
     def record_fault(self, claim: DiagnosisClaim, detail: str, *, retriable: bool, max_attempts: int) -> bool:
-        """Our fault: to be tried again after a rest, or ``failed`` if it cannot or may no more be retried."""
+        """Record a fault of ours: queue the diagnosis again after a backoff, or end it as ``failed``.
+
+        It fails if the fault is not ``retriable``, or with the ``max_attempts``-th fault. ``False``: the claim is gone.
+        """
         return self._fault(claim.token, detail, max_attempts if retriable else 0)
 
     def release(self, claim: DiagnosisClaim) -> bool:
-        """Back into the queue without a fault: the worker is being stopped, or an evaluation goes first."""
+        """Queue the diagnosis again without a fault: the worker is being stopped, or an evaluation goes first."""
         now = database_now(self._session)
         if not self._update(StoredDiagnosis.claim_token == claim.token, {**_UNCLAIMED, **_waiting(), **_soon(now)}):
             return False
@@ -206,7 +212,7 @@ class Diagnoses:
         return True
 
     def release_expired(self, max_attempts: int, now: datetime | None = None) -> int:
-        """Take diagnoses from workers that were not heard of; returns how many there were."""
+        """Take diagnoses from workers whose leases have expired; return their number."""
         now = now or database_now(self._session)
         expired = select(StoredDiagnosis.claim_token, StoredDiagnosis.claim_worker).where(
             StoredDiagnosis.lease_until < now
@@ -221,7 +227,7 @@ class Diagnoses:
     def notify_overdue(self, tools: Collection[Tool], now: datetime | None = None) -> list[DiagnosisWakeUp]:
         """Request another wake-up for diagnoses that have waited long for ``tools``, unless an evaluation waits.
 
-        As of submissions, only the oldest few, and each less and less often. Returns the wake-ups.
+        As for submissions, only for the oldest few, and for each less and less often. Returns the wake-ups.
         """
         if not tools or evaluation_waits(self._session):
             return []
@@ -250,7 +256,7 @@ class Diagnoses:
         return wakeups
 
     def _queue(self, submission_id: str, tool: Tool, *, renew: bool) -> bool:
-        """Whether it was queued: not, if one is under way, nor, without ``renew``, if one is there at all."""
+        """Queue a diagnosis unless one is in progress or, without ``renew``, exists at all; return whether it was."""
         now = database_now(self._session)
         values: dict[str, Any] = {
             **_UNCLAIMED,
@@ -274,7 +280,7 @@ class Diagnoses:
             )
         else:
             statement = statement.on_conflict_do_nothing()
-        # Not by a count of rows: of such a statement PostgreSQL's driver gives none.
+        # Not by a count of rows, because PostgreSQL's driver gives none for such a statement.
         if self._session.execute(statement.returning(StoredDiagnosis.tool)).first() is None:
             return False
         request_wakeup(self._session, DiagnosisWakeUp(submission_id, tool))
@@ -332,5 +338,5 @@ def _waiting() -> dict[str, Any]:
 
 
 def _soon(now: datetime) -> dict[str, Any]:
-    """Its wake-up is due soon after nothing goes first any more."""
+    """Return the columns for a wake-up that is due soon, once no evaluation goes first any more."""
     return {"wakeups": 1, "wakeup_due_at": now + FIRST_REPEAT}

@@ -1,9 +1,8 @@
-"""Records are evaluated again: later, on another device of the same name where there is one, with other seeds.
+"""Verification of records by re-evaluation: later, on another device of the same name if possible, with other seeds.
 
-An evaluation again is a submission of its own, a copy whose ``verifies`` names the one that made the record; it waits
-behind everything else, is on no leaderboard, and stays as part of the record's history. A record holds if one of two
-evaluations again confirms it (see ``disagreement``). One that does not is withdrawn (see
-``storage.grading.withdrawal``).
+A re-evaluation is a submission: a copy whose ``verifies`` names the submission that set the record. It waits behind all
+other submissions, is on no leaderboard, and stays as part of the record's history. A record holds if one of two
+re-evaluations confirms it (see ``disagreement``). Otherwise it is withdrawn (see ``storage.grading.withdrawal``).
 """
 
 from __future__ import annotations
@@ -39,7 +38,10 @@ _CHECKS: Final = 2
 _TRIED_AGAIN: Final = timedelta(hours=1)
 _MOST_FAILED: Final = 5
 _LEAST_SHARE: Final = {"cpu": 0.8, "cuda": 0.95}
-"""Of its first speedup, what a record must reach again where the intervals do not meet: a CPU is never alone."""
+"""The share of its first speedup that a record must reach again where the intervals do not meet, by kind of device.
+
+The share is lower on a CPU, because other processes always run there.
+"""
 
 _COPIED_NOT: Final = frozenset(
     {"label", "author", "idempotency_key", "dedup_key", "message", "build_s", "build_log", "progress_stage"}
@@ -56,11 +58,11 @@ _COPIED_NOT: Final = frozenset(
     | {"built_at", "started_at", "finished_at", "traceparent"}
     | {"withdrawn_at", "withdrawn_by", "withdrawn_reason"}
 )
-"""What an evaluation again has not in common with what it evaluates; whoever may see the one may see the other."""
+"""The columns that a re-evaluation does not copy; owner and visibility are copied, so both are seen by the same."""
 
 
 def request_verification(session: Session, submission_id: str, now: datetime) -> None:
-    """Have the record that this submission has made evaluated again, unless it was or is to be already."""
+    """Queue a re-evaluation of this submission's record, unless its verification exists already."""
     row = {"submission_id": submission_id, "status": VerificationStatus.PENDING, "message": "", "requested_at": now}
     new = insert_into(session, StoredVerification).values(row).on_conflict_do_nothing()
     if session.execute(new.returning(StoredVerification.submission_id)).first() is not None:
@@ -71,18 +73,18 @@ def request_verification(session: Session, submission_id: str, now: datetime) ->
 
 
 def verification_of(session: Session, submission_id: str) -> StoredVerification | None:
-    """How far the verification of this submission is; ``None`` where it has made no record."""
+    """Return the verification of this submission; ``None`` where none was requested."""
     return session.get(StoredVerification, submission_id, populate_existing=True)
 
 
 def checks_of(session: Session, submission_id: str) -> Sequence[Submission]:
-    """The evaluations again of what this submission has made, the first one first."""
+    """Return the re-evaluations of this submission's record, the first one first."""
     query = select(Submission).where(Submission.verifies == submission_id).order_by(Submission.id)
     return session.scalars(query.execution_options(populate_existing=True)).all()
 
 
 def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datetime) -> None:
-    """An evaluation again has come to ``evaluation``: the record holds, is tried once more, or is withdrawn."""
+    """Conclude from the ``evaluation`` of a re-evaluation: the record holds, is tried once more, or is withdrawn."""
     verification = _pending(session, check_id)
     if verification is None:
         return
@@ -90,7 +92,7 @@ def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datet
     assert original.evaluation is not None
     first = original.evaluation.to_evaluation()
     then, since = software_of(first.environment), software_of(evaluation.environment)
-    if then != since and evaluation.verdict is not Verdict.COMPILE_ERROR:  # which the builder's own versions are with
+    if then != since and evaluation.verdict is not Verdict.COMPILE_ERROR:  # a compile error has the builder's
         verification.message = f"it was measured under {then}, and can only be evaluated under {since} now"
         return
     if evaluation.unsettled:
@@ -103,28 +105,28 @@ def conclude(session: Session, check_id: str, evaluation: Evaluation, now: datet
         verification.message = f"to be evaluated once more: {doubt}"
         _queue_check(session, original, now)
     else:
-        # First what is locked first everywhere else.
+        # The withdrawal first, because its locks are taken first everywhere else.
         withdraw(session, original.id, doubt, VERIFICATION)
         _finish(session, verification, VerificationStatus.FAILED, f"withdrawn: {doubt}", now)
         verify_leaders(session, original, now)
 
 
 def check_failed(session: Session, check_id: str, detail: str, now: datetime) -> None:
-    """An evaluation again has failed through our fault: that says nothing of the record, and is tried later."""
+    """Queue another re-evaluation later, because a fault of ours says nothing about the record."""
     verification = _pending(session, check_id)
     if verification is not None:
         _try_later(session, verification, detail, now)
 
 
 def _tells(check: Submission) -> bool:
-    """Whether an evaluation again has said something of the record."""
+    """Whether the re-evaluation ``check`` has said something about the record."""
     return (
         check.state is Status.DONE and check.evaluation is not None and not check.evaluation.to_evaluation().unsettled
     )
 
 
 def _try_later(session: Session, verification: StoredVerification, detail: str, now: datetime) -> None:
-    """Evaluate it again once more, each time after twice as long."""
+    """Queue another re-evaluation, each time after twice as long; after ``_MOST_FAILED`` failed ones, none."""
     checks = checks_of(session, verification.submission_id)
     failed = sum(check.state in (Status.FAILED, Status.DONE) and not _tells(check) for check in checks)
     if failed >= _MOST_FAILED:
@@ -136,17 +138,19 @@ def _try_later(session: Session, verification: StoredVerification, detail: str, 
 
 
 def verify_leaders(session: Session, submission: Submission, now: datetime) -> None:
-    """Have who leads where ``submission`` is ranked, or was, evaluated again if that was never done: after something
-    was published or withdrawn."""
+    """Verify the leaders of the rankings of ``submission`` that were never verified.
+
+    Called after a submission was published or withdrawn, since the leader may be another one then.
+    """
     for leader in _leaders_unverified(session, submission):
         request_verification(session, leader, now)
 
 
 def disagreement(first: Evaluation, again: Evaluation) -> str:
-    """Why ``again`` does not confirm ``first``; empty where it does.
+    """Return why ``again`` does not confirm ``first``; empty where it does.
 
-    It passes, with gradients that match where they did, and on each track its interval reaches that of the first, or
-    its speedup the share of the first's that is asked for. Faster is never a disagreement.
+    It must pass, with matching gradients where the first had them. On each track, its interval must reach that of the
+    first, or its speedup the share ``_LEAST_SHARE`` of the first's. A faster result is never a disagreement.
     """
     if not again.passed:
         return f"evaluated again, it got {again.verdict}"
@@ -163,7 +167,7 @@ def disagreement(first: Evaluation, again: Evaluation) -> str:
 
 
 def _pending(session: Session, check_id: str) -> StoredVerification | None:
-    """The verification that this evaluation again is for, if it is still open; locked until the transaction ends."""
+    """Return the open verification of this re-evaluation, locked until the transaction ends, or ``None``."""
     verifies = session.scalar(select(Submission.verifies).where(Submission.id == check_id))
     if verifies is None:
         return None
@@ -174,7 +178,7 @@ def _pending(session: Session, check_id: str) -> StoredVerification | None:
 
 
 def _queue_check(session: Session, original: Submission, now: datetime, after: timedelta = timedelta(0)) -> None:
-    """Queue a copy of ``original``, behind everything else, for a device of the same name."""
+    """Queue a copy of ``original``, behind all other submissions, for a device of the same name."""
     assert original.evaluation is not None
     columns = [column.name for column in Submission.__table__.columns]
     values: dict[str, Any] = {name: getattr(original, name) for name in columns if name not in _COPIED_NOT}
@@ -205,13 +209,13 @@ def _finish(
 
 
 def _mark(session: Session, verification: StoredVerification) -> None:
-    """Have the leaderboards show it."""
+    """Show the state of ``verification`` on the leaderboards."""
     own = update(StoredLeaderboardEntry).where(StoredLeaderboardEntry.submission_id == verification.submission_id)
     session.execute(own.values(verification=verification.status).execution_options(synchronize_session=False))
 
 
 def _leaders_unverified(session: Session, withdrawn: Submission) -> list[str]:
-    """Who leads now where ``withdrawn`` was or is, and was never evaluated again."""
+    """Return the present leaders of the rankings of ``withdrawn`` that were never verified."""
     same = {name: getattr(withdrawn, name) for name in ("problem", "problem_version", "device", "size", "precision")}
     rankings = session.scalars(select(StoredRanking.id).filter_by(**same, baseline=withdrawn.baseline))
     found = []

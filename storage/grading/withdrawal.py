@@ -1,8 +1,8 @@
-"""Leaderboards after the fact: an entry is withdrawn, or reinstated, or published.
+"""Later changes of leaderboards: an entry is withdrawn, reinstated, or published.
 
-``settle`` makes the leaderboard entries that one submission has a part in anew, from the evaluations that are on
-record, so that they are what they had been if it had never (or always) been among them. Nothing of the submission is
-deleted: its evaluation stays, and so does who has withdrawn it, when and why. Nothing here commits.
+``settle`` rebuilds the leaderboard entries that depend on one submission, from the stored evaluations. They are then as
+if the submission had never (or always) been among them. Nothing of the submission is deleted: its evaluation stays,
+and so do the actor, the time and the reason of its withdrawal. Nothing here commits.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ __all__ = ["NotPublishable", "NotRanked", "publish", "reinstate", "settle", "wit
 
 
 class NotRanked(ValueError):
-    """The submission has not passed, so there is nothing on a leaderboard to be withdrawn."""
+    """The submission has not passed, so it has no leaderboard entry to be withdrawn."""
 
 
 class NotPublishable(ValueError):
-    """Others have seen more of the submission than is asked for."""
+    """The requested visibility shows less of the submission than others could see before."""
 
 
 def withdraw(session: Session, submission_id: str, reason: str, by: str | None) -> Submission:
-    """Take the submission from the leaderboards; one that is withdrawn already stays as it is.
+    """Withdraw the submission from the leaderboards; one that is withdrawn already stays as it is.
 
     Raises ``UnknownSubmission``, ``NotRanked``.
     """
@@ -69,7 +69,7 @@ def withdraw(session: Session, submission_id: str, reason: str, by: str | None) 
 
 
 def reinstate(session: Session, submission_id: str, by: str | None) -> Submission:
-    """Put a submission that was withdrawn back where it was. Raises ``UnknownSubmission``."""
+    """Reinstate a withdrawn submission on the leaderboards. Raises ``UnknownSubmission``."""
     submission = _locked(session, submission_id)
     if submission.withdrawn_at is None:
         return submission
@@ -82,7 +82,7 @@ def reinstate(session: Session, submission_id: str, by: str | None) -> Submissio
 
 
 def publish(session: Session, submission_id: str, visibility: Visibility, by: str | None) -> Submission:
-    """Show others more of the submission than before. Raises ``UnknownSubmission``, ``NotPublishable``."""
+    """Widen the visibility of the submission. Raises ``UnknownSubmission``, ``NotPublishable``."""
     submission = _locked(session, submission_id)
     before = Visibility(submission.visibility)
     if not before.opens_to(visibility):
@@ -90,7 +90,7 @@ def publish(session: Session, submission_id: str, visibility: Visibility, by: st
     if before is visibility:
         return submission
     submission.visibility = str(visibility)
-    # Whoever hands in the same from now on must not be given what was handed in under another promise.
+    # From now on, equal lines must not get a submission that was handed in under another visibility.
     submission.dedup_key = None
     session.flush()
     if before is Visibility.PRIVATE and submission.evaluation is not None:
@@ -102,7 +102,7 @@ def publish(session: Session, submission_id: str, visibility: Visibility, by: st
 
 
 def settle(session: Session, submission: Submission) -> None:
-    """Have every ranking that ``submission`` belongs to be as the evaluations say, as far as they can differ by it."""
+    """Rebuild those parts of the rankings of ``submission`` that depend on it, from the stored evaluations."""
     if submission.evaluation is None:
         return
     evaluation = submission.evaluation.to_evaluation()
@@ -121,7 +121,7 @@ def settle(session: Session, submission: Submission) -> None:
 
 
 def _locked(session: Session, submission_id: str) -> Submission:
-    # By its columns alone: PostgreSQL locks no row that an outer join may leave out.
+    # By the id alone: PostgreSQL does not lock rows of the nullable side of an outer join.
     session.execute(select(Submission.id).where(Submission.id == submission_id).with_for_update())
     submission = session.get(Submission, submission_id, populate_existing=True)
     if submission is None:
@@ -130,8 +130,10 @@ def _locked(session: Session, submission_id: str) -> Submission:
 
 
 def _ranked(ranking: StoredRanking, *columns: Any) -> Select[Any]:
-    """Columns of all that is ranked in ``ranking``, or would be if it were the best of its entry key; and of what
-    differs from that in its software alone (see ``_evaluation_of``)."""
+    """Return a query for columns of all submissions that ``ranking`` may rank, with any software.
+
+    It includes those that are not the best of their entry key. ``_evaluation_of`` then checks the software.
+    """
     query = (
         select(*columns)
         .join(StoredEvaluation, StoredEvaluation.submission_id == Submission.id)
@@ -162,7 +164,7 @@ def _certain(ranking: StoredRanking) -> Any:
 
 
 def _rebuild_entry(session: Session, ranking: StoredRanking, submission: Submission) -> None:
-    """The best that the author has with this source."""
+    """Rebuild the entry of the author and source of ``submission``: their best result."""
     key = {"ranking_id": ranking.id, "entry_key": entry_key_of(submission)}
     session.execute(delete(StoredLeaderboardEntry).filter_by(**key).execution_options(synchronize_session="fetch"))
     own = _ranked(ranking, Submission.id).where(
@@ -186,7 +188,7 @@ def _rebuild_entry(session: Session, ranking: StoredRanking, submission: Submiss
 
 
 def _evaluation_of(submission: Submission, ranking: StoredRanking) -> Evaluation | None:
-    """The evaluation of ``submission``, if it was made under the software of ``ranking``."""
+    """Return the evaluation of ``submission``, if it was made under the software of ``ranking``."""
     assert submission.evaluation is not None
     evaluation = submission.evaluation.to_evaluation()
     return evaluation if software_of(evaluation.environment) == ranking.software else None
@@ -214,7 +216,7 @@ def _rebuild_author(session: Session, ranking: StoredRanking, submission: Submis
 
 
 def _rebuild_records(session: Session, ranking: StoredRanking, submission: Submission) -> None:
-    """Who was the fastest from the time on when ``submission`` was over; what was before does not depend on it."""
+    """Rebuild the records from the end of ``submission`` on; earlier ones do not depend on it."""
     assert submission.finished_at is not None
     since = (submission.finished_at, submission.id)
     own = RankingRecord.ranking_id == ranking.id

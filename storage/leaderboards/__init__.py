@@ -1,1 +1,1 @@
-"""Leaderboards: entries kept with each evaluation, reading a page of them, and records over time."""
+"""Leaderboards: their entries, updated with each evaluation, pages of entries, and records over time."""

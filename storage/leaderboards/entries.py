@@ -1,10 +1,10 @@
-"""Leaderboards, kept up to date in the transaction that stores an evaluation.
+"""Leaderboard entries, updated in the transaction that stores an evaluation.
 
-Reading one then costs what is shown of it, however much was ever handed in. Rows are locked in one order, counts before
-rankings and rankings by track, and before those of batches (see ``storage.submissions.completion``), so that two
-workers never wait for each other.
+The cost of reading a leaderboard therefore depends on the entries shown, not on the number of submissions. Rows are
+locked in one order: counts, then rankings by track, then batches (see ``storage.submissions.completion``). Two workers
+therefore cannot deadlock.
 
-What is private or withdrawn is on none of them; ``storage.grading.withdrawal`` puts it on and takes it off.
+Private and withdrawn submissions are on no leaderboard; ``storage.grading.withdrawal`` adds and removes entries later.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class Outcome(NamedTuple):
-    """What evaluations are counted by."""
+    """The key of the counts of verdicts."""
 
     problem: str
     problem_version: str
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one track of an evaluation came to."""
+    """The result of one track of an evaluation."""
 
     track: str
     speedup: float
@@ -57,13 +57,13 @@ class Result(NamedTuple):
 
     @property
     def certain_speedup(self) -> float:
-        """What ranks: the lower end of the interval."""
+        """The lower end of the interval, by which entries are ranked; the speedup where there is no interval."""
         return self.speedup if self.interval is None else self.interval.low
 
 
 def count_verdicts(session: Session, outcomes: Mapping[Outcome, int]) -> None:
     """Count evaluations that were stored just now."""
-    # In the same order for everybody, as all locks.
+    # In one order everywhere, as all locks.
     for outcome, count in sorted(outcomes.items()):
         first = insert_into(session, VerdictCount).values(**outcome._asdict(), count=count)
         key = ["problem", "problem_version", "device", "verdict"]
@@ -75,8 +75,8 @@ def count_verdicts(session: Session, outcomes: Mapping[Outcome, int]) -> None:
 
 
 def enter(session: Session, submission_id: str, evaluation: Evaluation, now: datetime) -> bool:
-    """Count ``evaluation`` and, if it passed, put it where it belongs on its leaderboards; whether it is a record."""
-    # As it is now: somebody may have published it since the worker has read it.
+    """Count ``evaluation`` and, if it passed, enter it in its leaderboards; return whether it is a record."""
+    # Read again, because its owner may have published it since the worker has read it.
     submission = session.get_one(Submission, submission_id, populate_existing=True)
     if submission.visibility == Visibility.PRIVATE:
         return False
@@ -89,12 +89,12 @@ def enter(session: Session, submission_id: str, evaluation: Evaluation, now: dat
 
 
 def outcome_of(submission: Submission, evaluation: Evaluation) -> Outcome:
-    """What ``evaluation`` is counted by."""
+    """Return the key by which ``evaluation`` is counted."""
     return Outcome(submission.problem, submission.problem_version, submission.device, evaluation.verdict)
 
 
 def software_of(environment: Mapping[str, Any]) -> str:
-    """What a reference is as fast by as by its device: the versions of torch and CUDA, where they are known."""
+    """Return the versions of torch and CUDA, where they are known, because the reference's speed depends on them."""
     parts = [
         f"{name} {environment[key]}" for name, key in (("torch", "torch"), ("CUDA", "cuda")) if environment.get(key)
     ]
@@ -102,7 +102,7 @@ def software_of(environment: Mapping[str, Any]) -> str:
 
 
 def results_of(evaluation: Evaluation) -> Iterator[Result]:
-    """The tracks that ``evaluation`` is ranked on."""
+    """Yield the result of each track that ``evaluation`` is ranked on."""
     if not evaluation.passed:
         return
     if evaluation.speedup is not None:
@@ -113,7 +113,7 @@ def results_of(evaluation: Evaluation) -> Iterator[Result]:
 
 
 def figures_of(evaluation: Evaluation, result: Result) -> dict[str, Any]:
-    """What an evaluation says of the reference."""
+    """Return the figures of the reference in an evaluation, as columns of its ranking."""
     bound = evaluation.roofline.get(result.track)
     figures: dict[str, Any] = {}
     if result.latency is not None:
@@ -128,7 +128,7 @@ def figures_of(evaluation: Evaluation, result: Result) -> dict[str, Any]:
 def locked_ranking(
     session: Session, submission: Submission, evaluation: Evaluation, result: Result, figures: Mapping[str, Any]
 ) -> Any:
-    """The id and the best of the ranking, with new ``figures``, locked until the transaction ends."""
+    """Return the id and the best of the ranking, with new ``figures``, locked until the transaction ends."""
     key = {
         "problem": submission.problem,
         "problem_version": submission.problem_version,
@@ -142,7 +142,7 @@ def locked_ranking(
     }
     new = insert_into(session, StoredRanking).values(**key, entries=0, best=0.0, since=submission.submitted_at)
     session.execute(new.on_conflict_do_nothing())
-    # Written even where nothing changes: the lock is what counts.
+    # Written even where nothing changes, for the lock.
     locked = update(StoredRanking).filter_by(**key).values(**figures or {"best": StoredRanking.best})
     return session.execute(
         locked.returning(StoredRanking.id, StoredRanking.best).execution_options(synchronize_session=False)
@@ -157,7 +157,7 @@ def _stand(
     result: Result,
     now: datetime,
 ) -> bool:
-    """Whether it is the fastest of its ranking now."""
+    """Enter ``result`` in its ranking; return whether it is the fastest there now."""
     values = entry_values(submission, evaluation, result, now)
     key = (ranking.id, entry_key_of(submission))
     entry = session.get(StoredLeaderboardEntry, key, populate_existing=True)
@@ -191,7 +191,10 @@ def entry_values(
     finished_at: datetime,
     verification: str | None = None,
 ) -> dict[str, Any]:
-    """What a leaderboard has of one result. ``verification``: how far that is, of what was a record."""
+    """Return the columns of the leaderboard entry of one result.
+
+    ``verification``: the state of the verification, where the submission was a record.
+    """
     return {
         "author": submission.author,
         "label": submission.label,
@@ -233,19 +236,22 @@ def _best_of_author(session: Session, ranking_id: int, submission: Submission, a
 
 
 def _better(certain_speedup: float, submission: Submission, than: StoredLeaderboardEntry) -> bool:
-    """Faster for certain, or as fast and handed in before."""
+    """Whether a result has the higher certain speedup than ``than``, or the same and was handed in earlier."""
     if certain_speedup != than.certain_speedup:
         return certain_speedup > than.certain_speedup
     return (submission.submitted_at, submission.id) < (than.submitted_at, than.submission_id)
 
 
 def logarithm_of(speedup: float) -> float:
-    """For geometric means; 0 where there is none."""
+    """Return the logarithm of ``speedup``, for geometric means; 0 where there is none."""
     return math.log(speedup) if 0 < speedup < math.inf else 0.0
 
 
 def entry_key_of(submission: Submission) -> str:
-    """One text for each author and source; nobody's name makes him somebody else."""
+    """Return one text for each author and source.
+
+    It begins with the digest, which has a fixed length, so that no author's name can lead to another's key.
+    """
     digest = submission.source_digest
     return digest if submission.author is None else f"{digest}:{submission.author}"
 

@@ -1,6 +1,6 @@
-"""Rankings as wholes: which there are, who was the fastest when, how many ended how, and authors over many of them.
+"""Rankings as wholes: their list, their records over time, counts of verdicts, and authors over many rankings.
 
-Read from what ``storage.leaderboards.entries`` keeps; ``storage.leaderboards.read`` has their entries.
+They are read from the tables of ``storage.leaderboards.entries``; ``storage.leaderboards.read`` has the entries.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AuthorFigures:
-    """What an author amounts to over a set of rankings, one for each problem at most.
+    """The figures of an author over a set of rankings, one for each problem at most.
 
-    ``faster``: how many of them they have a speedup above 1 in, with its whole interval. ``log_speedup``: the mean
-    of the logarithms.
+    ``problems``: the number of rankings with a result. ``faster``: the number of them with a certain speedup above 1,
+    so that the whole interval is. ``log_speedup``: the mean of the speedups' logarithms.
     """
 
     author: str
@@ -43,7 +43,7 @@ class AuthorFigures:
 
 
 def current_rankings() -> Select[StoredRanking]:
-    """The rankings of problems in their current versions."""
+    """Return a query for the rankings of problems in their current versions that have entries."""
     return (
         select(StoredRanking)
         .join(
@@ -56,13 +56,13 @@ def current_rankings() -> Select[StoredRanking]:
 
 @functools.cache
 def newest_software() -> ColumnElement[bool]:
-    """The condition that no other ranking differs in its software alone and is newer."""
+    """Return the SQL condition that no newer ranking differs in its software alone."""
     other = aliased(StoredRanking)
     same = [
         getattr(other, name) == getattr(StoredRanking, name)
         for name in ("problem", "problem_version", "device", "size", "precision", "baseline", "track", "device_name")
     ]
-    # Not by when the row was made: what is published late was measured under an older version.
+    # Not by the time of the row: a submission that was published late may have been measured under older software.
     newer = or_(
         other.since > StoredRanking.since, and_(other.since == StoredRanking.since, other.id > StoredRanking.id)
     )
@@ -70,9 +70,9 @@ def newest_software() -> ColumnElement[bool]:
 
 
 def rankings_of(session: Session, problem: str | None = None, *, newest: bool = False) -> Sequence[StoredRanking]:
-    """Everything that is ranked of ``problem`` in its current version, or of all; the fullest first.
+    """Return the rankings of ``problem`` in its current version, or of all problems; the fullest first.
 
-    ``newest``: of each device only what was measured under its newest software.
+    ``newest``: only the ranking under the newest software of each device.
     """
     query = current_rankings().order_by(StoredRanking.entries.desc(), StoredRanking.id)
     if newest:
@@ -81,23 +81,26 @@ def rankings_of(session: Session, problem: str | None = None, *, newest: bool = 
 
 
 def records(session: Session, ranking: StoredRanking) -> Sequence[RankingRecord]:
-    """Who was the fastest when, the first one first."""
+    """Return the records of ``ranking`` over time, the first one first."""
     query = select(RankingRecord).where(RankingRecord.ranking_id == ranking.id)
     return session.scalars(query.order_by(RankingRecord.certain_speedup)).all()
 
 
 def sample(session: Session, ranking: StoredRanking, limit: int) -> list[Any]:
-    """When some of the entries finished, their speedups and submissions: the same ones each time, from all times."""
+    """Return the end, the speedup and the submission of up to ``limit`` entries.
+
+    They are spread over all times, and are the same ones each time.
+    """
     query = select(
         StoredLeaderboardEntry.finished_at, StoredLeaderboardEntry.speedup, StoredLeaderboardEntry.submission_id
     )
-    # An entry key begins with the digest of its source: the first ones are as good as drawn.
+    # An entry key begins with the digest of its source, so the first keys are as good as a random draw.
     query = query.where(StoredLeaderboardEntry.ranking_id == ranking.id).order_by(StoredLeaderboardEntry.entry_key)
     return list(session.execute(query.limit(limit)))
 
 
 def verdicts_of(session: Session, problem: str, problem_version: str) -> Mapping[Verdict, int]:
-    """How many evaluations of this version of a problem ended with each verdict."""
+    """Return the number of evaluations of this version of a problem by verdict."""
     query = (
         select(VerdictCount.verdict, func.sum(VerdictCount.count))
         .where(VerdictCount.problem == problem, VerdictCount.problem_version == problem_version)
@@ -107,7 +110,7 @@ def verdicts_of(session: Session, problem: str, problem_version: str) -> Mapping
 
 
 def author_figures(session: Session, rankings: Collection[int], limit: int) -> list[AuthorFigures]:
-    """The first ``limit`` authors over these rankings: by how many they are faster in, then by their mean speedup."""
+    """Return the first ``limit`` authors over these rankings, by ``faster`` and then by their mean speedup."""
     faster = func.sum(case((AuthorBest.certain_speedup > 1.0, 1), else_=0))
     mean = func.avg(AuthorBest.log_speedup)
     query = (

@@ -1,4 +1,7 @@
-"""Who is fastest: at one problem, and at the head of each. Read from what ``storage.leaderboards.entries`` keeps."""
+"""Reading leaderboards: the entries of one problem, and the leaders of many.
+
+They are read from the tables of ``storage.leaderboards.entries``.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _FASTEST_FIRST = (
 
 
 class Ranking(NamedTuple):
-    """What is ranked together, but for the device's name."""
+    """The key of rankings on all devices of one kind."""
 
     problem: str
     device_kind: str
@@ -47,10 +50,10 @@ class Ranking(NamedTuple):
 
 @dataclass(frozen=True)
 class BoardKey:
-    """What a board is of. ``device`` is a kind.
+    """The key of a leaderboard. ``device`` is a kind.
 
-    What different devices measured is never ranked together: without a ``device_name``, one ranking follows the
-    other, by the device's name. Nor is what was measured under different versions of torch and CUDA: without
+    Results of different devices are never ranked together: without a ``device_name``, one ranking follows the other, by
+    the device's name. Results under different versions of torch and CUDA are not ranked together either: without
     ``software``, each device's newest ranking is meant.
     """
 
@@ -68,9 +71,9 @@ class BoardKey:
 class Entry:
     """One ranked result. ``speedup``, ``roofline_share`` and ``latency_ms`` are those of the track.
 
-    ``rank`` counts from 1 for each ``device_name``. ``software``: the versions of torch and CUDA. ``verification``: how
-    far that is, of what was a record. ``speedup_training`` is there on either track, where
-    it was measured.
+    ``rank`` counts from 1 for each ``device_name``. ``software``: the versions of torch and CUDA. ``verification``: the
+    state of the verification, where the submission was a record. ``speedup_training`` is set on either track, where it
+    was measured.
     """
 
     rank: int
@@ -100,11 +103,11 @@ class Entry:
 
 
 def leaderboard(session: Session, board: BoardKey, *, limit: int = 50, cursor: int = 0) -> list[Entry]:
-    """Up to ``limit`` entries after the first ``cursor`` ones, the fastest first.
+    """Return up to ``limit`` entries after the first ``cursor`` ones, the fastest first.
 
-    Ranks what passed against the problem's current version, the best result of each author and source.
-    The training track admits only gradients that match. The lower end of the interval ranks; where it is the same,
-    who was first.
+    Ranked are candidates that passed against the problem's current version, with the best result of each author and
+    source. The training track admits only gradients that match. Entries are ordered by the lower end of their interval,
+    and with equal ends by the time of submission.
     """
     places: list[tuple[StoredRanking, int]] = []
     parts: list[Select[Any]] = []
@@ -118,7 +121,7 @@ def leaderboard(session: Session, board: BoardKey, *, limit: int = 50, cursor: i
     if not parts:
         return []
     found: dict[int, list[Any]] = {}
-    # Nearly always there is one, which needs no union to be put together, nor read through it.
+    # Nearly always there is one ranking, which needs no union.
     query = parts[0] if len(parts) == 1 else union_all(*(select(part.subquery()) for part in parts))
     for row in session.execute(query):
         found.setdefault(row.ranking_id, []).append(row)
@@ -130,10 +133,10 @@ def leaderboard(session: Session, board: BoardKey, *, limit: int = 50, cursor: i
 
 
 def every_entry(sessions: sessionmaker[Session], board: BoardKey, cursor: int = 0) -> Iterator[Entry]:
-    """All entries of ``leaderboard`` after the first ``cursor`` ones, however many there are.
+    """Yield all entries of ``leaderboard`` after the first ``cursor`` ones.
 
-    Some hundreds at a time, each time in a session of its own: whoever reads slowly holds no connection. A place that
-    changes meanwhile may be left out.
+    They are read some hundreds at a time, each time in a new session, so that a slow reader holds no connection. An
+    entry that changes meanwhile may be left out.
     """
     with sessions() as session:
         rankings = _rankings(session, board)
@@ -149,10 +152,9 @@ def every_entry(sessions: sessionmaker[Session], board: BoardKey, cursor: int = 
 
 
 def leaders(session: Session, rankings: Collection[Ranking], track: Track = "inference") -> list[Entry]:
-    """The first of each ranking, of each device that was measured on: by problem, kind and name of the device. Under
-    the newest software of each.
+    """Return the first entry of each ranking, for each device and under its newest software.
 
-    One query, however many rankings there are.
+    Ordered by problem, kind and name of the device. One query, however many rankings there are. The baseline is eager.
     """
     asked_for = tuple_(StoredRanking.problem, StoredRanking.device, StoredRanking.size, StoredRanking.precision)
     other = aliased(StoredLeaderboardEntry)
@@ -191,9 +193,9 @@ def leaderboard_entries(
     limit: int = 50,
     cursor: int = 0,
 ) -> list[Entry]:
-    """Up to ``limit`` entries of one ranking after the first ``cursor``, of one author or label where that is given.
+    """Return up to ``limit`` entries of one ranking after the first ``cursor``, of one author or label if given.
 
-    ``rank`` counts what meets the conditions.
+    ``rank`` counts the entries that meet the conditions.
     """
     query = _ranked(ranking.id).offset(cursor).limit(limit)
     if author is not None:
@@ -204,7 +206,7 @@ def leaderboard_entries(
 
 
 def ends_above(session: Session, ranking: StoredRanking, limit: int) -> list[tuple[float, float]]:
-    """Where the intervals of the first ``limit`` entries begin and end, the fastest first."""
+    """Return the lower and upper ends of the intervals of the first ``limit`` entries, the fastest first."""
     ends = [
         func.coalesce(each, StoredLeaderboardEntry.speedup)
         for each in (StoredLeaderboardEntry.speedup_low, StoredLeaderboardEntry.speedup_high)
@@ -230,7 +232,7 @@ def _read(sessions: sessionmaker[Session], query: Select[Any]) -> Sequence[Any]:
 
 
 def _ranked(ranking_id: int) -> Select[Any]:
-    """The entries of one ranking as plain rows, the fastest first."""
+    """Return a query for the entries of one ranking as plain rows, the fastest first."""
     return (
         select(*StoredLeaderboardEntry.__table__.columns)
         .where(StoredLeaderboardEntry.ranking_id == ranking_id)
@@ -239,7 +241,7 @@ def _ranked(ranking_id: int) -> Select[Any]:
 
 
 def _behind(row: Any) -> ColumnElement[bool]:
-    """What comes after ``row`` in the order of ``_FASTEST_FIRST``."""
+    """Return the SQL condition of entries after ``row`` in the order of ``_FASTEST_FIRST``."""
     later = or_(
         StoredLeaderboardEntry.submitted_at > row.submitted_at,
         and_(
@@ -247,7 +249,7 @@ def _behind(row: Any) -> ColumnElement[bool]:
             StoredLeaderboardEntry.submission_id > row.submission_id,
         ),
     )
-    # The first condition says nothing new; it is the one that the index is entered by.
+    # The first condition is redundant, but lets the database start in the index.
     return and_(
         StoredLeaderboardEntry.certain_speedup <= row.certain_speedup,
         or_(StoredLeaderboardEntry.certain_speedup < row.certain_speedup, later),

@@ -1,1 +1,1 @@
-"""Counters that outlive every process, and what is counted by them."""
+"""Counters that outlive every process, and the metrics that they count."""

@@ -1,8 +1,9 @@
-"""Counts that outlive every process, written in the transaction that does what is counted.
+"""Counts that outlive every process, written in the transaction of the counted event.
 
-So a count and what it counts are there together or not at all, whichever process ends when. Each is spread over a few
-rows, of which a transaction takes one at random: two that count the same seldom wait for each other. They are written
-at the very end, in one order for everybody, so that these locks are the last and nobody waits for another in a circle.
+A count and its event are therefore stored together or not at all, whichever process ends when. Each count is spread
+over a few rows, of which a transaction takes one at random, so that two transactions seldom wait for each other.
+Counts are written at the very end of a transaction, in one order everywhere. These locks are then the last ones, and
+no deadlock can arise.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Counted:
-    """Something that is counted, by the values of ``labels``; ``values`` are those of each, where they are known."""
+    """A counter by the values of ``labels``; ``values`` lists the possible values of each, where they are known."""
 
     name: str
     labels: Labels
@@ -52,7 +53,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Timed:
-    """Something whose seconds are counted in buckets up to each of ``bounds_s``; the rest is as in ``Counted``."""
+    """A histogram of seconds, with a bucket up to each of ``bounds_s``; the rest is as in ``Counted``."""
 
     name: str
     labels: Labels
@@ -63,14 +64,14 @@ class Timed:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many values were at most each bound, in the order of the bounds, and at last all of them."""
+    """The cumulative numbers of values up to each bound, in the order of the bounds, and at last of all values."""
 
     up_to: tuple[int, ...]
     sum_s: float
 
 
 def count(session: Session, what: Counted, *labels: str, by: int = 1) -> None:
-    """Count ``by`` more (or less), if and when ``session`` commits."""
+    """Add ``by``, which may be negative, to a count if and when ``session`` commits."""
     _note(session, what.name, labels, by, len(what.labels))
 
 
@@ -84,7 +85,7 @@ def observe(session: Session, what: Timed, *labels: str, seconds: float) -> None
 
 
 def write_noted(session: Session) -> None:
-    """Write what was counted. The session's factory calls this before a commit (see ``storage.database``)."""
+    """Write the counts noted in ``session``. Its factory calls this before a commit (see ``storage.database``)."""
     if session.in_nested_transaction():
         return
     noted: dict[tuple[str, str], float] = session.info.pop(_KEY, {})
@@ -102,18 +103,18 @@ def write_noted(session: Session) -> None:
 
 
 def forget_noted(session: Session) -> None:
-    """What was rolled back has not happened."""
+    """Forget the counts noted in ``session``, because its transaction was rolled back."""
     session.info.pop(_KEY, None)
 
 
 def read_counts(session: Session, what: Sequence[Counted]) -> Mapping[Counted, Mapping[Labels, int]]:
-    """Every count that was ever written, by what is counted and the values of its labels."""
+    """Return every count that was ever written, by counter and by the values of its labels."""
     rows = _read(session, [each.name for each in what])
     return {each: {labels: round(value) for labels, value in rows[each.name].items()} for each in what}
 
 
 def read_times(session: Session, what: Timed) -> Mapping[Labels, Histogram]:
-    """The histograms of ``what`` by the values of its labels; a bound that is no longer one counts for the next."""
+    """Return the histograms of ``what`` by the values of its labels; a former bound counts for the next one."""
     buckets: defaultdict[Labels, list[int]] = defaultdict(lambda: [0] * (len(what.bounds_s) + 1))
     sums: dict[Labels, float] = {}
     for (*labels, bound), value in _read(session, [what.name])[what.name].items():
@@ -129,7 +130,7 @@ def _note(session: Session, name: str, labels: Labels, value: float, width: int)
     if len(labels) != width:
         raise ValueError(f"{name} is counted by {width} labels, not by {labels}")
     if not session.in_transaction():
-        session.begin()  # or there would be nothing to roll back
+        session.begin()  # otherwise there would be nothing to roll back
     noted: dict[tuple[str, str], float] = session.info.setdefault(_KEY, {})
     key = (name, json.dumps(labels))
     noted[key] = noted.get(key, 0) + value

@@ -1,4 +1,4 @@
-"""What is counted of the work: attempts, durations, builds, faults, and how submissions ended."""
+"""The metrics of the work: attempts, durations, builds, faults, and the ends of submissions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ STAGE_SECONDS: Final = Timed(
 
 
 def attempt_ended(session: Session, stage: str, device: str, worker: str, outcome: AttemptOutcome) -> None:
-    """An attempt by ``worker`` is over; ``device`` is the kind that the submission is for."""
+    """Count the end of an attempt by ``worker``; ``device`` is the kind of device of the submission."""
     count(session, ATTEMPTS, stage, device, outcome)
     if outcome in FAULTS:
         place = place_of(worker)
@@ -83,7 +83,10 @@ def attempt_ended(session: Session, stage: str, device: str, worker: str, outcom
 def stage_done(
     session: Session, submission_id: str, stage: Stage, started_at: datetime, now: datetime, *, last: bool
 ) -> None:
-    """A stage has come to what it is for. Its wait lasts until the attempt that succeeded, and so includes others."""
+    """Count the durations of a completed stage.
+
+    Its wait lasts until the successful attempt began, and so includes failed attempts.
+    """
     times = select(Submission.device, Submission.submitted_at, Submission.built_at).where(
         Submission.id == submission_id
     )
@@ -97,7 +100,7 @@ def stage_done(
 
 
 def built(session: Session, stage: Stage, device: str, builds: Sequence[Mapping[str, Any]], failed: int = 0) -> None:
-    """Extensions were needed: ``builds`` as in an evaluation's details, and ``failed`` that do not compile."""
+    """Count a candidate's extensions: ``builds`` as in an evaluation's details, and the number of ``failed`` ones."""
     for build in builds:
         count(session, BUILDS, stage, device, str(build["recipe"]), "hit" if build["cached"] else "miss")
     if failed:
@@ -105,7 +108,7 @@ def built(session: Session, stage: Stage, device: str, builds: Sequence[Mapping[
 
 
 def device_faulted(session: Session, worker: str, evaluation: Evaluation) -> None:
-    """Count the device fault that the candidate ended with, if it did."""
+    """Count the device fault of the candidate, if its evaluation ended with one."""
     kind = evaluation.details.get("device_fault")
     if kind is not None:
         place = place_of(worker)
@@ -113,10 +116,10 @@ def device_faulted(session: Session, worker: str, evaluation: Evaluation) -> Non
 
 
 def ended(session: Session, status: Status, by: int = 1) -> None:
-    """Submissions ended without a verdict, or (``by`` below 0) wait again."""
+    """Count submissions that ended without a verdict; with ``by`` below 0, those that wait again."""
     count(session, ENDED, str(status), by=by)
 
 
 def machine_faults(session: Session) -> Mapping[tuple[str, ...], int]:
-    """How many faults of ours there were, by the labels of ``MACHINE_FAULTS``."""
+    """Return the numbers of our faults, by the labels of ``MACHINE_FAULTS``."""
     return read_counts(session, [MACHINE_FAULTS])[MACHINE_FAULTS]

@@ -1,1 +1,1 @@
-"""Handing work to workers: the Celery application, its transports, wake-ups, and who takes up what."""
+"""The hand-over of work to workers: the Celery application, its transports, wake-ups, order and eligibility."""

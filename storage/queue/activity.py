@@ -1,4 +1,4 @@
-"""What workers have done lately."""
+"""The latest work of workers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from storage.models import Attempt, Submission
 __all__ = ["FAULTS", "latest_attempts", "shown_to"]
 
 FAULTS: Final = frozenset({"fault", "lost"})
-"""Outcomes of attempts that are our fault."""
+"""Outcomes of attempts that are faults of ours."""
 
 
 def latest_attempts(session: Session, limit: int) -> Sequence[Attempt]:
-    """The attempts that were begun last, the latest first."""
+    """Return the ``limit`` attempts that began last, the latest first."""
     return session.scalars(select(Attempt).order_by(Attempt.id.desc()).limit(limit)).all()
 
 
 def shown_to(session: Session, viewer: Viewer, submission_ids: Collection[str]) -> frozenset[str]:
-    """Those of the submissions that ``viewer`` sees, with their sources."""
+    """Return the ids of those submissions whose source ``viewer`` may see."""
     query = select(Submission.id).where(Submission.id.in_(set(submission_ids)))
     return frozenset(session.scalars(query.where(viewer.source_seen(Submission))))

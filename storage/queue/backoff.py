@@ -1,4 +1,4 @@
-"""How long a submission rests before its next attempt: what broke, or was too noisy, may need a while."""
+"""Backoff of submissions before their next attempt, because a fault or a noisy machine may last a while."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ _BACKOFF: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 10, 60))
 
 
 def backoff_after(faults: int) -> timedelta:
-    """The rest after the ``faults``-th fault."""
+    """Return the backoff after the ``faults``-th fault: 1 s, 10 s, then 60 s each time."""
     return _BACKOFF[min(faults, len(_BACKOFF)) - 1]
 
 
 def pause_after_unsettled(times: int, pauses_s: Sequence[float]) -> timedelta | None:
-    """How long what was unsettled ``times`` times waits to be measured again; ``None``: it has been often enough."""
+    """Return the pause before a submission that was unsettled ``times`` times is measured again.
+
+    ``None`` where it has been measured often enough.
+    """
     return timedelta(seconds=pauses_s[times - 1]) if times <= len(pauses_s) else None
 
 
 def is_due(not_before: Any, now: datetime) -> Any:
-    """The condition that a row, with its column ``not_before``, rests no more."""
+    """Return the SQL condition that a row's backoff, with its end in the column ``not_before``, is over."""
     return or_(not_before.is_(None), not_before <= now)

@@ -1,8 +1,8 @@
 """The hand-over to the queue: a Celery application that producers and workers share.
 
-A message is a task's name and a submission's id (for a diagnosis, the tool as well), so a producer never
-imports the worker. Messages leave after the commit, and may be lost or doubled: workers claim in the
-database, and request another wake-up for what is overdue (``storage.grading.claims``, ``storage.grading.diagnoses``).
+A message is a task's name and a submission's id (for a diagnosis, the tool as well), so a producer never imports the
+worker. Messages are sent after the commit, and may be lost or doubled. Workers therefore claim in the database, and
+request another wake-up for overdue submissions (``storage.grading.claims``, ``storage.grading.diagnoses``).
 """
 
 from __future__ import annotations
@@ -44,17 +44,16 @@ BUILD_TASK: Final = "kerneljudge.build"
 EVALUATE_TASK: Final = "kerneljudge.evaluate"
 DIAGNOSE_TASK: Final = "kerneljudge.diagnose"
 QUEUES: Final = ("build", *(f"evaluate.{kind}" for kind in DEVICE_KINDS))
-"""What a worker is started for."""
+"""The queues that a worker can be started for."""
 
 _CONNECT_TIMEOUT_S: Final = 2.0
 _ANSWER_TIMEOUT_S: Final = 4.0
 _TRIAL_TIMEOUT_S: Final = 1.0
 _SILENT_S: Final = 5.0
-"""For so long after a wake-up that could not be sent none is tried: a submission must not wait for a broker that
-hangs."""
+"""The seconds without wake-ups after one that could not be sent: a submission must not wait for a broker that hangs."""
 _NOTIFYING_AT_ONCE: Final = 4
 _PLACE_S: Final = 0.2
-"""How long to wait while others send: a message takes a millisecond where the broker answers."""
+"""The longest wait while others send: a message takes a millisecond where the broker answers."""
 
 TRANSPORT_ALIASES["folder"] = "storage.queue.folder_transport:FolderTransport"
 TRANSPORT_ALIASES["redis"] = TRANSPORT_ALIASES["rediss"] = "storage.queue.redis_transport:RedisTransport"
@@ -63,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_celery(settings: Settings, *, patient: bool = True) -> Celery:
-    """The application for ``settings.broker_url``. A worker registers its tasks on it.
+    """Return the application for ``settings.broker_url``. A worker registers its tasks on it.
 
     ``patient``: a caller waits for a broker that has stopped answering until it answers again, or until the connection
     is found dead after a minute. That is for taking messages, because an unacknowledged message is delivered again. A
@@ -94,17 +93,17 @@ def make_celery(settings: Settings, *, patient: bool = True) -> Celery:
 
 
 def queue_name(stage: Stage, device: str) -> str:
-    """The queue on which ``stage`` waits for a worker; any machine builds for any kind of device."""
+    """Return the queue on which ``stage`` waits for a worker; any machine builds for any kind of device."""
     return "build" if stage == "build" else f"evaluate.{device}"
 
 
 def diagnosis_queue(tool: Tool) -> str:
-    """The queue on which a diagnosis waits for a worker that has the tool's program, beside a CUDA device."""
+    """Return the queue on which a diagnosis waits for a worker that has a CUDA device and the tool's program."""
     return f"diagnose.{tool.program}"
 
 
 DIAGNOSIS_QUEUES: Final = tuple(sorted({diagnosis_queue(tool) for tool in Tool}))
-"""What a worker that evaluates takes from as well, where it has the program."""
+"""The queues that an evaluating worker takes from as well, where it has the program."""
 
 
 def notify(app: Celery, wakeup: WakeUp | DiagnosisWakeUp) -> bool:
@@ -120,7 +119,7 @@ def notify(app: Celery, wakeup: WakeUp | DiagnosisWakeUp) -> bool:
 
 
 def broker_fault(app: Celery) -> str | None:
-    """Why the broker cannot be reached, or ``None`` where it can; within two seconds or so."""
+    """Return why the broker cannot be reached, within about two seconds; ``None`` where it can."""
     timeouts = {"socket_connect_timeout": _TRIAL_TIMEOUT_S, "socket_timeout": _TRIAL_TIMEOUT_S}
     try:
         with app.connection_for_write(transport_options=timeouts) as connection:
@@ -132,9 +131,10 @@ def broker_fault(app: Celery) -> str | None:
 
 
 def notify_after_commit(sessions: sessionmaker[Session], app: Celery) -> None:
-    """From now on, a commit of a session made by ``sessions`` sends the wake-ups that were requested in it.
+    """Make each commit of a session from ``sessions`` send the wake-ups that were requested in the session.
 
-    Where one cannot be sent, those of the next seconds are left to the workers, which do so for all that waits.
+    After a failure to send one, those of the next seconds are left to the workers, which send wake-ups for all waiting
+    submissions.
     """
     notifier = _Notifier(app)
 
@@ -150,7 +150,7 @@ def notify_after_commit(sessions: sessionmaker[Session], app: Celery) -> None:
 
 
 class _Notifier:
-    """Sends wake-ups; after a failure of the broker only one at a time, and now and then."""
+    """A sender of wake-ups. After a failure of the broker, it sends only one at a time, every few seconds."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
@@ -178,7 +178,7 @@ class _Notifier:
 
 
 def _message(wakeup: WakeUp | DiagnosisWakeUp) -> tuple[str, list[str], str]:
-    """Task, arguments and queue."""
+    """Return the task, its arguments and its queue."""
     if isinstance(wakeup, DiagnosisWakeUp):
         return DIAGNOSE_TASK, [wakeup.submission_id, str(wakeup.tool)], diagnosis_queue(wakeup.tool)
     task = BUILD_TASK if wakeup.stage == "build" else EVALUATE_TASK
@@ -195,12 +195,12 @@ def _broker(url: str, *, patient: bool) -> tuple[str, dict[str, Any]]:
         limits = Limits()
         return url, {
             **options,
-            # Longer than the longest evaluation, or Redis would hand out what is being worked on: made twice, and as
-            # often what it is compared with.
+            # Longer than the longest evaluation: otherwise Redis would deliver the message of a task in progress again,
+            # and the work would be done twice.
             "visibility_timeout": 4 * (limits.build_s + limits.total_s),
             "socket_connect_timeout": _CONNECT_TIMEOUT_S,
             "socket_timeout": None if patient else _ANSWER_TIMEOUT_S,
-            # One that is gone without a word, its machine switched off, say, would be waited for for ever.
+            # Without keepalive, a client would wait for ever for a broker whose machine was switched off.
             "socket_keepalive": True,
             "socket_keepalive_options": {
                 socket.TCP_KEEPIDLE: 30,

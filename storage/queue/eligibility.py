@@ -1,7 +1,7 @@
-"""Where a submission can run: what it asks for of a device, and what workers say of theirs.
+"""Eligibility: the requirements of submissions for a device, and the capabilities of workers' devices.
 
-What a submission asks for lies in columns of its own, so that a worker finds what it can run by one query, however
-much else waits before it.
+Requirements are columns of a submission. A worker therefore finds a submission that it can run with one query, however
+many others wait before it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = [
 
 _GIB: Final = 2**30
 _NATIVE: Final = {"float32": 0, "float16": 53, "bfloat16": 80}
-"""The least compute capability (times ten) that computes in a precision; processors compute in all of them."""
+"""The least compute capability (times ten) that computes in a precision; CPUs compute in all of them."""
 
 _CAPABILITY: Final = re.compile(r"(\d{1,3})\.(\d)")
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a submission asks for of the device; ``None`` is no condition.
+    """The requirements of a submission for its device; ``None`` is no condition.
 
-    ``capability``: the least compute capability of a CUDA device, times ten. Raises ``ValueError``.
+    ``memory_bytes``: the least memory. ``capability``: the least compute capability of a CUDA device, times ten.
     """
 
     device_name: str | None = None
@@ -48,12 +48,12 @@ class Requirements:
 
     @classmethod
     def of(cls, submission: Submission) -> Requirements:
-        """Those of a stored submission."""
+        """Return the requirements of a stored submission."""
         return cls(submission.needs_device_name, submission.needs_memory_bytes, submission.needs_capability)
 
     @property
     def columns(self) -> dict[str, Any]:
-        """As a submission's row keeps them."""
+        """The requirements as columns of a submission's row."""
         return {
             "needs_device_name": self.device_name,
             "needs_memory_bytes": self.memory_bytes,
@@ -62,7 +62,7 @@ class Requirements:
 
     @property
     def words(self) -> str:
-        """What is asked for, in words; empty where nothing is."""
+        """The requirements in words; empty where there are none."""
         parts = []
         if self.device_name is not None:
             parts.append(f"of the name {self.device_name}")
@@ -78,10 +78,10 @@ ANYTHING: Final = Requirements()
 
 @dataclass(frozen=True)
 class DeviceCapabilities:
-    """A worker's device, as far as it matters for what it can run; what is not known stands in nobody's way, but for a
-    name that is asked for.
+    """The capabilities of a worker's device that decide which submissions it can run.
 
-    ``device_id`` is the same for whoever works on this device, and for nobody else.
+    An unknown capability excludes no submission, except one that requires a device's name. ``device_id`` is the same
+    for all workers on this device, and differs from that of any other device.
     """
 
     device_id: str | None = None
@@ -91,18 +91,18 @@ class DeviceCapabilities:
 
     @classmethod
     def of(cls, capabilities: Mapping[str, Any]) -> DeviceCapabilities:
-        """That which a worker has registered."""
+        """Return the device of ``capabilities``, as a worker has registered them."""
         known = {name: capabilities.get(name) for name in ("device_id", "device_name", "memory_bytes")}
         return cls(**known, capability=capability_number(capabilities.get("compute_capability")))
 
     @property
     def lacking_precisions(self) -> tuple[str, ...]:
-        """In what this device does not compute."""
+        """The precisions in which this device does not compute."""
         number = self.capability
         return () if number is None else tuple(name for name, least in _NATIVE.items() if number < least)
 
     def runs(self, requirements: Requirements, precision: str) -> bool:
-        """Whether it meets what is asked for; as ``runs_on`` has it in SQL."""
+        """Whether the device meets ``requirements`` and computes in ``precision``; ``runs_on`` is the same in SQL."""
         wanted = requirements
         return (
             (wanted.device_name is None or wanted.device_name == self.device_name)
@@ -113,13 +113,13 @@ class DeviceCapabilities:
 
 
 def capability_number(text: object) -> int | None:
-    """A compute capability such as ``9.0``, times ten; ``None`` for what is none."""
+    """Return a compute capability such as ``9.0``, times ten; ``None`` for any other value."""
     found = _CAPABILITY.fullmatch(text) if isinstance(text, str) else None
     return None if found is None else 10 * int(found[1]) + int(found[2])
 
 
 def runs_on(device_capabilities: DeviceCapabilities | None) -> Any:
-    """The condition that a submission's row can be evaluated there; without an offer, anywhere."""
+    """Return the SQL condition that a submission can run on the device; always true where that is ``None``."""
     if device_capabilities is None:
         return true()
     conditions = [
@@ -137,22 +137,22 @@ def runs_on(device_capabilities: DeviceCapabilities | None) -> Any:
 
 
 def eligible_workers(session: Session, stage: Stage, submission: Any) -> list[Worker]:
-    """The workers that take what waits, and could take ``submission`` through its ``stage``."""
+    """Return the workers that take submissions now and could take ``submission`` through its ``stage``."""
     workers = list_workers(session)
     able = _serving(workers, "build", submission.device) if stage == "build" else _able(workers, stage, submission)
     return [worker for worker in able if worker.state.takes]
 
 
 def capabilities_of(session: Session, device: str) -> set[DeviceCapabilities]:
-    """What the workers have that take what waits to be evaluated on a kind of device."""
+    """Return the devices of the workers that take evaluations on a kind of device."""
     serving = _serving(list_workers(session), "evaluate", device)
     return {DeviceCapabilities.of(worker.capabilities) for worker in serving if worker.state.takes}
 
 
 def waiting_for(stage: Stage, submission: Submission, workers: Sequence[Worker]) -> str | None:
-    """Whom a queued submission waits for although nobody is there who could take it; ``None`` if somebody is.
+    """Return which worker a queued submission lacks, and why; ``None`` where there is a worker that could take it.
 
-    What is yet to be compiled waits for two.
+    A submission that is yet to be compiled needs two workers: a builder, and one for its device.
     """
     missing = []
     if stage == "build" and not any(worker.state.takes for worker in _serving(workers, "build", submission.device)):
@@ -180,7 +180,7 @@ def _serving(workers: Sequence[Worker], stage: Stage, device: str) -> list[Worke
 
 
 def _able(workers: Sequence[Worker], stage: Stage, submission: Any) -> list[Worker]:
-    """The living workers whose devices meet what ``submission`` asks for."""
+    """Return the living workers whose devices meet the requirements of ``submission``."""
     asked = Requirements.of(submission)
     return [
         worker

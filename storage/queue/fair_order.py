@@ -1,12 +1,12 @@
 """The order in which waiting submissions are claimed, and the limit on how many may wait.
 
 Each waiting submission has a *queue rank*; the lowest goes first, and among equals the oldest. Single submissions have
-rank 0, so no submission of a batch is ever ahead of them. The ranks of a batch count up from the lowest that waits for
-the same kind of device: so batches alternate, however large they are and whenever they came. This is fair queueing with
-virtual time. Re-evaluations of records have the last rank of all (see ``storage.grading.verification``).
+rank 0, so no submission of a batch is ever ahead of them. The ranks of a batch count up from the lowest rank that waits
+for the same kind of device. Batches therefore alternate, however large they are and whenever they came. This is fair
+queueing with virtual time. Re-evaluations of records have the last rank of all (see ``storage.grading.verification``).
 
-A worker has an *affinity*: after an evaluation it prefers submissions with the same baseline, whose process then stays.
-It takes them out of batches with a near rank, and only a few in a row. Of such, it may claim several together.
+A worker has an *affinity*: after an evaluation it prefers submissions with the same baseline, because the baseline's
+process then stays. It takes them from batches with a near rank, only a few in a row, and may claim several together.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = [
 
 QUEUE_ORDER: Final = (Submission.queue_rank, Submission.id)
 LAST_RANK: Final = 2**31 - 1
-"""As large as a database's integer can be."""
+"""The largest value of a database's integer."""
 
 _STAGES: Final = ("build", "evaluate")
 _NEAR_RANKS: Final = 256
 _LONGEST_RUN: Final = 8
-"""After so many of one kind the first in the queue is next."""
+"""The most evaluations of one kind in a row; then the first in the queue is next."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class GradingKey:
     limits: str
 
     def matches(self) -> Any:
-        """The condition that a submission is of this kind."""
+        """Return the SQL condition that a submission is of this kind."""
         return and_(*(getattr(Submission, name).is_not_distinct_from(value) for name, value in asdict(self).items()))
 
 
 class QueueFull(RuntimeError):
-    """As many submissions wait as may."""
+    """The queue is at its limit of waiting submissions."""
 
 
 @dataclass
@@ -77,28 +77,28 @@ class AffinityStreak:
         return self.latest if self.length < _LONGEST_RUN else None
 
     def room_for(self, kind: GradingKey) -> int:
-        """How many of ``kind`` may be claimed together as the next ones, without a longer streak."""
+        """Return the number of submissions of ``kind`` that may be claimed together without too long a streak."""
         return _LONGEST_RUN - self.length if kind == self.preferred else _LONGEST_RUN
 
     def goes_on_with(self, taken: GradingKey | None, count: int = 1) -> None:
-        """Note the kind that was claimed, and how many together; ``None``: a kind that no other one gains from."""
+        """Note the kind that was claimed, and the number together; ``None``: a kind without gain from a streak."""
         first = taken != self.latest or self.length >= _LONGEST_RUN
         self.latest, self.length = taken, count if first else self.length + count
 
 
 def ahead_of(submission: Submission) -> Any:
-    """The condition that a row of the same queue is taken up before ``submission``."""
+    """Return the SQL condition that a row of the same queue is claimed before ``submission``."""
     older = and_(Submission.queue_rank == submission.queue_rank, Submission.id < submission.id)
     return or_(Submission.queue_rank < submission.queue_rank, older)
 
 
 def near(queue_rank: int) -> Any:
-    """The condition that a submission of a batch may be claimed ahead of the first one, of rank ``queue_rank``."""
+    """Return the SQL condition that a batch's submission may be claimed ahead of the first, of ``queue_rank``."""
     return Submission.queue_rank.between(1, min(queue_rank + _NEAR_RANKS, LAST_RANK - 1))
 
 
 def lowest_rank(session: Session, device: str) -> int:
-    """The first rank of a batch that comes in now: its first submission is level with those that wait."""
+    """Return the first rank of a batch that comes in now, which is the lowest rank of waiting batches, or 1."""
     waiting = select(func.min(Submission.queue_rank)).where(
         Submission.status == Status.QUEUED,
         Submission.stage.in_(_STAGES),
@@ -110,10 +110,10 @@ def lowest_rank(session: Session, device: str) -> int:
 
 
 def refuse_if_full(session: Session, most: int, *, batched: bool) -> None:
-    """Raises ``QueueFull`` where more than ``most`` wait, of batches or else of single submissions.
+    """Raise ``QueueFull`` where more than ``most`` submissions wait, of batches or else single ones.
 
-    For whoever has just put something in, and takes it back then. The two are counted apart, so that a flood of
-    batches does not keep single submissions out.
+    Called after an insertion, which the caller then rolls back. The two are counted apart, so that a flood of batches
+    does not keep single submissions out.
     """
     if (session.scalar(_waiting_up_to(batched), {"most": most + 1}) or 0) > most:
         kind = "submissions of batches" if batched else "submissions"
@@ -122,7 +122,7 @@ def refuse_if_full(session: Session, most: int, *, batched: bool) -> None:
 
 @functools.cache
 def _waiting_up_to(batched: bool) -> Select[int]:
-    """How many wait, counted up to ``most``."""
+    """Return the query for the number of waiting submissions, counted up to ``most``."""
     waiting = select(Submission.id).where(
         Submission.status == Status.QUEUED,
         Submission.stage.in_(_STAGES),

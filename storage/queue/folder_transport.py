@@ -1,9 +1,9 @@
 """A Celery broker that is a folder: one file a message, one folder a queue, no server.
 
-kombu's own ``filesystem`` transport writes a message in place, so that a consumer may read half of it
-and die of that, and keeps its routing table in a file written the same way. Here a message appears by
-``rename`` and belongs to whoever succeeds in unlinking it. Who waits for one waits at a named pipe, into which a byte
-is written for each: it comes at once, and nobody looks into the folder again and again meanwhile.
+kombu's own ``filesystem`` transport writes a message in place, so that a consumer may read half of it and crash. It
+writes its routing table in the same way. Here a message appears by ``rename``, and belongs to the consumer that
+succeeds in unlinking it. Consumers wait at a named pipe, into which a producer writes one byte for each message. A
+message therefore arrives at once, and no consumer polls the folder.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FolderChannel(virtual.Channel):
         draft = folder / f".{name}"
         draft.write_text(json.dumps(message))
         draft.rename(folder / name)
-        with contextlib.suppress(OSError):  # nobody waits, or there are bytes enough
+        with contextlib.suppress(OSError):  # no consumer waits, or the pipe has bytes enough
             pipe = os.open(folder / _PIPE, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 os.write(pipe, b".")
@@ -45,12 +45,14 @@ class FolderChannel(virtual.Channel):
                 os.close(pipe)
 
     def open_pipe(self, queue: str) -> int:
-        """A descriptor that can be read from once a message has come since. Raises ``OSError`` where the file system
-        has no pipes."""
+        """Return a descriptor that becomes readable with the next message.
+
+        Raises ``OSError`` where the file system has no pipes.
+        """
         path = self._folder(queue) / _PIPE
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path)
-        # To write as well: without a writer, it could be read from all the time.
+        # Opened for writing as well: without a writer, the pipe would be readable all the time.
         pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
             os.close(pipe)
@@ -59,7 +61,7 @@ class FolderChannel(virtual.Channel):
 
     @property
     def queues(self) -> frozenset[str]:
-        """Those that are consumed from."""
+        """The queues that this channel consumes from."""
         return frozenset(self._active_queues)
 
     def _get(self, queue: str, timeout: float | None = None) -> Any:  # noqa: ARG002 - the interface
@@ -97,7 +99,7 @@ class FolderTransport(virtual.Transport):
 
     Channel = FolderChannel
     implements = virtual.Transport.implements.extend(asynchronous=False, exchange_type=frozenset(["direct"]))
-    # Queues and exchanges as this process declared them; messages are what the folder holds.
+    # Queues and exchanges as this process declared them; the messages are in the folder.
     global_state = virtual.BrokerState()  # type: ignore[no-untyped-call] # kombu's
     default_port = None
     driver_type = "folder"
@@ -109,7 +111,7 @@ class FolderTransport(virtual.Transport):
         self._pipes: dict[str, int] = {}
 
     def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> Any:
-        """As kombu's, but back soon: a consumer looks only in between whether it is to stop."""
+        """Do as kombu's method, but return soon: a consumer checks only between calls whether it is to stop."""
         deadline = None if timeout is None else time.monotonic() + min(timeout, _LONGEST_DRAIN_S)
         while True:
             try:
@@ -126,9 +128,9 @@ class FolderTransport(virtual.Transport):
             os.close(self._pipes.popitem()[1])
 
     def _await_message(self, most_s: float) -> None:
-        """Wait until there may be a message that could be taken."""
+        """Wait up to ``most_s`` seconds until there may be a message to take."""
         if not all(channel.qos.can_consume() for channel in self.channels):
-            time.sleep(min(most_s, _LOOK_S))  # for room, of which no pipe tells
+            time.sleep(min(most_s, _LOOK_S))  # for room to take one, of which no pipe tells
             return
         new = [(channel, queue) for channel in self.channels for queue in channel.queues - self._pipes.keys()]
         try:
@@ -138,13 +140,13 @@ class FolderTransport(virtual.Transport):
             time.sleep(min(most_s, _LOOK_S))
             return
         if new:
-            return  # of what came before, they tell nothing
+            return  # a new pipe tells nothing of earlier messages
         poller = select.poll()
         for pipe in self._pipes.values():
             poller.register(pipe, select.POLLIN)
         for pipe, _ in poller.poll(1000 * most_s)[:1]:
             with contextlib.suppress(BlockingIOError):  # another consumer had it
-                os.read(pipe, 1)  # and no more: the next one is for whoever else waits
+                os.read(pipe, 1)  # and no more: the next byte is for another consumer
 
     def driver_version(self) -> str:
         return "1"

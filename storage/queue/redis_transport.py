@@ -1,7 +1,8 @@
 """kombu's Redis transport, whose consumers go on after an acknowledgement that Redis did not get.
 
-kombu's own forgets a delivery only once Redis has been told. Where Redis went away during a task, the delivery then
-counts against the prefetch for ever: nothing more is asked for, and so the lost connection is never noticed.
+kombu's own transport forgets a delivery only once Redis has got the acknowledgement. Where Redis goes away during a
+task, the delivery counts against the prefetch for ever. The consumer then asks for no more messages, and never notices
+the lost connection.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ __all__ = ["QoS", "RedisChannel", "RedisTransport"]
 
 
 class QoS(redis.QoS):
-    """Forgets what was taken even where Redis cannot be told, and raises all the same.
+    """A QoS that forgets a delivery even where Redis cannot be reached, and raises the error all the same.
 
-    Redis then hands the message out again after the visibility timeout, if it still has it.
+    Redis then delivers the message again after the visibility timeout, if it still has it.
     """
 
     def ack(self, delivery_tag: str) -> None:
@@ -33,13 +34,13 @@ class QoS(redis.QoS):
         try:
             yield
         except Exception:
-            # Of all that kombu's does, the part that needs no connection.
+            # The part of kombu's method that needs no connection.
             virtual.QoS.ack(self, delivery_tag)  # type: ignore[no-untyped-call] # kombu's
             raise
 
 
 class RedisChannel(redis.Channel):
-    """kombu's, with our ``QoS``."""
+    """kombu's channel with our ``QoS``."""
 
     QoS = QoS
 

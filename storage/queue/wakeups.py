@@ -21,7 +21,7 @@ _LAST_REPEAT: Final = timedelta(minutes=2)
 
 @dataclass(frozen=True)
 class WakeUp:
-    """Says that a submission waits for a stage. ``device`` is a kind (``cpu``, ``cuda``)."""
+    """The wake-up for a submission that waits for a stage. ``device`` is a kind (``cpu``, ``cuda``)."""
 
     submission_id: str
     stage: Stage
@@ -30,7 +30,7 @@ class WakeUp:
 
 @dataclass(frozen=True)
 class DiagnosisWakeUp:
-    """Says that a submission waits to be diagnosed with ``tool``."""
+    """The wake-up for a submission that waits to be diagnosed with ``tool``."""
 
     submission_id: str
     tool: Tool
@@ -42,11 +42,11 @@ def request_wakeup(session: Session, wakeup: WakeUp | DiagnosisWakeUp) -> None:
 
 
 def take_requested_wakeups(session: Session) -> list[WakeUp | DiagnosisWakeUp]:
-    """The wake-ups requested since the last call; each is returned once."""
+    """Return the wake-ups requested since the last call; each is returned once."""
     wakeups: list[WakeUp | DiagnosisWakeUp] = session.info.pop(_KEY, [])
     return wakeups
 
 
 def repeat_after(wakeups: int) -> timedelta:
-    """How long after the ``wakeups``-th wake-up a submission that still waits gets another one."""
+    """Return the time from the ``wakeups``-th wake-up to the next one of a submission that still waits."""
     return min(FIRST_REPEAT * (1 << max(0, min(wakeups - 1, 10))), _LAST_REPEAT)

@@ -1,4 +1,4 @@
-"""Who can grade what: workers by their heartbeats."""
+"""The register of workers and their heartbeats."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 SILENT_AFTER: Final = timedelta(seconds=20)
-"""A worker that was not heard of for this long is held to be gone."""
+"""A worker without a heartbeat for this long counts as gone."""
 
 _FORGOTTEN_AFTER: Final = timedelta(hours=1)
 
 
 class Place(NamedTuple):
-    """Where a worker works: on which host, and on which device of it (for builders: the queue)."""
+    """The host and the device of a worker; for builders, ``device`` is the queue."""
 
     host: str
     device: str
@@ -46,7 +46,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Condition:
-    """Whether a worker takes anything, and why not; ``unchecked``: what of its device's health nobody can tell."""
+    """Whether a worker takes submissions, and why not.
+
+    ``unchecked``: the parts of its device's health that cannot be checked.
+    """
 
     state: WorkerState = WorkerState.READY
     reason: str = ""
@@ -57,7 +60,7 @@ class Condition:
 class Worker:
     """A worker process. ``kind`` is ``build`` or ``evaluate``; ``device`` is ``None`` for builders.
 
-    ``busy_s``: for how long it has had work since it was started.
+    ``busy_s``: the seconds for which it has had work since its start.
     """
 
     id: str
@@ -76,12 +79,12 @@ class Worker:
 
 
 def worker_name(host: str, device_or_queue: str) -> str:
-    """A name for this process, unlike any other's."""
+    """Return a unique name for this process."""
     return f"{host}-{device_or_queue}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
 def place_of(worker_id: str) -> Place:
-    """Where the worker of this name works; a name of another form is a host's."""
+    """Return the place of the worker with this name; a name of another form is taken for a host's."""
     parts = worker_id.rsplit("-", 3)
     return Place(parts[0], parts[1]) if len(parts) == 4 else Place(worker_id, "")
 
@@ -96,7 +99,7 @@ def register(
     capabilities: Mapping[str, Any],
     condition: Condition | None = None,
 ) -> None:
-    """Make a worker known; an id is used once."""
+    """Register a worker; an id is used once."""
     now = database_now(session)
     session.add(
         StoredWorker(
@@ -121,9 +124,9 @@ def heartbeat(
     condition: Condition | None = None,
     busy_s: float = 0.0,
 ) -> bool:
-    """Say that a worker lives, what it is at, in what condition, and how busy it was.
+    """Record a worker's heartbeat, with its submission, its condition and its busy time.
 
-    ``False``: it was struck off and has to register again.
+    Returns ``False`` where the worker was struck off and has to register again.
     """
     known = session.execute(
         update(StoredWorker)
@@ -145,13 +148,13 @@ def unregister(session: Session, worker_id: str) -> None:
 
 
 def forget_silent(session: Session) -> None:
-    """Strike off workers that were not heard of for an hour."""
+    """Strike off workers without a heartbeat for an hour."""
     limit = database_now(session) - _FORGOTTEN_AFTER
     session.execute(delete(StoredWorker).where(StoredWorker.heartbeat_at < limit))
 
 
 def serving_ids(session: Session, queue: str, now: datetime | None = None) -> frozenset[str]:
-    """The workers that are alive and take what waits on ``queue``."""
+    """Return the ids of the workers that are alive and take from ``queue``."""
     limit = (now or database_now(session)) - SILENT_AFTER
     taking = [state for state in WorkerState if state.takes]
     alive = select(StoredWorker.id, StoredWorker.queues).where(
@@ -161,7 +164,7 @@ def serving_ids(session: Session, queue: str, now: datetime | None = None) -> fr
 
 
 def list_workers(session: Session) -> list[Worker]:
-    """Every worker that is known, the oldest first."""
+    """Return every registered worker, the oldest first."""
     limit = database_now(session) - SILENT_AFTER
     rows = session.scalars(select(StoredWorker).order_by(StoredWorker.started_at, StoredWorker.id))
     return [

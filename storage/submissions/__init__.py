@@ -1,1 +1,1 @@
-"""Submissions from being handed in to their end, what is graded once, and what came of each."""
+"""Submissions from their receipt to their end, their deduplication, and their outcomes."""

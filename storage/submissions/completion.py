@@ -1,8 +1,8 @@
-"""What follows for batches when submissions are over.
+"""The effects on batches when submissions end.
 
-Called in the transaction that ends them. An item gets its place in its batch's order of completion under the lock of
-the batch's row, so that places appear in the order in which they are committed: whoever has read up to a place has
-missed nothing.
+Called in the transaction that ends the submissions. An item gets its place in its batch's order of completion under the
+lock of the batch's row. Places therefore appear in the order in which they are committed, and a reader that has read
+up to a place has missed nothing.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _IDS_PER_QUERY = 500
 
 
 def completed(session: Session, submission_ids: Collection[str], now: datetime) -> None:
-    """The submissions have just ended: so have the items that wait for them, and maybe their batches."""
+    """End the items that wait for the submissions that have just ended, and their batches where all items are over."""
     waiting: list[tuple[str, int]] = []
     for ids in _chunks(submission_ids):
         items = select(BatchItem.batch_id, BatchItem.line).where(
             BatchItem.submission_id.in_(ids), BatchItem.place.is_(None)
         )
         waiting.extend((batch_id, line) for batch_id, line in session.execute(items))
-    # In the order of their ids, as everybody locks batches.
+    # In the order of their ids, in which all callers lock batches.
     for batch_id, items_of_batch in groupby(sorted(waiting), key=lambda item: item[0]):
         _place(session, batch_id, [line for _, line in items_of_batch], now)
         finish_if_over(session, batch_id, now)
 
 
 def take_places(session: Session, batch_id: str, count: int) -> int:
-    """Reserve ``count`` places of a batch until the end of the transaction; returns the first."""
+    """Reserve ``count`` places of a batch, whose row is locked until the transaction ends; return the first."""
     more = update(Batch).where(Batch.id == batch_id).values(last_place=Batch.last_place + count)
     last: int | None = session.scalar(more.returning(Batch.last_place))
     assert last is not None
@@ -44,7 +44,10 @@ def take_places(session: Session, batch_id: str, count: int) -> int:
 
 
 def finish_if_over(session: Session, batch_id: str, now: datetime) -> bool:
-    """End the batch if all of it has come in and every item has its place; whoever is to be told is told soon."""
+    """End the batch if it was received in full and every item has its place. Returns whether it ended.
+
+    Its webhook, where there is one, is due from then on.
+    """
     waits = exists().where(BatchItem.batch_id == batch_id, BatchItem.place.is_(None))
     finished = session.scalar(
         update(Batch)
@@ -61,7 +64,7 @@ def finish_if_over(session: Session, batch_id: str, now: datetime) -> bool:
 
 
 def reopened(session: Session, submission_id: str) -> None:
-    """A submission that had failed waits again: so do the items that were answered by its failure."""
+    """Make the items that ended with the submission's failure wait again, because the submission is retried."""
     same = (BatchItem.submission_id == submission_id, BatchItem.cancelled.is_(False))
     batches = session.scalars(select(BatchItem.batch_id).where(*same).distinct().order_by(BatchItem.batch_id)).all()
     session.execute(update(BatchItem).where(*same).values(place=None, finished_at=None))

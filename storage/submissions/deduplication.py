@@ -1,9 +1,9 @@
-"""What is the same is graded once.
+"""Deduplication: equal lines of batches are graded once.
 
-Lines with the same source, problem, device and options share one submission, within a batch and between batches,
-whether it waits, is under way or is done; what was cancelled or failed through our fault is shared no more.
-Submissions that somebody handed in one by one are never shared: they have owners. What is not public is shared among
-its client's own lines alone: nobody learns that another has handed in the same.
+Lines with the same source, problem, device and options have one submission, within a batch and between batches. The
+submission may wait, be in progress or be done; one that was cancelled or failed through a fault of ours is not used
+again. Single submissions are never deduplicated, because they have owners. A submission that is not public is
+deduplicated only among the same client's lines. No client therefore learns that another has handed in the same.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from storage.upsert import insert_into
 __all__ = ["Answer", "Ranks", "share"]
 
 _NOTIFIED_AT_ONCE: Final = 8
-"""How many of a batch get a wake-up when it comes in; each claim requests one for another."""
+"""The number of a batch's submissions that get a wake-up when it comes in; each claim requests one for another."""
 
 
 @dataclass
 class Ranks:
-    """The next turn of a batch by kind of device, while it comes in. See ``storage.queue.fair_order``."""
+    """The next fair-queue rank of a batch by kind of device, while it comes in. See ``storage.queue.fair_order``."""
 
     following: dict[str, int] = field(default_factory=dict)
     given: dict[str, int] = field(default_factory=dict)
 
     def take(self, session: Session, device: str) -> tuple[int, bool]:
-        """A turn, and whether it is one of the first few."""
+        """Return the next rank for ``device``, and whether it is one of the first few."""
         queue_rank = self.following[device] if device in self.following else lowest_rank(session, device)
         self.following[device] = queue_rank + 1
         self.given[device] = self.given.get(device, 0) + 1
@@ -58,7 +58,7 @@ class Ranks:
 
 @dataclass(frozen=True)
 class Answer:
-    """The submission that answers one line. ``shared``: it answers another one as well, which was there before."""
+    """The submission of one line. ``shared``: an earlier line has the same submission."""
 
     submission_id: str
     status: Status
@@ -67,9 +67,9 @@ class Answer:
 
 
 def share(session: Session, asked: Sequence[NewSubmission], ranks: Ranks, now: datetime) -> list[Answer]:
-    """The submission that answers each of ``asked``, some hundreds at most; what is not there yet is queued.
+    """Return the submission of each of ``asked``, some hundreds at most, and queue those that do not exist yet.
 
-    None of them ends before the transaction does.
+    None of the submissions ends before the transaction does.
     """
     keys = [_dedup_key(new) for new in asked]
     wanted: dict[str, NewSubmission] = {}
@@ -86,7 +86,7 @@ def share(session: Session, asked: Sequence[NewSubmission], ranks: Ranks, now: d
             made |= queued
             invalid += counts
             found |= _lookup(session, absent)
-    # After every lock on a submission: whoever ends one takes them in this order.
+    # After every lock on a submission, because code that ends submissions takes the locks in this order.
     count_verdicts(session, invalid)
     answers = []
     for key in keys:
@@ -98,7 +98,7 @@ def share(session: Session, asked: Sequence[NewSubmission], ranks: Ranks, now: d
 
 
 def _lookup(session: Session, keys: Sequence[str]) -> dict[str, Any]:
-    # Locked until the items are in: a submission that ended before then would never tell them.
+    # Locked until the items are stored: a submission that ended before then would leave them waiting for ever.
     query = select(Submission.id, Submission.dedup_key, Submission.status, Submission.finished_at)
     query = query.where(Submission.dedup_key.in_(keys)).order_by(Submission.id).with_for_update(read=True)
     return {str(row.dedup_key): row for row in session.execute(query)}
@@ -107,9 +107,9 @@ def _lookup(session: Session, keys: Sequence[str]) -> dict[str, Any]:
 def _make(
     session: Session, wanted: Mapping[str, NewSubmission], ranks: Ranks, now: datetime
 ) -> tuple[set[str], Counter[Outcome]]:
-    """Queue these, but for those that somebody else has queued just now.
+    """Queue ``wanted``, except submissions that another transaction has queued just now.
 
-    Returns the ids of those queued, and how many of them are no candidates and so have their verdicts already.
+    Returns the ids of the queued ones, and the verdict counts of those whose sources are no candidates.
     """
     sources: dict[str, dict[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
@@ -133,7 +133,7 @@ def _make(
             else:
                 row |= {"wakeups": 0, "wakeup_due_at": None}
         rows[key] = row
-    # In the same order for everybody: two batches that bring the same must not wait for each other.
+    # In one order everywhere: two batches with the same lines must not deadlock.
     add_source = insert_into(session, StoredSource).on_conflict_do_nothing()
     session.execute(add_source, [sources[digest] for digest in sorted(sources)])
     add_submission = insert_into(session, Submission).on_conflict_do_nothing(index_elements=["dedup_key"])
@@ -156,12 +156,12 @@ def _make(
 
 
 def _dedup_key(new: NewSubmission) -> str:
-    """SHA-256 over everything that decides what grading comes to."""
+    """Return the SHA-256 over everything that decides the result of grading."""
     content: list[Any] = [
         new.problem.id,
         new.problem.version,
         new.candidate.source,
-        # Why a source is no candidate depends on whether it was given as code or as an answer.
+        # The reason why a source is no candidate depends on its origin, which is code or a model's answer.
         [new.candidate.message, *new.candidate.hints] if isinstance(new.candidate, InvalidSource) else None,
         new.device,
         new.size,

@@ -1,4 +1,4 @@
-"""How an evaluation is laid out in its table."""
+"""The layout of an evaluation in its table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ __all__ = ["figure_columns", "store_evaluation"]
 def store_evaluation(
     evaluation: Evaluation, submission_id: str, now: datetime, withheld: str | None = None
 ) -> StoredEvaluation:
-    """The row for ``evaluation``; the caller adds it to its session. ``withheld``: why its figures are not shown."""
+    """Return the row of ``evaluation``, which the caller adds to its session.
+
+    ``withheld``: the reason why its figures are not shown.
+    """
     record = json_safe(evaluation.to_dict())
     name = evaluation.environment.get("device_name")
     return StoredEvaluation(
@@ -36,7 +39,7 @@ def store_evaluation(
 
 
 def figure_columns(evaluation: Evaluation, withheld: str | None) -> dict[str, Any]:
-    """The columns that say how fast ``evaluation`` found its candidate, if that may be shown."""
+    """Return the columns of the speedups in ``evaluation``; they are empty where ``withheld`` applies."""
     withheld = withheld if evaluation.passed else None
     shown = evaluation if withheld is None else without_figures(evaluation, withheld)
     names = ("speedup", "speedup_status", "speedup_training", "speedup_training_status")

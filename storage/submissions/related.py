@@ -1,4 +1,4 @@
-"""What a submission may be held against: its author's one before it, and the leader."""
+"""Submissions for comparison with another one: its author's previous submission, and the leader."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class Other:
 
 
 def previous_to(session: Session, submission: Submission, viewer: Viewer = EVERYTHING) -> Other | None:
-    """The author's submission before this one, for the same problem, whose source ``viewer`` sees; nobody's have no
-    author."""
+    """Return the author's latest earlier submission for the same problem whose source ``viewer`` sees.
+
+    ``None`` where there is none, or where the submission has no author.
+    """
     if submission.author is None:
         return None
     query = _others(viewer).where(
@@ -38,8 +40,10 @@ def previous_to(session: Session, submission: Submission, viewer: Viewer = EVERY
 
 
 def leader_over(session: Session, submission: Submission, viewer: Viewer = EVERYTHING) -> Other | None:
-    """Whoever leads at the problem, on the same kind of device and under the same conditions; ``None`` if it leads, or
-    ``viewer`` does not see the leader's source."""
+    """Return the leader at the same problem, on the same kind of device and under the same conditions.
+
+    ``None`` if ``submission`` itself leads, or ``viewer`` does not see the leader's source.
+    """
     query = (
         _others(viewer)
         .join(StoredLeaderboardEntry, StoredLeaderboardEntry.submission_id == Submission.id)
@@ -52,7 +56,7 @@ def leader_over(session: Session, submission: Submission, viewer: Viewer = EVERY
             StoredRanking.precision == submission.precision,
             StoredRanking.baseline == submission.baseline,
             StoredRanking.track == "inference",
-            # The leader's alone: this is what the index has first.
+            # The leader's row alone, which is the first in the index.
             StoredLeaderboardEntry.certain_speedup == StoredRanking.best,
         )
         .order_by(StoredRanking.entries.desc(), StoredRanking.id, StoredLeaderboardEntry.submitted_at)

@@ -1,6 +1,6 @@
 """Submissions as their owners see them: submit, look up, list, cancel.
 
-Bound to a session; nothing here commits. What workers do with them is in ``storage.grading.claims``.
+Bound to a session; nothing here commits. The operations of workers are in ``storage.grading.claims``.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ CANCELLED: Final[dict[str, Any]] = {
     "wakeup_due_at": None,
     "not_before": None,
 }
-"""What a submission is that was cancelled, but for the moment."""
+"""The columns of a cancelled submission, except ``finished_at``."""
 
 WITH_SOURCE: Final[tuple[ORMOption, ...]] = (joinedload(Submission.source, innerjoin=True),)
-"""To ``get`` the source as well."""
+"""Options of ``get`` for the source as well."""
 
 COMPLETE: Final[tuple[ORMOption, ...]] = (
     *WITH_SOURCE,
     undefer(Submission.build_log),
     joinedload(Submission.evaluation).options(undefer(StoredEvaluation.log), undefer(StoredEvaluation.samples)),
 )
-"""To ``get`` source, logs and raw samples as well."""
+"""Options of ``get`` for source, logs and raw samples as well."""
 
 _WITH_LOGS: Final[tuple[ORMOption, ...]] = (
     undefer(Submission.build_log),
@@ -89,7 +89,7 @@ class UnknownSubmission(LookupError):
 
 
 class NotRetriable(ValueError):
-    """Only a submission that failed can be retried."""
+    """The submission has not failed, and only failed ones can be retried."""
 
 
 class UnknownProblem(LookupError):
@@ -102,11 +102,11 @@ class IdempotencyConflict(ValueError):
 
 @dataclass(frozen=True)
 class NewSubmission:
-    """What is submitted. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy. ``limits``,
-    by the names of ``SETTABLE_LIMITS``, lower those of the machine and the problem.
+    """A submission to be queued. ``device`` is a kind; ``require_gradients`` of ``None`` is the problem's policy.
 
-    ``requirements``: what is asked for of the device besides. Raises ``ValueError``.
-    ``owner`` is the client that hands it in, and whose ``idempotency_key`` it is.
+    ``limits``, by the names of ``SETTABLE_LIMITS``, lower those of the machine and the problem. ``requirements``:
+    further requirements for the device. ``owner`` is the client that hands it in; the ``idempotency_key`` is that
+    client's. Raises ``ValueError``.
     """
 
     problem: Problem
@@ -132,12 +132,12 @@ class NewSubmission:
 
     @property
     def config(self) -> EvalConfig:
-        """How it is to be evaluated. Raises ``ValueError``."""
+        """The settings of the evaluation. Raises ``ValueError``."""
         return EvalConfig(device=self.device, size=self.size, precision=self.precision, baseline=self.baseline)
 
     @property
     def content_digest(self) -> str:
-        """SHA-256 over everything that makes this the same submission."""
+        """The SHA-256 over everything that identifies this submission's content."""
         content: list[Any] = [
             self.problem.id,
             clean_text(self.candidate.source),
@@ -160,7 +160,7 @@ class NewSubmission:
 
 @dataclass(frozen=True)
 class Filters:
-    """Which submissions; ``None`` is no condition."""
+    """Conditions on submissions; ``None`` is no condition."""
 
     problem: str | None = None
     device: str | None = None
@@ -179,7 +179,7 @@ class Page:
 
 
 def problem_and_candidate(session: Session, submission: Submission) -> tuple[Problem, Candidate]:
-    """What ``submission`` is judged against, and what is judged."""
+    """Return the problem and the candidate of ``submission``."""
     problem = session.get(StoredProblem, (submission.problem, submission.problem_version))
     source = session.get(StoredSource, submission.source_digest)
     assert problem is not None
@@ -189,20 +189,20 @@ def problem_and_candidate(session: Session, submission: Submission) -> tuple[Pro
 
 
 def whole_log(submission: Submission) -> str:
-    """What the compiler and the candidate printed so far."""
+    """Return the output of the compiler and the candidate so far."""
     build_log = submission.build_log
     log = submission.evaluation.log if submission.evaluation is not None else ""
     return log if log.startswith(build_log) else build_log + log
 
 
 def source_values(candidate: Candidate | InvalidSource, now: datetime) -> dict[str, Any]:
-    """The row that keeps the source of ``candidate``."""
+    """Return the row for the source of ``candidate``."""
     text = clean_text(candidate.source)
     return {"digest": hashlib.sha256(text.encode()).hexdigest(), "text": text, "created_at": now}
 
 
 def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> dict[str, Any]:
-    """The row of ``new``, waiting to be built, its wake-up requested."""
+    """Return the row of ``new``, which waits to be built and has its first wake-up counted."""
     return {
         "id": new_id("sub"),
         "problem": new.problem.id,
@@ -232,7 +232,7 @@ def submission_values(new: NewSubmission, source_digest: str, now: datetime) -> 
 
 
 def invalid_evaluation(new: NewSubmission, invalid: InvalidSource) -> Evaluation:
-    """What a source amounts to that is no candidate."""
+    """Return the evaluation of a source that is no candidate."""
     return Evaluation(
         verdict=Verdict.INVALID_SOURCE,
         message=invalid.message,
@@ -253,10 +253,10 @@ class Submissions:
         self._session = session
 
     def submit(self, new: NewSubmission) -> Submission:
-        """Queue ``new``; a source that is no candidate is recorded at once as what it is.
+        """Queue ``new``; a source that is no candidate gets its verdict at once.
 
-        With an idempotency key that was used for the same content, returns the first submission, its
-        ``created`` being ``False``. Raises ``IdempotencyConflict``, ``UnknownProblem``.
+        With an idempotency key that was used for the same content, returns the first submission, with ``created`` of
+        ``False``. Raises ``IdempotencyConflict``, ``UnknownProblem``.
         """
         earlier = self._earlier(new)
         if earlier is not None:
@@ -266,7 +266,7 @@ class Submissions:
             raise UnknownProblem(f"problem {new.problem.id} version {new.problem.version} is not in the database")
         submission = self._insert(new)
         if submission is None:
-            # Somebody else committed the same idempotency key since we looked.
+            # Another transaction has committed the same idempotency key since the first query.
             earlier = self._earlier(new)
             assert earlier is not None
             return earlier
@@ -276,7 +276,7 @@ class Submissions:
         return submission
 
     def get(self, submission_id: str, also: Sequence[ORMOption] = ()) -> Submission | None:
-        """The submission, as it is in the database now. ``also``: ``WITH_SOURCE`` or ``COMPLETE``."""
+        """Return the submission as it is in the database now. ``also``: ``WITH_SOURCE`` or ``COMPLETE``."""
         return self._session.get(Submission, submission_id, populate_existing=True, options=also)
 
     def page(
@@ -287,15 +287,15 @@ class Submissions:
         *,
         viewer: Viewer = EVERYTHING,
     ) -> Page:
-        """Up to ``limit`` submissions that ``viewer`` sees, newest first, after those that ``cursor`` has seen."""
-        # Not "is null": SQLite would go by the index for that, which is nearly all there is, and sort it.
+        """Return up to ``limit`` submissions that ``viewer`` sees, newest first, after the submission ``cursor``."""
+        # Not "is null": SQLite would use its index, which matches nearly all rows, and sort them.
         handed_in = select(Submission.id).where(viewer.seen(Submission), func.coalesce(Submission.verifies, "") == "")
         query, identity = handed_in, Submission.id
         for name, wanted in vars(filters or Filters()).items():
             if wanted is None:
                 continue
             if name == "verdict":
-                # Of those, evaluations have the order: a rare verdict is not looked for among all submissions.
+                # Ordered by the evaluations' index, so that a rare verdict is not searched among all submissions.
                 identity = StoredEvaluation.submission_id
                 query = query.join(StoredEvaluation, identity == Submission.id)
                 query = query.where(StoredEvaluation.verdict == wanted)
@@ -303,14 +303,14 @@ class Submissions:
                 query = query.where(getattr(Submission, name) == wanted)
         if cursor is not None:
             query = query.where(identity < cursor)
-        # First which, then whole: what is sorted and passed over must not be read with its evaluations.
+        # First the ids, then the rows: rows that are sorted and skipped must not be read with their evaluations.
         found = self._session.scalars(query.order_by(identity.desc()).limit(limit + 1)).all()
         whole = select(Submission).where(Submission.id.in_(found)).order_by(Submission.id.desc())
         rows = self._session.scalars(whole).all() if found else []
         return Page(items=rows[:limit], next_cursor=rows[limit - 1].id if len(rows) > limit else None)
 
     def queue_position(self, submission: Submission) -> int | None:
-        """1 for the next one of its queue; ``None`` if it does not wait."""
+        """Return the submission's position in its queue, counted from 1; ``None`` if it does not wait."""
         if submission.status != Status.QUEUED:
             return None
         ahead = (
@@ -327,9 +327,9 @@ class Submissions:
         return 1 + (self._session.scalar(ahead) or 0)
 
     def cancel(self, submission_id: str) -> Submission:
-        """Cancel what is not over; a worker in the middle of it notices by its next heartbeat.
+        """Cancel a submission that is not over; a worker that works on it notices soon, when it checks its claim.
 
-        A submission that is over, or that nobody has handed in, is returned as it is. Raises ``UnknownSubmission``.
+        A submission that is over, or that re-evaluates a record, is returned as it is. Raises ``UnknownSubmission``.
         """
         now = database_now(self._session)
         cancelled = self._session.execute(
@@ -357,10 +357,10 @@ class Submissions:
         return self._known(submission_id)
 
     def retry(self, submission_id: str) -> Submission:
-        """Queue a submission that failed anew, at the stage at which it failed.
+        """Queue a failed submission again, at the stage at which it failed.
 
-        Its attempts stay on record, but are counted from the start again. Raises ``UnknownSubmission``,
-        and ``NotRetriable`` if it has not failed.
+        Its attempts stay on record, but the count starts from 0 again. Raises ``UnknownSubmission``, and
+        ``NotRetriable`` if it has not failed.
         """
         now = database_now(self._session)
         queued = self._session.execute(
@@ -388,21 +388,21 @@ class Submissions:
         return submission
 
     def source_of(self, submission_id: str) -> str:
-        """The source that is graded. Raises ``UnknownSubmission``."""
+        """Return the submission's source. Raises ``UnknownSubmission``."""
         return self._known(submission_id, WITH_SOURCE).source.text
 
     def sources_of(self, submissions: Iterable[Submission]) -> dict[str, str]:
-        """The sources of ``submissions``, by their digests, in one query."""
+        """Return the sources of ``submissions``, by their digests, with one query."""
         digests = {submission.source_digest for submission in submissions}
         query = select(StoredSource.digest, StoredSource.text).where(StoredSource.digest.in_(digests))
         return {source.digest: source.text for source in self._session.execute(query)} if digests else {}
 
     def log_of(self, submission_id: str) -> str:
-        """What the compiler and the candidate printed so far. Raises ``UnknownSubmission``."""
+        """Return the output of the compiler and the candidate so far. Raises ``UnknownSubmission``."""
         return whole_log(self._known(submission_id, _WITH_LOGS))
 
     def attempts_of(self, submission_id: str) -> Sequence[Attempt]:
-        """Every attempt on it, the first one first."""
+        """Return every attempt on the submission, the first one first."""
         return self._session.scalars(
             select(Attempt).where(Attempt.submission_id == submission_id).order_by(Attempt.id)
         ).all()
@@ -417,7 +417,7 @@ class Submissions:
         if new.idempotency_key is None:
             return None
         stored = owned_key(new.owner, new.idempotency_key)
-        # First whether: nearly always there is none.
+        # First the id alone: nearly always there is none.
         found = self._session.scalar(select(Submission.id).where(Submission.idempotency_key == stored))
         if found is None:
             return None
@@ -428,8 +428,10 @@ class Submissions:
         return earlier
 
     def _insert(self, new: NewSubmission) -> Submission | None:
-        """The row of ``new``, and its evaluation where it is no candidate; ``None`` where its idempotency key is
-        another's."""
+        """Insert the row of ``new``, and its evaluation where its source is no candidate.
+
+        Returns ``None`` where another submission has the idempotency key.
+        """
         now = database_now(self._session)
         source = source_values(new.candidate, now)
         self._session.execute(insert_into(self._session, StoredSource).on_conflict_do_nothing(), source)
@@ -443,7 +445,7 @@ class Submissions:
         if submission is None:
             return None
         stored = None if evaluation is None else store_evaluation(evaluation, submission.id, now)
-        # What is new has no evaluation but this one: nobody has to look for another.
+        # A new submission has no other evaluation, so the relationship is set without a query.
         set_committed_value(submission, "evaluation", stored)
         if stored is not None and evaluation is not None:
             self._session.add(stored)

@@ -1,1 +1,1 @@
-"""Drawings in pages, made here and turned into SVG by the templates."""
+"""Charts of pages. They are computed here, and the templates turn them into SVG."""

@@ -1,4 +1,4 @@
-"""Many results in one drawing: the speedup over time, and the share of problems over it."""
+"""Charts of many results: the speedup over time, and the share of problems over the speedup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["fast_p_curve", "history"]
 
 
 def history(records: Sequence[Any], others: Sequence[Any]) -> Chart | None:
-    """Speedup over time: the line of records, and some of the other results below it."""
+    """Return the chart of speedup over time: the line of records, and some of the other results below it."""
     every = [*records, *others]
     if not every:
         return None
@@ -53,7 +53,7 @@ def history(records: Sequence[Any], others: Sequence[Any]) -> Chart | None:
 
 
 def fast_p_curve(speedups: Sequence[float], problems: int) -> Chart | None:
-    """The share of problems whose best candidate is correct with a speedup above p, over p."""
+    """Return the chart of fast_p: the share of problems with a correct candidate of a speedup above p, over p."""
     if not problems:
         return None
     reached = sorted(speedups)

@@ -1,6 +1,6 @@
-"""What a drawing is made of; the templates turn it into SVG.
+"""The parts of a chart, which the templates turn into SVG.
 
-Places are in the units of a drawing's ``viewBox``: ``WIDTH`` by ``HEIGHT``, with the axes within the margins.
+Coordinates are in the units of a chart's ``viewBox``: ``WIDTH`` by ``HEIGHT``, with the axes within the margins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEFT, RIGHT, TOP, BOTTOM = 52.0, 470.0, 14.0, 208.0
 
 @dataclass(frozen=True)
 class Point:
-    """Something that can be pointed at."""
+    """A point with a text that is shown when the pointer is on it."""
 
     x: float
     y: float
@@ -30,7 +30,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Bar:
-    """A rectangle; ``kind`` is its class."""
+    """A rectangle. ``kind`` is its CSS class."""
 
     x: float
     y: float
@@ -41,7 +41,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """Axes and what is between them. ``paths``: class and data. ``marks``: a line across at a height, with a text."""
+    """A chart: its axes and the marks between them.
+
+    ``paths`` are pairs of class and path data. ``marks`` are horizontal lines, each at a height and with a text.
+    """
 
     title: str
     description: str
@@ -61,5 +64,5 @@ class Chart:
 
 
 def dotted(places: Iterable[tuple[float, float]]) -> str:
-    """A path of lines without length, which round caps make dots."""
+    """Return a path of lines without length, which round line caps draw as dots."""
     return "".join(f"M{x} {y}h0" for x, y in places)

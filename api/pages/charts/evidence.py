@@ -1,4 +1,4 @@
-"""What one evaluation rests on, drawn: its timed calls, its place under the roofline, where it is wrong."""
+"""Charts of the evidence for one evaluation: its timed calls, its place under the roofline, and its wrong elements."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PATTERN: Final = 200.0
 
 
 def latencies(candidate: Sequence[float], baseline: Sequence[float]) -> Chart | None:
-    """A histogram of the timed calls of both sides."""
+    """Return a histogram of the timed calls of candidate and baseline."""
     every = sorted([*candidate, *baseline])
     if not every:
         return None
-    # The slowest hundredth would squeeze all the others into a few bins.
+    # The slowest hundredth is left out; it would squeeze all others into a few bins.
     high = every[min(len(every) - 1, math.ceil(0.99 * len(every)))]
     x = scale_over([every[0], high], LEFT, RIGHT, room=0.02)
     counts = {"candidate": _counted(candidate, x), "baseline": _counted(baseline, x)}
@@ -48,7 +48,7 @@ def latencies(candidate: Sequence[float], baseline: Sequence[float]) -> Chart | 
 
 
 def calls_in_order(candidate: Sequence[float], baseline: Sequence[float]) -> Chart | None:
-    """Every timed call in the order in which it was taken: drifts and modes show here."""
+    """Return the chart of all timed calls in the order in which they were taken. It shows drifts and modes."""
     if not candidate or not baseline:
         return None
     x = Scale(1.0, max(len(candidate), len(baseline), 2), LEFT, RIGHT)
@@ -75,7 +75,10 @@ def calls_in_order(candidate: Sequence[float], baseline: Sequence[float]) -> Cha
 
 
 def roofline_plot(roofline: Any, candidate_ms: float, baseline_ms: float) -> Chart | None:
-    """Rates over intensity under the device's roofline; ``None`` where nothing is computed by the reference's count."""
+    """Return the chart of rates over intensity under the roofline; ``None`` where the reference computes nothing.
+
+    The operations are those that are counted for the reference.
+    """
     peak = roofline.operations_per_s
     if not roofline.operations or not peak or not roofline.bytes_per_s:
         return None
@@ -105,13 +108,15 @@ def roofline_plot(roofline: Any, candidate_ms: float, baseline_ms: float) -> Cha
 
 
 def error_pattern(mismatch: Mapping[str, Any]) -> tuple[float, float, tuple[Point, ...]] | None:
-    """A tensor seen as rows by columns (all but its last dimension, its last), with its worst elements: width, height,
-    and where they are. ``None`` where it has no extent."""
+    """Return the places of the worst elements of a tensor: width, height and points; ``None`` where it has no extent.
+
+    The tensor is drawn as rows by columns: all dimensions but the last by the last.
+    """
     shape = [int(extent) for extent in mismatch["shape"]] or [1]
     rows, columns = math.prod(shape[:-1]), shape[-1]
     if not rows or not columns:
         return None
-    # As the tensor is, but never so narrow that nothing can be seen.
+    # The shape is the tensor's, but never so narrow that nothing can be seen.
     ratio = min(max(rows / columns, 0.2), 1.0) if rows <= columns else min(rows / columns, 1.2)
     width, height = _PATTERN / max(ratio, 1.0), _PATTERN * min(ratio, 1.0)
     points = []

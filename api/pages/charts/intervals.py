@@ -1,4 +1,4 @@
-"""Intervals of ranked results: where each is drawn in its row, and who can be told from whom."""
+"""Intervals of ranked results: their coordinates in a row, and the ranks that overlapping intervals share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ __all__ = ["bars_of", "ends_of", "places_of"]
 
 
 def bars_of(entries: Sequence[Entry], width: float = 180.0) -> dict[str, tuple[float, float, float]]:
-    """For each entry of a ranking by its submission: where its interval begins and ends, and where its speedup is;
-    under ``""``, if it is within what is shown, the place of 1, where the baseline is."""
+    """Return the coordinates of each entry's interval by its submission: begin, end, and the speedup between them.
+
+    Under ``""`` is the coordinate of 1, which is the baseline, where the scale contains it.
+    """
     spans = {entry.submission_id: (*ends_of(entry), entry.speedup) for entry in entries}
     if not spans:
         return {}
@@ -24,15 +26,15 @@ def bars_of(entries: Sequence[Entry], width: float = 180.0) -> dict[str, tuple[f
 
 
 def ends_of(entry: Entry) -> tuple[float, float]:
-    """The interval of an entry of a ranking, which is its speedup alone where there is none."""
+    """Return the interval of a ranked entry: low and high end. Without an interval, both are the speedup."""
     interval = entry.speedup_interval
     return (entry.speedup, entry.speedup) if interval is None else (interval.low, interval.high)
 
 
 def places_of(ends: Sequence[tuple[float, float]], first: int = 1) -> list[int]:
-    """The place of each of these intervals, which come by falling speedups, the first of them at ``first``.
+    """Return the rank of each of these intervals, which are in falling order of speedup. The first has rank ``first``.
 
-    A place is shared by all whose interval reaches that of the first of them.
+    Entries share a rank where their interval reaches the interval of the first of them.
     """
     places: list[int] = []
     reached = 0.0

@@ -1,4 +1,4 @@
-"""From values to places in a drawing, and which values to write beside it."""
+"""Scales of charts: from values to coordinates, and the values that are written beside the axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 class Tick(NamedTuple):
-    """A line of the grid, and what is written beside it."""
+    """A line of the grid and the text beside it."""
 
     at: float
     text: str
@@ -25,7 +25,7 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True)
 class Scale:
-    """From ``low`` … ``high`` to the drawing's ``start`` … ``end``; ``log``: by logarithm."""
+    """A scale from ``low`` … ``high`` to the coordinates ``start`` … ``end``; logarithmic where ``log``."""
 
     low: float
     high: float
@@ -34,7 +34,10 @@ class Scale:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """The place of ``value``, rounded to what can be seen; what lies outside is put on the edge."""
+        """Return the coordinate of ``value``, rounded to visible precision.
+
+        Values outside the scale are put on its edge.
+        """
         value = min(max(value, self.low), self.high)
         if self.log:
             share = math.log(value / self.low) / math.log(self.high / self.low)
@@ -43,7 +46,7 @@ class Scale:
         return round(self.start + share * (self.end - self.start), 1)
 
     def ticks(self) -> tuple[Tick, ...]:
-        """Round values, a handful of them."""
+        """Return a handful of round values."""
         values = _decades(self.low, self.high) if self.log else ()
         values = values if len(values) > 1 else _rounds(self.low, self.high)
         return tuple(Tick(self.at(value), _short(value)) for value in values)
@@ -52,7 +55,7 @@ class Scale:
 def scale_over(
     values: Iterable[float], start: float, end: float, *, log: bool = False, zero: bool = False, room: float = 0.06
 ) -> Scale:
-    """A scale that has room for ``values`` and for a little more; ``zero``: it begins at 0."""
+    """Return a scale with room for ``values`` and for a little more. With ``zero``, it begins at 0."""
     finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
     low, high = (min(finite), max(finite)) if finite else (1.0, 1.0)
     if log:
@@ -63,7 +66,7 @@ def scale_over(
 
 
 def times_of(scale: Scale) -> tuple[Tick, ...]:
-    """The ends and the middle of a scale of timestamps, as days, or with the time where days are too coarse."""
+    """Return the ends and the middle of a scale of timestamps: as days, or with the time where days are too coarse."""
     form = "%d %b %Y" if scale.high - scale.low > 3 * _DAY_S else "%d %b %H:%M"
     values = (scale.low, (scale.low + scale.high) / 2, scale.high)
     return tuple(Tick(scale.at(value), datetime.fromtimestamp(value, UTC).strftime(form)) for value in values)

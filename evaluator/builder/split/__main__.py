@@ -1,6 +1,6 @@
 """The split recipe's process: ``python -m evaluator.builder.split FD``; see ``evaluator.builder.workplace``.
 
-Whatever goes wrong is refused: a mistake in the sources is told by the plain recipe, in nvcc's words.
+Every failure is refused: the plain recipe reports a mistake in the sources, in nvcc's words.
 """
 
 from __future__ import annotations

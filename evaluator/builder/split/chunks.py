@@ -1,7 +1,7 @@
 """A source file cut into its top-level parts: directives, openings and ends of namespaces, declarations.
 
-A declaration ends at its ``;``, or with the body of a function. Conditional compilation is followed as far as is
-needed to be sure of that: each branch must open and close as many brackets as the others do.
+A declaration ends at its ``;``, or with the body of a function. Conditional compilation is followed as far as that
+needs: each branch must open and close as many brackets as the others do.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ _CLOSING: Final = frozenset(_OPENING.values())
 
 
 class Form(Enum):
-    """``OPEN``: a namespace or ``extern "C"`` up to its brace, which ``CLOSE`` ends. ``MACRO``: an invocation that
-    stands alone. ``TYPE``: a class or enumeration with its members. ``OTHER``: any other declaration."""
+    """The form of a top-level part.
+
+    ``OPEN``: a namespace or ``extern "C"`` up to its brace, which ``CLOSE`` ends. ``MACRO``: an invocation that stands
+    alone. ``TYPE``: a class or enumeration with its members. ``OTHER``: any other declaration.
+    """
 
     DIRECTIVE = auto()
     OPEN = auto()
@@ -54,20 +57,20 @@ class Chunk:
 
     @property
     def head(self) -> tuple[Token, ...]:
-        """What stands before the body; all of it where there is none."""
+        """The tokens before the body; all of them where there is none."""
         return self.tokens[: self.header]
 
 
 def chunks_of(tokens: Sequence[Token], definitions: Collection[str]) -> list[Chunk]:
-    """``definitions``: macros that expand to whole definitions, after which no ``;`` is needed.
+    """Cut ``tokens`` into chunks. Raises ``Refused`` where the end of a part is not certain.
 
-    Raises ``Refused`` where it is not certain where a part ends.
+    ``definitions``: macros that expand to whole definitions, after which no ``;`` is needed.
     """
     return _Cutter(tokens, definitions).cut()
 
 
 def without_template(tokens: Sequence[Token]) -> Sequence[Token]:
-    """A declaration without ``template <…>`` and attributes in front of it."""
+    """Return a declaration without ``template <…>`` and attributes in front of it."""
     rest = tokens
     while rest:
         if rest[0].text == "template" and len(rest) > 1 and rest[1].text == "<":
@@ -183,7 +186,7 @@ class _Cutter:
 
 
 def _follow(token: Token, brackets: list[str], branches: list[list[str]]) -> None:
-    """Keep account of conditions inside a declaration: all of their branches must leave the brackets as they were."""
+    """Track conditions inside a declaration: all of their branches must leave the brackets as they were."""
     name = directive_name(token)
     if name in ("if", "ifdef", "ifndef"):
         branches.append(list(brackets))
@@ -231,7 +234,7 @@ def _is_function(header: Sequence[Token]) -> bool:
 
 
 def _after_brackets(tokens: Sequence[Token], place: int) -> int:
-    """Where the bracket that opens at ``place`` has been closed; the end where it has not."""
+    """The index after the bracket that opens at ``place`` has been closed; the end where it has not."""
     depth = 0
     for number in range(place, len(tokens)):
         depth += (tokens[number].text in _OPENING) - (tokens[number].text in _CLOSING)

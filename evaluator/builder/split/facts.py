@@ -1,7 +1,7 @@
-"""What torch would pass to compilers and linker for a CUDA extension, in its own words.
+"""torch's own arguments for compilers and linker of a CUDA extension.
 
 ``python -m evaluator.builder.split.facts`` prints a JSON object for ``toolchain.SplitToolchain.collect``. torch writes
-the build file of an empty extension, and that is read: so the flags are those of this version of torch, in this
+the build file of an empty extension, and that is read. So the flags are those of this version of torch, in this
 environment (``CC``, ``CXX``, ``TORCH_CUDA_ARCH_LIST``, ``CUDA_HOME``).
 """
 
@@ -27,8 +27,11 @@ _VARIABLES: Final = ("cxx", "nvcc", "cflags", "cuda_cflags", "ldflags")
 
 
 def torch_facts() -> dict[str, Any]:
-    """``torch``: its version. ``cuda``: that of CUDA which it was built for, or ``None``. ``cxx``, ``nvcc``,
-    ``cflags``, ``cuda_cflags``, ``ldflags``: lists of words."""
+    """Return torch's facts as plain data.
+
+    ``torch``: its version. ``cuda``: the version of CUDA that it was built for, or ``None``. ``cxx``, ``nvcc``,
+    ``cflags``, ``cuda_cflags``, ``ldflags``: lists of words.
+    """
     # A CPU build of torch does not look for CUDA's compiler by itself.
     torch_extension.CUDA_HOME = torch_extension.CUDA_HOME or torch_extension._find_cuda_home()
     probe = BuildRequest(name=PROBE, cpp_sources=("",), cuda_sources=("",))

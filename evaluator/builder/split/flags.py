@@ -1,8 +1,8 @@
-"""A candidate's own compiler flags: which of them the split recipe knows, and whom each concerns.
+"""A candidate's own compiler flags: which of them the split recipe knows, and the compiler that each concerns.
 
-nvcc gets every flag of ``extra_cuda_cflags`` as it is. What nvcc would hand on to the host's compiler goes to clang,
-too. A flag that is not listed here is refused: what it would do to a precompiled header or to the host's side is not
-known.
+nvcc gets every flag of ``extra_cuda_cflags`` as it is. Flags that nvcc would hand on to the host's compiler go to
+clang, too. A flag that is not listed here is refused, because its effect on a precompiled header or on the host's side
+is not known.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _DEVICE_ALONE: Final = {
     "-allow-unsupported-compiler",
     "--allow-unsupported-compiler",
 }
-"""Flags of nvcc's that mean nothing to the host's side."""
+"""nvcc's flags that mean nothing to the host's side."""
 _DEVICE_ASSIGNED: Final = {
     "-ftz",
     "--ftz",
@@ -87,7 +87,7 @@ _DEVICE_ASSIGNED: Final = {
     "-t",
     "--threads",
 }
-"""The same, with a value after ``=`` or as the next word."""
+"""nvcc's flags that mean nothing to the host's side, with a value after ``=`` or as the next word."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class HostFlags:
 
 
 def split_words(flags: Iterable[str]) -> list[str]:
-    """Flags as a shell would hand them over: torch writes them into a command line. Raises ``Refused``."""
+    """Split flags as a shell would: torch writes them into a command line. Raises ``Refused``."""
     line = " ".join(flag.strip() for flag in flags)
     if _SHELL & set(line):
         raise Refused("a flag has characters that a shell would interpret")
@@ -111,7 +111,7 @@ def split_words(flags: Iterable[str]) -> list[str]:
 
 
 def cxx_flags(flags: Sequence[str]) -> HostFlags:
-    """``extra_cflags``, which concern ``main.cpp``. Raises ``Refused``."""
+    """Read ``extra_cflags``, which concern ``main.cpp``. Raises ``Refused``."""
     return _host(iter(split_words(flags)))
 
 
@@ -121,7 +121,7 @@ def names_standard(flags: Iterable[str]) -> bool:
 
 
 def cuda_host_flags(flags: Sequence[str]) -> HostFlags:
-    """What of ``extra_cuda_cflags`` concerns the host's side. Raises ``Refused``."""
+    """Return the part of ``extra_cuda_cflags`` that concerns the host's side. Raises ``Refused``."""
     words = iter(split_words(flags))
     host: list[str] = []
     for word in words:
@@ -157,7 +157,7 @@ def cuda_host_flags(flags: Sequence[str]) -> HostFlags:
 
 
 def link_flags(flags: Sequence[str]) -> list[str]:
-    """``extra_ldflags``. Raises ``Refused`` for those that are more than libraries and where they are."""
+    """Return ``extra_ldflags``. Raises ``Refused`` for flags other than libraries and their folders."""
     words = split_words(flags)
     for word in words:
         if not word.startswith(("-l", "-L", "-Wl,-rpath")):

@@ -9,7 +9,7 @@ __all__ = ["DEVICE_PRELUDE", "HOST_SHIM", "PRECOMPILED", "device_prelude"]
 
 
 def _host_overloads() -> str:
-    """nvcc's headers have ``::min`` and ``::max`` for the host, too; clang's have them for the device alone."""
+    """Define ``::min`` and ``::max`` for the host, which nvcc's headers have and clang's have for the device alone."""
     lines: list[str] = []
     whole = (("int", "unsigned"), ("long", "unsigned long"), ("long long", "unsigned long long"))
     for name, sign in (("min", "<"), ("max", ">")):
@@ -57,7 +57,7 @@ PRECOMPILED: Final = {
     "main": _LEAN_MAIN,
     "main_full": _FULL_MAIN,
 }
-"""What is precompiled: for the host's side of CUDA sources, and for C++."""
+"""The precompiled texts: for the host's side of CUDA sources, and for C++."""
 
 DEVICE_PRELUDE: Final = """\
 #include <cuda.h>
@@ -79,11 +79,14 @@ DEVICE_PRELUDE: Final = """\
 #include <utility>
 #include <vector>
 """
-"""What device code and the plain declarations beside it may take from torch's headers without naming torch."""
+"""Names from torch's headers that device code and the plain declarations beside it may use without naming torch."""
 
 
 def device_prelude(headers: Iterable[str], half: bool) -> str:
-    """The text that is included before the device unit. ``half``: it uses CUDA's half types, as torch includes them."""
+    """Return the text that is included before the device unit.
+
+    ``half``: the unit uses CUDA's half types, as torch includes them.
+    """
     own = ["cuda_fp16.h", "cuda_bf16.h"] if half else []
     lines = [f"#include <{header}>\n" for header in (*own, *headers)]
     return "".join(

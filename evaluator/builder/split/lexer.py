@@ -1,7 +1,7 @@
 """The tokens of C++ and CUDA source, with their places: as much of the language as cutting a file apart takes.
 
-Comments and spaces are left out. A preprocessor directive is one token, from its ``#`` to the end of its logical
-line. Whatever cannot be read with certainty (an open comment, alternative spellings of ``#`` and ``{``) is refused.
+Comments and spaces are left out. A preprocessor directive is one token, from its ``#`` to the end of its logical line.
+Text that cannot be read with certainty (an open comment, alternative spellings of ``#`` and ``{``) is refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """``source[start:end]`` is ``text``."""
+    """A token, where ``source[start:end]`` is ``text``."""
 
     kind: Kind
     start: int
@@ -66,7 +66,7 @@ class Definition:
 
 
 def tokens_of(source: str) -> list[Token]:
-    """Raises ``Refused`` where the text is not to be read with certainty."""
+    """Split ``source`` into tokens. Raises ``Refused`` where it cannot be read with certainty."""
     return _scan(source, directives=True)
 
 
@@ -113,7 +113,7 @@ def _check_mark(source: str, position: int) -> None:
 
 
 def directive_name(token: Token) -> str:
-    """``include``, ``define``, ``if`` …; empty for a lone ``#``."""
+    """Name the directive: ``include``, ``define``, ``if`` …; empty for a lone ``#``."""
     match = _NAME.match(token.text)
     if match is None:
         raise Refused("a directive is not to be read")
@@ -121,9 +121,9 @@ def directive_name(token: Token) -> str:
 
 
 def included(token: Token) -> str | None:
-    """What ``#include`` names, without its brackets; ``None`` for other directives.
+    """Return the name after ``#include``, without its brackets; ``None`` for other directives.
 
-    Raises ``Refused`` where a macro says what is included.
+    Raises ``Refused`` where a macro stands for the name.
     """
     if directive_name(token) not in ("include", "include_next", "import"):
         return None
@@ -134,7 +134,7 @@ def included(token: Token) -> str | None:
 
 
 def definition_of(token: Token) -> Definition | None:
-    """What ``#define`` defines, or ``None`` for other directives."""
+    """Parse a ``#define``; ``None`` for other directives."""
     if directive_name(token) != "define":
         return None
     inner = _scan(token.text[1:], directives=False)

@@ -1,5 +1,7 @@
-"""What lies in the object files of a build (ELF, 64 bits, little-endian), read without tools: symbols, sections, and
-what the host side registers with the CUDA runtime."""
+"""The contents of a build's object files (ELF, 64 bits, little-endian), read without tools.
+
+They are symbols, sections, and the host side's registrations with the CUDA runtime.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Symbol:
-    """``section`` is 0 where it is defined elsewhere."""
+    """A symbol. ``section`` is 0 where it is defined elsewhere."""
 
     name: str
     section: int
@@ -50,7 +52,7 @@ class Symbol:
 
     @property
     def is_kernel(self) -> bool:
-        """In device code: a function that the host can launch."""
+        """Whether it is a function in device code that the host can launch."""
         return self.kind == 2 and bool(self.other & _ENTRY)
 
     @property
@@ -67,7 +69,7 @@ class Registered:
 
 
 class ObjectFile:
-    """Raises ``Refused`` for what is none."""
+    """An object file. Raises ``Refused`` for other data."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -87,7 +89,7 @@ class ObjectFile:
         return next((section for section in self.sections if section.name == name), None)
 
     def relocations(self) -> Iterator[list[tuple[int, Symbol, int]]]:
-        """For each section: places, symbols and addends, in the order of places."""
+        """Yield places, symbols and addends of each section, in the order of places."""
         for section in self.sections:
             if section.kind == _RELA:
                 rows = _RELOCATION.iter_unpack(self.contents(section))
@@ -97,7 +99,7 @@ class ObjectFile:
                 )
 
     def text_at(self, symbol: Symbol, addend: int) -> str | None:
-        """The string that an instruction refers to, or ``None`` where it refers to something else."""
+        """Return the string that an instruction refers to, or ``None`` where it refers to something else."""
         section = self.sections[symbol.section] if symbol.section < len(self.sections) else None
         if section is None or not section.flags & _STRINGS_FLAG:
             return None
@@ -111,7 +113,7 @@ class ObjectFile:
             raise ValueError("no ELF file")
         offset, size, count, names = header[6], header[11], header[12], header[13]
         if not count and offset:
-            # More sections than the header has room for: the first one says how many.
+            # More sections than the header has room for: the first one has their number.
             first = _SECTION.unpack_from(self._data, offset)
             count, names = first[5], first[6] if names == 0xFFFF else names
         rows = [_SECTION.unpack_from(self._data, offset + number * size) for number in range(count)]
@@ -132,7 +134,7 @@ class ObjectFile:
 
 
 def registered(host: ObjectFile) -> Registered:
-    """What the host object announces to the CUDA runtime when it is loaded.
+    """Return the names that the host object announces to the CUDA runtime when it is loaded.
 
     Raises ``Refused`` where a call is not understood.
     """

@@ -1,8 +1,8 @@
 """Precompiled headers for the split recipe: made once for a toolchain, then used by every build.
 
-A header is *lean* where it has what ``torch/types.h`` has: then its inline functions are compiled once, too, into an
-archive that is linked to what uses them. A *full* one has all of ``torch/extension.h``, for sources that need it, and
-takes longer to use.
+A *lean* header has the contents of ``torch/types.h``. Its inline functions are compiled once, too, into an archive that
+is linked to their users. A *full* header has all of ``torch/extension.h``, for sources that need it, and takes longer
+to use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COMPILE_BYTES: Final = 3 * 2**29  # measured: 1.3 GiB
 
 @dataclass(frozen=True)
 class Header:
-    """``archive`` holds its inline functions; ``None`` where they are compiled with what uses them."""
+    """A precompiled header. ``archive`` has its inline functions; ``None``: each user compiles them."""
 
     precompiled: Path
     archive: Path | None
@@ -50,15 +50,14 @@ class _Rejected(Refused):
     """The compiler has found a mistake."""
 
 
-# What a machine without CUDA's libraries lacks, since it has none of the headers of cuBLAS.
+# The header that a machine without CUDA's libraries lacks, because it has none of the headers of cuBLAS.
 _DISPENSABLE: Final = "host_streams"
 
 
 def prepare(toolchain: SplitToolchain, folder: Path) -> tuple[str, ...]:
-    """Make what ``recipe.build`` needs in ``folder``, which must not be changed or moved afterwards.
+    """Make the files that ``recipe.build`` needs in ``folder``, which must not be changed or moved afterwards.
 
-    Returns those of ``toolchain.standards`` that it was made for: torch's own, and others if its headers allow them.
-
+    Returns those of ``toolchain.standards`` that they were made for: torch's own, and others if its headers allow them.
     Raises ``Refused`` where clang cannot read torch's headers, or would not share pybind11's types with torch.
     """
     if not is_prepared(toolchain, folder):
@@ -83,7 +82,7 @@ def _make(toolchain: SplitToolchain, folder: Path) -> None:
     _check_abi(toolchain, folder)
     wanted = [(standard, name) for standard in toolchain.standards for name in PRECOMPILED]
     made = compile_each(lambda which: _precompile(toolchain, folder, *which), wanted, bytes_each=_COMPILE_BYTES)
-    # A standard has all of its headers or none: the lean ones would have sources built that torch refuses.
+    # A standard has all of its headers or none: lean ones alone would build sources that torch refuses.
     lacking = {standard for (standard, _), complete in zip(wanted, made, strict=True) if not complete}
     for standard in lacking:
         shutil.rmtree(folder / standard)
@@ -91,7 +90,7 @@ def _make(toolchain: SplitToolchain, folder: Path) -> None:
 
 
 def is_prepared(toolchain: SplitToolchain, folder: Path) -> bool:
-    """Whether ``folder`` holds what ``prepare`` makes, there and for exactly this toolchain."""
+    """Whether ``folder`` holds the files of ``prepare``, made there and for exactly this toolchain."""
     try:
         return (folder / _READY).read_text() == _stamp(toolchain, folder)
     except OSError:
@@ -99,8 +98,11 @@ def is_prepared(toolchain: SplitToolchain, folder: Path) -> bool:
 
 
 def find_header(folder: Path, side: Side, standard: str, variant: str = "") -> Header:
-    """The precompiled header for ``side``: lean; with pybind11 (``python``) or with ``ATen/cuda/CUDAContext.h``
-    (``streams``), where this machine has one; or ``full``. Raises ``Refused`` where there is none for ``standard``."""
+    """Find the precompiled header for ``side``. Raises ``Refused`` where there is none for ``standard``.
+
+    ``variant``: empty for the lean one; ``python`` with pybind11; ``streams`` with ``ATen/cuda/CUDAContext.h``, where
+    this machine has one; or ``full``.
+    """
     folder = folder / standard
     name = f"{side}_{variant}" if variant and (folder / f"{side}_{variant}.pch").exists() else side
     archive = folder / f"lib{name}.a"
@@ -110,7 +112,7 @@ def find_header(folder: Path, side: Side, standard: str, variant: str = "") -> H
 
 
 def clang_command(toolchain: SplitToolchain, folder: Path, side: Side, standard: str) -> list[str]:
-    """clang with what torch would pass, as a header was precompiled and as it must be used."""
+    """Return clang with torch's arguments, as a header was precompiled and as it must be used."""
     flags = toolchain.cxx_flags if side == "main" else tuple(_host_flags(toolchain.cuda_flags))
     command = [
         toolchain.clang,
@@ -135,7 +137,7 @@ def clang_command(toolchain: SplitToolchain, folder: Path, side: Side, standard:
 
 
 def _architecture_list(flags: Sequence[str]) -> str:
-    """``__CUDA_ARCH_LIST__`` as nvcc defines it: headers of CUB give their kernels names by it."""
+    """Return ``__CUDA_ARCH_LIST__`` as nvcc defines it: headers of CUB give their kernels names by it."""
     numbers = set()
     for flag in flags:
         digits = "".join(takewhile(str.isdigit, flag.partition("compute_")[2]))
@@ -145,7 +147,7 @@ def _architecture_list(flags: Sequence[str]) -> str:
 
 
 def _stamp(toolchain: SplitToolchain, folder: Path) -> str:
-    """Everything that decides what is in ``folder``; precompiled headers do not work at another place."""
+    """Hash everything that decides the contents of ``folder``; precompiled headers do not work at another place."""
     place = folder.resolve()
     sides: tuple[Side, ...] = ("host", "main")
     commands = [clang_command(toolchain, place, side, name) for side in sides for name in toolchain.standards]
@@ -154,7 +156,7 @@ def _stamp(toolchain: SplitToolchain, folder: Path) -> str:
 
 
 def _host_flags(flags: Sequence[str]) -> list[str]:
-    """Of the flags that torch passes to nvcc those that clang understands: macros and folders."""
+    """Return the flags that torch passes to nvcc and clang understands: macros and folders."""
     found: list[str] = []
     words = iter(flags)
     for word in words:
@@ -170,13 +172,13 @@ def _texts(toolchain: SplitToolchain) -> dict[str, str]:
     texts |= dict.fromkeys(toolchain.missing_headers, "")
     folders = [Path(flag.removeprefix("-isystem")) for flag in toolchain.cuda_flags]
     if not any((path / GENERATED_HEADER).exists() for path in folders):
-        # CPU builds of torch have CUDA's headers but for one that their build did not make.
+        # CPU builds of torch lack one of CUDA's headers, because their build did not make it.
         texts[GENERATED_HEADER] = GENERATED_TEXT
     return texts
 
 
 def _precompile(toolchain: SplitToolchain, folder: Path, standard: str, name: str) -> bool:
-    """Whether ``standard`` can be had; what can be done without is left out. Raises ``Refused``."""
+    """Whether ``standard`` can be precompiled; a dispensable header may be left out. Raises ``Refused``."""
     side: Side = "main" if name.startswith("main") else "host"
     variant = name.partition("_")[2]
     place = folder / standard
@@ -206,7 +208,10 @@ def _precompile(toolchain: SplitToolchain, folder: Path, standard: str, name: st
 
 
 def _check_abi(toolchain: SplitToolchain, folder: Path) -> None:
-    """pybind11 keeps the types of extensions apart that it thinks were built by compilers that do not agree."""
+    """Check that clang's extensions share pybind11's types with torch's. Raises ``Refused``.
+
+    pybind11 separates the types of extensions that it takes for builds of incompatible compilers.
+    """
     source = folder / "abi.cpp"
     source.write_text(_ABI_PROBE)
     said = [

@@ -1,4 +1,4 @@
-"""What ``kerneljudge prepare`` makes for the split recipe. Torch-free."""
+"""The preparation of the split recipe for ``kerneljudge prepare``. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from evaluator.devices.discovery import compiler_versions, cuda_architectures, n
 __all__ = ["SPLIT_HEADERS", "load_toolchain"]
 
 _MADE: Final = 2
-"""Changes with what is made here, or how: what an older kerneljudge has made is then made anew."""
+"""Changes with the prepared files or their making: files of an older kerneljudge are then made anew."""
 _TOOLCHAIN_FILE: Final = "toolchain.json"
 _TOOLS: Final = ("ar", "objcopy", "c++filt")
 
 
 def load_toolchain(prepared: Path) -> SplitToolchain:
-    """The toolchain that ``prepared`` was made for. Raises ``OSError``, ``ValueError`` and ``KeyError``."""
+    """Load the toolchain that ``prepared`` was made for. Raises ``OSError``, ``ValueError`` and ``KeyError``."""
     return SplitToolchain.from_json(json.loads((prepared / _TOOLCHAIN_FILE).read_text()))
 
 
@@ -47,7 +47,7 @@ def _facts(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _identity(tool: str) -> list[Any]:
-    """Another version of a tool is another file."""
+    """Identify a tool's file: another version of a tool is another file."""
     path = Path(tool).resolve()
     status = path.stat()
     return [str(path), status.st_size, int(status.st_mtime)]

@@ -1,8 +1,8 @@
-"""Building a CUDA extension in two parts: nvcc compiles what is for the device, clang with precompiled headers what
-is for the host; then the device code is put into the host's object, and everything is linked as torch would link it.
+"""Building a CUDA extension in two parts: nvcc compiles the device's side, clang with precompiled headers the host's.
 
-Before a result is used, what the host's side announces to the CUDA runtime is compared with what the device code has,
-and what it needs of libraries with what they have.
+Then the device code is put into the host's object, and everything is linked as torch would link it. Two comparisons
+precede the use of a result. The host side's registrations with the CUDA runtime are compared with the device code. The
+symbols that it needs are compared with the libraries.
 """
 
 from __future__ import annotations
@@ -40,28 +40,33 @@ __all__ = ["Plan", "SplitResult", "build", "instances", "plan"]
 
 _STEP_TIMEOUT_S: Final = 600
 REPORTING: Final = "-Wl,--no-undefined,--warn-unresolved-symbols,--no-demangle"
-"""Has a linker say what no library has. What comes out is not to be used: some linkers put nothing in such a place,
-where Python's functions would be found later."""
+"""The options that make a linker report symbols of no library. Its output is not to be used: some linkers put nothing
+in such a place, where Python's functions would be found later.
+"""
 _UNRESOLVED: Final = re.compile(r"undefined (?:symbol|reference)(?: to|:) [`']?([^\s`']+)")
 _STREAMS: Final = "ATen/cuda/CUDAContext.h"
 _EXTENSION_HEADERS: Final = ("torch/extension.h", "torch/all.h", "torch/torch.h")
 _PYTHON_WORDS: Final = ("PYBIND11_", "py::", "pybind11::", "PyObject")
-# What only all of torch/extension.h has: nothing else needs to be tried.
+# Names that only all of torch/extension.h has: no other header needs to be tried.
 _FULL_WORDS: Final = ("torch::nn", "torch::autograd", "torch::optim", "torch::jit", "torch::serialize")
 # nvcc and c++ optimize nothing by default. A little costs clang no time, and is needed for the precompiled headers.
 _LEVELS: Final = {None: "-O1", "-O0": "-O1"}
 _LATER_STANDARDS: Final = ("-Wno-everything", "-Wc++20-extensions", "-Wc++23-extensions")
 _LATER: Final = re.compile(r"^(?>.*?warning: )(.*) \[-Wc\+\+\S+\]$", re.MULTILINE)
 _EVERYBODY_TAKES: Final = ("passing no argument for the '...'", "designated initializers")
-"""Of what belongs to a later standard of C++: all that nvcc and GCC take as well, as clang does with a warning.
-``TORCH_CHECK`` without a message is such a thing."""
+"""Parts of a later standard of C++ that nvcc and GCC take as well, as clang does with a warning. ``TORCH_CHECK``
+without a message is one of them.
+"""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class SplitResult:
-    """``kernels`` and ``resources`` have names as they are written in C++. ``log``: what nvcc said. ``seconds``: of
-    each step; steps overlap. ``library`` is ``None`` where it was not to be linked."""
+    """The result of a build.
+
+    ``kernels`` and ``resources`` have names as they are written in C++. ``log``: nvcc's output. ``seconds``: the time
+    of each step; steps overlap. ``library`` is ``None`` where it was not to be linked.
+    """
 
     library: Path | None
     kernels: tuple[str, ...]
@@ -82,7 +87,7 @@ class Plan:
 
 
 def plan(request: BuildRequest, toolchain: SplitToolchain) -> Plan:
-    """Takes milliseconds. Raises ``Refused`` where the request is not for this recipe."""
+    """Plan the build, within milliseconds. Raises ``Refused`` where the request is not for this recipe."""
     sources = sources_of(request)
     return Plan(
         sources,
@@ -102,13 +107,13 @@ def build(
     line_information: bool = False,
     link: bool = True,
 ) -> SplitResult:
-    """Build ``request`` in the empty folder ``directory``; ``prepared`` is what ``prepare`` has made.
+    """Build ``request`` in the empty folder ``directory``; ``prepared`` is the folder of ``prepare``.
 
     ``line_information``: device code can be traced to its source line. Without ``link`` the library is left out, for
     machines where torch has no CUDA libraries; the object files are in ``directory``.
 
-    Raises ``Refused`` where the request is not for this recipe, and where a tool reports an error: the source may be
-    wrong, or only not to be split. The plain recipe tells.
+    Raises ``Refused`` where the request is not for this recipe, and where a tool reports an error. The source may be
+    wrong, or merely unfit for splitting; the plain recipe decides.
     """
     if not is_prepared(toolchain, prepared):
         raise Refused("there are no precompiled headers for this toolchain")
@@ -126,7 +131,7 @@ def build(
             device = pool.submit(workshop.compile_device, units, "")
         announced = workshop.compile_host(planned)
         if units.has_device_code and device is None:
-            # Templates become kernels where the host uses them: the host's side has said which.
+            # Templates become kernels where the host uses them: the host's side has named them.
             device = pool.submit(workshop.compile_device, units, instances(announced.kernels))
         said = device.result() if device is not None else _Device((), "", ())
         main.result()
@@ -145,7 +150,7 @@ class _Device:
 
 
 class _Workshop:
-    """The steps of one build. ``seconds`` takes up how long each one took."""
+    """The steps of one build. ``seconds`` records the time of each one."""
 
     def __init__(
         self,
@@ -169,7 +174,7 @@ class _Workshop:
         self._timed("main", lambda: self._clang("main", "main.cpp", "main.o", planned.main_flags, variants))
 
     def compile_host(self, planned: Plan) -> Registered:
-        """Compile the host's side, and return what it announces."""
+        """Compile the host's side, and return its registrations."""
         units, flags = planned.units, planned.host_flags
         self._write_unit("host.cu", units.host)
         full = any(header in units.includes for header in _EXTENSION_HEADERS)
@@ -182,11 +187,11 @@ class _Workshop:
         return registered(ObjectFile((self._directory / "host.o").read_bytes()))
 
     def compile_device(self, units: Units, forced: str) -> _Device:
-        """Compile what is for the device, and for every architecture; ``forced`` makes kernels of templates."""
+        """Compile the device unit for every architecture; ``forced`` makes kernels of templates."""
         return self._timed("device", lambda: self._nvcc(units, forced))
 
     def embed(self, announced: Registered) -> None:
-        """Put the device code in the place of what clang was given for it."""
+        """Put the device code in the place of clang's stand-in for it."""
         if announced.kernels or announced.variables:
             self._run(["objcopy", "--update-section", ".nv_fatbin=device.fatbin", "host.o"], "embedding")
 
@@ -215,7 +220,7 @@ class _Workshop:
         return library
 
     def _clang(self, side: Side, source: str, target: str, flags: HostFlags, variants: Sequence[str]) -> None:
-        """With the first of the precompiled headers that has all that the source needs."""
+        """Compile with the first of the precompiled headers that has everything that the source needs."""
         embedded = ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(self._prepared / "placeholder")]
         default = self._toolchain.standard if side == "main" else self._toolchain.cuda_standard
         standard = flags.standard or default
@@ -285,7 +290,7 @@ class _Workshop:
         (self._directory / name).write_text(f'#line 1 "{self._directory / "cuda.cu"}"\n{text}\n')
 
     def _run(self, command: Sequence[str], step: str, environment: Mapping[str, str] | None = None) -> str:
-        """What a tool said. Raises ``Refused`` where it failed."""
+        """Run a tool and return its output. Raises ``Refused`` where it failed."""
         try:
             done = subprocess.run(
                 command,
@@ -313,13 +318,16 @@ class _Workshop:
 
 
 def unresolved(said: str) -> list[str]:
-    """Of what a linker says with ``REPORTING`` the C++ symbols that are nowhere: those are what two compilers may
-    disagree about. Python's are in its interpreter, and those of CUDA's libraries come with torch's."""
+    """Return the C++ symbols that a linker with ``REPORTING`` finds nowhere.
+
+    The two compilers may disagree about these names. Python's symbols are in its interpreter, and those of CUDA's
+    libraries come with torch's.
+    """
     return sorted({name for name in _UNRESOLVED.findall(said) if name.startswith("_Z")})
 
 
 def instances(kernels: Iterable[str]) -> str:
-    """A function that makes nvcc compile those of the mangled ``kernels`` that come of templates.
+    """Return a function that makes nvcc compile those of the mangled ``kernels`` that come from templates.
 
     Raises ``Refused`` for one whose arguments have no name.
     """
@@ -342,14 +350,14 @@ def instances(kernels: Iterable[str]) -> str:
 
 
 def _variants(text: str, *, lean: str, full: bool) -> list[str]:
-    """Which precompiled headers to try for ``text``; ``full``: it includes ``torch/extension.h``."""
+    """The precompiled headers to try for ``text``; ``full``: it includes ``torch/extension.h``."""
     if not full:
         return [lean]
     return ["full"] if any(word in text for word in _FULL_WORDS) else [lean, "full"]
 
 
 def _check(announced: Registered, device: _Device) -> None:
-    """Whether the CUDA runtime will find everything that the host's side announces, on every architecture."""
+    """Check that the CUDA runtime will find every name that the host's side announces, on every architecture."""
     if (announced.kernels or announced.variables) and not device.cubins:
         raise Refused("nothing was compiled for the device")
     for path in device.cubins:

@@ -1,4 +1,4 @@
-"""Why a source is not built by splitting it: a value for the ladder of recipes, and nothing that an author reads."""
+"""The reason why a source is not built by splitting it: for the ladder of recipes, never shown to an author."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["Refused"]
 
 
 class Refused(Exception):
-    """This recipe does not build the request; the next one may. ``log`` is what a tool said, where one spoke."""
+    """This recipe does not build the request; the next one may. ``log`` is a tool's output, where there is one."""
 
     def __init__(self, reason: str, log: str = "") -> None:
         super().__init__(reason)

@@ -22,7 +22,7 @@ class Sources:
 
 
 def sources_of(request: BuildRequest) -> Sources:
-    """Raises ``Refused`` for requests that are no ``load_inline`` of CUDA sources."""
+    """Write both files' texts. Raises ``Refused`` for requests that are no ``load_inline`` of CUDA sources."""
     if request.files or request.headers:
         raise Refused("the sources are files")
     if not request.cuda_sources:

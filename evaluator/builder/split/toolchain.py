@@ -1,4 +1,4 @@
-"""Everything that the split recipe needs to know of the machine: tools, folders, and what torch would pass to them."""
+"""The split recipe's facts about the machine: tools, folders, and torch's arguments for them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ _MISSING_FROM_TOOLKITS: Final = ("texture_fetch_functions.h", "curand_mtgp32_ker
 _TIMEOUT_S: Final = 60
 _CLANG_VERSION: Final = re.compile(r"\bclang version (\d+)")
 _STANDARDS: Final = ("c++17", "c++20")
-"""Candidates often name one of them, whatever torch would have."""
+"""Candidates often name one of them, whatever torch's default is."""
 
 
 @dataclass(frozen=True)
 class SplitToolchain:
-    """``torch``: its version. ``cxx``, ``nvcc``: as torch would call them. ``cxx_flags``, ``cuda_flags``: what torch
-    would pass, but for the extension's name; of ``cuda_flags`` the architectures and the language standard are apart,
-    since a candidate's own take their place. ``cxx_folders``: where ``cxx`` has the headers of its
-    standard library, for clang to use the same. ``cuda_folder``: the toolkit that ``nvcc`` belongs to. ``mold`` is
-    ``None`` where it is not installed. ``versions``, of ``cxx``, ``nvcc``, ``clang`` and ``mold``, tell these tools
-    from others of the same name. A build of torch without CUDA has no libraries to link with: ``can_link``.
+    """The tools and arguments of a build.
+
+    - ``torch``: its version. ``cxx``, ``nvcc``: torch's commands for them.
+    - ``cxx_flags``, ``cuda_flags``: torch's arguments, but for the extension's name. The architectures and the
+      language standard are kept apart from ``cuda_flags``, because a candidate's own take their place.
+    - ``cxx_folders``: the headers of the standard library of ``cxx``, for clang to use the same.
+    - ``cuda_folder``: the toolkit that ``nvcc`` belongs to. ``mold`` is ``None`` where it is not installed.
+    - ``versions``, of ``cxx``, ``nvcc``, ``clang`` and ``mold``, tell these tools from others of the same name.
+    - ``can_link``: a build of torch without CUDA has no libraries to link with.
     """
 
     torch: str
@@ -55,7 +58,7 @@ class SplitToolchain:
 
     @classmethod
     def collect(cls, facts: Mapping[str, Any], environment: Mapping[str, str]) -> SplitToolchain:
-        """From what torch says (``facts.torch_facts``), and the tools that ``environment`` finds.
+        """Collect torch's facts (``facts.torch_facts``), and the tools that ``environment`` finds.
 
         Raises ``Refused`` where a tool is missing.
         """
@@ -104,7 +107,7 @@ class SplitToolchain:
 
     @property
     def key(self) -> str:
-        """What precompiled headers and everything built with this toolchain belong to."""
+        """The key of precompiled headers and of everything built with this toolchain."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:32]
 
     @property
@@ -114,10 +117,10 @@ class SplitToolchain:
 
     @property
     def mangling_flags(self) -> tuple[str, ...]:
-        """Has clang name instances of templates as the compilers do that torch is built with.
+        """The flags that make clang name instances of templates as torch's compilers do.
 
-        Since clang 18 a name tells the kind of a template's parameter where its arguments do not (``Tn``, as for
-        ``Tensor::const_data_ptr<float>`` of torch 2.11); in GCC 13, and in libraries built by it, it does not.
+        Since clang 18 a name has the kind of a template's parameter where its arguments do not (``Tn``, as for
+        ``Tensor::const_data_ptr<float>`` of torch 2.11). GCC 13, and libraries built by it, do not have it.
         """
         found = _CLANG_VERSION.search(self.versions[2])
         return ("-fclang-abi-compat=17",) if found is not None and int(found[1]) >= 18 else ()
@@ -135,7 +138,7 @@ def find_clang(environment: Mapping[str, str]) -> str | None:
 
 
 def _apart(flags: Sequence[str], prefix: str | tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """``flags`` without the extension's name and those with ``prefix``; and the last of these, without the prefix."""
+    """Return ``flags`` without the extension's name and flags with ``prefix``; and the value of the last of these."""
     kept = tuple(
         flag for flag in flags if not flag.startswith((_MACRO, *((prefix,) if isinstance(prefix, str) else prefix)))
     )
@@ -160,9 +163,9 @@ def _said(command: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def _cxx_folders(cxx: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Of the folders that GCC looks for headers in those of the C++ standard library, as it says with ``-v``.
+    """Return the folders of GCC's C++ standard library, of those that it searches for headers, from ``-v``.
 
-    GCC's own installation folder would do for clang where its headers are at their usual place beside it; a GCC that
+    GCC's own installation folder would do for clang where its headers are at their usual place beside it. A GCC that
     was moved, or is called by a wrapper, has them elsewhere.
     """
     said = _said([*cxx, "-E", "-v", "-x", "c++", os.devnull], environment)

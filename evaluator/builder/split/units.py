@@ -1,8 +1,8 @@
-"""One CUDA source as two: what the device needs, without torch; and what the host needs, without kernels' bodies.
+"""One CUDA source as two: the device unit without torch, and the host unit without kernels' bodies.
 
-Only what is certainly for the host alone is left out of the device unit; all else stays in both. Lines keep their
-numbers. What is left out by mistake is missed by a compiler, or by the checks that follow; what is not understood is
-refused.
+Only code that is certainly for the host alone is left out of the device unit; all else stays in both. Lines keep their
+numbers. Code that is left out by mistake is missed by a compiler, or by the checks that follow. Code that is not
+understood is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evaluator.builder.split.refused import Refused
 __all__ = ["ANONYMOUS", "Units", "headers_for", "split"]
 
 ANONYMOUS: Final = "_GLOBAL__N_1"
-"""What clang calls an unnamed namespace. nvcc would call it after the file; so the device unit gives it the name."""
+"""clang's name of an unnamed namespace. nvcc would name it after the file, so the device unit names it."""
 
 _SPACES: Final = {"__global__", "__device__", "__constant__", "__shared__"}
 _BOTH_SIDES: Final = {"__host__", "constexpr", "consteval"}
@@ -52,7 +52,7 @@ _DEVICE_HEADERS: Final = {
     "CUDA_KERNEL_ASSERT": "c10/macros/Macros.h",
     "CUDA_KERNEL_LOOP": "ATen/cuda/detail/KernelUtils.h",
 }
-"""Names of torch's that device code uses, and the small header that has each."""
+"""torch's names that device code uses, and the small header that has each."""
 
 _STANDARD_HEADERS: Final = {
     "accumulate": "numeric",
@@ -106,8 +106,11 @@ _REFUSED_DIRECTIVES: Final = {"line", "import", "include_next"}
 
 @dataclass(frozen=True)
 class Units:
-    """``has_device_code``: there is something for the device to compile. ``has_templates``: kernels come into being
-    only where the host uses them. ``includes``: everything that the source includes, in order."""
+    """The two units of a source.
+
+    ``has_device_code``: there is code for the device to compile. ``has_templates``: kernels come into being only where
+    the host uses them. ``includes``: everything that the source includes, in order.
+    """
 
     device: str
     host: str
@@ -118,14 +121,14 @@ class Units:
 
 @dataclass
 class _Facts:
-    """What the source's macros stand for, and what has been left out of the device unit so far."""
+    """The expansions of the source's macros, and the code that has been left out of the device unit so far."""
 
     macros: dict[str, list[Definition]]
     lost: set[str] = field(default_factory=set)
     declared: set[str] = field(default_factory=set)
 
     def expanded(self, tokens: Iterable[Token]) -> list[Token]:
-        """``tokens``, followed by the bodies of all macros that they may expand to."""
+        """Return ``tokens``, followed by the bodies of all macros that they may expand to."""
         found = list(tokens)
         seen: set[str] = set()
         for token in found:
@@ -137,7 +140,7 @@ class _Facts:
 
 
 def split(source: str) -> Units:
-    """Raises ``Refused`` with what is not understood, or not to be built in two parts."""
+    """Split ``source``. Raises ``Refused`` for code that is not understood, or not to be built in two parts."""
     tokens = tokens_of(source)
     directives = [token for token in tokens if token.kind is Kind.DIRECTIVE]
     facts = _Facts(_macros(directives))
@@ -156,7 +159,7 @@ def split(source: str) -> Units:
 
 
 class _Writer:
-    """Takes the chunks in order, and blanks in each unit what does not belong there."""
+    """Takes the chunks in order, and blanks in each unit the code of the other one."""
 
     def __init__(self, source: str, facts: _Facts) -> None:
         self._source = source
@@ -245,7 +248,7 @@ class _Writer:
                 self._host.append((token.start, token.end, ""))
 
     def _blank(self, unit: list[tuple[int, int, str]], chunk: Chunk, start: int, end: int) -> None:
-        """Leave out ``start`` to ``end``, but for directives that may concern what follows."""
+        """Leave out ``start`` to ``end``, but for directives that may concern the code after it."""
         position = start
         for token in chunk.directives:
             if start <= token.start < end and directive_name(token) not in ("pragma", "error", "warning", ""):
@@ -255,7 +258,7 @@ class _Writer:
 
 
 def _replaced(source: str, changes: Iterable[tuple[int, int, str]]) -> str:
-    """``source`` with each stretch of it replaced, and as many lines as before."""
+    """Replace each stretch of ``source``, and keep the number of lines."""
     parts: list[str] = []
     position = 0
     for start, end, text in sorted(changes):
@@ -340,7 +343,7 @@ def _is_for_host_only(facts: _Facts, chunk: Chunk, everything: Sequence[Token], 
 
 
 def _needs_torch(tokens: Sequence[Token]) -> bool:
-    """Whether something of torch's or Python's is named that no device code can use."""
+    """Whether it names something of torch's or Python's that no device code can use."""
     for place, token in enumerate(tokens):
         if token.kind is not Kind.WORD:
             continue
@@ -356,25 +359,25 @@ def _needs_torch(tokens: Sequence[Token]) -> bool:
 
 
 def _renames_torch(chunk: Chunk) -> bool:
-    """``namespace py = pybind11;``"""
+    """Whether it renames torch or pybind11, as in ``namespace py = pybind11;``."""
     words = [token.text for token in chunk.tokens]
     return words[0] == "namespace" and bool(set(words) & _NAMESPACES)
 
 
 def _before_name(chunk: Chunk) -> list[Token]:
-    """The specifiers and the type of a function: what comes before its parameters, and its template's."""
+    """The specifiers and the type of a function: the tokens before its parameters, and its template's."""
     head = list(without_template(chunk.head))
     place = next((place for place, token in enumerate(head) if token.text == "("), len(head))
     return head[: max(0, place - 1)]
 
 
 def _may_be_marker(word: str) -> bool:
-    """Whether ``word`` looks like a macro, which a header could have made anything."""
+    """Whether ``word`` looks like a macro, to which a header could have given any meaning."""
     return len(word) > 1 and word.isupper()
 
 
 def _names(chunk: Chunk) -> set[str]:
-    """What the chunk declares: functions, types, aliases, variables; an operator has no name."""
+    """The names that the chunk declares: functions, types, aliases, variables; an operator has no name."""
     return _all_names(chunk) - _KEYWORDS
 
 
@@ -402,7 +405,7 @@ def _all_names(chunk: Chunk) -> set[str]:
 
 
 def _before_value(tokens: Sequence[Token]) -> list[Token]:
-    """A declaration up to what it is initialized with."""
+    """A declaration up to its initializer."""
     place = next((number for number, token in enumerate(tokens) if token.text in ("=", "{")), len(tokens))
     return list(tokens[:place])
 
@@ -434,7 +437,7 @@ def _after_body(chunk: Chunk) -> Sequence[Token]:
 
 
 def _is_for_device(header: str) -> bool:
-    """Whether a header stays in the device unit: all but torch's and Python's, and of these what device code has."""
+    """Whether a header stays in the device unit: all but torch's and Python's, and of these those for device code."""
     if header in _HOST_INCLUDES:
         return False
     if not header.startswith(_TORCH_INCLUDES):
@@ -443,7 +446,7 @@ def _is_for_device(header: str) -> bool:
 
 
 def headers_for(device: str) -> tuple[str, ...]:
-    """Headers for the names that are left and that came with torch's: small ones of torch, and standard ones."""
+    """Headers for the remaining names that came with torch's: small ones of torch, and standard ones."""
     tokens = tokens_of(device)
     defined = [definition_of(token) for token in tokens if token.kind is Kind.DIRECTIVE]
     words = {token.text for token in tokens if token.kind is Kind.WORD}

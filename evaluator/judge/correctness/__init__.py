@@ -1,1 +1,1 @@
-"""Whether a result is right: references, limits, comparison, and how a wrong tensor is wrong."""
+"""Correctness of results: references, limits, comparison, and descriptions of wrong tensors."""

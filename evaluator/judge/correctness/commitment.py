@@ -1,7 +1,7 @@
-"""What the judge keeps of one call, so that nothing can change unnoticed afterwards.
+"""The judge's commitment to one call, so that nothing can change unnoticed afterwards.
 
-Secret places and rows are chosen before a call is released, and fingerprints have secret weights. Later comparisons
-are of private copies that agree with them.
+Secret places and rows are chosen before a call is released, and fingerprints have secret weights. Later comparisons are
+of private copies that agree with them.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from evaluator.protocol.shared_memory import Block, TensorSpec
 __all__ = ["GIVEN", "Commitment", "Commitments", "same_bits"]
 
 _PICKS: Final = 1024
-"""So many elements of each tensor are read in the shared memory: of what is given at "done", before the judge's clock
-is; of what is delivered, as soon as it is there."""
+"""The number of elements of each tensor that are read in the shared memory: those of inputs at "done", before the
+judge's clock stops; those of delivered tensors, as soon as they are there."""
 
 _READ_AT_DONE: Final = {"cpu": 128, "cuda": 1024}
-"""So many elements of each output and gradient are read in the runner's memory before the judge's clock is. Work of
-which a share s is still to be done by then is found with a chance of 1 - (1 - s)**1024 in each call. On a CPU the
-kernel looks up the page of each, which takes about as long as a small call for 1024."""
+"""The number of elements of each output and gradient that are read in the runner's memory before the judge's clock
+stops. An unfinished share s of the work is found with a chance of 1 - (1 - s)**1024 in each call. On a CPU the kernel
+looks up the page of each, which takes about as long as a small call for 1024."""
 _COPIED_BYTES: Final = {"cpu": 2**23, "cuda": 0}
-"""So small a tensor is copied and not fingerprinted: on a CPU a fingerprint takes ten times as long as a copy. On a GPU
-it takes no longer than reading, and copies would be unplanned memory."""
+"""Tensors up to this size are copied and not fingerprinted. On a CPU a fingerprint takes ten times as long as a copy.
+On a GPU it takes no longer than reading, and copies would be unplanned memory."""
 _BROUGHT_AT_ONCE: Final = 8
-"""Of so many tensors the places are 64 KiB, which the driver takes without waiting for a device."""
+"""The places for this many tensors are 64 KiB, which the driver takes without waiting for a device."""
 _WORD: Final = 8
 _GLANCED_ROWS: Final = 256
-"""So many rows are looked at: who leaves out 1 % of all is found in nine calls of ten."""
+"""The number of sampled rows. An omission of 1 % of all rows is found in nine calls of ten."""
 _GLANCED_ELEMENTS: Final = 2**16
-"""Where rows are short, so many that there are as many elements: a few special values among them, and 1 % of them
-is enough to tell what is ill-conditioned from what is wrong."""
+"""With short rows, enough are sampled for this many elements. A few special values are among them, and 1 % of them is
+enough to tell ill-conditioned elements from wrong ones."""
 _LEAST_ROWS: Final = 32
-"""With fewer rows looked at, too much could be left out of the others in each call."""
+"""With fewer sampled rows, too much of the others could be left out in each call."""
 _GLANCED_FROM: Final = 0.25
-"""Of what is treated at a time: with less than that, looking at all of it takes no longer."""
+"""The least share of a slice for row sampling: with less than that, comparing everything takes no longer."""
 
 _CHANGED: Final = {
     "inputs": "input {index} was changed by the candidate: a model must not write to its inputs",
@@ -67,25 +67,25 @@ _NAMES: Final = {
     "weight_gradients": "the gradient of weight {index}",
 }
 GIVEN: Final = ("inputs", "upstream")
-"""The blocks of the tensors that a call is given: there from within the judge's clock until "done"."""
+"""The blocks of a call's inputs: shown from a point within the judge's clock until "done"."""
 
 
 @dataclass
 class Commitment:
-    """What the judge keeps of one call, so that nothing can change unnoticed afterwards.
+    """The judge's commitment to one call, so that nothing can change unnoticed afterwards.
 
-    ``fingerprints``, or ``copies`` of what is small, by block, tensor and slice (of inputs, which are the judge's
-    own, they themselves); ``picks`` by block and tensor: secret places of the flat tensor, and the values that
-    were there at "done".
+    ``fingerprints``, or ``copies`` of small tensors, are by block, tensor and slice. Of inputs, which are the judge's
+    own, the tensors themselves are kept. ``picks`` are by block and tensor: the values at secret places of the flat
+    tensor at "done".
 
-    With ``rows``, a *glance*: the call is compared in these secret rows alone. ``kept`` are those of what was given,
-    ``picks`` of what is delivered are those that were there at "done", by block and tensor; ``given`` is what was at
-    the secret places of the inputs.
+    With ``rows``, the call uses row sampling (a *glance*): it is compared in these secret rows alone. ``kept`` has
+    these rows of the inputs. ``picks`` of delivered tensors are their rows at "done", by block and tensor. ``given``
+    has the values at the secret places of the inputs.
 
-    ``done_places``: secret elements of what is to be delivered; ``done``: their values before the judge's clock was
-    read, where the runner said that its results were, in ``locations`` of its own; ``delivered``: their values later,
-    in the shared memory, or where they were taken from. By block and tensor, each [count]. ``doubtful``: whether they
-    were taken from an allocation that was opened in an earlier call, and may have been given back since.
+    ``done_places``: secret elements of the results. ``done``: their values before the judge's clock stopped, at the
+    ``locations`` in the runner's own memory. ``delivered``: their later values, in the shared memory, or where they
+    were taken from. All are by block and tensor, each [count]. ``doubtful``: whether they were taken from an allocation
+    that was opened in an earlier call, and may have been given back since.
     """
 
     fingerprints: dict[tuple[str, int, int], int] = field(default_factory=dict)
@@ -102,19 +102,19 @@ class Commitment:
     doubtful: bool = False
 
     def has_copies(self, names: Sequence[str]) -> bool:
-        """Whether all that is kept of these blocks, which were committed to, are copies."""
+        """Whether these blocks, which were committed to, are kept as copies alone."""
         return all(block not in names for block, _, _ in self.fingerprints)
 
     def has_content(self, other: Commitment) -> bool:
-        """Whether all that ``other`` is about was the same here."""
+        """Whether everything in ``other`` has the same content here."""
         return all(self.fingerprints[place] == value for place, value in other.fingerprints.items()) and all(
             same_bits(self.copies[place], copy) for place, copy in other.copies.items()
         )
 
 
 class Commitments:
-    """Makes and proves those of one side's calls over the shared ``blocks``: in slices of about ``slice_elements``
-    where rows are independent of each other, ``None`` where they are not."""
+    """The maker and checker of commitments for one side's calls over the shared ``blocks``. They are in slices of about
+    ``slice_elements`` where rows are independent of each other, ``None`` where they are not."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Commitments:
         self._slices = list(_slices(signature, slice_elements))
         self._glanced_rows = _glanced_rows(signature, self._slices, slice_elements)
         self._order = random.SystemRandom()
-        # What a device draws, it has to be asked for: for a thousand places, a processor is quicker.
+        # Random numbers on a device need a launch: for a thousand places, a processor is quicker.
         self._places = np.random.default_rng(secrets.randbits(128))
         self._secret = new_generator()
         self._device = self._secret.device
@@ -145,21 +145,21 @@ class Commitments:
         return self._slices[0]
 
     def may_glance(self, *, gradients: bool) -> bool:
-        """Whether secret rows say enough of one call among many: rows are independent of each other, enough of them can
-        be looked at, and nothing is a sum over all rows, as the gradients of weights are."""
+        """Whether row sampling is enough for one call among many. Rows must be independent of each other, and enough of
+        them available. No result may be a sum over all rows, as the gradients of weights are."""
         return self._glanced_rows >= _LEAST_ROWS and not (gradients and self._signature.weights)
 
     def prepare(self, names: Sequence[str], *, glance: bool = False, planted: Sequence[int] = ()) -> Commitment:
-        """Choose the places of the blocks ``names`` that ``pick`` will read; before the call is released. ``planted``:
-        rows that are among those looked at in any case, in ascending order; a quarter of these at the most."""
+        """Choose the places of the blocks ``names`` that ``pick`` will read. Call it before the call is released.
+        ``planted``: rows that are always sampled, in ascending order; they are a quarter of the sample at the most."""
         chosen = Commitment()
         if glance:
             rows = self._signature.outputs[0].shape[0]
             device = self._blocks["outputs"].memory.device
             lots = torch.rand(rows, generator=self._secret, device=device, dtype=torch.float64)
-            lots[tensor_on(device, planted[: self._glanced_rows // 4], torch.int64)] = -1.0  # drawn in any case
+            lots[tensor_on(device, planted[: self._glanced_rows // 4], torch.int64)] = -1.0  # sampled in any case
             chosen.rows = lots.topk(self._glanced_rows, largest=False).indices.sort().values
-            # Of the inputs single places all the same: reading rows takes long enough for late work.
+            # Inputs have single places all the same: reading rows takes long enough for late work.
             names = [name for name in names if name in GIVEN]
         tensors = self._tensors_of(names)
         places = self._choose(tensors.values(), _PICKS)
@@ -167,34 +167,34 @@ class Commitments:
         return chosen
 
     def prepare_done(self, commitment: Commitment, names: Sequence[str]) -> None:
-        """Choose the elements of the blocks ``names`` that are to be there at "done"; before the call is released."""
+        """Choose the elements of the blocks ``names`` that must be there at "done". Call it before the call is
+        released."""
         tensors = self._tensors_of(names)
         places = self._choose(tensors.values(), _READ_AT_DONE[self._device.type])
         for (place, tensor), flat, there in zip(tensors.items(), places, self._on_device(places), strict=True):
             commitment.done_places[place] = ElementPlaces.of(flat, tuple(tensor.shape), there)
 
     def _tensors_of(self, names: Sequence[str]) -> dict[tuple[str, int], torch.Tensor]:
-        """The tensors of these blocks that have any elements, by block and number."""
+        """Return the tensors of these blocks that have any elements, by block and number."""
         blocks = ((name, index, tensor) for name in names for index, tensor in enumerate(self._blocks[name].tensors))
         return {(name, index): tensor for name, index, tensor in blocks if tensor.numel()}
 
     def _choose(self, tensors: Collection[torch.Tensor], count: int) -> npt.NDArray[np.int64]:
-        """So many elements of each of ``tensors``, [tensors, count]."""
+        """Return ``count`` random elements of each of ``tensors``, int64 [tensors, count]."""
         extents = np.array([tensor.numel() for tensor in tensors], np.float64)
         # Shares of an extent: NumPy takes three times as long to draw whole numbers below several bounds.
         return (self._places.random((len(tensors), count)) * extents[:, None]).astype(np.int64)
 
     def _on_device(self, places: npt.NDArray[np.int64]) -> Sequence[torch.Tensor]:
-        """The rows of ``places``, brought there several at a time."""
+        """Return the rows of ``places`` on the device, transferred several at a time."""
         parts = (places[start : start + _BROUGHT_AT_ONCE] for start in range(0, len(places), _BROUGHT_AT_ONCE))
         return [row for part in parts for row in tensor_on(self._device, part, torch.int64)]
 
     def read_done(
         self, commitment: Commitment, names: Sequence[str], locations: Sequence[Location], memory: RunnerMemory
     ) -> None:
-        """Read these elements where the runner says that they are; ``locations``: of each tensor of the blocks
-        ``names``. Before the judge's clock is read. Raises ``Unreadable`` where there is nothing to be read, and
-        ``RunnerGone``."""
+        """Read these elements at the runner's reported ``locations``, one for each tensor of the blocks ``names``. Call
+        it before the judge's clock stops. Raises ``Unreadable`` where nothing can be read, and ``RunnerGone``."""
         for (name, index), location in zip(self._places_of(names), locations, strict=True):
             chosen = commitment.done_places.get((name, index))
             if chosen is None or location.whereabouts is Whereabouts.ABSENT:
@@ -208,8 +208,8 @@ class Commitments:
                 commitment.done[name, index] = memory.read(location, block.layout.tensors[index], chosen)
 
     def repeated(self, commitment: Commitment, memory: RunnerMemory) -> str:
-        """The tensor, in words, that lies in memory of which a part is in several places of it; empty where none does.
-        After ``read_done``, before anything is delivered."""
+        """Return the name of the tensor whose memory is mapped in several places of it; empty without one. Call it
+        after ``read_done``, before anything is delivered."""
         names = list(commitment.locations)
         found = memory.first_repeated(
             [(commitment.locations[name, index], self._blocks[name].layout.tensors[index]) for name, index in names]
@@ -220,8 +220,8 @@ class Commitments:
         return _NAMES[name].format(index=index)
 
     def are_there(self, names: Sequence[str], locations: Sequence[Location], present: int) -> bool:
-        """Whether a place is told of all that a call has computed: of every output, and of every gradient that there
-        is, of the blocks ``names``; of what has any elements."""
+        """Whether every result of a call in the blocks ``names`` has a location: every output, and every existing
+        gradient, except empty ones."""
         return not any(
             location.whereabouts is Whereabouts.ABSENT
             and self._is_due(name, index, present)
@@ -230,13 +230,13 @@ class Commitments:
         )
 
     def take(self, commitment: Commitment, names: Sequence[str], memory: RunnerMemory) -> None:
-        """Copy what a call has computed from where it lies, at a glance the secret rows alone; what is in the shared
-        memory is where it belongs. After ``read_done``, while the runner's processes are stopped. Raises as that
-        does."""
+        """Copy the results of a call from their locations; with row sampling, the secret rows alone. Results in the
+        shared memory are in place already. Call it after ``read_done``, while the runner's processes are stopped.
+        Raises as that does."""
         for name, index in self._places_of(names):
             block, location = self._blocks[name], commitment.locations.get((name, index))
             spec, target = block.layout.tensors[index], block.tensors[index]
-            if location is None:  # it is there already, or is empty, or a gradient that there is not
+            if location is None:  # it is there already, or is empty, or an absent gradient
                 if commitment.rows is not None:
                     commitment.picks[name, index] = rows_of(target, commitment.rows)
                 if (name, index) in commitment.done:
@@ -252,7 +252,7 @@ class Commitments:
                 commitment.delivered[name, index] = memory.read(location, spec, at)
 
     def is_as_taken(self, commitment: Commitment, memory: RunnerMemory) -> bool:
-        """Whether what was taken has the same values where its runner's memory is opened anew."""
+        """Whether the taken results have the same values where the runner's memory is opened anew."""
         memory.close()
         for (name, index), location in commitment.locations.items():
             at = commitment.done_places[name, index]
@@ -265,8 +265,8 @@ class Commitments:
         return True
 
     def spoil(self, names: Sequence[str], locations: Sequence[Location], memory: RunnerMemory, kept: int) -> None:
-        """Have the judge write to what a call has computed, where its runner does not do so by itself; but not to the
-        outputs in ``kept`` (bit i, output i). While the runner's processes are stopped. Raises as ``read_done``
+        """Have the judge overwrite the results of a call, where its runner does not do so by itself. The outputs in
+        ``kept`` (bit i, output i) stay. Call it while the runner's processes are stopped. Raises as ``read_done``
         does."""
         for (name, index), location in zip(self._places_of(names), locations, strict=True):
             spec = self._blocks[name].layout.tensors[index]
@@ -281,15 +281,15 @@ class Commitments:
             commitment.delivered[name, index] = _elements_of(self._blocks[name].tensors[index], chosen.flat)
 
     def late(self, commitment: Commitment, report: CallReport, names: Sequence[str]) -> str:
-        """The tensor of the blocks ``names`` whose delivered elements were not there at "done", in words; empty where
-        there is none."""
+        """Return the name of a tensor of the blocks ``names`` whose delivered elements were not there at "done"; empty
+        without one."""
         due = [
             (name, index)
             for name, index in commitment.delivered
             if name in names and self._is_due(name, index, report.present)
         ]
         if due and all(place in commitment.done for place in due):
-            # Nearly always all is there, and to ask about each would be to wait for the device as often.
+            # Nearly always everything is there, and a question for each would wait for the device as often.
             found = commitment.done, commitment.delivered
             if same_bits(*(torch.cat([side[place].view(torch.uint8) for place in due]) for side in found)):
                 return ""
@@ -300,17 +300,17 @@ class Commitments:
         return ""
 
     def _is_due(self, name: str, index: int, present: int) -> bool:
-        """Whether a call has to have this tensor: of a gradient that there is not, nothing comes."""
+        """Whether a call has to have this tensor: an absent gradient is not delivered."""
         first = {"input_gradients": 1, "weight_gradients": 1 + len(self._signature.float_inputs)}
         return name not in first or bool(present >> (first[name] + index) & 1)
 
     def _places_of(self, names: Sequence[str]) -> list[tuple[str, int]]:
-        """All tensors of these blocks, by block and number."""
+        """Return all tensors of these blocks, by block and number."""
         return [(name, index) for name in names for index in range(len(self._blocks[name].tensors))]
 
     def pick(self, commitment: Commitment, names: Sequence[str]) -> None:
-        """Read the chosen places of the blocks ``names``: of what is given at "done", before the judge's clock; of what
-        is delivered, as soon as it is there."""
+        """Read the chosen places of the blocks ``names``: of inputs at "done", before the judge's clock stops; of
+        delivered tensors, as soon as they are there."""
         if commitment.rows is not None:
             for name in names:
                 for index, tensor in enumerate(self._blocks[name].tensors if name not in GIVEN else ()):
@@ -322,10 +322,10 @@ class Commitments:
     def commit(self, commitment: Commitment, blocks: Mapping[str, Sequence[torch.Tensor]]) -> None:
         """Add fingerprints or copies of the tensors that are or will be the content of these blocks.
 
-        Slice by slice in random order, and waiting for the device once. Taken of what is given (inputs, upstream
-        gradients) before it is shown, and of what is delivered when it is done; whatever is used later agrees with it.
-        Small inputs are kept as they are: nobody may write to them any more. At a glance, what is given is kept in its
-        place, and of what is delivered there are private copies already.
+        It goes slice by slice in random order, and waits for the device once. Inputs and upstream gradients are
+        committed to before they are shown, delivered tensors when the call is done. All later uses agree with the
+        commitment. Small inputs are kept as they are: no runner can write to them any more. With row sampling, rows of
+        the inputs are kept instead, and the delivered rows have private copies already.
         """
         if commitment.rows is not None:
             for name in [name for name in blocks if name in GIVEN]:
@@ -364,16 +364,16 @@ class Commitments:
         return tensor if cut is None else tensor[cut[0] : cut[1]]
 
     def compared(self, commitment: Commitment) -> range:
-        """The slices that a call is compared in."""
+        """Return the slices that a call is compared in."""
         return range(len(self._slices) if commitment.rows is None else 1)
 
     def rows_compared(self, commitment: Commitment, number: int) -> tuple[int, int] | None:
-        """The rows of slice ``number`` among those that were committed to; ``None`` for everything."""
+        """Return the rows of slice ``number`` among those that were committed to; ``None`` for everything."""
         return self._slices[number] if commitment.rows is None else (0, len(commitment.rows))
 
     def private(self, commitment: Commitment, name: str, index: int, number: int) -> torch.Tensor:
-        """A private copy of a slice, proved to be what was there when the commitment was made; of what is delivered,
-        as ``as_reals`` has it."""
+        """Return a private copy of a slice that agrees with the commitment; of delivered tensors, as in ``as_reals``.
+        Raises ``Violation``."""
         if commitment.rows is not None:
             if name not in GIVEN:
                 return as_reals(commitment.picks[name, index])
@@ -385,10 +385,10 @@ class Commitments:
         part, place = self._slice(name, tensor, number), (name, index, number)
         if place in commitment.copies:
             copy = commitment.copies[place]
-            # They were taken back at "done", when the candidate's were looked at (see ``pick``).
+            # Inputs were taken back at "done", when the candidate's were checked (see ``pick``).
             unchanged = name in GIVEN or same_bits(copy, part)
             if name in GIVEN:
-                # Another copy all the same: a reference may write to its inputs, and they are asked for again.
+                # A copy all the same: a reference may write to its inputs, and they are needed again.
                 copy = copy.clone()
         else:
             copy = part.clone(memory_format=torch.contiguous_format)
@@ -398,20 +398,19 @@ class Commitments:
         return copy if name in GIVEN else as_reals(copy)
 
     def input_slice(self, commitment: Commitment, number: int) -> list[Any]:
-        """The arguments of a call, in one slice: private copies of tensors, and the rest as it is."""
+        """Return the arguments of a call in one slice: private copies of tensors, and other values unchanged."""
         return self._arguments(lambda index: self.private(commitment, "inputs", index, number))
 
     def upstream_slice(self, commitment: Commitment, number: int) -> list[torch.Tensor]:
-        """Private copies of the upstream gradients in one slice."""
+        """Return private copies of the upstream gradients in one slice."""
         return [self.private(commitment, "upstream", index, number) for index in self._indexes("upstream")]
 
     def inputs(self, commitment: Commitment) -> list[Any]:
-        """The arguments of a call in all rows; of rows that were looked at alone, so many copies stand for the
-        others."""
+        """Return the arguments of a call in all rows; with row sampling, copies of the sampled rows fill the others."""
         return self._arguments(lambda index: self._all_rows(commitment, "inputs", index))
 
     def upstream(self, commitment: Commitment) -> list[torch.Tensor]:
-        """The upstream gradients in all rows, as ``inputs`` has those."""
+        """Return the upstream gradients in all rows, as ``inputs`` does for inputs."""
         return [self._all_rows(commitment, "upstream", index) for index in self._indexes("upstream")]
 
     def _arguments(self, tensor: Callable[[int], torch.Tensor]) -> list[Any]:
@@ -434,7 +433,7 @@ class Commitments:
 
 @contextlib.contextmanager
 def _named(name: str, index: int, done: str) -> Iterator[None]:
-    """Say of which tensor it is that something cannot be ``done`` where it lies."""
+    """Name the tensor in the error when something cannot be ``done`` at its location."""
     try:
         yield
     except Unreadable as error:
@@ -442,12 +441,12 @@ def _named(name: str, index: int, done: str) -> Iterator[None]:
 
 
 def _agrees(copy: torch.Tensor, commitment: Commitment, place: tuple[str, int], cut: tuple[int, int] | None) -> bool:
-    """Whether a slice has the very bits that were picked at "done"."""
+    """Whether a slice has exactly the bits that were picked at "done"."""
     if place not in commitment.picks:
         return True
     places, then, now = commitment.places[place], commitment.picks[place], as_signed(copy).view(-1)
     if cut is not None:
-        # Those of other slices are held against themselves: to leave them out would be to wait for the device.
+        # Places of other slices are compared with themselves: leaving them out would wait for the device.
         start = cut[0] * (copy.numel() // (cut[1] - cut[0]))
         within = (places >= start) & (places < start + copy.numel())
         places = (places - start).clamp_(0, copy.numel() - 1)
@@ -456,7 +455,7 @@ def _agrees(copy: torch.Tensor, commitment: Commitment, place: tuple[str, int], 
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two contiguous tensors of one shape are the same, NaN included."""
+    """Whether two contiguous tensors of one shape have the same bits, NaN included."""
     octets = [tensor.view(-1).view(torch.uint8) for tensor in (one, other)]
     if any(flat.numel() % _WORD or flat.storage_offset() % _WORD for flat in octets):
         return torch.equal(*octets)
@@ -464,7 +463,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _elements_of(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Elements by their numbers in the order of indices, without a copy of the others."""
+    """Return elements by their numbers in the order of indices, without a copy of the others."""
     tensor = as_signed(tensor)
     if tensor.is_contiguous():
         return tensor.view(-1).index_select(0, places)
@@ -476,8 +475,8 @@ def _elements_of(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 def _glanced_rows(signature: Signature, slices: Sequence[tuple[int, int] | None], slice_elements: int | None) -> int:
-    """How many secret rows are looked at where that is enough: no more than a slice has. 0 where rows depend on each
-    other, or where looking at all of them takes no longer."""
+    """Return the number of secret rows for row sampling, at most one slice. 0 where rows depend on each other, or where
+    comparing everything takes no longer."""
     rows = signature.rows
     if slice_elements is None or not rows or _elements(signature) < _GLANCED_FROM * slice_elements:
         return 0
@@ -488,13 +487,13 @@ def _glanced_rows(signature: Signature, slices: Sequence[tuple[int, int] | None]
 
 
 def _elements(signature: Signature) -> int:
-    """Of the largest tensor that goes in or comes out."""
+    """Return the number of elements of the largest input or output tensor."""
     return max((spec.size_bytes // spec.torch_dtype.itemsize for spec in signature.tensors), default=0)
 
 
 def _slices(signature: Signature, slice_elements: int | None) -> Iterator[tuple[int, int] | None]:
-    """Ranges of rows to treat at a time; one ``None`` (everything) where slicing is not allowed, not possible or not
-    needed."""
+    """Yield ranges of rows to treat at a time; one ``None`` (everything) where slicing is not allowed, not possible or
+    not needed."""
     rows, elements = signature.rows, _elements(signature)
     if slice_elements is None or elements <= slice_elements or rows is None or rows < 2:
         yield None

@@ -1,8 +1,8 @@
-"""Comparing a tensor with the float64 reference, slice by slice.
+"""Comparison of a tensor with the float64 reference, slice by slice.
 
-An element is right if ``|actual - expected| <= limit`` (see ``evaluator.judge.correctness.limits``), and where the
-reference is not finite, if it is of the same class (see ``evaluator.judge.correctness.nonfinite``). What widens a limit
-comes from the reference alone, and is asked for only where something is wrong without it. So in timed calls the
+An element is right if ``|actual - expected| <= limit`` (see ``evaluator.judge.correctness.limits``). Where the
+reference is not finite, it is right in the same class (see ``evaluator.judge.correctness.nonfinite``). Limits are
+widened by facts about the reference alone, and only where something is wrong without them. So in timed calls the
 reference is mostly computed in float64 alone.
 
 Right elements are counted, not wrong ones, and every comparison is written so that NaN fails.
@@ -36,10 +36,11 @@ from evaluator.problems.problem import Tolerance
 __all__ = ["SliceComparison", "Tally", "Worst", "compare_slice", "compare_usually"]
 
 _PIECE: Final = 2**15
-"""So few elements that what is computed on the way stays in a processor's own cache, and that one thread has all of
-them: others would have to be woken for each step. All of a million at a time took three times as long."""
+"""Pieces of this size keep intermediate results in a processor's own cache, and are computed by one thread: others
+would have to be woken for each step. Pieces of a million elements took three times as long."""
 _FEW_WIDENED: Final = 1 / 64
-"""So small a share of the elements is widened by itself. Of more, the record says how many limits were capped."""
+"""Up to this share of the elements, limits are widened for these alone. Beyond it, the record has the share of capped
+limits."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ class Worst:
 
 @dataclass(frozen=True)
 class SliceComparison:
-    """What comparing one slice showed. ``undetermined``: elements that nothing can be held to, neither right nor wrong.
-    ``told``: those that say something, ``None`` for all: NaN where NaN is right does not. ``suspect``: something is
-    wrong, or limits had to be widened. ``capped``: the share of the elements of which the widening was capped.
-    ``reference_max_rel`` of ``None``: the reference's own error was not looked at."""
+    """The result of comparing one slice. ``undetermined``: elements without a standard, neither right nor wrong.
+    ``told``: conclusive elements, ``None`` for all; NaN where NaN is right is not conclusive. ``suspect``: something is
+    wrong, or limits had to be widened. ``capped``: the share of the elements whose widening was capped.
+    ``reference_max_rel`` of ``None``: the error of the native-precision reference was not computed."""
 
     total: int
     right: int
@@ -74,7 +75,7 @@ class SliceComparison:
 
     @property
     def wrong(self) -> int:
-        """How many elements are."""
+        """The number of wrong elements."""
         return self.total - self.right - self.undetermined
 
     @property
@@ -84,7 +85,7 @@ class SliceComparison:
 
 @dataclass
 class Tally:
-    """What was found about one tensor over all its slices, or in some of its ``rows`` (then ``shape`` is theirs)."""
+    """The findings about one tensor over all its slices, or in some of its ``rows`` (then ``shape`` is theirs)."""
 
     name: str
     shape: tuple[int, ...]
@@ -94,19 +95,19 @@ class Tally:
     max_abs: float = 0.0
     max_rel: float = 0.0
     reference_max_rel: float | None = 0.0
-    """``None`` where the reference's own error was not looked at in all of it."""
+    """``None`` where the error of the native-precision reference was not computed for all of it."""
     widened: float = 1.0
     capped: float = 0.0
     worst: Worst | None = None
     undetermined: int = 0
-    """Elements that nothing can be held to, because the reference is finite either in float64 or in the problem's
-    precision, and not in both, or because it overflows on the way to them."""
+    """Elements without a standard: the reference is finite in only one of float64 and the problem's precision, or it
+    overflows on the way to them."""
     told: int = 0
-    """Elements that say something: all but undetermined ones and NaN where NaN is right."""
+    """Conclusive elements: all but undetermined ones and NaN where NaN is right."""
     evidence: Evidence | None = None
-    """What was kept of the wrong elements, where there are any."""
+    """The evidence about the wrong elements, where there are any."""
     blind: bool = False
-    """There was no memory to look closely."""
+    """There was no memory for a closer examination."""
 
     @property
     def passed(self) -> bool:
@@ -114,12 +115,12 @@ class Tally:
 
     @property
     def wrong(self) -> int:
-        """How many elements are."""
+        """The number of wrong elements."""
         return self.total - self.right - self.undetermined
 
     @property
     def telling(self) -> float:
-        """The share of its elements that say something; 1 where there is none."""
+        """The conclusive share of its elements; 1 where there are no elements."""
         return self.told / self.total if self.total else 1.0
 
     def add(self, found: SliceComparison) -> None:
@@ -149,7 +150,7 @@ class Tally:
         sensitivity: torch.Tensor | None = None,
         terms: torch.Tensor | None = None,
     ) -> None:
-        """Look closely at the slice that was added last, which is wrong; the arguments are ``compare_slice``'s."""
+        """Examine the slice that was added last, which is wrong; the arguments are those of ``compare_slice``."""
         if self.blind or self.rows is not None:
             return
         self.evidence = self.evidence or Evidence(self.shape, actual.dtype)
@@ -158,7 +159,7 @@ class Tally:
             if expected.is_floating_point():
                 settled = settle(actual, expected, reference)
                 weighed = _weigh(settled, tolerance, sensitivity, terms)
-                # What is excused besides is as wrong as is allowed there, so that both count the same elements.
+                # An excused outlier may be as wrong as it is, so that both count the same elements.
                 limit = torch.where(weighed.right, torch.maximum(weighed.limit, weighed.error), weighed.limit)
                 limit.masked_fill_(weighed.right & settled.actual.isinf(), math.inf)
                 actual, expected = settled.shown(actual)
@@ -169,7 +170,7 @@ class Tally:
             self.evidence, self.blind = None, True
 
     def describe(self) -> str:
-        """Where and by how much it is wrong, in one sentence."""
+        """Describe the place and the size of the worst error, in one sentence."""
         if self.worst is None:
             return f"{self.name}: {self.wrong} of {self.total} elements are wrong"
         worst, share = self.worst, 100 * self.wrong / self.total
@@ -195,9 +196,9 @@ def compare_slice(
 ) -> SliceComparison:
     """Compare one slice.
 
-    ``actual`` and ``reference`` (the reference in the problem's precision) have the problem's dtype,
-    ``expected``, ``sensitivity`` and ``terms`` are float64; all have the same shape. ``sensitivity`` says how far an
-    element moves with its inputs, ``terms`` how large the terms are that it is a sum of.
+    ``actual`` and ``reference`` (the reference in the problem's precision) have the problem's dtype. ``expected``,
+    ``sensitivity`` and ``terms`` are float64; all have the same shape. ``sensitivity``: the distance that each element
+    moves with its inputs. ``terms``: the magnitude of the terms that each is a sum of.
     """
     if not expected.is_floating_point():
         return _compare_exactly(actual, expected)
@@ -243,11 +244,11 @@ def compare_slice(
 def compare_usually(
     actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
 ) -> SliceComparison | None:
-    """What ``compare_slice`` says before anything widens a limit, without the worst element; ``None`` of integers,
-    where the reference is not finite, and where there is nothing to compare. Without a ``reference`` in the problem's
-    precision nothing is known of its error; ``None`` then where ``actual`` is not finite.
+    """Return the result of ``compare_slice`` before limits are widened, without the worst element.
 
-    Nearly every comparison comes to an end here, and this goes over the memory half as often.
+    ``None`` for integers, for a reference that is not finite, and for empty tensors. Without a ``reference`` in the
+    problem's precision its error is unknown; then ``None`` as well where ``actual`` is not finite. Nearly every
+    comparison ends here, and this reads the memory half as often.
     """
     usual = _compare_usually(actual, expected, reference, tolerance)
     return None if usual is None else usual[0]
@@ -256,7 +257,7 @@ def compare_usually(
 def _compare_usually(
     actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
 ) -> tuple[SliceComparison, SliceErrors] | None:
-    """What ``compare_usually`` finds, and the errors that it has seen."""
+    """Return the result of ``compare_usually``, and the errors behind it."""
     if not expected.is_floating_point() or not expected.numel():
         return None
     own = actual if reference is None else reference
@@ -279,7 +280,7 @@ def _compare_usually(
 def _compare_in_pieces(
     actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
 ) -> SliceErrors:
-    """In torch's operations what ``Kernels.compare`` does. Without a ``reference``, ``actual`` stands for it."""
+    """Do in torch's operations the work of ``Kernels.compare``. Without a ``reference``, ``actual`` stands for it."""
     least = least_limit(expected, tolerance, actual.dtype)
     pieces = list(_pieces(actual, expected, *([] if reference is None else [reference])))
     if math.isfinite(least) and all(_is_exact(*piece) for piece in pieces):
@@ -296,16 +297,16 @@ def _compare_in_pieces(
 
 
 def _is_exact(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None = None) -> bool:
-    """Whether nothing is off at all, as of models that choose and copy: seen in a third of the time that figures
-    take, and mostly seen not to be so in the first piece."""
+    """Whether everything is exact, as with models that choose and copy. This takes a third of the time of the figures,
+    and is mostly refuted in the first piece."""
     return all(torch.equal(one.double(), expected) for one in (actual, reference) if one is not None)
 
 
 def _largest_figures(
     actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None = None, *, least: float, rtol: float
 ) -> torch.Tensor:
-    """By how much an element is over its limit, its error and its relative error, and the reference's own two: the
-    largest of each. Without a ``reference``, ``actual`` stands for it."""
+    """Return the largest excess over a limit, the largest error and relative error, and the reference's own two.
+    Without a ``reference``, ``actual`` stands for it."""
     magnitude = expected.abs()
     error = torch.sub(actual, expected).abs_()
     over = magnitude.mul(rtol).add_(least).sub_(error).amin().neg()
@@ -319,13 +320,13 @@ def _largest_figures(
 
 
 def _outside(actual: torch.Tensor, expected: torch.Tensor, least: float, rtol: float) -> torch.Tensor:
-    """Which elements are outside of their usual limits, as one dimension."""
+    """Return the mask of elements outside of their usual limits, bool, in one dimension."""
     error = torch.sub(actual, expected).abs_()
     return ~(error <= expected.abs().mul_(rtol).add_(least)).reshape(-1)
 
 
 def _pieces(*tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
-    """Of all of these, so much at a time that a processor is fast; a GPU is where there is much to do."""
+    """Yield parts of all tensors in a size at which a processor is fast; a GPU gets everything at once."""
     if tensors[0].is_cuda or tensors[0].numel() <= _PIECE:
         yield list(tensors)
         return
@@ -336,8 +337,9 @@ def _pieces(*tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
 
 @dataclass(frozen=True)
 class _Weighed:
-    """By element what is ``right`` and why: the candidate's ``error``, the reference's own, and the ``limit``.
-    ``scale`` is that of the usual limits; ``factor`` and ``capped`` are as in ``Widened``."""
+    """The mask of ``right`` elements and its reasons, by element: the candidate's ``error``, the native-precision
+    reference's, and the ``limit``. ``scale`` is that of the usual limits; ``factor`` and ``capped`` are as in
+    ``Widened``."""
 
     error: torch.Tensor
     own_error: torch.Tensor
@@ -351,7 +353,7 @@ class _Weighed:
 def _weigh(
     settled: Settled, tolerance: Tolerance, sensitivity: torch.Tensor | None, terms: torch.Tensor | None
 ) -> _Weighed:
-    """Hold each element to its limit, which is widened where the usual one is not enough."""
+    """Compare each element with its limit, which is widened where the usual one is not enough."""
     limits = _limits(settled, tolerance, sensitivity, terms)
     own_error = _own_error(settled)
     error = (_in_numbers(settled.actual) - settled.expected).abs_()
@@ -365,11 +367,11 @@ def _weigh(
 
 
 def _in_numbers(actual: torch.Tensor) -> torch.Tensor:
-    """In float64, with the smallest number that rounds to infinity in the place of infinity: where the limit reaches as
-    far as that, a right answer may have overflowed."""
+    """Return float64 numbers, with the smallest number that rounds to infinity in place of infinity. Where the limit
+    reaches as far, a right answer may have overflowed."""
     info = torch.finfo(actual.dtype)
     overflowing = min(info.max * (1.0 + info.eps / 4), torch.finfo(torch.float64).max)
-    # Of float64, double() is the candidate's tensor itself.
+    # double() of float64 is the candidate's tensor itself.
     return actual.double().nan_to_num(nan=math.nan, posinf=overflowing, neginf=-overflowing)
 
 

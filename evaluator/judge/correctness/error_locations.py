@@ -1,4 +1,4 @@
-"""Where the wrong elements of a tensor are, as the smallest part of it that can be named. Counts only."""
+"""The locations of a tensor's wrong elements, as the smallest part of it that can be named. Uses counts only."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ import torch
 __all__ = ["ErrorSpread", "Pattern"]
 
 _LONGEST: Final = 2**16
-"""Dimensions that are longer are not counted index by index."""
+"""Longer dimensions are not counted index by index."""
 _CYCLES: Final = (4096, 2520)
 """Flat positions are counted modulo these: every n-th element shows where n divides one of them."""
 
 _DENSE: Final = 0.2
-"""Where a place is named, so much of it is wrong: a ReLU is right by chance in half of what was never computed."""
+"""The least wrong share of a named location: a ReLU is right by chance in half of the elements that were never
+computed."""
 _NARROWER: Final = 0.9
 _MOST: Final = 0.95
 _CHANCE: Final = 1e-5
-"""A place is named where it would be as seldom, or more, that nothing beside it is wrong if wrong elements were as
-frequent there."""
+"""The chance limit for a named location: with equally frequent errors elsewhere, an error-free rest must be at least as
+improbable."""
 _MOST_OF_ALL: Final = 0.9
-"""A stretch in memory that is longer says nothing: the first and the last wrong element have to be somewhere."""
+"""A longer stretch in memory is not named: it says nothing, since a first and a last wrong element always exist."""
 _BLOCKS: Final = (1024, 512, 256, 128, 64, 32, 16, 8, 4)
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """``code`` is for programs, ``sentence`` for people."""
+    """A pattern of errors: ``code`` is for programs, ``sentence`` for people."""
 
     code: str
     sentence: str
@@ -39,7 +40,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where all wrong elements are: ``share`` of the tensor, ``room`` elements of it."""
+    """A location with all wrong elements: ``share`` of the tensor, ``room`` elements of it."""
 
     share: float
     room: float
@@ -47,7 +48,7 @@ class _Place:
 
 
 class ErrorSpread:
-    """How wrong elements are spread over a tensor: counts for each index along each dimension, and little more."""
+    """The spread of wrong elements over a tensor: counts for each index along each dimension, and little more."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
@@ -63,7 +64,7 @@ class ErrorSpread:
         self.wrong = 0
 
     def count(self, places: torch.Tensor) -> None:
-        """Take in the places of more wrong elements, in ascending order."""
+        """Take in the flat positions of more wrong elements, in ascending order."""
         self.wrong += places.numel()
         self._first = min(self._first, int(places[0]))
         self._last = max(self._last, int(places[-1]))
@@ -74,7 +75,7 @@ class ErrorSpread:
             counts.add_(torch.bincount(places.remainder(cycle), minlength=cycle).cpu())
 
     def pattern(self) -> Pattern | None:
-        """The smallest part of the tensor that can be named and that has every wrong element."""
+        """Return the smallest part of the tensor that can be named and that has every wrong element."""
         if self._elements < 2 or self.wrong == self._elements:
             return None
         if self.wrong == 1:
@@ -84,7 +85,7 @@ class ErrorSpread:
             return None
         best = places[0]
         for place in places[1:]:
-            # What is named first is simpler, and must be worth giving up.
+            # An earlier location is simpler: a later one must be clearly smaller.
             if place.share < _NARROWER * best.share:
                 best = place
         share = self.wrong / best.room
@@ -93,7 +94,7 @@ class ErrorSpread:
         return best.pattern
 
     def _is_told(self, place: _Place) -> bool:
-        """Whether wrong elements are dense there, and that none is beside it is no chance."""
+        """Whether wrong elements are dense there, and their absence elsewhere is not chance."""
         beside = self._elements - place.room
         wrong = (self.wrong + 0.5) / (place.room + 1)
         return self.wrong >= _DENSE * place.room and (beside + 1) * (1 - wrong) ** beside <= _CHANCE
@@ -129,7 +130,7 @@ class ErrorSpread:
             yield _Place(span / self._elements, span, pattern)
 
     def _block(self, runs: dict[int, tuple[int, int]]) -> _Place | None:
-        """A box that is smaller than the tensor along two dimensions at least."""
+        """Return a box that is smaller than the tensor along at least two dimensions."""
         narrow = {dimension: run for dimension, run in runs.items() if run[1] - run[0] + 1 < self._shape[dimension]}
         if len(narrow) < 2:
             return None
@@ -141,7 +142,7 @@ class ErrorSpread:
         return _Place(share, share * self._elements, Pattern("block", f"only {' and '.join(parts)} are wrong"))
 
     def words_for(self, dimension: int) -> tuple[str, str]:
-        """What an index along ``dimension`` is called, and several of them."""
+        """Return the words for one index along ``dimension``, and for several."""
         if len(self._shape) == 1:
             return "element", "elements"
         if len(self._shape) == 2:
@@ -150,7 +151,7 @@ class ErrorSpread:
 
 
 def _name_indices(hit: Sequence[int], extent: int, one: str, many: str) -> Pattern | None:
-    """What is to be said of the indices ``hit``, some of ``extent``."""
+    """Return a pattern for the indices ``hit``, some of ``extent``; ``None`` without one."""
     if hit[-1] - hit[0] + 1 == len(hit):
         return _name_run(hit[0], hit[-1], extent, one, many)
     step = _regular(hit, extent)
@@ -185,7 +186,7 @@ def _name_run(first: int, last: int, extent: int, one: str, many: str) -> Patter
 
 
 def _regular(hit: Sequence[int], extent: int) -> int | None:
-    """``n`` where ``hit`` is every n-th of ``extent`` indices, three at least."""
+    """Return ``n`` where ``hit`` is every n-th of ``extent`` indices, at least three."""
     if len(hit) < 3:
         return None
     step = hit[1] - hit[0]

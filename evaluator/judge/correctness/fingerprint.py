@@ -1,9 +1,9 @@
-"""Committing to the content of a tensor without keeping a copy, which small ones on a CPU are worth.
+"""Commitment to the content of a tensor without a copy; on a CPU, small tensors are copied instead.
 
-Right after "done" the judge takes a fingerprint of every slice of every output. Later each slice is copied
-to private memory, fingerprinted again and only then compared: a slice that changed in between was written
-late. The fingerprint is a sum of the 32-bit words, each times a secret 62-bit weight, modulo 2**64: two
-different contents agree with a chance of about 2**-62, and nobody who does not know the weights can aim for it.
+Right after "done" the judge takes a fingerprint of every slice of every output. Later each slice is copied to private
+memory, fingerprinted again and only then compared: a slice that changed in between was written late. The fingerprint is
+a sum of the 32-bit words, each times a secret 62-bit weight, modulo 2**64. Two different contents agree with a chance
+of about 2**-62, and without the weights no collision can be constructed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from evaluator.judge.correctness.fused_kernels import kernels
 __all__ = ["Fingerprinter"]
 
 _PIECE_WORDS: Final = {"cpu": 2**17, "cuda": 2**22}
-"""So few that what is computed on the way stays in the last-level cache: twice as many took two and a half times as
-long for a tensor of 4 MiB on a CPU."""
+"""Pieces of this size keep intermediate results in the last-level cache: twice as many elements took two and a half
+times as long for a tensor of 4 MiB on a CPU."""
 _MIX: Final = 0x9E3779B97F4A7C15
 _MASK: Final = 2**64 - 1
 
@@ -36,11 +36,11 @@ class Fingerprinter:
         ).bitwise_or_(1)
 
     def of(self, tensor: torch.Tensor) -> int:
-        """The fingerprint of a contiguous tensor's bytes."""
+        """Return the fingerprint of a contiguous tensor's bytes."""
         return self.of_each([tensor])[0]
 
     def of_each(self, tensors: Sequence[torch.Tensor]) -> list[int]:
-        """The fingerprint of each of these; asked of the device in one go, and waited for once."""
+        """Return the fingerprint of each tensor; they are requested of the device at once, with one wait."""
         sums = [self._sums(tensor) for tensor in tensors]
         parts = iter(torch.cat(sums).tolist() if sums else ())
         values = []
@@ -52,7 +52,7 @@ class Fingerprinter:
         return values
 
     def _sums(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The sum of each piece of a tensor, and that of what is left of its last word."""
+        """Return the sum of each piece of a tensor, and that of the remainder of its last word."""
         octets = tensor.detach().view(-1).view(torch.uint8)
         if octets.storage_offset() % 4:
             octets = octets.clone()  # rows of bytes or half words may begin within a word
@@ -64,7 +64,7 @@ class Fingerprinter:
         return torch.cat([sums, rest.to(torch.int64).mul_(self._weights[: rest.numel()]).sum().view(1)])
 
     def _of_words(self, words: torch.Tensor) -> torch.Tensor:
-        """The sum of each piece."""
+        """Return the sum of each piece."""
         fused = kernels() if words.is_cuda else None
         if fused is not None:
             return fused.fingerprint(words, self._weights)

@@ -1,8 +1,7 @@
-"""What the judge does to memory most often, each in one pass on CUDA: fingerprints and comparisons.
+"""The judge's most frequent memory operations, each in one pass on CUDA: fingerprints and comparisons.
 
-The same in torch's own operations goes over the memory several times (``benchmarks/judge_kernels.py``). Compiled by
-NVRTC when they are first needed; where that does not work, everything is done by torch's operations, with the same
-results.
+Torch's own operations read the memory several times for the same (``benchmarks/judge_kernels.py``). NVRTC compiles the
+kernels when they are first needed. Where that does not work, torch's operations do everything, with the same results.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _THREADS: Final = 256
 _WORDS_OF_A_BLOCK: Final = 2**13
 _MOST_BLOCKS: Final = 2048
 _MOST_PLACES: Final = 2**18
-"""Of so many wrong elements it is told where they are: a planted row or two of a large tensor."""
+"""The locations of up to this many wrong elements are returned: a planted row or two of a large tensor."""
 
 # Torch 2.9 puts extern "C" before a source that does not begin with it, which no template may have.
 _SUMS: Final = r"""extern "C" {}
@@ -297,9 +296,9 @@ extern "C" __global__ void deviation(
 
 @dataclass(frozen=True)
 class SliceErrors:
-    """What one pass over a slice has found: how many elements are ``wrong`` by the usual limits, of which ``least`` is
-    that of a zero, and the largest errors of the reference in its own precision and of what was compared. ``places``:
-    which elements are wrong (int64, counted row by row), in no order; ``None`` where they are many."""
+    """The result of one pass over a slice. ``wrong``: the number of elements outside of the usual limits. ``least``:
+    the usual limit of a zero. The others are the largest errors of the native-precision reference and of ``actual``.
+    ``places``: the wrong elements (int64, counted row by row), unordered; ``None`` where they are many."""
 
     wrong: int
     least: float
@@ -312,8 +311,9 @@ class SliceErrors:
 
 @dataclass(frozen=True)
 class SliceDeviation:
-    """How many elements of something are ``wrong`` by the usual limits, and how many are ``counted``, zeros of it and
-    of what is right being left out; the largest error as a multiple of its limit; the sum of the magnitudes."""
+    """The deviation of a slice. ``wrong``: the number of elements outside of the usual limits. ``counted``: the number
+    of elements without common zeros. ``excess``: the largest error as a multiple of its limit. ``magnitude``: the sum
+    of magnitudes."""
 
     wrong: int
     counted: int
@@ -323,8 +323,8 @@ class SliceDeviation:
 
 @dataclass(frozen=True)
 class SliceDeviations:
-    """What one pass over a slice has found: of what was compared, and of the reference in its own precision; and the
-    sum of the magnitudes of what is right."""
+    """The result of one pass over a slice: the deviations of ``actual`` and of the native-precision reference, and the
+    sum of the right magnitudes."""
 
     actual: SliceDeviation
     own: SliceDeviation
@@ -332,7 +332,7 @@ class SliceDeviations:
 
 
 class Kernels:
-    """The kernels, compiled for this process's device. Raises whatever compiling them raises."""
+    """The kernels, compiled for this process's device. Raises the errors of their compilation."""
 
     def __init__(self) -> None:
         self._fingerprint = _compiled(_SUMS + _FINGERPRINT, "fingerprint")
@@ -342,8 +342,8 @@ class Kernels:
         self._deviation = _compiled(_SUMS + _ERRORS + _DEVIATION, "deviation")
 
     def fingerprint(self, words: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """For each piece of ``words`` (int32, as many as there are ``weights``, int64) the sum of the words times
-        their weights, modulo 2**64."""
+        """Return for each piece of ``words`` (int32, as many as there are ``weights``, int64) the sum of the words
+        times their weights, modulo 2**64."""
         count, piece = words.numel(), weights.numel()
         share = min(_WORDS_OF_A_BLOCK, piece)
         assert piece % share == 0, "no block may lie in two pieces"
@@ -359,10 +359,10 @@ class Kernels:
         reference: torch.Tensor,
         rules: tuple[float, float, float, float],
     ) -> SliceErrors | None:
-        """Hold ``actual`` against ``expected`` by ``rules``: absolute and relative tolerance, the smallest scale and
+        """Compare ``actual`` with ``expected`` by ``rules``: absolute and relative tolerance, the smallest scale and
         the smallest step.
 
-        All of one shape, on CUDA: ``expected`` float64, the others float32; ``None`` where they are not.
+        All have one shape, on CUDA: ``expected`` float64, the others float32; ``None`` where they do not.
         """
         if not _are_comparable(actual, expected, reference):
             return None
@@ -375,7 +375,7 @@ class Kernels:
         return SliceErrors(wrong, _as_double(least), own_max_abs, max_abs, max_rel, own_max_rel, few)
 
     def typical_magnitude(self, expected: torch.Tensor) -> torch.Tensor:
-        """``limits.typical_magnitude`` of a float64 tensor on CUDA, as one element."""
+        """Return ``limits.typical_magnitude`` of a float64 tensor on CUDA, as one element."""
         found = torch.empty(1, dtype=torch.float64, device=expected.device)
         sizes = _constant((expected.numel(),), torch.int64, expected.device)
         _launch(self._typical, 1, [expected.contiguous(), sizes, found])
@@ -388,7 +388,7 @@ class Kernels:
         reference: torch.Tensor,
         rules: tuple[float, float, float, float],
     ) -> SliceDeviations | None:
-        """How ``actual`` and ``reference`` deviate from ``expected``; arguments as for ``compare``."""
+        """Return the deviations of ``actual`` and ``reference`` from ``expected``; arguments as for ``compare``."""
         if not _are_comparable(actual, expected, reference):
             return None
         found = torch.zeros(6, dtype=torch.int64, device=expected.device)
@@ -434,14 +434,14 @@ def _as_double(bits: int) -> float:
 
 @lru_cache(maxsize=256)
 def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Numbers on the device, not to be written to: bringing them there anew waits for all that is under way."""
+    """Return numbers on the device, which must not be written to. A new transfer would wait for all work under way."""
     return torch.tensor(values, dtype=dtype, device=device)
 
 
 @cache
 def kernels() -> Kernels | None:
-    """The kernels, compiled on first use; ``None`` where there is no NVRTC, no toolkit that torch finds, or a torch
-    that does not offer it."""
+    """Return the kernels, compiled on first use; ``None`` without NVRTC, without a toolkit that torch finds, or with a
+    torch that does not offer it."""
     try:
         return Kernels()
     except Exception as error:  # noqa: BLE001 - private to torch, and what it raises differs by version
@@ -452,15 +452,15 @@ def kernels() -> Kernels | None:
 
 
 def _compiled(source: str, name: str) -> ctypes.c_void_p:
-    """The kernel as the driver knows it."""
+    """Return the kernel's handle of the driver."""
     function = torch.cuda._compile_kernel(source, name).func
     assert isinstance(function, ctypes.c_void_p)
     return function
 
 
 def _launch(kernel: ctypes.c_void_p, blocks: int, arguments: list[torch.Tensor]) -> None:
-    """Ask for a kernel. Torch's own way of it opens the driver's library anew for every launch, which takes longer than
-    the launch."""
+    """Launch a kernel. Torch's own way opens the driver's library anew for every launch, which takes longer than the
+    launch."""
     pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in arguments]
     given = (ctypes.c_void_p * len(pointers))(*map(ctypes.addressof, pointers))
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)

@@ -1,7 +1,7 @@
 """Kinks: elements of a gradient that rounding alone puts on one side of a ReLU at 0, or of a tie in a maximum.
 
-Pure functions of what was compared. A few elements of a gradient are far off there, and both sides are right; what
-flows back in all is about the same on either.
+All are pure functions of compared tensors. At a kink a few elements of a gradient are far off, and both sides are
+right; the total gradient is about the same on either.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from evaluator.problems.problem import Tolerance
 __all__ = ["FEW", "Deviation", "deviations", "is_expected", "is_whole"]
 
 FEW: Final = 1e-3
-"""Elements next to a kink are at most this share of a gradient; what deviates at more is never taken as expected."""
+"""Elements next to a kink are at most this share of a gradient; a deviation at more is never expected."""
 _OWN_FACTOR: Final = 4.0
 _ALL_ROUNDING: Final = 2.0
-"""A reference's own gradient is that where its magnitudes add up to so many times those of the exact one."""
+"""A native-precision gradient is all rounding where its magnitudes add up to this many times those of the exact one."""
 _MISSING: Final = 0.1
-"""By so much may the sum of a gradient's magnitudes differ from the reference's, where some of it is excused."""
+"""The sum of a gradient's magnitudes may differ by this share from the reference's, where deviations are excused."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """How a tensor deviates from the float64 reference before anything widens a limit: the ``share`` of its elements,
-    zeros of both not counted, that are outside of theirs; the largest error as a multiple of its limit; and the
-    sum of its magnitudes as a multiple of the reference's."""
+    """The deviation of a tensor from the float64 reference before limits are widened. ``share``: of the elements
+    outside of their limits, not counting common zeros. ``excess``: the largest error as a multiple of its limit.
+    ``magnitude``: the sum of magnitudes as a multiple of the reference's."""
 
     share: float
     excess: float
     magnitude: float
 
     def joined(self, other: Deviation) -> Deviation:
-        """The larger share and excess."""
+        """Return the deviation with the larger share and excess."""
         return Deviation(max(self.share, other.share), max(self.excess, other.excess), self.magnitude)
 
 
 def deviations(
     actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
 ) -> tuple[Deviation, Deviation]:
-    """That of ``actual``, and the reference's own; arguments as for ``compare_slice``. Without a ``reference``, both
-    are that of ``actual``."""
+    """Return the deviations of ``actual`` and of the native-precision reference; arguments as for ``compare_slice``.
+    Without a ``reference``, both are that of ``actual``."""
     own = actual if reference is None else reference
     fused = kernels() if expected.is_cuda and expected.numel() else None
     seen = None if fused is None else fused.deviation(actual, expected, own, fused_rules(tolerance, actual.dtype))
@@ -59,13 +59,13 @@ def deviations(
 
 
 def is_expected(seen: Deviation, known: Deviation) -> bool:
-    """Whether a gradient is at about as many elements about as far off as is ``known`` to happen."""
+    """Whether a gradient deviates at about as many elements, and about as far, as is ``known`` to happen."""
     return seen.share <= 2 * known.share and seen.excess <= 4 * known.excess
 
 
 def is_whole(seen: Deviation, own: Deviation | None) -> bool:
-    """Whether a gradient's magnitudes add up to about those of the exact one. Where the reference's ``own`` gradient is
-    all rounding, so may be the candidate's."""
+    """Whether a gradient's magnitudes add up to about those of the exact one. Where the native-precision gradient
+    ``own`` is all rounding, the candidate's may be as well."""
     if own is None:
         return abs(seen.magnitude - 1.0) <= _MISSING
     factor = ROUNDING_FACTOR if own.magnitude >= _ALL_ROUNDING else _OWN_FACTOR

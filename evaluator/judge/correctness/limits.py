@@ -1,14 +1,14 @@
-"""Limits: by how much an element may differ from the float64 reference. Pure functions of the reference alone.
+"""Limits of the difference of an element from the float64 reference. All are pure functions of the reference alone.
 
 The usual limit of an element is ``rtol * |expected| + atol * scale``. The scale is the root mean square of the expected
-tensor or, where that is less, a magnitude that most of its elements have: a few large elements hide nothing in the
-others. Where that is too narrow, three things are known of single elements, and each widens theirs alone:
+tensor or, where that is less, a magnitude that most of its elements have. So a few large elements hide nothing in the
+others. Where that is too narrow, three facts about single elements each widen the limits of these alone:
 
-- the reference's own error in the problem's precision: that of the element itself, and what is typical of elements of
-  about its magnitude (``widen``);
+- the error of the native-precision reference: of the element itself, and the typical one for elements of about its
+  magnitude (``widen``);
 - the magnitude of the terms that the element is a sum of (``with_terms``): rounding is relative to these;
-- how far the element moves where inputs are rounded otherwise, or pass a kink
-(``evaluator.judge.correctness.sensitivity``).
+- the distance that the element moves where inputs are rounded otherwise, or pass a kink
+  (``evaluator.judge.correctness.sensitivity``).
 """
 
 from __future__ import annotations
@@ -48,42 +48,44 @@ __all__ = [
 ]
 
 OWN_FACTOR: Final = 4.0
-"""An element may be so many times as far off as the reference's own in the problem's precision."""
+"""An element may be this many times as far off as the native-precision reference."""
 _SMALLEST_SCALE: Final = 1e-30
 _OF_HALF: Final = 1e-2
 _OF_DOUBLE: Final = 1e-8
 SAMPLE: Final = 2048
-"""Elements that a typical magnitude is taken from."""
+"""The number of elements that a typical magnitude is estimated from."""
 GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0
-"""Multiples of it, modulo 1, are spread evenly however many there are."""
+"""Multiples of it, modulo 1, are spread evenly for any count."""
 QUANTILES: Final = ((0.5, 1.5), (0.25, 3.0), (0.05, 16.0), (0.01, 120.0))
-"""Each quantile of the magnitudes, times its factor, is about the standard deviation of what is normally distributed.
-One quantile alone can be reached by filled or planted elements: nine scores of ten may be -1e9."""
+"""Each quantile of the magnitudes, times its factor, is about the standard deviation of normally distributed numbers.
+Filled or planted elements can reach one quantile alone: nine scores of ten may be -1e9."""
 FAR_ABOVE: Final = 2.0**12
-"""A magnitude that several elements have and that is so many times the next one is a fill."""
+"""A magnitude that several elements have and that is this many times the next one is a fill."""
 NOTHING: Final = 2.0**-40
-"""Magnitudes that are less than this share of the largest are as good as zero to what is typical."""
+"""Magnitudes below this share of the largest count as zero for the typical magnitude."""
 _SAMPLE_OF_ERRORS: Final = 2**18
 _ROUNDINGS_OF_TERMS: Final = 4.0
 _TERMS_FACTOR: Final = 8.0
-"""A magnitude of terms that was seen in three random moves may be as much too small."""
+"""A magnitude of terms that was seen in three random moves may be too small by this factor."""
 _TYPICAL_FACTOR: Final = 12.0
-"""Of errors that are normally distributed, the mean of ``typical_own_error`` is 0.68 standard deviations."""
+"""For normally distributed errors, the mean of ``typical_own_error`` is 0.68 standard deviations."""
 ROUNDING_FACTOR: Final = 32.0
-"""Of nothing but rounding another computation may be so many times as far off as is typical of the own."""
+"""Where a tensor is nothing but rounding, another computation may be this many times as far off as the typical
+native-precision error."""
 _CAP: Final = 16.0
-"""What is typical of the reference's own error widens a limit to no more than so many times the one with the root mean
-square as its scale: with more, half of the right answer would be right."""
+"""The typical native-precision error widens a limit to at most this many times the one with the root mean square as its
+scale. With more, half of the right answer would be right."""
 _FEW: Final = 0.02
 _FEW_OF_ALL: Final = 1e-3
 _LEAST_OF_ALL: Final = 8
-"""At so many elements, a share or a number, the scale is the root mean square of all whatever that of their rows."""
+"""At this many elements, a share or a number, the scale is the root mean square of the tensor, whatever that of their
+rows."""
 _OUTLIERS: Final = 0.05
 _MOST_OUTLIERS: Final = 0.005
-"""So many elements may be outside of widened limits: a share of those that the reference's own error takes out of the
-usual ones, and of all."""
+"""The most elements outside of widened limits: a share of those where the native-precision reference is outside of the
+usual ones, and a share of all."""
 _SCATTERED: Final = 0.5
-"""What is lost by chance is no more than this share of a column."""
+"""Losses by chance are no more than this share of a column."""
 _LEAST_OF_GROUP: Final = 64
 _LEAST_OF_ROW: Final = 16
 _LOWEST_EXPONENT: Final = -300
@@ -92,7 +94,7 @@ _EXPONENTS: Final = 600
 
 @dataclass(frozen=True)
 class ElementLimits:
-    """The usual limits of a tensor: ``limit`` by element (float64), and what they were made of."""
+    """The usual limits of a tensor: ``limit`` by element (float64), its scale and its root mean square."""
 
     limit: torch.Tensor
     scale: float
@@ -101,8 +103,9 @@ class ElementLimits:
 
 @dataclass(frozen=True)
 class Widened:
-    """Limits that the reference's own error widens. ``factor``: the harmonic mean of widened over usual limit, which a
-    few elements do not decide; ``capped``: the share of the elements whose typical own error is above the cap."""
+    """Limits that are widened by the error of the native-precision reference. ``factor``: the harmonic mean of widened
+    over usual limit, which a few elements do not decide. ``capped``: the share of the elements whose typical error is
+    above the cap."""
 
     limit: torch.Tensor
     factor: float
@@ -112,28 +115,28 @@ class Widened:
 def tolerance_of(
     dtype: torch.dtype | None, given: torch.dtype | None, precision: torch.dtype, usual: Tolerance
 ) -> Tolerance:
-    """That of a tensor of ``dtype`` in a problem in this ``precision``, which has the ``usual`` one. ``given``: the
-    coarsest dtype of inputs and weights."""
+    """Return the tolerance of a tensor of ``dtype`` in a problem of this ``precision``, which has the ``usual`` one.
+    ``given``: the coarsest dtype of inputs and weights."""
     if dtype is given is torch.float64:
         return Tolerance(min(usual.atol, _OF_DOUBLE), min(usual.rtol, _OF_DOUBLE))
     if dtype in (torch.float16, torch.bfloat16) and precision is torch.float32:
         return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, _OF_HALF))
     if dtype is not None and dtype.itemsize == 1:
-        step = torch.finfo(dtype).eps  # what is rounded to so few bits is right on either side
+        step = torch.finfo(dtype).eps  # a number rounded to so few bits is right on either side
         return Tolerance(max(usual.atol, _OF_HALF), max(usual.rtol, step))
     return usual
 
 
 def usual_limits(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtype) -> ElementLimits:
-    """Of a finite float64 tensor that is delivered as ``dtype``."""
+    """Return the usual limits of a finite float64 tensor that is delivered as ``dtype``."""
     scale, mean = scale_of(expected)
     limit = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * scale + smallest_step(dtype))
     return ElementLimits(limit, scale, mean)
 
 
 def scale_of(expected: torch.Tensor) -> tuple[float, float]:
-    """The scale of a float64 tensor's usual limits, and its root mean square without what it is filled up with; both
-    are at least 1e-30, and not finite where an element is not."""
+    """Return the scale of a float64 tensor's usual limits, and its root mean square without filled elements. Both are
+    at least 1e-30, and not finite where an element is not."""
     mean = root_mean_square(expected)
     if not math.isfinite(mean):
         return mean, mean
@@ -144,32 +147,33 @@ def scale_of(expected: torch.Tensor) -> tuple[float, float]:
 
 
 def root_mean_square(expected: torch.Tensor) -> float:
-    """That of a float64 tensor; at least 1e-30. NaN stays NaN."""
+    """Return the root mean square of a float64 tensor; at least 1e-30. NaN stays NaN."""
     count = expected.numel()
     norm = float(torch.linalg.vector_norm(expected)) if count else 1.0
-    # max() returns its first argument where the other is NaN: what is not finite stays so.
+    # max() returns its first argument where the other is NaN, so that non-finite values stay.
     return max(norm / math.sqrt(max(1, count)), _SMALLEST_SCALE)
 
 
 def typical_magnitude(expected: torch.Tensor) -> torch.Tensor:
-    """A magnitude that most elements of a float64 tensor have, as a tensor of no dimension on its device; infinite
-    where all are zero.
+    """Return a magnitude that most elements of a float64 tensor have, as a tensor of no dimension on its device;
+    infinite where all are zero.
 
-    From quantiles of a sample that is spread evenly. Zeros are left out, of which a mask or a rectifier makes many, and
-    so are what float64 leaves of terms that cancel, and what scores are filled up with that do not count.
+    It is estimated from quantiles of a sample that is spread evenly. Zeros are left out, since masks and rectifiers
+    make many. Remainders of cancelled terms in float64 are left out as well, and so are fills of scores that do not
+    count.
     """
     sample = _sample_of(expected)
     return _typical_of(sample, _fill_of(sample))
 
 
 def _typical_of(sample: torch.Tensor, fill: torch.Tensor) -> torch.Tensor:
-    """The typical magnitude by a ``sample`` of magnitudes, without those that are ``fill``."""
+    """Return the typical magnitude of a ``sample`` of magnitudes, without those that are ``fill``."""
     if not sample.numel():
         return torch.full((), math.inf, dtype=torch.float64, device=sample.device)
     finite = (sample < math.inf) & (sample != fill)
     told = finite & (sample > NOTHING * torch.where(finite, sample, 0.0).amax())
     ordered = torch.where(told, sample, math.inf).sort().values
-    # No number is brought to the processor: that would be to wait for the device.
+    # No number is brought to the processor, because that would wait for the device.
     quantiles = torch.tensor([quantile for quantile, _ in QUANTILES], dtype=torch.float64, device=sample.device)
     factors = torch.tensor([factor for _, factor in QUANTILES], dtype=torch.float64, device=sample.device)
     places = (quantiles * told.sum()).long().clamp_(max=ordered.numel() - 1)
@@ -177,20 +181,20 @@ def _typical_of(sample: torch.Tensor, fill: torch.Tensor) -> torch.Tensor:
 
 
 def _sample_of(expected: torch.Tensor) -> torch.Tensor:
-    """Magnitudes of elements that are spread evenly, as one dimension."""
+    """Return magnitudes of elements that are spread evenly, in one dimension."""
     flat = expected.reshape(-1)
     return (flat[_spread(flat, SAMPLE)] if flat.numel() > SAMPLE else flat).abs()
 
 
 def _spread(flat: torch.Tensor, places: int) -> torch.Tensor:
-    """So many ``places`` in a tensor of one dimension, spread evenly and without a period."""
+    """Return this many ``places`` in a tensor of one dimension, spread evenly and without a period."""
     at = torch.arange(places, device=flat.device, dtype=torch.float64).add_(0.5).mul_(GOLDEN).frac_()
     return at.mul_(flat.numel()).long()
 
 
 def _fill_of(sample: torch.Tensor) -> torch.Tensor:
-    """The magnitude that numbers which do not count are filled up with, as masked scores are with -1e9: the largest of
-    ``sample`` where it is there several times, and far above the rest. Zero where there is none; no dimension."""
+    """Return the fill of numbers that do not count, as masked scores have -1e9. It is the largest magnitude of
+    ``sample`` where several elements have it, far above the rest. Zero without a fill; a tensor of no dimension."""
     finite = torch.where(sample < math.inf, sample, 0.0)
     if not sample.numel():
         return finite.sum()
@@ -201,18 +205,18 @@ def _fill_of(sample: torch.Tensor) -> torch.Tensor:
 
 
 def least_limit(expected: torch.Tensor, tolerance: Tolerance, dtype: torch.dtype) -> float:
-    """The usual limit of an exact zero, which every other one adds ``rtol`` of its magnitude to."""
+    """Return the usual limit of an exact zero; other elements add ``rtol`` of their magnitude to it."""
     return tolerance.atol * scale_of(expected)[0] + smallest_step(dtype)
 
 
 def fused_rules(tolerance: Tolerance, dtype: torch.dtype) -> tuple[float, float, float, float]:
-    """What a kernel makes the usual limits of, of what is delivered as ``dtype``: absolute and relative tolerance, the
-    smallest scale and step."""
+    """Return a kernel's parameters for the usual limits of a tensor delivered as ``dtype``: absolute and relative
+    tolerance, the smallest scale and step."""
     return tolerance.atol, tolerance.rtol, _SMALLEST_SCALE, smallest_step(dtype)
 
 
 def smallest_step(dtype: torch.dtype) -> float:
-    """What is lost of a number at the lower end of ``dtype``: devices flush to zero what is not normal, but in
+    """Return the loss of a number at the lower end of ``dtype``: devices flush subnormal numbers to zero, except in
     float16."""
     info = torch.finfo(dtype)
     return info.smallest_normal * info.eps if dtype is torch.float16 else info.smallest_normal
@@ -221,13 +225,15 @@ def smallest_step(dtype: torch.dtype) -> float:
 def with_terms(
     limits: ElementLimits, expected: torch.Tensor, terms: torch.Tensor, tolerance: Tolerance, epsilon: float
 ) -> ElementLimits:
-    """Limits with each element's own scale, where that is more: the magnitude of the ``terms`` that it is a sum of
-    (float64, of the shape of ``expected`` or one for all), up to the root mean square of its row, or that of most
-    rows: one that is loud, as planted ones are, says nothing about the others.
+    """Return limits with each element's own scale, where that is more.
+
+    The scale is the magnitude of the ``terms`` that the element is a sum of (float64, of the shape of ``expected`` or
+    one for all). It is at most the root mean square of its row, or that of most rows: a loud row, as planted ones are,
+    says nothing about the others.
 
     A few roundings of the terms themselves (``epsilon``: the distance from one to the next number in the tensor's
-    dtype) are allowed beyond that, but a tenth of the tolerance at the most: what is left of terms that cancel is not
-    known better. It is the gradient of a softmax at its one large element.
+    dtype) are allowed beyond that, at most a tenth of the tolerance. The remainder of cancelled terms is not known
+    better, as in the gradient of a softmax at its one large element.
     """
     magnitude = terms * _TERMS_FACTOR
     rounded = rounding_of_terms(terms, tolerance, epsilon)
@@ -238,15 +244,15 @@ def with_terms(
 
 
 def rounding_of_terms(terms: torch.Tensor, tolerance: Tolerance, epsilon: float) -> torch.Tensor:
-    """What a few roundings of the ``terms`` come to (see ``with_terms``): float64, of their shape, zero where they are
-    not known."""
+    """Return the size of a few roundings of the ``terms`` (see ``with_terms``): float64, of their shape, zero where the
+    terms are unknown."""
     known = (terms * _TERMS_FACTOR).nan_to_num_(nan=0.0, posinf=0.0)
     return known.mul_(min(_ROUNDINGS_OF_TERMS * epsilon, tolerance.atol / 10))
 
 
 def _root_mean_square_around(expected: torch.Tensor) -> torch.Tensor:
-    """That of each row of a float64 tensor or, where it is more, what is in the middle of those of all rows that are
-    not zero; shaped for comparing. Rows are along the first dimension that has several. Infinite where a row is one
+    """Return the root mean square of each row of a float64 tensor, shaped for comparing. It is at least the median of
+    all rows that are not zero. Rows are along the first dimension with several indices. Infinite where a row is one
     element."""
     first = next((dimension for dimension, extent in enumerate(expected.shape) if extent > 1), None)
     if first is None or expected.numel() <= expected.shape[first]:
@@ -258,12 +264,12 @@ def _root_mean_square_around(expected: torch.Tensor) -> torch.Tensor:
 
 
 def typical_own_error(expected: torch.Tensor, own_error: torch.Tensor) -> torch.Tensor:
-    """For each element the typical own error of the reference at elements of about the same magnitude.
+    """Return for each element the typical native-precision error of elements of about the same magnitude.
 
-    Both are float64, of one shape and finite. Elements are put into groups by the exponent of ``expected``; where there
-    are few in one, its neighbours count as well. Typical is the square of the mean root, which a few large errors
-    hardly move. Elements without any error are not counted. In a row in which the reference is more inexact than in
-    others, for each magnitude, more is typical: a softmax of large scores beside one of small ones.
+    Both arguments are float64, of one shape and finite. Elements are grouped by the exponent of ``expected``; small
+    groups are joined with their neighbours. The typical error is the square of the mean root, which a few large errors
+    hardly move. Elements without any error are not counted. In a row where the reference is more inexact than in
+    others, for each magnitude, the typical error is larger: a softmax of large scores beside one of small ones.
     """
     typical = _typical_by_magnitude(expected.reshape(-1), own_error.reshape(-1)).view(expected.shape)
     return typical.mul_(_times_as_inexact(own_error, typical))
@@ -272,8 +278,8 @@ def typical_own_error(expected: torch.Tensor, own_error: torch.Tensor) -> torch.
 def _typical_by_magnitude(
     expected: torch.Tensor, own_error: torch.Tensor, wanted: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """``typical_own_error`` without regard to rows, of one dimension. ``wanted``: the expected values that it is wanted
-    of, where these are others."""
+    """Return ``typical_own_error`` without regard to rows, in one dimension. ``wanted``: the expected values to return
+    it for, where these are others."""
     known = _groups_of(expected)
     zero = expected == 0
     lowest = known.masked_fill(zero, _EXPONENTS - 1).amin() if expected.numel() else known.new_zeros(())
@@ -292,8 +298,8 @@ def _groups_of(expected: torch.Tensor) -> torch.Tensor:
 
 
 def _times_as_inexact(own_error: torch.Tensor, typical: torch.Tensor) -> torch.Tensor:
-    """How many times as far off as is typical the elements of each row are, at least 1; shaped for multiplying. A row
-    is of the last dimension, or of as many of the last ones as make it long enough."""
+    """Return the factor by which the errors of each row exceed the typical ones, at least 1; shaped for multiplying. A
+    row is of the last dimension, or of as many of the last ones as make it long enough."""
     dimensions = own_error.dim()
     while dimensions > 0 and own_error[(0,) * dimensions].numel() < _LEAST_OF_ROW:
         dimensions -= 1
@@ -307,8 +313,8 @@ def _times_as_inexact(own_error: torch.Tensor, typical: torch.Tensor) -> torch.T
 
 
 def _means_around(asked: list[int], counts: list[float], sums: list[float]) -> list[float]:
-    """For each group that is asked for the mean in it and in as many neighbours on either side as it takes to have
-    enough. ``counts``: how many elements are counted, ``sums``: what they add up to."""
+    """Return for each requested group the mean over it and enough neighbours on either side. ``counts``: the number of
+    counted elements by group, ``sums``: the sums of their errors."""
     total = sum(counts)
     until_counts, until_sums = [0.0, *accumulate(counts)], [0.0, *accumulate(sums)]
     means: list[float] = []
@@ -325,10 +331,10 @@ def _means_around(asked: list[int], counts: list[float], sums: list[float]) -> l
 
 
 def widen(limits: ElementLimits, expected: torch.Tensor, own_error: torch.Tensor, tolerance: Tolerance) -> Widened:
-    """Widen limits by the reference's own error, element by element; what is typical of it only up to the cap.
+    """Widen limits by the error of the native-precision reference, element by element; by its typical error only up to
+    the cap.
 
-    The reference's own error may be all that there is of a tensor: no size of an element says then how far off it may
-    be.
+    A tensor may consist of this error alone. Then no magnitude of an element limits its error.
     """
     typical = typical_own_error(expected, own_error).mul_(_TYPICAL_FACTOR)
     cap = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * limits.root_mean_square).mul_(_CAP)
@@ -351,14 +357,16 @@ def widened_few(
     least: float,
     tolerance: Tolerance,
 ) -> float | None:
-    """Whether a few elements that are outside of their usual limits are within those that ``widen`` makes: then the
-    ``factor`` that ``Widened`` has, as if the others had not been widened. ``None`` says nothing.
+    """Return the ``factor`` of ``Widened`` where a few outlying elements are within their widened limits; ``None`` is
+    inconclusive.
 
-    ``places`` are theirs (int64, one dimension, counted row by row), ``least`` is the usual limit of a zero; the others
-    are as ``compare_slice`` has them, and finite. ``widen`` goes over the memory forty times, and mostly for a handful
-    of elements. Here only these are widened, and what is typical comes from a sample. But for that, no limit is more
-    than that of ``widen``: rows in which more is typical are left out of account, the cap is of the usual scale, and
-    nothing is taken for mere rounding.
+    ``places``: the elements outside of their usual limits (int64, one dimension, counted row by row). ``least``: the
+    usual limit of a zero. The other tensors are as in ``compare_slice``, and finite.
+
+    ``widen`` reads the memory forty times, and mostly for a handful of elements. Here only these are widened, and the
+    factor is computed as if the others were not. The typical error comes from a sample. Except for that, no limit is
+    more than that of ``widen``: rows with larger typical errors are ignored, the cap is of the usual scale, and nothing
+    is taken for mere rounding.
     """
     flat, own = expected.reshape(-1), reference.reshape(-1)
     right = flat[places]
@@ -378,14 +386,14 @@ def widened_few(
 
 
 def is_rounding(expected: torch.Tensor, own_error: torch.Tensor) -> bool:
-    """Whether a float64 tensor is nothing but rounding: the reference's typical own error exceeds its root mean square.
-    The few elements next to kinks, however far off, do not make it so."""
+    """Whether a float64 tensor is nothing but rounding: the reference's typical native-precision error exceeds its root
+    mean square. The few elements next to kinks, however far off, do not decide this."""
     return expected.numel() > 0 and _rounding_of(expected, own_error) >= root_mean_square(expected)
 
 
 def _rounding_of(expected: torch.Tensor, own_error: torch.Tensor) -> float:
-    """The typical own error of elements that are no more than it: the square of the mean root of all, which a few large
-    errors hardly move."""
+    """Return the typical native-precision error of elements that do not exceed it: the square of the mean root of all,
+    which a few large errors hardly move."""
     if not expected.numel():
         return 0.0
     return float(torch.where(own_error > expected.abs(), own_error, 0.0).sqrt().mean().square())
@@ -399,19 +407,19 @@ def excused_outliers(
     usual: ElementLimits,
     tolerance: Tolerance,
 ) -> torch.Tensor:
-    """Which elements are right besides those that are within their widened limits; booleans of the tensor's shape.
+    """Return the elements that are right although outside of their widened limits; bool, of the tensor's shape.
 
-    - Where terms cancel to nothing, and at no more than 2 % of the elements elsewhere, the scale is the root mean
-      square: what single intermediate results lose is seen in no error of the reference's own. Terms have cancelled
-      where next to nothing is left and the reference's own is off by the relative tolerance of that. Elsewhere it is
-      the root mean square of the row, or that of most rows, but at very few: where a softmax is 1, its gradient is a
-      difference of terms larger than all of its row.
-    - Where the reference itself is outside of the usual limits at many elements, others that compute in its precision
-      are as far off at a few for which its own error is small by chance. Those are excused, up to four times the
-      largest own error, each relative to the limit with the root mean square as its scale.
+    - The scale is the root mean square where terms cancel to nothing, and at up to 2 % of the elements elsewhere.
+      Losses of single intermediate results show in no error of the native-precision reference. Terms have cancelled
+      where next to nothing is left and the native-precision result is off by the relative tolerance of it. Elsewhere
+      the scale is the root mean square of the row, or that of most rows. Only at very few elements it is that of the
+      tensor: where a softmax is 1, its gradient is a difference of terms larger than all of its row.
+    - The reference itself may be outside of the usual limits at many elements. Then other computations in its precision
+      are as far off at a few elements where its own error is small by chance. Those are excused, up to four times the
+      largest native-precision error, relative to the limit with the root mean square as its scale.
 
-    Losses are scattered. Elements that make up most of a column were not lost but left out, and only cancelled ones
-    are excused of them.
+    Losses are scattered. Elements that make up most of a column were not lost but left out, and only cancelled ones are
+    excused there.
     """
     count = error.numel()
     magnitude = expected.abs()
@@ -421,7 +429,7 @@ def excused_outliers(
     # Where the reference itself is exact nothing has cancelled: powers and exponentials are small beside the largest.
     nothing &= own_error >= magnitude * tolerance.rtol
     lost = _scattered(below & ~nothing, error, own_error)
-    # Large rows, as planted ones are, say nothing about what is lost in the others.
+    # Large rows, as planted ones are, say nothing about losses in the others.
     around = _root_mean_square_around(expected).clamp_(min=usual.scale, max=usual.root_mean_square)
     near = error <= (magnitude * tolerance.rtol).add_(around, alpha=tolerance.atol)
     excused = nothing
@@ -440,9 +448,9 @@ def _room_of_all(count: int) -> float:
 
 
 def _scattered(marked: torch.Tensor, error: torch.Tensor, own_error: torch.Tensor) -> torch.Tensor:
-    """What is marked but for elements that make up most of a column, of all that has one index in a dimension behind
-    the rows'. One row may well be lost as a whole, as a query's gradient is with one difference; where the reference's
-    own error is about as large as theirs, columns may be."""
+    """Return the marked elements without those that make up most of a column. A column has one index in a dimension
+    behind the rows'. A single row may be lost as a whole, as a query's gradient is with one difference. Where the
+    native-precision errors are about as large, columns may be lost too."""
     first = next((dimension for dimension, extent in enumerate(marked.shape) if extent > 1), None)
     if first is None or not bool(marked.any()):
         return marked

@@ -1,9 +1,8 @@
-"""How a tensor that is wrong is wrong: where, by how much, and whether there is a pattern in it.
+"""Evidence about a wrong tensor: the locations, sizes and patterns of its errors.
 
 ``Evidence`` takes in the slices of one failing tensor, one at a time, and keeps little: counts for each index along
-each dimension, sums over the wrong elements, a sample of them, and the worst. Nothing of it decides anything, and
-none of it is computed for a tensor that is right. Patterns are guesses that fit what was counted; where none fits,
-none is named.
+each dimension, sums over the wrong elements, a sample of them, and the worst. It decides nothing, and is not computed
+for a tensor that is right. Patterns are guesses that fit the counts; where none fits, none is named.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from evaluator.judge.correctness.error_locations import ErrorSpread, Pattern
 __all__ = ["Evidence", "Pattern"]
 
 _PIECE: Final = 2**20
-"""Elements that are looked at in one go: what bounds the memory that this takes."""
+"""The number of elements that are examined at once, which bounds the memory."""
 _WORST: Final = 8
 _SAMPLE_OF_SLICE: Final = 1024
 _SAMPLE: Final = 2**15
@@ -31,15 +30,15 @@ _NAME: Final = 200
 _DIGITS: Final = 9
 _FAR: Final = 0.1
 
-# What rounding products to so many bits leaves, as a share of the root mean square: 2**-11 and 2**-8, give or take.
+# The noise of products rounded to this many bits, as a share of the root mean square: about 2**-11 and 2**-8.
 _TF32_NOISE: Final = (1e-4, 1.2e-3)
 _BFLOAT16_NOISE: Final = (1.2e-3, 1.2e-2)
 _WORST_OF_NOISE: Final = 16.0
 _BIAS_OF_NOISE: Final = 0.5
 _SHRUNK: Final = 2.0
-"""Numbers that are cut off rather than rounded make sums of products smaller, by at most so many times the noise."""
+"""Numbers that are cut off rather than rounded make sums of products smaller, by at most this many times the noise."""
 _EXPLAINED: Final = 0.3
-"""A factor or an offset is named where it leaves so much of the errors at the most."""
+"""A factor or an offset is named where it leaves at most this share of the errors."""
 _ROUNDED: Final = {
     "bfloat16": (2.0**-8, "bfloat16 (8 bits)"),
     "float16": (2.0**-10, "float16 (11 bits)"),
@@ -63,7 +62,7 @@ class _Wrong:
 
 @dataclass
 class _Guess:
-    """Whether wrong elements are what the reference has somewhere else."""
+    """The test whether wrong elements are the reference's values of other places."""
 
     tested: int = 0
     matched: int = 0
@@ -74,7 +73,7 @@ class _Guess:
 
 
 class Evidence:
-    """What is kept of one tensor's wrong elements, whatever its size."""
+    """The evidence about one tensor's wrong elements, in bounded size."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         self._shape = shape
@@ -92,14 +91,14 @@ class Evidence:
 
     @property
     def wrong(self) -> int:
-        """How many elements are."""
+        """The number of wrong elements."""
         return self._spread.wrong
 
     def add(self, actual: torch.Tensor, expected: torch.Tensor, limit: torch.Tensor | None, offset: int) -> None:
         """Take in a slice that begins with the tensor's element ``offset``.
 
-        ``actual`` has the problem's dtype, ``expected`` and ``limit`` are float64; of integers, which must be
-        equal, there is no ``limit``.
+        ``actual`` has the problem's dtype, ``expected`` and ``limit`` are float64. Integers must be equal and have no
+        ``limit``.
         """
         got, wanted = actual.reshape(-1), expected.reshape(-1)
         allowed = torch.zeros((), dtype=torch.float64, device=got.device) if limit is None else limit.reshape(-1)
@@ -124,7 +123,7 @@ class Evidence:
             self._test_guesses(values[chosen], chosen + begin, wanted, allowed, offset)
 
     def describe(self, name: str, inputs: str) -> dict[str, Any]:
-        """Everything as plain data of bounded size that is ready for JSON."""
+        """Return everything as plain data of bounded size that is ready for JSON."""
         return {
             "tensor": name[:_NAME],
             "shape": list(self._shape),
@@ -148,7 +147,7 @@ class Evidence:
         }
 
     def patterns(self) -> tuple[Pattern, ...]:
-        """What is wrong with the values, and where they are: at most one pattern of each kind."""
+        """Return the patterns in the values and in their locations: at most one of each kind."""
         if not self.wrong:
             return ()
         return tuple(found for found in (self._in_values(), self._spread.pattern()) if found is not None)
@@ -185,7 +184,7 @@ class Evidence:
             self._sum(f"magnitude{power}", expected.abs().pow(power))
 
     def _note_words(self, raw: torch.Tensor, places: torch.Tensor) -> None:
-        """The least and the greatest bits of the elements at each place of an 8-byte word."""
+        """Note the least and the greatest bits of the elements at each place of an 8-byte word."""
         bits = raw.view(_INTEGERS[raw.element_size()])
         of_word = _WORD_BYTES // raw.element_size()
         for position in range(of_word):
@@ -219,7 +218,7 @@ class Evidence:
     def _test_guesses(
         self, got: torch.Tensor, at: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor, offset: int
     ) -> None:
-        """Count in how many cases a wrong element is right for another place, as far as that is in this slice."""
+        """Count the cases in which a wrong element is right for another place, as far as that is in this slice."""
         for guess, partner in self._partners(at + offset):
             local = partner - offset
             inside = (partner >= 0) & (local >= 0) & (local < expected.numel())
@@ -231,7 +230,7 @@ class Evidence:
                 counts.matched += int((error <= allowed[local]).sum())
 
     def _partners(self, places: torch.Tensor) -> Iterable[tuple[tuple[str, int, int], torch.Tensor]]:
-        """Guesses, and for each element of ``places`` the one whose value it has by that guess; -1 for none."""
+        """Yield guesses, with the element whose value each of ``places`` has by that guess; -1 for none."""
         for dimension, extent in enumerate(self._shape):
             if extent < 2:
                 continue
@@ -248,7 +247,7 @@ class Evidence:
             yield ("transposed", 0, 0), places - within + within.remainder(rows) * columns + row
 
     def _in_values(self) -> Pattern | None:
-        """The first that fits of what can be wrong with the values."""
+        """Return the first fitting pattern of errors in the values."""
         for look in (
             self._not_finite,
             self._one_value,
@@ -312,7 +311,7 @@ class Evidence:
         if self.wrong < _FEW:
             return None
         holding = [guess for guess, counts in self._guesses.items() if counts.holds]
-        # The more cases the better; of one row, the element before and the first one are often the same.
+        # Guesses with more cases are better; within one row, the element before and the first one are often the same.
         holding.sort(key=lambda guess: (-self._guesses[guess].tested, guess[0] != "shifted"))
         for kind, dimension, step in holding:
             if kind == "transposed":
@@ -333,7 +332,7 @@ class Evidence:
         return None
 
     def _permuted(self) -> Pattern | None:
-        """Sums of the first three powers agree, and the elements do not."""
+        """Return a pattern where the sums of the first three powers agree, and the elements do not."""
         sums = self._sums
         if self.wrong < _FEW**2 or self._number("count") < self.wrong or not sums["expected2"]:
             return None
@@ -349,13 +348,14 @@ class Evidence:
         return Pattern("permuted", "the values are right and in the wrong places")
 
     def _noise(self) -> Pattern | None:
-        """Errors everywhere, with no direction but towards zero, and none much larger than the others."""
+        """Return a pattern where errors are everywhere, without a direction except towards zero, and none is much
+        larger than the others."""
         sums = self._sums
         if self._dtype is not torch.float32 or self._number("count") < self.wrong or not sums["square_expected"]:
             return None
         share = math.sqrt(sums["square_error"] / sums["square_expected"])
         typical = math.sqrt(sums["square_error"] / self._elements)
-        # What is cut off rather than rounded has a direction: towards zero, as one factor for all.
+        # Cutting off instead of rounding has a direction: towards zero, as one factor for all.
         factor = sums["product"] / sums["expected2"] if sums["expected2"] else 1.0
         towards_zero = 0.0 < 1.0 - factor <= _SHRUNK * share
         bias = abs(sums["difference"] + (1.0 - factor) * sums["expected1"] * towards_zero) / self.wrong
@@ -383,7 +383,7 @@ class Evidence:
 
 
 def _roundings(raw: torch.Tensor) -> dict[str, torch.Tensor]:
-    """For float32, which elements can be written with less precision."""
+    """Return the float32 elements that can be written with less precision, as a mask for each precision."""
     if raw.dtype is not torch.float32:
         return {}
     return {
@@ -394,7 +394,7 @@ def _roundings(raw: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def _plain(value: float) -> float | str:
-    """A number that JSON has, or its name."""
+    """Return a number that JSON has, or its name."""
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else str(value)
 
 

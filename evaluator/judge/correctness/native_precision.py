@@ -1,7 +1,7 @@
-"""What the reference comes to in the problem's own precision: computed where it is asked for.
+"""The native-precision reference: its results in the problem's own precision, computed on demand.
 
-It says how exact the reference itself is, which widens limits, and is reported beside a candidate's errors. Where
-everything is right without it and nobody wants to know, computing it is as much work as the candidate's own call.
+It shows how exact the reference itself is, which widens limits, and is reported beside a candidate's errors. Where
+everything is right without it and no figure is wanted, computing it would be as much work as the candidate's own call.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from evaluator.judge.correctness.sensitivity import accumulate
 __all__ = ["NativeGradients", "Own", "further_off"]
 
 Own = Callable[[], torch.Tensor]
-"""Asks for one tensor."""
+"""A function that computes one tensor on demand."""
 
 
 class NativeGradients:
-    """Those of one call. ``slices``: the numbers of those that it is compared in; ``slice_of``: inputs and upstream
-    gradients of one, anew each time, since a reference may write to what it is given."""
+    """The native-precision gradients of one call. ``slices``: the numbers of the compared slices. ``slice_of``: returns
+    inputs and upstream gradients of one, anew each time, since a reference may write to its arguments."""
 
     def __init__(
         self,
@@ -40,11 +40,12 @@ class NativeGradients:
     def of_slice(
         self, number: int, values: Sequence[Any], upstream: Sequence[torch.Tensor]
     ) -> Callable[[], GradientSlice]:
-        """Outputs and gradients of slice ``number`` at these ``values``; computed once."""
+        """Return a function for the outputs and gradients of slice ``number`` at these ``values``; they are computed
+        once."""
         return cache(partial(self._compute, number, values, upstream))
 
     def of_weight(self, index: int, exact: torch.Tensor) -> torch.Tensor:
-        """The gradient of weight ``index``, over all slices; ``exact``, where the reference has none."""
+        """Return the gradient of weight ``index``, over all slices; ``exact``, where the reference has none."""
         for number in self._slices:
             if number not in self._summed:
                 self._compute(number, *self._slice_of(number))
@@ -60,10 +61,13 @@ class NativeGradients:
 
 
 def further_off(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:
-    """Of two results of the reference in its precision, element by element, the one that is further from ``exact``
-    (float64); all have one shape. Where the second is not finite and the candidate's, ``actual``, is of the same class,
-    it is the second: a candidate cannot be held to what the reference has lost by the same way of adding up. Where any
-    is not finite otherwise, the first."""
+    """Return the one of two native-precision results that is further from ``exact`` (float64), element by element; all
+    have one shape.
+
+    Where the second is not finite and the candidate's, ``actual``, is of the same class, it is the second. A candidate
+    may lose a number that the reference has lost by the same order of summation. Where any is not finite otherwise, it
+    is the first.
+    """
     further = torch.sub(other, exact).abs_() > torch.sub(one, exact).abs_()
     finite = other.isfinite()
     same_class = (actual == other) | (actual.isnan() & other.isnan())

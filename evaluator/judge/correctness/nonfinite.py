@@ -1,11 +1,12 @@
-"""Values that are not finite: what is compared by class, what by value, and what cannot be told.
+"""Values that are not finite: comparison by class or by value, and undetermined elements.
 
 An element is compared by value where the reference is finite, in float64 as well as in the problem's precision. Where
 it is finite in neither, the class has to be the same: NaN, infinity or minus infinity, by either of the two. Elements
-that a reference loses by overflowing are an exception (see ``evaluator.judge.correctness.overflow``). Where one of the
-two is finite and the other is not, nothing is known that a candidate could be held to: mostly something has overflowed
-in the problem's precision alone. Such an element is *undetermined*, and so is one that is next to overflowing: rounding
-decides whether it does.
+that a reference loses by overflowing are an exception (see ``evaluator.judge.correctness.overflow``).
+
+Where one of the two is finite and the other is not, there is no standard for a candidate: mostly something has
+overflowed in the problem's precision alone. Such an element is *undetermined*. So is one that is next to overflowing,
+because rounding decides whether it does.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import torch
 __all__ = ["Settled", "largest_comparable", "settle"]
 
 _NEARLY: Final = 0.98
-"""Of the largest number of the problem's precision: what is beyond that may be infinite after rounding."""
+"""The share of the largest number of the problem's precision beyond which a number may be infinite after rounding."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """Tensors with zeros wherever nothing is compared by value. ``undetermined``: how many elements are;
-    ``mismatched``: where the class is another one than the reference's, ``None`` for nowhere; ``told``: how many say
-    something: they are compared by value, or infinite in both."""
+    """Tensors with zeros at all elements that are not compared by value. ``undetermined``: the number of such elements.
+    ``mismatched``: the mask of elements of another class than the reference's, ``None`` without any. ``told``: the
+    number of conclusive elements, which are compared by value, or infinite in both."""
 
     actual: torch.Tensor
     expected: torch.Tensor
@@ -37,11 +38,11 @@ class Settled:
 
     @property
     def telling(self) -> float:
-        """The share of the elements that say something; 1 where there is none."""
+        """The conclusive share of the elements; 1 where there are no elements."""
         return self.told / self.actual.numel() if self.actual.numel() else 1.0
 
     def shown(self, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """``actual`` and ``expected`` with what is wrong in them: where the class is another one, the candidate's value
+        """Return ``actual`` and ``expected`` with their errors: elements of another class have the candidate's value
         beside NaN."""
         if self.mismatched is None:
             return self.actual, self.expected
@@ -52,13 +53,13 @@ class Settled:
 
 
 def largest_comparable(dtype: torch.dtype) -> float:
-    """The largest magnitude that is compared by value in a floating-point ``dtype``."""
+    """Return the largest magnitude that is compared by value in a floating-point ``dtype``."""
     return float(_NEARLY * torch.finfo(dtype).max)
 
 
 def settle(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor) -> Settled:
-    """Settle the class of each element. ``expected`` is float64, ``reference`` what it comes to in the problem's
-    precision, ``actual`` a candidate's; all have one shape."""
+    """Settle the class of each element. ``expected`` is float64, ``reference`` the native-precision reference,
+    ``actual`` a candidate's; all have one shape."""
     most = largest_comparable(actual.dtype)
     if _are_within(most, expected) and _are_within(math.inf, reference):
         return Settled(actual, expected, reference, 0, None, expected.numel())
@@ -79,7 +80,7 @@ def settle(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor
 
 
 def _are_within(most: float, tensor: torch.Tensor) -> bool:
-    """Whether all elements are finite and none is larger than ``most``: one look at each, and no tensor of answers."""
+    """Whether all elements are finite and none is larger than ``most``, in one pass and without a mask."""
     if not tensor.numel():
         return True
     least, largest = map(float, torch.stack(torch.aminmax(tensor)).tolist())

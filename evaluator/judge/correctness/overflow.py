@@ -1,12 +1,17 @@
 """Overflow: elements that a reference loses because an intermediate number is too large or too small for float64.
 
-Some of the judge's inputs are far larger than a problem's own. A plain formula may overflow there and come to NaN or to
-infinity, where a stable formula of the same function comes to a number: exponentials over their sum, the logarithm of
-one plus an exponential, or that of a softmax. So the float64 reference is run once more, with each number that
-overflows held at 1e300 and each that underflows at 1e-300. An element is *lost* where the reference is not finite and
-this run comes to a number of ordinary size. Everything else stays the right answer: an infinity that is the result
-itself (then this run comes to a huge number), a mask of infinities, a pole such as the logarithm of zero, and NaN of an
-operator that has no result (the logarithm of -1).
+Some of the judge's inputs are far larger than a problem's own. A plain formula may overflow there to NaN or infinity,
+where a stable formula of the same function gives a number. Examples are exponentials over their sum, the logarithm of
+one plus an exponential, or that of a softmax.
+
+So the float64 reference is run once more, with each overflowing number held at 1e300 and each underflowing one at
+1e-300. An element is *lost* where the reference is not finite and this run gives a number of ordinary size. Everything
+else stays the right answer:
+
+- an infinity that is the result itself (then this run gives a huge number),
+- a mask of infinities,
+- a pole such as the logarithm of zero,
+- NaN of an operator that has no result (the logarithm of -1).
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from evaluator.judge.correctness.nonfinite import largest_comparable
 __all__ = ["Saturating", "undetermined_where_lost"]
 
 _HELD: Final = 1e300
-"""A hundred million of them can be added up."""
+"""The sum of a hundred million of these is still finite."""
 _HELD_BELOW: Final = 1e-300
 _ELEMENTWISE: Final = frozenset("add addcmul cosh exp exp2 expm1 mul pow rsub sinh sub".split())  # noqa: SIM905
 _REDUCTIONS: Final = frozenset(
@@ -32,16 +37,15 @@ _REDUCTIONS: Final = frozenset(
     addbmm addmm addmv baddbmm bmm convolution cumprod cumsum dot linalg_vector_norm mean mm mv prod sum var
     """.split()  # noqa: SIM905 - names are read more easily in lines
 )
-"""Operators whose result may be too large for float64 though what goes into them is finite; of all of these ``pow``
-alone has a pole, at zero."""
+"""Operators whose result may be too large for float64 although their arguments are finite. Only ``pow`` among them has
+a pole, at zero."""
 _UNDERFLOWING: Final = frozenset("_softmax div exp exp2 mul pow sigmoid".split())  # noqa: SIM905
-"""Operators that come to zero, or next to it, though nothing that goes into them is zero or infinite; exponents may be
-zero."""
+"""Operators whose result may be zero, or nearly, although no argument is zero or infinite; exponents may be zero."""
 _ASKED: Final = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 
 
 class Saturating(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Holds each float64 number that overflows at ± 1e300, and each that underflows at ± 1e-300, forward and
+    """Hold each float64 number that overflows at ± 1e300, and each that underflows at ± 1e-300, forward and
     backward."""
 
     def __init__(self) -> None:
@@ -55,7 +59,7 @@ class Saturating(TorchDispatchMode):  # type: ignore[no-untyped-call]
         grows, shrinks = name in _ELEMENTWISE | _REDUCTIONS, name in _UNDERFLOWING
         if not (grows or shrinks) or not _scalars_are_finite((args, kwargs)):
             return func(*args, **kwargs)
-        # Looked at before the call: an operator may write to what it is given.
+        # Checked before the call: an operator may write to its arguments.
         finite = [each.isfinite() for each in _floating((args, kwargs))]
         zero = _zeros(name, args)
         found = func(*args, **kwargs)
@@ -73,17 +77,18 @@ class Saturating(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def undetermined_where_lost(own: torch.Tensor, expected: torch.Tensor, saturated: torch.Tensor) -> torch.Tensor:
-    """A reference's ``own`` results in the problem's precision, with zeros at the lost elements.
+    """Return the native-precision results ``own``, with zeros at the lost elements.
 
-    ``expected``: those in float64, ``saturated``: those of a run under ``Saturating``. An element that is finite in one
-    of the two precisions alone is undetermined (see ``evaluator.judge.correctness.nonfinite``).
+    ``expected``: the float64 results. ``saturated``: those of a run under ``Saturating``. An element that is finite in
+    one of the two precisions alone is undetermined (see ``evaluator.judge.correctness.nonfinite``).
     """
     ordinary = saturated.abs() <= largest_comparable(own.dtype)  # NaN is not
     return own.masked_fill(~(own.isfinite() | expected.isfinite()) & ordinary, 0.0)
 
 
 def _zeros(name: str, args: Sequence[Any]) -> list[torch.Tensor]:
-    """Where those arguments are zero that make a result of zero, or a pole, right: factors, a numerator, a base."""
+    """Return masks of zeros in those arguments that make a result of zero, or a pole, right: factors, a numerator, a
+    base."""
     count = {"mul": 2, "div": 1, "pow": 1}.get(name, 0)
     return [each == 0 if isinstance(each, torch.Tensor) else torch.tensor(each == 0) for each in args[:count]]
 
@@ -97,7 +102,7 @@ def _hold(result: torch.Tensor, there: torch.Tensor, where: Sequence[torch.Tenso
 
 
 def _floating(values: Any) -> Iterator[torch.Tensor]:
-    """Of an operator's arguments or results, the floating-point tensors that can be asked for their elements."""
+    """Yield the floating-point tensors among an operator's arguments or results whose elements can be read."""
     return (
         each
         for each in tree_leaves(values)

@@ -39,24 +39,24 @@ _CHOICES: Final = {
 _LARGEST: Final = {f"aten::{name}" for name in ("max", "min", "amax", "amin", "cummax", "cummin")}
 _EXACT: Final = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
 _CASTS: Final = re.compile(r"\.(?:float|half|type|bfloat16)\b|float32|float16|dtype")
-"""Where a reference says nothing of the kind, it has no other dtype than what goes into it."""
+"""A reference whose source has none of these uses no other dtype than that of its inputs."""
 _NAMES_DOUBLE: Final = re.compile(r"float64|double")
 _NOT_OF_THE_REFERENCE: Final = ("can't allocate memory", "CUDA error", "ALLOC_FAILED")
-"""Libraries say so in an exception of no class of its own."""
+"""Libraries report this in an exception without a class of its own."""
 _FAR: Final = 4.0
 _ROUNDED_RUNS: Final = 6
 _PERTURBATIONS: Final = 12
-"""What depends on two numbers' difference does not move where both move alike, which is so in every one of six random
-moves in 1.6 % of the cases: as often an honest candidate was turned down for one element of a softmax's gradient."""
+"""A function of two numbers' difference does not change where both move alike. With six random moves, all are alike in
+1.6 % of the cases. As often, an honest candidate was turned down for one element of a softmax's gradient."""
 _SOFTMAXES: Final = frozenset({"aten::_softmax", "aten::_safe_softmax", "aten::_log_softmax"})
 _MOST_SHIFT: Final = 2.0**-10
-"""An exponent of a softmax moves by no more than this: it is the rounding of numbers about 8000 in float32. Where every
-score is masked by a number such as -1e9, its rounding would excuse anything."""
+"""The largest move of a softmax's exponent: the rounding of numbers about 8000 in float32. Where every score is masked
+by a number such as -1e9, its rounding would excuse anything."""
 _NUDGES: Final = 3
 NUDGE: Final = 2.0**-20
 _RANDOM_SIDES: Final = 6
 _BESIDE_ZERO: Final = torch.finfo(torch.float32).tiny
-"""So small a relative move changes no result but in proportion, and is still far from rounding in float64."""
+"""Such a small relative move changes results only in proportion, and is still far from rounding in float64."""
 
 _ROUNDING: Final = frozenset(
     """
@@ -71,12 +71,12 @@ _ROUNDING: Final = frozenset(
 )
 """Operators of torch whose results are rounded."""
 _CONSTANTS: Final[dict[tuple[str, str, str], tuple[tuple[str, ...], tuple[str, ...]]]] = {}
-"""What is constant and what is related, by problem, version and size: constructing a model twice takes long where it is
-large."""
+"""The constant and the related values, by problem, version and size. They are kept because constructing a large model
+twice takes long."""
 _ROUNDS: Final[set[tuple[str, str, str]]] = set()
-"""The problems, by version and size, of which rounding is found to be the function."""
+"""The problems, by version and size, whose function is found to include rounding."""
 _ROUNDED_LOOKS: Final = 6
-"""On so many inputs of an evaluation is looked whether it is."""
+"""The number of inputs in an evaluation on which this is tested."""
 _OTHERWISE: Final = 0.25
 
 _Found = TypeVar("_Found")
@@ -86,10 +86,10 @@ _Found = TypeVar("_Found")
 class Signature:
     """Shapes and dtypes of a problem at one size and precision, found without computing it.
 
-    ``inputs``: one entry per argument of ``forward``: a tensor's spec, or the value of what is no tensor. ``buffers``:
-    those with floating-point values that belong to the model's state. ``products``: whether there are matrix products
-    in it; ``chooses``: operators that say which of several numbers it is; ``takes_largest``: such as take the largest
-    or smallest of several.
+    ``inputs``: one entry per argument of ``forward``: a tensor's spec, or the value of another argument. ``buffers``:
+    those with floating-point values that belong to the model's state. ``products``: whether it has matrix products.
+    ``chooses``: whether it has operators that return the index of one of several numbers. ``takes_largest``: whether it
+    takes the largest or smallest of several.
     """
 
     inputs: tuple[Any, ...]
@@ -100,7 +100,7 @@ class Signature:
     products: bool
     chooses: bool = False
     takes_largest: bool = False
-    """Whether something is put in order, or chosen by its size."""
+    """Whether operators take the largest or smallest of several numbers."""
 
     @property
     def input_tensors(self) -> tuple[TensorSpec, ...]:
@@ -108,23 +108,23 @@ class Signature:
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
-        """All that goes in or comes out."""
+        """All inputs and outputs that are tensors."""
         return (*self.input_tensors, *self.outputs)
 
     @property
     def overflows_soon(self) -> bool:
-        """Whether any of it is float16."""
+        """Whether any tensor is float16."""
         specs = [*self.tensors, *(spec for _, spec in (*self.weights, *self.buffers))]
         return any(spec.torch_dtype is torch.float16 for spec in specs)
 
     @property
     def float_inputs(self) -> tuple[TensorSpec, ...]:
-        """Those that something flows back to, real or complex; their gradients are contiguous."""
+        """Inputs with gradients, real or complex; their gradients are contiguous."""
         return tuple(spec.contiguous for spec in self.input_tensors if spec.is_differentiable)
 
     @property
     def rows(self) -> int | None:
-        """How many every tensor that goes in or comes out has along its first dimension; ``None`` where they differ."""
+        """The common first extent of all input and output tensors; ``None`` where they differ."""
         extents = {spec.shape[:1] for spec in self.tensors}
         if not self.input_tensors or len(extents) != 1 or () in extents:
             return None
@@ -133,7 +133,7 @@ class Signature:
 
 @dataclass
 class GradientSlice:
-    """Outputs and gradients of one slice, as ``as_reals`` has them. Lists run over outputs, float inputs and weights.
+    """Outputs and gradients of one slice, as in ``as_reals``. Lists run over outputs, float inputs and weights.
 
     ``None`` stands for a gradient that the reference itself does not have.
     """
@@ -161,15 +161,15 @@ class Reference:
         """Parameters and buffers whose values are the same under every seed (see
         ``evaluator.judge.inputs.parameters``), or whose relations are: these are ``related`` as well."""
         self.related: tuple[str, ...] = ()
-        # Executed once more under secret seeds: generators that the source makes would otherwise give each evaluation
-        # the same inputs, and the model may need them as they are for its weights.
+        # Executed once more under secret seeds. Otherwise generators of the source would give each evaluation the same
+        # inputs, and the model may need them unchanged for its weights.
         with SECRET_SEEDS.held(secrets.randbits(63)):
             self.get_inputs: Callable[[], Sequence[Any]] = _execute(problem, size).get_inputs
         self.signature = self._find_signature()
 
     def construct(self, seed: int, processors: frozenset[int]) -> None:
-        """Build the model as the runners do: on the CPU, under ``seed``, then moved. On their ``processors``, with as
-        many threads: of orthogonal weights and the like the last bits depend on it."""
+        """Build the model as the runners do: on the CPU, under ``seed``, then moved. It uses their ``processors``, with
+        as many threads, because the last bits of orthogonal weights and the like depend on it."""
         with working_on(processors):
             model = self._make(seed)
             if self._known not in _CONSTANTS:
@@ -182,24 +182,24 @@ class Reference:
             self.related = tuple(name for name in related if name in carried)
             self.constants = (*(name for name in constants if name in carried), *self.related)
             self._model = self._placed(model)
-            # A function that a module keeps goes on calling the modules that it was made with, in a copy as well.
+            # A function that a module keeps goes on calling the modules of its creation, in a copy as well.
             again = _keeps_functions(self._model)
             twin = self._placed(self._make(seed)) if again else copy.deepcopy(self._model)
             self._model64 = _model_in_double(twin)
 
     def state_values(self) -> list[torch.Tensor]:
-        """The values of parameters and buffers as they are now, in the order of ``signature.weights``, then
+        """Return the present values of parameters and buffers, in the order of ``signature.weights``, then
         ``signature.buffers``."""
         state = _state_of(self._constructed)
         return [state[name].detach() for name, _ in (*self.signature.weights, *self.signature.buffers)]
 
     @property
     def trained(self) -> frozenset[str]:
-        """Names of the parameters that a training changes."""
+        """The names of the parameters that a training changes."""
         return frozenset(name for name, weight in self._constructed.named_parameters() if weight.requires_grad)
 
     def values_of(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
-        """Copies of what these parameters and buffers are now."""
+        """Return copies of the present values of these parameters and buffers."""
         state = _state_of(self._constructed)
         return {name: state[name].detach().clone() for name in names}
 
@@ -221,14 +221,14 @@ class Reference:
         return self._model
 
     def exact_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
-        """Outputs in float64, for inputs in the problem's precision; all outputs here are as ``as_reals`` has them."""
+        """Return the float64 outputs for inputs in the problem's precision; all outputs here are as in ``as_reals``."""
         assert self._model64 is not None
         with torch.no_grad(), self._exactly():
             return _exact(_call(self._model64, [*map(in_double, inputs)]))
 
     def look_at_casts(self, inputs: Sequence[Any]) -> None:
-        """Find out whether casts are the function, as where numbers are split into a high and a low half: outputs are
-        others then than without them. On a few inputs of an evaluation, unless it is known."""
+        """Find out whether casts belong to the function, as where numbers are split into a high and a low half. Then
+        outputs differ from those without casts. It is tested on a few inputs of an evaluation, unless it is known."""
         if self._rounds or not self._looks:
             return
         self._looks -= 1
@@ -238,11 +238,12 @@ class Reference:
             _ROUNDS.discard(self._known)
 
     def saturated_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
-        """Outputs in float64 with intermediate numbers held where they overflow; ``None`` where that cannot be done."""
+        """Return the float64 outputs with intermediate numbers held where they overflow; ``None`` where that is
+        impossible."""
         return _saturated(lambda: self.exact_outputs(inputs))
 
     def saturated_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice | None:
-        """Likewise outputs and gradients."""
+        """Return the outputs and gradients likewise."""
         return _saturated(lambda: self.exact_gradients(inputs, upstream))
 
     @property
@@ -250,13 +251,13 @@ class Reference:
         return self._known in _ROUNDS
 
     def own_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
-        """Outputs in the problem's precision."""
+        """Return the outputs in the problem's precision."""
         assert self._model is not None
         with torch.no_grad():
             return [as_reals(output) for output in _as_list(_call(self._model, inputs))]
 
     def exact_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
-        """Outputs and gradients in float64."""
+        """Return outputs and gradients in float64."""
         assert self._model64 is not None
         with self._exactly():
             return _differentiate(
@@ -264,13 +265,13 @@ class Reference:
             )
 
     def own_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
-        """Outputs and gradients in the problem's precision."""
+        """Return outputs and gradients in the problem's precision."""
         assert self._model is not None
         return _differentiate(self._model, inputs, upstream)
 
     def is_finite_on(self, tensors: Sequence[torch.Tensor], *, gradients: bool) -> bool:
-        """Whether floating-point outputs, and gradients where these are wanted, are finite in the problem's precision,
-        and far from what is not. ``tensors``: the tensor inputs, which may be written to."""
+        """Whether floating-point outputs, and ``gradients`` if requested, are finite in the problem's precision, and
+        far from infinity. ``tensors``: the tensor inputs, which may be written to."""
         assert self._model is not None
         given = iter(tensors)
         values = [
@@ -288,12 +289,12 @@ class Reference:
 
     @property
     def precision(self) -> torch.dtype:
-        """The problem's; what a reference makes in another dtype keeps it in float32 alone."""
+        """The problem's precision; in float32 alone, tensors that a reference makes in another dtype keep it."""
         return self._dtype
 
     @property
     def epsilon(self) -> float:
-        """The distance from one to the next number in the problem's precision, or in that of a tensor that has less."""
+        """The distance from one to the next number in the problem's precision, or in that of a coarser tensor."""
         specs = [*self.signature.tensors, *(spec for _, spec in self.signature.weights)]
         found = coarsest([self._dtype, *(spec.torch_dtype for spec in specs if spec.is_differentiable)])
         assert found is not None
@@ -301,13 +302,13 @@ class Reference:
 
     @property
     def _rounding(self) -> float:
-        """The distance from one to the next number where kernels keep sums, which is in float32 at the least."""
+        """The distance from one to the next number where kernels keep sums, at least in float32."""
         return min(self.epsilon, torch.finfo(torch.float32).eps)
 
     def perturbed_outputs(
         self, inputs: Sequence[Any], relative: float, generator: torch.Generator
     ) -> Iterator[list[torch.Tensor]]:
-        """Float64 outputs at inputs moved by ± ``relative`` times their magnitude, with random signs, while softmaxes
+        """Yield float64 outputs at inputs moved by ± ``relative`` times their magnitude, with random signs. Softmaxes
         move by roundings of the logarithm of their sum."""
         assert self._model64 is not None
         for moved in _moved(inputs, relative, generator):
@@ -318,7 +319,7 @@ class Reference:
     def perturbed_gradients(
         self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], relative: float, generator: torch.Generator
     ) -> Iterator[GradientSlice]:
-        """Float64 gradients at inputs moved by ± ``relative`` times their magnitude, with random signs."""
+        """Yield float64 gradients at inputs moved by ± ``relative`` times their magnitude, with random signs."""
         assert self._model64 is not None
         upstream64 = [in_double(gradient) for gradient in upstream]
         for moved in _moved(inputs, relative, generator):
@@ -328,8 +329,8 @@ class Reference:
     def rounded_gradients(
         self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], relative: float, generator: torch.Generator
     ) -> Iterator[GradientSlice]:
-        """Float64 gradients half a dozen times, with each intermediate result moved by up to ``relative`` of it, at
-        random (Monte Carlo arithmetic, Parker 1997), and with softmaxes moved by roundings of the logarithm of their
+        """Yield float64 gradients half a dozen times, with random moves of each intermediate result by up to
+        ``relative`` of it (Monte Carlo arithmetic, Parker 1997). Softmaxes move by roundings of the logarithm of their
         sum."""
         assert self._model64 is not None
         values, upstream64 = [*map(in_double, inputs)], [in_double(gradient) for gradient in upstream]
@@ -341,8 +342,8 @@ class Reference:
     def gradients_beside_zero(
         self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], generator: torch.Generator
     ) -> Iterator[GradientSlice]:
-        """Float64 gradients at inputs whose exact zeros are next to zero: above it, below it, and on either side at
-        random, half a dozen times. Where a derivative jumps at zero, those are the one-sided ones."""
+        """Yield float64 gradients at inputs whose exact zeros are moved next to zero: above it, below it, and on random
+        sides, half a dozen times. Where a derivative jumps at zero, those are the one-sided ones."""
         assert self._model64 is not None
         upstream64 = [in_double(gradient) for gradient in upstream]
         for sign in (1.0, -1.0, *[None] * _RANDOM_SIDES):
@@ -351,8 +352,8 @@ class Reference:
                 yield _differentiate(self._model64, moved, upstream64, exact=True)
 
     def nudged_outputs(self, inputs: Sequence[Any], generator: torch.Generator) -> Iterator[list[torch.Tensor]]:
-        """Float64 outputs three times, at inputs and weights that are moved by about ``NUDGE`` of each: by how much
-        they differ from the exact ones says how large the terms are that an output is a sum of."""
+        """Yield float64 outputs three times, at inputs and weights that are moved by about ``NUDGE`` of each. Their
+        differences from the exact ones show how large the terms are that an output is a sum of."""
         assert self._model64 is not None
         for _ in range(_NUDGES):
             moved = [_nudged(in_double(value), generator) for value in inputs]
@@ -363,7 +364,7 @@ class Reference:
     def nudged_gradients(
         self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor], generator: torch.Generator
     ) -> Iterator[GradientSlice]:
-        """Likewise float64 gradients, at upstream gradients that are moved as well."""
+        """Yield float64 gradients likewise, at upstream gradients that are moved as well."""
         assert self._model64 is not None
         for _ in range(_NUDGES):
             moved = [_nudged(in_double(value), generator) for value in inputs]
@@ -374,7 +375,7 @@ class Reference:
 
     @contextlib.contextmanager
     def _nudged_weights(self, generator: torch.Generator) -> Iterator[None]:
-        """The float64 model with its weights moved; afterwards they are what they were."""
+        """Move the weights of the float64 model meanwhile, and restore them afterwards."""
         assert self._model is not None
         assert self._model64 is not None
         pairs = list(zip(self._model64.parameters(), self._model.parameters(), strict=True))
@@ -392,15 +393,14 @@ class Reference:
 
     @contextlib.contextmanager
     def _exactly(self) -> Iterator[None]:
-        """Have the model in float64 compute in float64, whatever it asks for; but with the constants that it has in its
-        own precision."""
+        """Have the float64 model compute in float64 despite its casts, with the constants of its own precision."""
         uncast = _Uncast(self._dtype if self._rounds else None) if self._casts else contextlib.nullcontext()
         constants = _finfo_of(self._dtype) if self._asks_limits else contextlib.nullcontext()
         with _default_dtype(torch.float64), uncast, constants:
             yield
 
     def _find_signature(self) -> Signature:
-        """Run everything on the meta device, which knows shapes and computes nothing."""
+        """Run everything on the meta device, which knows shapes and computes nothing. Raises ``ProblemError``."""
         try:
             model, arguments = self.on_meta()
             self._refuse({f"input {index}": value for index, value in enumerate(arguments)})
@@ -426,7 +426,7 @@ class Reference:
         )
 
     def _refuse(self, named: Mapping[str, Any]) -> None:
-        """Raises ``ProblemError`` for a tensor among these that cannot be judged."""
+        """Raise ``ProblemError`` for a tensor among these that cannot be judged."""
         for name, value in named.items():
             reason = unjudged(value) if isinstance(value, torch.Tensor) else None
             if reason is None and self._dtype is not torch.float32 and _is_complex(value):
@@ -435,8 +435,8 @@ class Reference:
                 raise ProblemError(f"{name} of the reference cannot be judged: {reason}")
 
     def on_meta(self) -> tuple[torch.nn.Module, list[Any]]:
-        """The model and its arguments on the meta device, in the problem's precision; floating-point arguments
-        require gradients. Raises whatever the reference raises."""
+        """Return the model and its arguments on the meta device, in the problem's precision; floating-point arguments
+        require gradients. Raises the errors of the reference."""
         with torch.device("meta"):
             values = list(self._module.get_inputs())
             try:
@@ -444,7 +444,7 @@ class Reference:
             except (RuntimeError, NotImplementedError):
                 model = None
         if model is None:
-            # A constructor may look at values, which there are none of on the meta device.
+            # A constructor may read values, which do not exist on the meta device.
             model = self._module.Model(*self._module.get_init_inputs()).to("meta")
             assert isinstance(model, torch.nn.Module)
         if self._dtype is not torch.float32:
@@ -452,7 +452,7 @@ class Reference:
         return model, [self._on_meta(value) for value in values]
 
     def constructed(self, values: Sequence[Any]) -> tuple[torch.nn.Module, list[Any]]:
-        """The model as ``construct`` left it, and ``values`` as its arguments: as ``on_meta``, on the device."""
+        """Return the model as ``construct`` left it, and ``values`` as its arguments: as ``on_meta``, on the device."""
         assert self._model is not None
         return self._model, [_as_argument(value, self._dtype) for value in values]
 
@@ -475,7 +475,7 @@ def _state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _carried_buffers(model: torch.nn.Module) -> Iterator[tuple[str, TensorSpec]]:
-    """Of buffers with floating-point values that are part of the model's state, as many as can be told of."""
+    """Yield the floating-point buffers that are part of the model's state, up to the limit of the protocol."""
     room = MAX_TENSORS - len(list(model.parameters()))
     lasting = model.state_dict().keys()
     for name, buffer in model.named_buffers():
@@ -491,9 +491,9 @@ def _is_far_from_infinite(tensor: torch.Tensor) -> bool:
 
 
 def _call_and_look(model: torch.nn.Module, arguments: Sequence[Any]) -> tuple[list[torch.Tensor], _Seen]:
-    """What a call returns, and what there is in it."""
+    """Return the results of a call, and the facts about its operators."""
     seen = _Seen()  # type: ignore[no-untyped-call] # torch leaves its base unannotated
-    # What compiles itself may refuse to be looked at, and nothing depends on it but how soon a first call is over.
+    # A model that compiles itself may refuse to be watched: it counts as one without any of these operators.
     with contextlib.suppress(Exception), seen:
         return _as_list(model(*arguments)), seen
     return _as_list(model(*arguments)), seen
@@ -501,8 +501,8 @@ def _call_and_look(model: torch.nn.Module, arguments: Sequence[Any]) -> tuple[li
 
 @contextlib.contextmanager
 def _finfo_of(dtype: torch.dtype) -> Iterator[None]:
-    """Where a model asks for the limits of float64, which it computes in for once, give it those of ``dtype``: an
-    epsilon that it adds is a part of what it computes."""
+    """Give a model that asks for the limits of float64, in which it computes here, those of ``dtype``: an epsilon that
+    it adds is a part of its function."""
     usual = torch.finfo
 
     def finfo(asked: torch.dtype | None = None) -> torch.finfo:
@@ -513,9 +513,9 @@ def _finfo_of(dtype: torch.dtype) -> Iterator[None]:
 
 
 class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Makes numbers float64 where a reference asks for less: what is right does not depend on how it rounds.
+    """Make numbers float64 where a reference asks for less, because the right answer does not depend on its rounding.
 
-    ``precision``: the problem's, where right answers depend on it. Numbers of fewer bits than that are rounded to these
+    ``precision``: the problem's, where right answers depend on rounding. Numbers of fewer bits are rounded to these
     then, and stored as float64.
     """
 
@@ -536,8 +536,8 @@ class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _saturated(run: Callable[[], _Found]) -> _Found | None:
-    """What ``run`` finds with numbers held where they overflow; ``None`` where an operator does not allow that: a run
-    that only excuses a candidate ends no evaluation. A want of memory is nobody's fault, and is raised."""
+    """Return the result of ``run`` with numbers held where they overflow; ``None`` where an operator does not allow
+    that. A run that only excuses a candidate ends no evaluation. Only a lack of memory is raised."""
     try:
         with Saturating():
             return run()
@@ -548,7 +548,7 @@ def _saturated(run: Callable[[], _Found]) -> _Found | None:
 
 
 def _is_otherwise(exact: torch.Tensor, rounded: torch.Tensor) -> bool:
-    """Whether two float64 tensors of one shape are farther apart than rounding takes them, where both are finite."""
+    """Whether two float64 tensors of one shape differ by more than rounding, where both are finite."""
     if not exact.is_floating_point():
         return False
     finite = exact.isfinite() & rounded.isfinite()
@@ -557,8 +557,8 @@ def _is_otherwise(exact: torch.Tensor, rounded: torch.Tensor) -> bool:
 
 
 class _Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Moves the results of operators that round by up to ``relative`` of them, at random: forward and backward. Others,
-    which copy or choose, are left alone, since a reference may compare what they return."""
+    """Move the results of rounding operators by up to ``relative`` of them, at random, forward and backward. Operators
+    that copy or choose are left alone, since a reference may compare their results."""
 
     def __init__(self, relative: float, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -580,12 +580,12 @@ class _Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _SoftmaxRounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Moves the exponents of each softmax, and the results of its logarithm, by up to ``rounding`` times the logarithm
+    """Move the exponents of each softmax, and the results of its logarithm, by up to ``rounding`` times the logarithm
     of the sum: all of one sum alike, at random.
 
-    The operator subtracts the largest number first, and is as exact as that for numbers of any size. A kernel that
-    keeps the logarithm of the sum, as a fused attention does for its backward, rounds that number, which is as large as
-    the largest that goes in.
+    The operator subtracts the largest number first, and so is equally exact for numbers of any size. A kernel that
+    keeps the logarithm of the sum, as a fused attention does for its backward, rounds that number. It is as large as
+    the largest input.
     """
 
     def __init__(self, rounding: float, generator: torch.Generator) -> None:
@@ -614,7 +614,7 @@ def _can_be_moved(result: Any) -> bool:
 
 
 class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether there are matrix products among the operators, and such as choose, or take what is largest."""
+    """Note whether the operators include matrix products, choices of an index, and choices of the largest."""
 
     products = False
     chooses = False
@@ -630,7 +630,7 @@ class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _as_argument(value: Any, dtype: torch.dtype) -> Any:
-    """``value`` in ``dtype``, where that is a lower precision than the usual one; else in its own."""
+    """Return ``value`` in ``dtype``, where that is a lower precision than the usual one; otherwise in its own."""
     if not is_differentiable(value):
         return value
     kept = dtype is torch.float32 or value.is_complex()
@@ -647,12 +647,12 @@ def _model_in_double(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _exact(result: Any) -> list[torch.Tensor]:
-    """Outputs of the model in float64, in which all are that are real or complex."""
+    """Return the outputs of the model in float64, for real and complex ones alike."""
     return [as_reals(_as_exact(output)) for output in _as_list(result)]
 
 
 def _as_exact(tensor: torch.Tensor) -> torch.Tensor:
-    """In float64, also where a reference itself has made it something less exact."""
+    """Return a tensor in float64, even where the reference itself has made it less exact."""
     return tensor.double() if tensor.is_floating_point() else in_double(tensor)
 
 
@@ -678,8 +678,8 @@ def _keeps_functions(model: torch.nn.Module) -> bool:
 
 @contextlib.contextmanager
 def _of_the_reference(where: str) -> Iterator[None]:
-    """What the reference raises is the problem's fault, and no fault of the judge's; a device that fails or has too
-    little memory is neither's."""
+    """Attribute errors of the reference to the problem, and not to the judge. Failures of a device and a lack of memory
+    are attributed to neither."""
     try:
         yield
     except (ProblemError, torch.OutOfMemoryError, torch.AcceleratorError, MemoryError):
@@ -732,7 +732,8 @@ def _differentiate(
 
 
 def _moved(inputs: Sequence[Any], relative: float, generator: torch.Generator) -> Iterator[list[Any]]:
-    """The inputs in float64, moved by ± ``relative`` times their magnitude, with random signs: two dozen times."""
+    """Yield the inputs in float64, moved by ± ``relative`` times their magnitude, with random signs: two dozen
+    times."""
     exact = [in_double(value) for value in inputs]
     for _ in range(_PERTURBATIONS):
         moves = [_random_move(value, relative, generator) for value in exact]
@@ -741,17 +742,18 @@ def _moved(inputs: Sequence[Any], relative: float, generator: torch.Generator) -
 
 
 def _nudged(value: Any, generator: torch.Generator) -> Any:
-    """A tensor in float64 or complex128 with each element moved by a normal share of it; anything else as it is."""
+    """Return a tensor in float64 or complex128 with each element moved by a normal share of it; any other value
+    unchanged."""
     if not is_differentiable(value):
         return value
-    # Not of one size: two terms that are about equal and have opposite signs would move alike in half of the cases.
+    # The sizes vary: two about equal terms with opposite signs would move alike in half of the cases.
     shares = torch.randn(value.shape, generator=generator, device=value.device, dtype=torch.float64)
     return shares.mul_(NUDGE).add_(1.0) * value
 
 
 def _beside_zero(value: Any, sign: float | None, generator: torch.Generator) -> Any:
-    """A tensor in float64 or complex128 with the smallest normal number of float32 in the place of exact zeros, with
-    this ``sign`` or with random ones; anything else as it is."""
+    """Return a tensor in float64 or complex128 with the smallest normal number of float32 in place of exact zeros. It
+    has this ``sign`` or random ones. Any other value is returned unchanged."""
     if not is_differentiable(value):
         return value
     exact = in_double(value)

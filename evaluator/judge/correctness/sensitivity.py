@@ -1,4 +1,4 @@
-"""How far the reference's gradients move when its inputs do: nobody who computes in its precision knows them better."""
+"""The movement of the reference's gradients with its inputs: no computation in its precision can know them better."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = ["BesideZero", "Rounding", "Sensitivity", "Terms", "accumulate", "take
 
 _ROUNDINGS: Final = 4.0
 _OF_RTOL: Final = 0.1
-"""Inputs are moved by so many times the distance of neighbouring numbers or this share of the relative tolerance, by
-what is more, and by the whole tolerance at the most: what is next to a kink is so by rounding, also by that of what
-lies between."""
+"""Inputs are moved by this many times the distance of neighbouring numbers, or by this share of the relative tolerance.
+The larger move counts, up to the whole tolerance. Rounding decides whether an element is next to a kink, including the
+rounding of intermediate results."""
 _NEAR: Final = 0.125
-"""Where more rows than this share are in doubt, looking at them alone saves too little."""
+"""Where more rows than this share are in doubt, a separate look at them saves too little."""
 
 
 class Sensitivity:
-    """How far the gradients of one call move, at most, when the inputs move by several roundings.
+    """The largest movement of the gradients of one call when the inputs move by several roundings.
 
-    Found when first asked for, in two dozen evaluations of the reference. Where rows stand alone, those in doubt can be
-    looked at by themselves: next to a kink it is a few rows of an input's gradient that are wrong, and in a weight's
-    gradient, a sum over all rows, the terms of the same rows. ``slices``: the numbers of those that the call is
-    compared in; ``slice_of``: inputs and upstream gradients of one.
+    It is found on demand, in two dozen evaluations of the reference. Where rows are independent, those in doubt can be
+    examined by themselves. Next to a kink, a few rows of an input's gradient are wrong. In a weight's gradient, a sum
+    over all rows, it is the terms of the same rows. ``slices``: the numbers of the compared slices; ``slice_of``:
+    returns inputs and upstream gradients of one.
     """
 
     _times: ClassVar[float] = 1.0
-    """By this, moves count."""
+    """The factor of all movements."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Sensitivity:
         self._near_weights: dict[int, list[torch.Tensor | None]] = {}
 
     def near_weight(self, index: int) -> torch.Tensor | None:
-        """Of weight ``index``, by the rows that were in doubt in the inputs' gradients; ``None`` where there were none,
-        or some in several slices: what is largest in each of them is more than what is largest of their sum."""
+        """Return the movement of weight ``index`` by the rows in doubt in the inputs' gradients. ``None`` without such
+        rows, or with some in several slices: the largest movements of each add up to more than that of their sum."""
         if len(self._near_weights) != 1:
             return None
         (weights,) = self._near_weights.values()
@@ -66,8 +66,9 @@ class Sensitivity:
     def of_input(
         self, number: int, index: int, exact: GradientSlice, actual: torch.Tensor, own: torch.Tensor
     ) -> torch.Tensor | None:
-        """Of input ``index`` in slice ``number``, whose gradients at the inputs themselves are ``exact``; zero in rows
-        that are not in doubt. ``actual`` is the candidate's, ``own`` the reference's in the problem's precision."""
+        """Return the movement of input ``index`` in slice ``number``, whose gradients at the unmoved inputs are
+        ``exact``; zero in rows that are not in doubt. ``actual`` is the candidate's gradient, ``own`` the
+        native-precision one."""
         right = exact.inputs[index]
         rows = None if right is None else self._rows_in_doubt(right, actual, own)
         if right is None or rows is None:
@@ -76,7 +77,8 @@ class Sensitivity:
         return None if moved is None else torch.zeros_like(right).index_copy_(0, rows, moved)
 
     def of_weight(self, index: int, exact: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-        """Of weight ``index``; ``exact`` are the gradients of all weights, which are sums over all slices."""
+        """Return the movement of weight ``index``; ``exact`` are the gradients of all weights, which are sums over all
+        slices."""
         if self._weights is None:
             sums: list[list[torch.Tensor | None]] = []
             for number in self._slices:
@@ -94,8 +96,8 @@ class Sensitivity:
         return moved if moved is None or self._times == 1.0 else moved * self._times
 
     def _rows_in_doubt(self, right: torch.Tensor, actual: torch.Tensor, own: torch.Tensor) -> torch.Tensor | None:
-        """Rows in which the candidate's gradient, or the reference's own, needs more than the usual limit; ``None``
-        where looking at them alone is no use."""
+        """Return the rows in which the candidate's gradient, or the native-precision one, needs more than the usual
+        limit; ``None`` where a separate look at them is of no use."""
         if not self._rows_alone or not right.dim():
             return None
         limit = usual_limits(right, self._tolerance, actual.dtype).limit
@@ -105,7 +107,7 @@ class Sensitivity:
         return rows if 0 < len(rows) <= _NEAR * len(fine) else None
 
     def _of_slice(self, number: int, exact: GradientSlice) -> list[torch.Tensor | None]:
-        """Of all inputs, in all of a slice."""
+        """Return the movements of all inputs, in all rows of a slice."""
         if self._inputs is None or self._inputs[0] != number:
             values, upstream = self._slice_of(number)
             inputs, weights = self._largest(values, upstream, exact, weights_too=len(self._slices) == 1)
@@ -115,7 +117,8 @@ class Sensitivity:
         return self._inputs[1]
 
     def _of_rows(self, number: int, rows: torch.Tensor) -> list[torch.Tensor | None]:
-        """Of the inputs, in these rows of a slice; what becomes of the weights by them is kept."""
+        """Return the movements of the inputs, in these rows of a slice; the movements of the weights by them are
+        kept."""
         values, upstream = self._slice_of(number)
         values = [rows_of(value, rows) if isinstance(value, torch.Tensor) else value for value in values]
         upstream = [rows_of(gradient, rows) for gradient in upstream]
@@ -144,8 +147,8 @@ class Sensitivity:
 
 
 class Terms(Sensitivity):
-    """How large the terms are that the elements of gradients are sums of: by how much these move in proportion, in
-    three evaluations at inputs, weights and upstream gradients that are hardly moved."""
+    """The magnitude of the terms that the elements of gradients are sums of. It is their proportional movement, in
+    three evaluations at slightly moved inputs, weights and upstream gradients."""
 
     _times = 1.0 / NUDGE
 
@@ -154,8 +157,8 @@ class Terms(Sensitivity):
 
 
 class BesideZero(Sensitivity):
-    """Twice as far as the gradients of one call move, at most, when exact zeros of the inputs become numbers next to
-    zero: of many kinks that a row of zeros leads to, about half are on the other side then."""
+    """Twice the largest movement of the gradients of one call when exact zeros of the inputs become numbers next to
+    zero. Of the many kinks from a row of zeros, about half are on the other side then."""
 
     _times = 2.0
 
@@ -164,12 +167,12 @@ class BesideZero(Sensitivity):
 
 
 class Rounding(Sensitivity):
-    """Four times as far as the gradients of one call move, at most, when each intermediate result moves by as much as
+    """Four times the largest movement of the gradients of one call when each intermediate result moves by as much as
     inputs do.
 
-    Where terms cancel whatever the inputs are, no move of these shows how large they are: at the one large element of
-    a softmax, and in the bias before a normalisation. Who adds a thousand numbers one after the other loses the small
-    ones there.
+    Where terms cancel for all inputs, no move of these shows how large they are: at the one large element of a softmax,
+    and in the bias before a normalisation. A computation that adds a thousand numbers one after the other loses the
+    small ones there.
     """
 
     _times = OWN_FACTOR
@@ -181,7 +184,7 @@ class Rounding(Sensitivity):
 def take_largest(
     largest: list[torch.Tensor | None], moved: Sequence[torch.Tensor | None], exact: Sequence[torch.Tensor | None]
 ) -> None:
-    """Keep in ``largest``, element by element, how far ``moved`` is from ``exact`` at the most."""
+    """Keep in ``largest``, element by element, the largest distance of ``moved`` from ``exact``."""
     for index, (now, was) in enumerate(zip(moved, exact, strict=True)):
         if now is not None and was is not None:
             move = (now - was).abs_()

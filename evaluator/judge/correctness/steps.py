@@ -1,17 +1,17 @@
-"""Integers and truth values that follow from floating-point numbers: which are right besides the reference's own.
+"""Integers and truth values that follow from floating-point numbers: the right ones besides the reference's own.
 
-Rounding, comparing and choosing (argmax, top-k, sort) are *steps*: next to one, the last bits of the number before it
-decide the integer behind it, and nobody who computes in the problem's precision knows them. So the float64 reference is
-run once more with every step in it looked at:
+Rounding, comparing and choosing (argmax, top-k, sort) are *steps*. Next to one, the last bits of the number before it
+decide the integer behind it, and no computation in the problem's precision knows them. So the float64 reference is run
+once more, and every step in it is recorded:
 
-- what is chosen is right where the number at the chosen index is within its limit of the number that the reference has
-  chosen there, as long as no index is chosen twice where the reference chooses none twice;
-- any other integer is right where the reference itself has it in its own precision, or with the numbers before its
+- A chosen index is right where its number is within its limit of the number that the reference has chosen there. No
+  index may be chosen twice where the reference chooses none twice.
+- Any other integer is right where the native-precision reference has it, or the reference with the numbers before its
   steps moved within their limits.
 
-The limit of a number before a step is the relative tolerance, and what the reference's own error or the rounding of
-inputs amounts to there. Where the reference computes all numbers before a step without any error, as where they are
-inputs, the limit is zero: then only equal numbers may change places.
+The limit of a number before a step is the relative tolerance, plus the effect of the native-precision error or of the
+rounding of inputs. Where the reference computes all numbers before a step without any error, as where they are inputs,
+the limit is zero: then only equal numbers may change places.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from evaluator.judge.correctness.reference import Reference
 __all__ = ["Steps"]
 
 _CHOICES: Final = {
-    # The position of the dimension among the arguments, which of the results is the index, and whether all differ.
+    # The position of the dimension among the arguments, the position of the index among the results, and whether all
+    # indices differ.
     "aten::argmax": (1, None, False),
     "aten::argmin": (1, None, False),
     "aten::cummax": (1, 1, False),
@@ -51,22 +52,22 @@ _OTHER_CHOICES: Final = {
 _ROUNDINGS: Final = {f"aten::{name}" for name in ("round", "floor", "ceil", "trunc", "sign", "bucketize")}
 _DIVISIONS: Final = {"aten::floor_divide", "aten::remainder", "aten::fmod"}
 _MIXINGS: Final = {f"aten::{name}" for name in ("remainder", "fmod", "bitwise_xor", "bitwise_and")}
-"""Of integers: those that are next to each other before are far apart behind it."""
+"""On integers: neighbours before such a step are far apart behind it."""
 _COMPARISONS: Final = {f"aten::{name}" for name in ("gt", "ge", "lt", "le")}
-"""Not whether numbers are equal: moved at all, none are, and exact zeros would count for nothing."""
+"""Tests of equality are left out: moved numbers are never equal, and exact zeros would count for nothing."""
 _RUNS: Final = 16
 _MOVED_RUNS: Final = 6
 _MOVED_ROUNDINGS: Final = 4.0
 _TIE: Final = 2.0**-40
-"""By so little do numbers have to differ to be in no tie, as numbers of lower precision all do that are not equal."""
+"""The least relative difference of numbers without a tie; unequal numbers of lower precision all differ by more."""
 _SMALLEST: Final = 1e-300
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One step of a run. ``operands``: the numbers before it, in float64, by their place among the arguments;
-    ``result``: the integers, where they are an index along ``dimension``, or what numbers were converted to. One that
-    mixes integers has no operands: nothing is moved before it."""
+    """One step of a run. ``operands``: the numbers before it, in float64, by their place among the arguments.
+    ``result``: the integers, where they are an index along ``dimension`` or converted numbers. A step that mixes
+    integers has no operands: nothing is moved before it."""
 
     name: str
     operands: dict[int, torch.Tensor]
@@ -85,7 +86,8 @@ class _Step:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes every step of a run. ``move`` gives what to add to an operand, by its step's number and its place."""
+    """Note every step of a run. ``move`` returns the amount to add to an operand, by its step's number and its
+    place."""
 
     def __init__(self, move: Callable[[int, int, _Step], torch.Tensor] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -116,7 +118,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[int]:
-    """Which arguments are numbers before a step."""
+    """Return the arguments that are numbers before a step."""
     if name in _CHOICES or name in _OTHER_CHOICES:
         return [0] if isinstance(args[0], torch.Tensor) else []  # there are ties among integers, too
     if name in _COMPARISONS:
@@ -166,8 +168,8 @@ def _with_result(step: _Step, func: Any, args: Sequence[Any], kwargs: dict[str, 
 
 
 class Steps:
-    """The steps before the outputs of one call on ``values``. ``own`` asks for its outputs in the problem's precision;
-    ``rtol``: the relative tolerance. Everything is found when it is first asked for."""
+    """The steps before the outputs of one call on ``values``. ``own`` computes the native-precision outputs; ``rtol``:
+    the relative tolerance. Everything is computed on demand."""
 
     def __init__(
         self,
@@ -184,8 +186,8 @@ class Steps:
         self._new_generator = new_generator
 
     def nearest(self, index: int, actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-        """Output ``index`` of the reference, which holds integers, with those of ``actual`` where they are right as
-        well."""
+        """Return output ``index`` of the reference, which holds integers, with those of ``actual`` where they are right
+        as well."""
         if bool((actual == exact).all()):
             return exact
         own = self._own()[index]
@@ -200,12 +202,12 @@ class Steps:
 
     @cached_property
     def _steps(self) -> list[_Step]:
-        """Those of the float64 reference."""
+        """The steps of the float64 reference."""
         return self._watched(self._reference.exact_outputs)
 
     @cached_property
     def _limits(self) -> list[dict[int, torch.Tensor]] | None:
-        """How far each number before a step may be off, by its step and place; ``None`` where that cannot be found."""
+        """The limit of each number before a step, by its step and place; ``None`` where that cannot be found."""
         try:
             steps, own = self._steps, self._watched(self._reference.own_outputs)
         except torch.OutOfMemoryError:
@@ -226,7 +228,7 @@ class Steps:
     def _limit(self, exact: torch.Tensor, own: torch.Tensor, move: torch.Tensor | None) -> torch.Tensor:
         error = (own - exact).abs_().nan_to_num_(0.0, 0.0, 0.0)
         if _are_whole(exact) and _are_whole(own):
-            return error.zero_()  # they were rounded before, and there they have had their limits
+            return error.zero_()  # they were rounded before, and had their limits there
         if not bool(error.any()) and (move is None or self._is_given(exact)):
             return error
         if move is None or not bool(move.any()):
@@ -238,14 +240,14 @@ class Steps:
         return margin.add_(exact.abs().nan_to_num_(0.0, 0.0, 0.0), alpha=self._rtol)
 
     def _is_given(self, operand: torch.Tensor) -> bool:
-        """Whether it is an input, or all that is in it can be told from what the inputs are rounded to."""
+        """Whether the operand is an input, or is determined by the rounded inputs."""
         if self._reference.epsilon > torch.finfo(torch.float64).eps:
             return True
         given = [value for value in self._values if isinstance(value, torch.Tensor) and value.shape == operand.shape]
         return any(torch.equal(value.double(), operand) for value in given if value.is_floating_point())
 
     def _moves(self, steps: Sequence[_Step]) -> list[dict[int, torch.Tensor]]:
-        """How far each number before a step moves, at most, when the inputs are rounded otherwise."""
+        """Return the largest movement of each number before a step when the inputs are rounded otherwise."""
         largest: list[dict[int, torch.Tensor]] = [{} for _ in steps]
         relative = _MOVED_ROUNDINGS * self._reference.epsilon
         runs = self._reference.perturbed_outputs(self._values, relative, self._new_generator())
@@ -267,7 +269,8 @@ class Steps:
         return steps
 
     def _returned(self, exact: torch.Tensor) -> Iterator[_Step]:
-        """Steps whose result is the output ``exact``, or begins with it along its dimension; with what it is of it."""
+        """Yield steps whose result is the output ``exact``, or begins with it along its dimension, with that part of
+        the result."""
         for step in self._steps:
             result, dimension = step.result, step.dimension
             if result is not None and dimension is not None and result.dim() == exact.dim() == step.operands[0].dim():
@@ -278,7 +281,8 @@ class Steps:
                 yield replace(step, result=result)
 
     def _is_undefined(self, exact: torch.Tensor) -> torch.Tensor:
-        """Where the output ``exact`` was converted from a number that its dtype does not have: any integer is right."""
+        """Return where the output ``exact`` was converted from a number outside of its dtype: any integer is right
+        there."""
         found = torch.zeros_like(exact, dtype=torch.bool)
         for step in self._returned(exact):
             assert step.result is not None
@@ -287,16 +291,18 @@ class Steps:
         return found
 
     def _is_as_good(self, step: _Step, actual: torch.Tensor) -> torch.Tensor:
-        """Where an index of ``actual`` leads to a number that is as good as the one that was chosen."""
+        """Return where an index of ``actual`` leads to a number that is as good as the chosen one."""
         assert self._limits is not None
         assert step.result is not None
         number = next(number for number, known in enumerate(self._steps) if known.operands is step.operands)
         return _chosen(step, self._limits[number][0], actual.reshape(step.result.shape))
 
     def _is_possible(self, index: int, actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-        """Where ``actual`` is what the reference has when the numbers before its steps are within their limits: one of
-        the integers that were seen, or between them where nothing is chosen and no integers are mixed: between two
-        hashes there is any other."""
+        """Return where ``actual`` is a result of the reference with the numbers before its steps within their limits.
+
+        It is one of the integers that were seen. Where nothing is chosen and no integers are mixed, it may also lie
+        between them; between two hashes there is any other integer.
+        """
         low = high = exact
         seen = torch.zeros_like(exact, dtype=torch.bool)
         for outputs in self._moved_runs():
@@ -307,7 +313,7 @@ class Steps:
         return (low <= actual) & (actual <= high)
 
     def _moved_runs(self) -> Iterator[list[torch.Tensor]]:
-        """Outputs with all numbers before steps at one end of their limits, at the other, and at random ones."""
+        """Yield outputs with all numbers before steps at one end of their limits, at the other, and at random ones."""
         generator = self._new_generator()
         for sign in (1.0, -1.0, *[None] * _RUNS):
             with _Watch(partial(self._move, sign, generator)):
@@ -320,7 +326,7 @@ class Steps:
         assert self._limits is not None
         operand = step.operands[place]
         if number >= len(self._limits) or self._limits[number][place].shape != operand.shape:
-            return torch.zeros_like(operand)  # what is done depends on what was decided before
+            return torch.zeros_like(operand)  # the operations depend on earlier decisions
         limit = self._limits[number][place]
         if sign is not None:
             return limit * (-sign if place else sign)
@@ -344,7 +350,7 @@ def _are_whole(numbers: torch.Tensor) -> bool:
 
 
 def _chosen(step: _Step, limit: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:
-    """Where an index of ``actual`` leads to a number that is as good as the one that was chosen."""
+    """Return where an index of ``actual`` leads to a number that is as good as the chosen one."""
     assert step.result is not None
     numbers, dimension, chosen, shape = step.operands[0], step.dimension, step.result, actual.shape
     if dimension is None or not numbers.dim():
@@ -359,7 +365,7 @@ def _chosen(step: _Step, limit: torch.Tensor, actual: torch.Tensor) -> torch.Ten
     allowed = limit.gather(dimension, index) + limit.gather(dimension, chosen)
     right = (there == here) | ((there - here).abs() <= allowed) | (there.isnan() & here.isnan())
     if step.stable:
-        right &= (there != here) | (index == chosen)  # of equal numbers, it is said which comes first
+        right &= (there != here) | (index == chosen)  # the order of equal numbers is defined
     if step.distinct:
         ordered = index.sort(dimension).values
         twice = (ordered.diff(dim=dimension) == 0).any(dimension, keepdim=True)

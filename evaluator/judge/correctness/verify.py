@@ -1,4 +1,4 @@
-"""Verifying one call: what was committed to, compared with the reference."""
+"""Verification of one call: the committed tensors, compared with the reference."""
 
 from __future__ import annotations
 
@@ -32,20 +32,21 @@ __all__ = ["CallFindings", "ExpectedDeviations", "Verifier"]
 
 _ROUNDINGS: Final = 4.0
 _OF_RTOL: Final = 0.1
-"""To see which outputs are ill-conditioned, inputs are moved by so many times the distance of neighbouring numbers, and
-at most by this share of the relative tolerance."""
+"""Inputs are moved by this many times the distance of neighbouring numbers to find ill-conditioned outputs. The move is
+at most this share of the relative tolerance."""
 _ILL_CONDITIONED: Final = 0.01
 _FEW_WRONG: Final = 4
-"""At most this share of an output, or as many elements, may be: where more is wrong, it is not asked how it moves."""
+"""At most this share of an output, or this many elements, may be ill-conditioned: where more is wrong, its movement is
+not computed."""
 _MOST_LOST: Final = 0.1
-"""So much of a tensor may be undetermined in the run over all rows alone, and is told all the same."""
+"""Up to this share of a tensor may be undetermined in the run over all rows alone, and still counts as conclusive."""
 _TELLING: Final = 0.5
-"""A call says something where this share of each tensor that was compared does."""
+"""A call is conclusive where this share of each compared tensor is."""
 
 
 @dataclass
 class CallFindings:
-    """What one verified call showed. ``verdict`` is ``None`` where nothing is wrong."""
+    """The findings of one verified call. ``verdict`` is ``None`` where nothing is wrong."""
 
     verdict: Verdict | None = None
     message: str = ""
@@ -53,21 +54,21 @@ class CallFindings:
     gradient_notes: list[str] = field(default_factory=list)
     tallies: list[Tally] = field(default_factory=list)
     mismatch: dict[str, Any] | None = None
-    """What is known of the wrong tensor that the message names (``mismatch.Evidence.describe``)."""
+    """The evidence about the wrong tensor that the message names (``mismatch.Evidence.describe``)."""
 
     @property
     def inconclusive(self) -> bool:
-        """The call says nothing of a tensor, or of too little of it: the reference itself is not finite there."""
+        """Whether too little of a tensor is conclusive: the reference itself is not finite there."""
         return any(tally.telling < _TELLING for tally in self.tallies)
 
 
 ExpectedDeviations = dict[tuple[str, Variant], Deviation]
-"""By tensor and kind of inputs: how a gradient deviated from the reference where that was next to kinks alone."""
+"""Deviations of gradients from the reference next to kinks alone, by tensor and kind of inputs."""
 
 
 class Verifier:
-    """Verifies the calls of one side over the shared blocks. ``usual``: what was excused of the baseline, which has no
-    reason to be further off than rounding makes it; it may grow."""
+    """The verifier of the calls of one side over the shared blocks. ``usual``: the expected deviations of the baseline,
+    which has only rounding errors; it may grow."""
 
     def __init__(
         self,
@@ -81,21 +82,21 @@ class Verifier:
         self._reference = reference
         self._tolerance = tolerance
         self.look_alike: frozenset[str] = frozenset()
-        """Weights whose counterparts were found by their values alone, which others have as well: another may be
-        theirs."""
+        """Weights whose counterparts were found by values that other weights have as well: the counterpart may be
+        another's."""
         self._tolerances = _tolerances(reference, tolerance)
         self._generator = new_generator
         self.commitments = Commitments(reference.signature, blocks, new_generator, slice_elements)
         self._rows_alone = slice_elements is not None and reference.signature.rows is not None
         self.excused: ExpectedDeviations = {}
         self._looked_into: set[str] = set()
-        """Gradients of which all that looked wrong was found to be next to kinks."""
+        """Gradients whose seeming errors were all found to be next to kinks."""
         self._usual = {} if usual is None else usual
         self.influence: dict[int, float] = {}
-        """Share of the elements of each floating-point input that the outputs were seen to depend on."""
+        """By floating-point input, the share of its elements that the outputs were seen to depend on."""
 
     def verify_outputs(self, commitment: Commitment, variant: Variant, *, own_too: bool) -> CallFindings:
-        """Compare the outputs of a forward call. ``own_too``: the reference's own error is wanted, needed or not.
+        """Compare the outputs of a forward call. ``own_too``: the native-precision error is wanted, needed or not.
         Raises ``Violation``."""
         tallies = self.output_tallies(commitment.rows)
         of_all = cache(partial(self._own_of_all_rows, commitment, gradients=False))
@@ -111,7 +112,7 @@ class Verifier:
             self._add_outputs(tallies, commitment, number, values, exact, own, among, saturated, own_too=own_too)
 
         for number in self.commitments.compared(commitment):
-            add(number)  # by itself, so that nothing is left of a slice when the next one needs memory
+            add(number)  # in a function, so that a slice's memory is free for the next one
         return self._judge(tallies, [], variant)
 
     def verify_gradients(
@@ -213,7 +214,8 @@ class Verifier:
                 continue
             near = partial(owns.of_weight, index, right)
             is_there = bool(report.present >> (1 + len(inputs) + index) & 1)
-            # Of a bias before a normalisation nothing flows back but rounding, and who leaves it out is right.
+            # The gradient of a bias before a normalisation is nothing but rounding, and a candidate without it is
+            # right.
             if bool((right != 0).any()) and (is_there or not is_rounding(right, (near() - right).abs_())):
                 expected.add(tally.name)
             if is_there:
@@ -256,11 +258,11 @@ class Verifier:
         *,
         own_too: bool,
     ) -> None:
-        """Compare one slice of every output, and look closely at what is wrong.
+        """Compare one slice of every output, and examine errors.
 
-        Where little is, it may be ill-conditioned there: in a softmax of large scores, say, in which two are about
-        equal, rounding alone decides which is the larger. So an element may be as far off as it moves when the inputs
-        are rounded otherwise. ``among`` is as for gradients (see ``_add``).
+        Where few elements are wrong, they may be ill-conditioned. In a softmax of large scores, for example, with two
+        about equal ones, rounding alone decides which is the larger. So an element may be as far off as it moves when
+        the inputs are rounded otherwise. ``among`` is as for gradients (see ``_add``).
         """
         terms: list[torch.Tensor | None] | None = None
         moves: list[torch.Tensor | None] | None = None
@@ -302,17 +304,17 @@ class Verifier:
                 tally.examine(actual, right, near, tolerance, *known)
 
     def _terms_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-        """How large the terms are that each element of the outputs is a sum of; ``None`` for integers."""
+        """Return the magnitude of the terms that each element of the outputs is a sum of; ``None`` for integers."""
         nudged = self._reference.nudged_outputs(values, self._generator())
         moves = _largest_moves(nudged, exact)
-        # Next to a step an output jumps, which says nothing of its terms: none is taken to be larger than the rest.
+        # Next to a step an output jumps, which says nothing of its terms: none counts as larger than the rest.
         return [
             None if moved is None else (moved / NUDGE).clamp_(max=root_mean_square(right))
             for moved, right in zip(moves, exact, strict=True)
         ]
 
     def _moves_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-        """How far each output moves, at most, when the inputs are rounded otherwise; ``None`` for integers."""
+        """Return the largest movement of each output when the inputs are rounded otherwise; ``None`` for integers."""
         relative = min(_ROUNDINGS * self._reference.epsilon, _OF_RTOL * self._tolerance.rtol)
         return _largest_moves(self._reference.perturbed_outputs(values, relative, self._generator()), exact)
 
@@ -330,17 +332,18 @@ class Verifier:
         saturated: Callable[[], torch.Tensor | None],
         terms: Callable[[], torch.Tensor | None] | None = None,
     ) -> None:
-        """Compare a slice of a gradient, and look closely at one that is wrong. ``terms`` say how large the terms are
-        that its elements are sums of, ``moves`` how far it moves when the inputs do, one after the other until nothing
-        is wrong any more; ``saturated``: the float64 reference's with numbers held where they overflow; ``among``,
-        where the rest is in vain: the reference's own where all rows are computed at once.
+        """Compare a slice of a gradient, and examine one that is wrong.
 
-        Those moves cost two dozen evaluations of the reference, so they are asked for only where nothing else explains
-        the difference. Next to a kink, a few elements are on the one side of it or on the other by rounding alone: as
-        many and as far are expected as were excused before on inputs of the same kind, of this side's or the
-        baseline's; and once this gradient has been looked into, as the reference's own in the problem's precision has
-        on these very inputs. Only more than that is looked into: an error in the same places each time, and in as few,
-        is found when it is looked into first.
+        ``terms``: the magnitude of the terms that its elements are sums of. ``moves``: its movements with the inputs,
+        one after the other until nothing is wrong any more. ``saturated``: the float64 reference with numbers held
+        where they overflow. ``among``: the native-precision reference computed for all rows at once, where the rest is
+        in vain.
+
+        The movements cost two dozen evaluations of the reference, so they are only computed where nothing else explains
+        the difference. Next to a kink, rounding alone puts a few elements on one side or the other. The expected number
+        and size are those excused before on inputs of the same kind, for this side or the baseline. Once this gradient
+        has been examined, they are also those of the native-precision reference on these very inputs. Only larger
+        deviations are examined: an error in equally few places, the same each time, is found by the first examination.
         """
         tolerance = self._tolerances[tally.name]
         usual = compare_usually(actual, expected, own() if own_too else None, tolerance)
@@ -394,8 +397,8 @@ class Verifier:
                     seen, actual, expected, own(), of_terms, tolerance
                 )
             if not found.wrong and not whole:
-                # Whichever side of a tie or kink a candidate is on, about as much flows back. Who leaves it out
-                # would otherwise be excused wherever ties are dense.
+                # A candidate may be on either side of a tie or kink, with about the same total gradient. Without this
+                # check, leaving the gradient out would be excused wherever ties are dense.
                 found = replace(found, right=found.right - max(1, round(seen.share * found.total)))
             elif not found.wrong and looked_into and seen.share <= FEW:
                 self._looked_into.add(tally.name)
@@ -407,7 +410,7 @@ class Verifier:
     def _saturated_weights(
         self, numbers: Sequence[int], slice_of: Callable[[int], tuple[list[Any], list[torch.Tensor]]]
     ) -> GradientSlice | None:
-        """The gradients of the weights over all slices, and nothing else, with numbers held where they overflow."""
+        """Return the gradients of the weights alone, over all slices, with numbers held where they overflow."""
         total: list[torch.Tensor | None] = [None] * len(self._reference.signature.weights)
         for number in numbers:
             found = self._reference.saturated_gradients(*slice_of(number))
@@ -417,12 +420,12 @@ class Verifier:
         return GradientSlice([], [], total)
 
     def _own_of_all_rows(self, commitment: Commitment, *, gradients: bool) -> GradientSlice | None:
-        """Outputs, and ``gradients`` where these are wanted, in the problem's precision with all rows at once; ``None``
+        """Return outputs, and ``gradients`` if requested, in the problem's precision with all rows at once; ``None``
         where a call is compared so anyway, and where there is no memory for it.
 
-        Kernels divide their work by the number of rows, and with it what they round: a running sum of a few rows in
-        bfloat16 may be right where that of many has long stopped growing. Of rows that are looked at alone, so many
-        copies stand for the others. A run that only excuses a candidate ends no evaluation.
+        Kernels divide their work by the number of rows, which affects their rounding: a running sum of a few rows in
+        bfloat16 may be right where that of many has long stopped growing. With row sampling, copies of the sampled rows
+        stand for the others. A run that only excuses a candidate ends no evaluation.
         """
         if commitment.rows is None and not self.commitments.sliced:
             return None
@@ -430,7 +433,7 @@ class Verifier:
             found = self._computed_at_once(commitment, gradients=gradients)
         except (torch.OutOfMemoryError, ProblemError, RuntimeError, TypeError):
             found = None
-        # Nobody has planned for what this took. At a glance, which is a timed call, giving it back would be felt.
+        # This memory was not planned. With row sampling, in a timed call, giving it back would affect the time.
         if commitment.rows is None and self._generator().device.type == "cuda":
             torch.cuda.empty_cache()
         return found
@@ -444,7 +447,7 @@ class Verifier:
     def _of_these_rows(
         self, found: Callable[[], GradientSlice | None], commitment: Commitment, number: int
     ) -> GradientSlice | None:
-        """The part of slice ``number``, or of the rows that are looked at, in what ``_own_of_all_rows`` found."""
+        """Return the part of slice ``number``, or of the sampled rows, in the result of ``_own_of_all_rows``."""
         held = found()
         if held is None:
             return None
@@ -455,7 +458,7 @@ class Verifier:
         return GradientSlice(outputs, inputs, held.weights)
 
     def _known(self, gradient: tuple[str, Variant]) -> Deviation | None:
-        """What was excused of a gradient before, of either side."""
+        """Return the deviation of a gradient that was excused before, of either side."""
         ours, usual = self.excused.get(gradient), self._usual.get(gradient)
         return ours.joined(usual) if ours is not None and usual is not None else ours or usual
 
@@ -518,7 +521,7 @@ class Verifier:
             )
 
     def output_tallies(self, rows: torch.Tensor | None = None) -> list[Tally]:
-        """An empty tally for each output, named as messages name it."""
+        """Return an empty tally for each output, named as in messages."""
         specs = self._reference.signature.outputs
         return [_tally(_output(index, specs), spec, rows) for index, spec in enumerate(specs)]
 
@@ -536,9 +539,9 @@ def _gradient_of_input(index: int) -> str:
 
 
 def _tolerances(reference: Reference, tolerance: Tolerance) -> dict[str, Tolerance]:
-    """That of each tensor that comes out, by the name of its tally. ``tolerance`` is that of the problem's precision:
-    a tensor of fewer bits has that of its own, and so has one of float64, where nothing that goes in has fewer. What
-    flows back has gone through the outputs, and is no more exact than the coarsest of them."""
+    """Return the tolerance of each output and gradient, by the name of its tally. ``tolerance`` is that of the
+    problem's precision. A tensor of fewer bits has that of its own, and so has a float64 one, where no input has fewer.
+    Gradients have gone through the outputs, and are no more exact than the coarsest of them."""
     signature = reference.signature
     given = [*signature.float_inputs, *(spec for _, spec in signature.weights)]
     before = [spec.torch_dtype for spec in given if spec.is_differentiable]
@@ -558,26 +561,26 @@ def _outputs_of(found: Callable[[], GradientSlice | None]) -> list[torch.Tensor]
 
 
 def _input_of(found: Callable[[], GradientSlice | None], index: int) -> torch.Tensor | None:
-    """The gradient of input ``index``."""
+    """Return the gradient of input ``index``."""
     held = found()
     return None if held is None else held.inputs[index]
 
 
 def _weight_of(found: Callable[[], GradientSlice | None], index: int) -> torch.Tensor | None:
-    """The gradient of weight ``index``."""
+    """Return the gradient of weight ``index``."""
     held = found()
     return None if held is None else held.weights[index]
 
 
 def _own_input(own: Callable[[], GradientSlice], index: int, exact: torch.Tensor) -> torch.Tensor:
-    """The reference's own gradient of input ``index``; ``exact``, where it has none."""
+    """Return the native-precision gradient of input ``index``; ``exact``, where it has none."""
     found = own().inputs[index]
     return exact if found is None else found
 
 
 def _where_defined(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """A gradient with the reference's ``own`` wherever the reference has none that is finite: at exact zeros nobody is
-    held to another one's NaN."""
+    """Return a gradient with the native-precision one wherever the reference has no finite one: at exact zeros, no side
+    has to match the other's NaN."""
     return torch.where(exact.isfinite() & own.isfinite(), actual, own.to(actual.dtype))
 
 
@@ -590,8 +593,8 @@ def _move_of_input(
 def _deviations(
     actual: torch.Tensor, expected: torch.Tensor, own: torch.Tensor, tolerance: Tolerance
 ) -> tuple[Deviation, Deviation, bool]:
-    """How a gradient and the reference's ``own`` deviate where all three are finite, and whether the others are of the
-    same class."""
+    """Return the deviations of a gradient and of the native-precision one ``own`` where all three are finite. The last
+    value tells whether the other elements are of the same class."""
     settled = settle(actual, expected, own)
     seen, its_own = deviations(settled.actual, settled.expected, settled.reference, tolerance)
     return seen, its_own, settled.mismatched is None
@@ -610,10 +613,13 @@ def _differs_by_rounding(
     terms: torch.Tensor,
     tolerance: Tolerance,
 ) -> bool:
-    """Whether the magnitudes of a gradient add up to more or less than those of the exact one by no more than a few
-    roundings of the ``terms``, or by next to nothing of what flows back in all. So it is with a softmax of one large
-    score, in the row in which the reference is finite in both precisions: nothing flows back there but what is left of
-    terms that cancel, and a stable formula may leave a better rest than the float64 reference."""
+    """Whether the sum of a gradient's magnitudes is about the exact one. It may differ by a few roundings of the
+    ``terms``, or by next to nothing of the total gradient.
+
+    This happens in a softmax of one large score, in the row in which the reference is finite in both precisions. Only
+    the remainder of cancelled terms flows back there, and a stable formula may leave a better one than the float64
+    reference.
+    """
     settled = settle(actual, expected, own)
     there = (settled.actual != 0) | (settled.expected != 0)
     rounded = rounding_of_terms(terms, tolerance, torch.finfo(actual.dtype).eps)
@@ -624,22 +630,22 @@ def _differs_by_rounding(
 
 
 def _with_loss(before: SliceComparison, found: SliceComparison) -> SliceComparison:
-    """What was ``found`` where elements count as undetermined that the reference loses with all rows at once. A few of
-    them are told all the same: that run is made of calls that have something wrong, whose number a candidate decides,
-    and a call that says less is made anew. With more than a few, nothing would be held to the tensor."""
+    """Return ``found`` with elements as undetermined that the reference loses with all rows at once. A few of them
+    count as conclusive: this run is only made for calls with errors, whose number a candidate decides, and an
+    inconclusive call is repeated. With more than a few, the tensor would have no standard."""
     lost = found.undetermined - before.undetermined
     return replace(found, told=before.told) if lost <= _MOST_LOST * found.total else found
 
 
 def _may_be_terms(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor, tolerance: Tolerance) -> bool:
-    """Whether hardly anything would be wrong if the terms of every element were as large as can be: else it is in vain
-    to find out how large they are."""
+    """Whether hardly anything would be wrong with the largest possible terms of every element; otherwise finding out
+    their size is in vain."""
     found = compare_slice(actual, exact, own, tolerance, None, exact.new_full((), math.inf))
     return found.wrong <= max(_FEW_WRONG, _ILL_CONDITIONED * found.total)
 
 
 def _largest_moves(moved: Iterator[list[torch.Tensor]], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """How far each of several outputs is from the exact one at the most, by element; ``None`` for integers."""
+    """Return the largest distance of each of several outputs from the exact one, by element; ``None`` for integers."""
     floating = [output if output.is_floating_point() else None for output in exact]
     largest: list[torch.Tensor | None] = [None] * len(exact)
     for outputs in moved:
@@ -648,7 +654,7 @@ def _largest_moves(moved: Iterator[list[torch.Tensor]], exact: Sequence[torch.Te
 
 
 def _explain(findings: CallFindings, message: str, tally: Tally, variant: Variant) -> None:
-    """The message about a wrong tensor, and all that is known of how it is wrong."""
+    """Set the message about a wrong tensor, and the evidence about its errors."""
     patterns = [] if tally.evidence is None else [pattern.sentence for pattern in tally.evidence.patterns()]
     findings.message = "; ".join([f"{message} (inputs: {variant.value})", *patterns])
     if tally.evidence is not None:
@@ -656,7 +662,7 @@ def _explain(findings: CallFindings, message: str, tally: Tally, variant: Varian
 
 
 def _tally(name: str, spec: TensorSpec, rows: torch.Tensor | None) -> Tally:
-    """An empty tally of a tensor as ``as_reals`` has it, or of so many rows of it."""
+    """Return an empty tally of a tensor as in ``as_reals``, or of some rows of it."""
     shape = (*spec.shape, 2) if spec.torch_dtype.is_complex else spec.shape
     if rows is None:
         return Tally(name, shape)

@@ -1,1 +1,1 @@
-"""The device as the judge uses it: quiet, cold, watched, and how fast it can be."""
+"""The device as the judge uses it: idle, with cold caches, monitored, and with known peak rates."""

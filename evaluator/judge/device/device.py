@@ -1,4 +1,4 @@
-"""What the judge needs of a device, the same for a CPU and for CUDA."""
+"""The judge's interface to a device, the same for a CPU and for CUDA."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ _CUDA_SLICE: Final = 2**25
 _COPY_BYTES: Final = 512 * 2**20
 _CACHED_COPY_BYTES: Final = 2 * 2**20
 _QUICK_COPY_S: Final = 0.1
-# How much faster than the fastest copy seen a candidate may be before it is impossible.
+# A candidate may be at most this much faster than the fastest copy seen; more is impossible.
 _CUDA_HEADROOM: Final = 1.2
 _CPU_HEADROOM: Final = 4.0
 _CALM_PROBES: Final = 200
 _PROBES: Final = 3
 _OCCUPIED_CYCLES: Final = 1_200_000
-"""About 0.6 ms: longer than a process takes to ask for the first kernels of a call, also one on a slow processor, and
+"""About 0.6 ms: longer than a process takes to request the first kernels of a call, even on a slow processor. It is
 less than the time slice after which a device turns to another process (2 ms)."""
 _OCCUPIED_CYCLES_BACKWARD: Final = 1_800_000
-"""About 0.9 ms: a backward is asked for by another thread, which takes some hundred microseconds for it."""
+"""About 0.9 ms: another thread requests a backward, which takes it some hundred microseconds."""
 _PROBE_ROUNDS: Final = 3
 _LOOK_MS: Final = 3.0
-"""Longer than the time slice after which a device turns to another process that has something for it to do."""
+"""Longer than the time slice after which a device turns to another process with work for it."""
 _ASKED_AHEAD_CYCLES: Final = 2_000_000
-"""About a millisecond: longer than the judge takes to ask for a look, also on a slow processor."""
+"""About a millisecond: longer than the judge takes to request a probe, even on a slow processor."""
 _QUIET_SLACK_MS: Final = 0.05
 
 
 @dataclass(frozen=True)
 class Idle:
-    """Memory in use while no runner has anything to do: in all, and without what the judge's allocator keeps."""
+    """Memory in use while no runner has a task: in all, and without the memory of the judge's allocator."""
 
     used_bytes: int
     foreign_bytes: int
@@ -63,8 +63,8 @@ class Idle:
 def working_on(processors: frozenset[int]) -> Iterator[None]:
     """Let torch compute on these processors, with a thread for each.
 
-    Threads without processors of their own would be worse than none: LAPACK's wait for each other at every column, and
-    sixteen on two processors took minutes for a matrix that two have in a tenth of a second.
+    More threads than processors would be worse than none: LAPACK's wait for each other at every column. Sixteen on two
+    processors took minutes for a matrix that two have in a tenth of a second.
     """
     own, before = frozenset(os.sched_getaffinity(0)), torch.get_num_threads()
     _move_threads(processors)
@@ -77,7 +77,7 @@ def working_on(processors: frozenset[int]) -> Iterator[None]:
 
 
 def _move_threads(processors: frozenset[int]) -> None:
-    """Have every thread of this process run on ``processors``, and those that they start."""
+    """Have every thread of this process run on ``processors``, and all threads that they start."""
     if processors == os.sched_getaffinity(0):
         return
     for thread in Path("/proc/self/task").iterdir():
@@ -87,7 +87,7 @@ def _move_threads(processors: frozenset[int]) -> None:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a plan has to know of a device's memory: ``used_bytes`` by others, ``context_bytes`` by each process before
+    """The facts about a device's memory for a plan: ``used_bytes`` by others, ``context_bytes`` by each process before
     its first tensor. ``outlives_processes`` and ``slice_elements`` are as in ``Device``."""
 
     total_bytes: int
@@ -98,7 +98,8 @@ class Capacity:
 
     @classmethod
     def of_cuda(cls, total_bytes: int) -> Capacity:
-        """That of a CUDA device of so many bytes, on which nothing is but a judge, a candidate and a baseline."""
+        """Return the capacity of a CUDA device of this many bytes, with only a judge, a candidate and a baseline on
+        it."""
         return cls(total_bytes, _IDLE_CONTEXTS * _CONTEXT_BYTES, _CUDA_SLICE, _CONTEXT_BYTES, True)
 
 
@@ -106,18 +107,18 @@ class Device(ABC):
     """One device that evaluations run on. The judge holds one for its whole life."""
 
     idle = Idle(0, 0)
-    """What was in use before the runners of this evaluation were given anything to do (see ``note_idle``)."""
+    """The memory in use before the runners of this evaluation got their tasks (see ``note_idle``)."""
     torch_device: torch.device
     spin_s: float
-    """How long to spin on a doorbell before blocking."""
+    """The time of spinning on a doorbell before blocking, in seconds."""
     slice_elements: int
-    """How many elements of the largest tensor the reference is computed on at a time, where it may be sliced."""
+    """The most elements of the largest tensor in one slice of the reference's computation, where it may be sliced."""
     cache_bytes: int
-    """Size of the last-level cache."""
+    """The size of the last-level cache."""
     context_bytes: int
     """Memory that each process takes on the device before its first tensor."""
     sensors: Sensors
-    """What tells how the device is doing."""
+    """The sensors of the device's state."""
 
     def __init__(self, ceilings_folder: Path | None = None) -> None:
         self._ceilings_folder = ceilings_folder
@@ -126,15 +127,15 @@ class Device(ABC):
         self._waiting_bytes: int | None = None
 
     outlives_processes: bool
-    """Whether work can go on here while the processes that asked for it are stopped."""
+    """Whether work can go on here while the processes that requested it are stopped."""
 
     @abstractmethod
     def memory_of(self, pid: int) -> RunnerMemory:
-        """The memory on this device of the runner whose first process is ``pid``, as seen from here."""
+        """Return the memory on this device of the runner whose first process is ``pid``, as seen from here."""
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait until everything that the judge has asked of the device is done."""
+        """Wait until all work that the judge has requested of the device is done."""
 
     @abstractmethod
     def flush_cache(self) -> None:
@@ -142,41 +143,43 @@ class Device(ABC):
 
     @abstractmethod
     def overwrite_cache(self) -> None:
-        """What a flush does on the device, without waiting for anything."""
+        """Do the device's part of a flush, without waiting for anything."""
 
     @abstractmethod
     def occupy(self, *, backward: bool) -> None:
-        """Give the device something to do for the next moments, so that what anybody asks of it meanwhile waits: for as
-        long as it takes to ask for a forward, or for a ``backward`` as well."""
+        """Give the device work for the next moments, so that requests of any process wait meanwhile. It lasts as long
+        as the requests of a forward take, or of a ``backward`` as well."""
 
     @abstractmethod
     def probe(self) -> None:
-        """Keep the device busy for a moment in a way that takes longer when somebody else works on it."""
+        """Keep the device busy for a moment with work that takes longer when another process works on it."""
 
     @abstractmethod
     def look_ms(self, begin: Callable[[], None]) -> float:
-        """How long it takes for what ``begin`` asks for and some milliseconds of work, by the device's own clock and
-        all asked for ahead: longer only where it does something for somebody else in between."""
+        """Return the time of the work of ``begin`` and some milliseconds more, by the device's own clock, in
+        milliseconds. All of it is requested ahead, so it takes longer only where the device serves another process in
+        between."""
 
     @abstractmethod
     def is_quiet(self) -> bool:
-        """Whether nothing but the judge works on the device right now."""
+        """Whether only the judge works on the device right now."""
 
     @abstractmethod
     def floor_ms(self, byte_count: int) -> float:
-        """The least time in which this device can move so many bytes, from what it has been seen to do at its best."""
+        """Return the least time for moving this many bytes, in milliseconds, from the device's best copies so far."""
 
     @abstractmethod
     def copied_bytes_per_s(self) -> float:
-        """What a copy reads and writes in memory, beyond every cache: the fastest of a few."""
+        """Return the bytes that a copy reads and writes in memory per second, beyond every cache: the fastest of a
+        few."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What its highest rates depend on: which device it is, and its software."""
+        """Return the device and its software, which decide its highest rates."""
 
     def ceilings(self) -> PeakRates:
-        """The highest rates of this device. Measured, which takes about a second, unless they are known from
-        before; to be called while nobody else works on it."""
+        """Return the highest rates of this device. Unless they are known from before, they are measured, which takes
+        about a second. Call it while no other process works on the device."""
         if self._ceilings is None:
             device, free_bytes = self.torch_device, self.free_bytes()
             self._ceilings = CeilingFile(self._ceilings_folder, self.identity()).load_or_measure(
@@ -187,15 +190,15 @@ class Device(ABC):
 
     @abstractmethod
     def total_bytes(self) -> int:
-        """Memory of the device."""
+        """Return the memory of the device."""
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """Memory that can still be allocated."""
+        """Return the memory that can still be allocated."""
 
     @abstractmethod
     def foreign_bytes(self) -> int:
-        """Memory in use that is not the judge's allocator's."""
+        """Return the memory in use, without that of the judge's allocator."""
 
     @abstractmethod
     def release_cache(self) -> None:
@@ -203,32 +206,32 @@ class Device(ABC):
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What a result has to say about the device, its driver and its library versions."""
+        """Return the facts for a result about the device, its driver and its library versions."""
 
     @property
     def waiting_bytes(self) -> int:
-        """Memory that a runner takes on the device while it waits for something to do."""
+        """Memory that a runner takes on the device while it waits for a task."""
         return self._waiting_bytes or 0
 
     def note_waiting(self, count: int) -> None:
-        """The first time, there is nothing new on the device since it was opened but so many runners that wait:
-        remember what each of them takes."""
+        """Note, the first time, the memory of each waiting runner. Since the device was opened, ``count`` waiting
+        runners are the only new thing on it."""
         if self._waiting_bytes is None:
             self._waiting_bytes = max(0, self.foreign_bytes() - self._alone_bytes) // count
 
     def capacity(self) -> Capacity:
-        """What there is for an evaluation; after ``note_idle``."""
+        """Return the available memory for an evaluation; call it after ``note_idle``."""
         return Capacity(
             self.total_bytes(), self.idle.used_bytes, self.slice_elements, self.context_bytes, self.outlives_processes
         )
 
     def note_idle(self) -> None:
-        """Remember what is in use now: by the judge, by others, and by the runners, which are about to be given
-        something to do."""
+        """Note the memory in use now: by the judge, by others, and by the runners, which are about to be given their
+        tasks."""
         self.idle = Idle(self.total_bytes() - self.free_bytes(), self.foreign_bytes())
 
     def generator(self) -> torch.Generator:
-        """A generator on this device, seeded from the operating system; the seed is known to nobody."""
+        """Return a generator on this device, seeded from the operating system; the seed is not kept."""
         return torch.Generator(self.torch_device).manual_seed(secrets.randbits(63))
 
 
@@ -240,13 +243,13 @@ class CpuDevice(Device):
         self.torch_device = torch.device("cpu")
         self.sensors = CpuSensors()
         self.outlives_processes = False
-        # A spinning judge would take a core from what it measures.
+        # A spinning judge would take a core from the measured processes.
         self.spin_s = 0.0
         self.slice_elements = 2**23
         self.context_bytes = 300 * 2**20
         self.cache_bytes = _CPU_FLUSH_BYTES // 2
         self._total_bytes = _meminfo_bytes("MemTotal")
-        # Written once: what was never written has no memory of its own.
+        # Written once: memory that was never written has no pages of its own.
         self._flush = torch.ones(_CPU_FLUSH_BYTES // 8, dtype=torch.int64)
         # Within the caches, so that no machine's memory is faster.
         self._bytes_per_ms = copy_rate(self.torch_device, _CACHED_COPY_BYTES) / 1000
@@ -265,7 +268,7 @@ class CpuDevice(Device):
         return 0.0
 
     def is_quiet(self) -> bool:
-        # Nothing outlives the stopping of processes on a CPU, and the machine may be somebody else's as well.
+        # No work goes on while a CPU's processes are stopped, and the machine may have other users as well.
         return True
 
     def floor_ms(self, byte_count: int) -> float:
@@ -286,7 +289,7 @@ class CpuDevice(Device):
         self.overwrite_cache()
 
     def overwrite_cache(self) -> None:
-        # Reading is enough, takes less, and leaves nothing that is still to be written back in the next call.
+        # Reading is enough, takes less time, and leaves nothing to be written back in the next call.
         self._flush.sum()
 
     def occupy(self, *, backward: bool) -> None:
@@ -336,8 +339,8 @@ class CudaDevice(Device):
         self._total_bytes = int(torch.cuda.mem_get_info(self.torch_device)[1])
         self._look_flushes = math.ceil(_LOOK_MS * self._bytes_per_ms / (2 * self._flush.nbytes))
         calm = sorted(self._probe_ms() for _ in range(_CALM_PROBES))
-        # Another context's kernel makes the judge's wait for its time slice, which is some hundred microseconds
-        # or more; the slowest of many probes on an idle device is an interrupt of the processor's.
+        # Another context's kernel makes the judge's wait for its time slice, which is some hundred microseconds or
+        # more. The slowest of many probes on an idle device is an interrupt of the processor.
         self._quiet_ms = 2 * calm[-1 - _CALM_PROBES // 20] + _QUIET_SLACK_MS
         self._alone_bytes = self.foreign_bytes()
 
@@ -348,7 +351,7 @@ class CudaDevice(Device):
         torch.cuda.synchronize(self.torch_device)
 
     def flush_cache(self) -> None:
-        # Lines that some context has had set aside would survive the flush.
+        # Cache lines that some context has set aside would survive the flush.
         self._driver.cuCtxResetPersistingL2Cache()
         self.overwrite_cache()
 
@@ -361,7 +364,7 @@ class CudaDevice(Device):
         torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call] # torch leaves it unannotated
 
     def probe(self) -> None:
-        # Each waits for the one before: a context that has the device in between is noticed.
+        # Each waits for the one before, so that a context in between shows.
         for _ in range(_PROBES):
             self._probe_ms()
 
@@ -380,7 +383,7 @@ class CudaDevice(Device):
         return min(max(self._probe_ms() for _ in range(_PROBES)) for _ in range(_PROBE_ROUNDS)) <= self._quiet_ms
 
     def floor_ms(self, byte_count: int) -> float:
-        # What the last-level cache can hold need not have come from memory, or reached it yet.
+        # Bytes that fit into the last-level cache need not have come from memory, or reached it yet.
         return max(0, byte_count - self.cache_bytes) / (_CUDA_HEADROOM * self._bytes_per_ms)
 
     def copied_bytes_per_s(self) -> float:
@@ -402,7 +405,7 @@ class CudaDevice(Device):
         }
 
     def _probe_ms(self) -> float:
-        """How long a kernel takes that has nothing to do."""
+        """Return the time of an almost empty kernel, in milliseconds."""
         begin = time.perf_counter()
         self._mark.add_(1)
         torch.cuda.synchronize(self.torch_device)
@@ -434,9 +437,9 @@ class CudaDevice(Device):
 
 
 def open_device(kind: str, ceilings_folder: Path | None = None) -> Device:
-    """``cpu`` or ``cuda`` (the one CUDA device that this process can see).
+    """Open the device ``cpu`` or ``cuda`` (the one CUDA device that this process can see).
 
-    ``ceilings_folder``: where its highest rates are kept from one process to the next.
+    ``ceilings_folder``: keeps its highest rates from one process to the next.
     """
     return CpuDevice(ceilings_folder) if kind == "cpu" else CudaDevice(ceilings_folder)
 

@@ -1,7 +1,7 @@
 """The highest rates of a device, measured: bytes copied per second and operations of matrix products per second.
 
-Measuring takes about a second, so what was found is kept in a folder, one file for each device, driver and
-version of torch. Everything here is to be called while nobody else works on the device.
+Measuring takes about a second, so the results are kept in a folder, one file for each device, driver and version of
+torch. Call everything here while no other process works on the device.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHARE_OF_FREE: Final = 8
 _COPY_S: Final = {"cpu": 0.3, "cuda": 0.1}
 _PRODUCT_S: Final = {"cpu": 0.2, "cuda": 0.15}
 _SETTLE_S: Final = {"cpu": 0.0, "cuda": 0.02}
-"""The clocks of an idle GPU take that long to rise."""
+"""The clocks of an idle GPU take this long to rise, in seconds."""
 _PRODUCT_SIZES: Final = {"cpu": (256, 512, 1024, 2048), "cuda": (1024, 4096, 8192)}
 _DTYPES: Final = {
     "float32": torch.float32,
@@ -48,7 +48,7 @@ _FASTER: Final = 1.1
 
 
 def measure_ceilings(device: torch.device, free_bytes: int) -> PeakRates:
-    """Measure everything on ``device``, of whose memory at most a quarter of ``free_bytes`` is taken."""
+    """Measure everything on ``device``, with at most a quarter of its ``free_bytes``."""
     sizes = _CUDA_COPY_BYTES if device.type == "cuda" else (_cpu_copy_bytes(),)
     fastest = max(copy_rate(device, min(size, free_bytes // _SHARE_OF_FREE)) for size in sizes)
     rates: dict[str, float] = {}
@@ -60,7 +60,7 @@ def measure_ceilings(device: torch.device, free_bytes: int) -> PeakRates:
                     device, precision, free_bytes // _SHARE_OF_FREE, _PRODUCT_S[device.type]
                 )
     if "float32" in rates:
-        # Where there is no fast product of a shorter type, converting to float32 and back is the faster one.
+        # Where there is no fast product of a shorter type, converting to float32 and back is the faster way.
         shorter = ["float16", "bfloat16", *(["tf32"] if "tf32" in rates else [])]
         rates |= {name: max(rates.get(name, 0.0), rates["float32"]) for name in shorter}
     if device.type == "cuda":
@@ -69,7 +69,7 @@ def measure_ceilings(device: torch.device, free_bytes: int) -> PeakRates:
 
 
 def glance_at_ceilings(device: torch.device, free_bytes: int, bytes_per_s: float) -> PeakRates:
-    """A rate of copies that is known already, and that of exact float32 products, measured in less time."""
+    """Measure the rate of exact float32 products in less time; the rate of copies is known already."""
     rates: dict[str, float] = {}
     with contextlib.suppress(RuntimeError):
         rates["float32"] = _product_rate(device, "float32", free_bytes // _SHARE_OF_FREE, _GLANCE_S)
@@ -77,15 +77,16 @@ def glance_at_ceilings(device: torch.device, free_bytes: int, bytes_per_s: float
 
 
 def copy_rate(device: torch.device, size_bytes: int | None = None, budget_s: float | None = None) -> float:
-    """Bytes read and written per second by the fastest of a few copies of ``size_bytes``, in about ``budget_s``.
+    """Return the bytes read and written per second by the fastest of a few copies of ``size_bytes``, in about
+    ``budget_s``.
 
-    Without a size, one beyond a CPU's caches. What a CPU reads of the lines that it is going to overwrite is not
+    Without a size, the copies exceed a CPU's caches. A CPU's reads of lines that it is going to overwrite are not
     counted.
     """
     size_bytes = _cpu_copy_bytes() if size_bytes is None else size_bytes
     source, target = (torch.zeros(max(1, size_bytes // 4), dtype=torch.int32, device=device) for _ in range(2))
     each_s = (budget_s or _COPY_S[device.type]) / 2
-    # Drivers and vendors' libraries copy in other ways than a kernel of torch's does.
+    # Drivers and vendors' libraries copy in other ways than a kernel of torch.
     best_ms = min(
         _best_ms(lambda: target.copy_(source), device, each_s),
         _best_ms(lambda: torch.neg(source, out=target), device, each_s),
@@ -94,7 +95,8 @@ def copy_rate(device: torch.device, size_bytes: int | None = None, budget_s: flo
 
 
 def largest_cache_bytes() -> int:
-    """The last-level cache of the first processor; 0 where the kernel does not say."""
+    """Return the size of the last-level cache of the first processor, in bytes; 0 where the kernel does not report
+    it."""
     found = [0]
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         with contextlib.suppress(OSError, ValueError):
@@ -106,7 +108,7 @@ def largest_cache_bytes() -> int:
 class CeilingFile:
     """Peak rates of one device, kept in ``folder`` between processes; without a folder they are measured each time.
 
-    ``identity``: everything that the rates depend on. Another driver, say, is another file.
+    ``identity``: everything that the rates depend on. Another driver, for example, has another file.
     """
 
     def __init__(self, folder: Path | None, identity: Mapping[str, Any]) -> None:
@@ -115,9 +117,9 @@ class CeilingFile:
         self._path = None if folder is None else folder / f"{digest}.json"
 
     def load_or_measure(self, glance: Callable[[], PeakRates], measure: Callable[[], PeakRates]) -> PeakRates:
-        """What the file has, unless a ``glance`` finds a rate that is more than 10 % higher: then, and without a
-        file, what ``measure`` finds. Of a rate that was measured twice the higher one is kept: a machine that was
-        busy at the time is slower than it can be, and none is faster."""
+        """Return the rates of the file. Without a file, or where a ``glance`` (a spot check) finds a rate more than 10
+        % higher, return those of ``measure``. The higher one of two measurements of a rate is kept: a busy machine is
+        slower than it can be, and none is faster."""
         kept = self._read()
         if kept is None:
             measured = measure()
@@ -131,7 +133,7 @@ class CeilingFile:
         return measured
 
     def _read(self) -> PeakRates | None:
-        """``None`` for anything that is not what ``_write`` leaves."""
+        """Return the kept rates; ``None`` for anything that ``_write`` has not written."""
         if self._path is None:
             return None
         try:
@@ -168,12 +170,12 @@ def _highest(one: PeakRates, other: PeakRates) -> PeakRates:
 
 
 def _cpu_copy_bytes() -> int:
-    """Well beyond the last-level cache, within what a small machine can spare."""
+    """Return a size well beyond the last-level cache, within the means of a small machine."""
     return min(_CPU_COPY_BYTES, max(_LEAST_CPU_COPY_BYTES, _CACHES * largest_cache_bytes()))
 
 
 def _product_rate(device: torch.device, precision: str, room_bytes: int, budget_s: float) -> float:
-    """Operations per second of the fastest square matrix product; larger ones as long as the time allows."""
+    """Return the operations per second of the fastest square matrix product; larger ones as long as the time allows."""
     dtype = _DTYPES[precision]
     with _tf32(allowed=precision == "tf32"):
         # The first product of a type loads its library.
@@ -182,7 +184,7 @@ def _product_rate(device: torch.device, precision: str, room_bytes: int, budget_
         for size in _PRODUCT_SIZES[device.type]:
             left_s = budget_s - (time.perf_counter() - begin)
             expected_s = 2 * size**3 / fastest if fastest else 0.0
-            # A first call, and two to be compared with it.
+            # A first call, and two for comparison with it.
             if 3 * expected_s > left_s or 3 * size * size * dtype.itemsize > room_bytes:
                 break
             left, right = (torch.ones(size, size, dtype=dtype, device=device).mul_(2.0**-6) for _ in range(2))
@@ -195,7 +197,7 @@ def _product_rate(device: torch.device, precision: str, room_bytes: int, budget_
 
 
 def _best_ms(call: Callable[[], object], device: torch.device, budget_s: float) -> float:
-    """The fastest of several calls: until a few in a row are no faster than before, or the time is up."""
+    """Return the fastest of several calls: until a few in a row are no faster than before, or the time is up."""
     best_ms, unchanged = math.inf, 0
     begin = time.perf_counter()
     while True:

@@ -1,7 +1,7 @@
-"""What the device did while it was measured: clocks, temperature, power, what slowed it down, errors, stolen time.
+"""The state of the device during a measurement: clocks, temperature, power, reasons of throttling, errors, stolen time.
 
-``Sensors`` read one device; ``Telemetry`` collects what they say over one track and tells what moved. Readings
-are taken between calls, never within a timed region.
+``Sensors`` read one device; ``Telemetry`` collects their readings over one track and reports changes. Readings are
+taken between calls, never within a timed region.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CLOCKS_READ: Final = 8
 _CPUINFO_BYTES: Final = 16 * 1024
 _STEAL: Final = 7
 _STATES: Final = 8
-"""Of the first line of /proc/stat: user to steal. What follows is part of the first two."""
+"""The fields of the first line of /proc/stat: user to steal. The later ones are part of the first two."""
 _REASONS: Final = {
     "idle": "GpuIdle",
     "application clocks setting": "ApplicationsClocksSetting",
@@ -43,7 +43,8 @@ _EXPECTED: Final = ("idle", "application clocks setting")
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at a device. Quantities by name, with the unit in the name; what it does not offer is not there.
+    """One reading of a device. Quantities by name, with the unit in the name; quantities that it does not offer are
+    absent.
 
     ``reasons``: why its clocks are lower than they could be.
     """
@@ -53,24 +54,24 @@ class Reading:
 
 
 class Sensors(ABC):
-    """Reads one device."""
+    """The sensors of one device."""
 
     absent: str = ""
-    """Why there is nothing to read; empty where there is."""
+    """The reason why there is nothing to read; empty where there is something."""
     limits: Mapping[str, float] = {}
-    """By quantity: what it must not reach."""
+    """By quantity: the value that it must not reach."""
 
     @abstractmethod
     def read(self) -> Reading:
-        """What the device does now, in a few microseconds."""
+        """Return the device's present state; this takes a few microseconds."""
 
     @abstractmethod
     def totals(self) -> Mapping[str, float]:
-        """Counters that only grow."""
+        """Return the counters that only grow."""
 
 
 class NoSensors(Sensors):
-    """A device that says nothing of itself."""
+    """The sensors of a device that reports nothing of itself."""
 
     def __init__(self, why: str) -> None:
         self.absent = why
@@ -111,7 +112,7 @@ class CpuSensors(Sensors):
         return {}
 
     def _cpuinfo_mhz(self) -> list[float]:
-        # Of a large machine only the first processors: each takes the kernel a while to ask.
+        # Only the first processors of a large machine: each takes the kernel a while to ask.
         with (self._proc / "cpuinfo").open() as file:
             lines = file.read(_CPUINFO_BYTES).splitlines()[:-1]
         return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")][:_CLOCKS_READ]
@@ -120,7 +121,7 @@ class CpuSensors(Sensors):
 class CudaSensors(Sensors):
     """One GPU, by its UUID, through NVML. Raises ``pynvml.NVMLError`` where NVML does not know it.
 
-    ``nvml``: ``pynvml``, or what stands in for it. What a GPU does not support is left out from then on.
+    ``nvml``: ``pynvml``, or a stand-in for it. Quantities that a GPU does not support are left out from then on.
     """
 
     def __init__(self, uuid: str, nvml: Any = pynvml) -> None:
@@ -158,7 +159,7 @@ class CudaSensors(Sensors):
         return self._ask(self._counters)
 
     def _ask(self, queries: dict[str, Any]) -> dict[str, float]:
-        """The answers to ``queries``; those that there is none to are not asked again."""
+        """Return the answers to ``queries``; queries without an answer are not repeated."""
         found: dict[str, float] = {}
         for name, query in list(queries.items()):
             try:
@@ -169,7 +170,7 @@ class CudaSensors(Sensors):
 
 
 def cuda_sensors(nvml: Any = pynvml) -> Sensors:
-    """Sensors of the one CUDA device that this process can see, by the UUID in ``CUDA_VISIBLE_DEVICES``."""
+    """Return the sensors of the one CUDA device that this process can see, by the UUID in ``CUDA_VISIBLE_DEVICES``."""
     uuid = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if not uuid.startswith(("GPU-", "MIG-")) or "," in uuid:
         return NoSensors("CUDA_VISIBLE_DEVICES does not name one device by its UUID")
@@ -180,7 +181,7 @@ def cuda_sensors(nvml: Any = pynvml) -> Sensors:
 
 
 class Telemetry:
-    """Readings of one track."""
+    """The readings of one track."""
 
     def __init__(self, sensors: Sensors) -> None:
         self._sensors = sensors
@@ -193,12 +194,12 @@ class Telemetry:
         self._readings.append(self._sensors.read())
 
     def finish(self) -> None:
-        """The track is over: what counters have grown by is known."""
+        """Note the growth of the counters at the end of the track."""
         self._after = dict(self._sensors.totals())
 
     def summary(self) -> dict[str, Any]:
-        """First, last, least, greatest and median of each quantity, how often each reason was seen, and growth of
-        counters. One entry, ``absent``, where there are no sensors."""
+        """Return first, last, least, greatest and median of each quantity, the count of each reason, and the growth of
+        counters. Without sensors there is one entry, ``absent``."""
         if self._sensors.absent:
             return {"absent": self._sensors.absent}
         grown = self._grown()
@@ -211,7 +212,7 @@ class Telemetry:
         }
 
     def notes(self) -> list[str]:
-        """What moved, and may have moved the figures."""
+        """Return notes about changes that may have affected the figures."""
         series, reasons, grown = self._series(), self._reasons(), self._grown()
         notes = []
         if clocks := series.get("sm_mhz"):
@@ -258,5 +259,5 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def _stolen_percent(grown: Mapping[str, float]) -> float | None:
-    """The share of all ticks that were stolen; ``None`` where there were none, or nobody counts."""
+    """Return the share of all ticks that were stolen; ``None`` where there were none, or where they are not counted."""
     return 100 * grown.get("steal_ticks", 0.0) / ticks if (ticks := grown.get("ticks", 0.0)) > 0 else None

@@ -1,1 +1,1 @@
-"""Inputs of a call: drawn, planted with secret places, and known for what they say."""
+"""Inputs of a call: drawing, planting at secret places, and checks of how much they reveal."""

@@ -1,8 +1,7 @@
 """Fresh inputs for every call of a candidate: the problem's own, and variants of the same shapes and dtypes.
 
-``torch.rand`` never makes a negative number, so that a candidate which returns its input passes ReLU on
-it; variants exist to stop that. Values come from generators that are seeded from the operating system and
-exist only in the judge.
+``torch.rand`` never makes a negative number, so a candidate that returns its input passes ReLU on it; variants prevent
+that. Values come from generators that are seeded from the operating system and exist only in the judge.
 """
 
 from __future__ import annotations
@@ -40,8 +39,9 @@ __all__ = ["InputSource", "Variant", "make_upstream"]
 _PIECE: Final = 2**25
 _PLANT_EVERY: Final = 64
 _ZERO_ROWS: Final = 64
-"""One in so many rows of the last dimension is zero in inputs with exact zeros, where there are as many. With single
-ones, they make a gradient no more than a tenth larger where it jumps to both sides of zero (``kinks.is_whole``)."""
+"""In inputs with exact zeros, one of this many rows of the last dimension is zero, where there are as many. Together
+with single zeros, they make a gradient no more than a tenth larger where it jumps to both sides of zero
+(``kinks.is_whole``)."""
 _STRETCHES: Final = 32
 _LATTICE: Final = 67
 _LATTICE_STRIDE: Final = 31
@@ -49,27 +49,29 @@ _COMPARED_DRAWS: Final = 3
 _COMPARED_PLACES: Final = 256
 _LOOKED_AT: Final = 4096
 _BY_CHANCE: Final = 0.02
-"""Of so many numbers of ``torch.rand``, which has 2**24, one or two are equal to another."""
+"""A larger share of equal numbers is not chance. Of 4096 numbers of ``torch.rand``, which has 2**24, one or two are
+equal to another."""
 _PARTED: Final = 2.0**-8
 _TRIED_DRAWS: Final = 2
 _UPSTREAM_EXPONENTS: Final = (-16, 8)
 _COMFORTABLE_SUM: Final = 2.0**12
 """A sixteenth of the largest number of float16."""
 _LEAST_FLOAT16: Final = 2.0**-8
-"""With smaller upstream gradients, what a backward makes of them is too small for float16, and nothing wrong shows."""
+"""From smaller upstream gradients, a backward computes results that are too small for float16, and errors do not
+show."""
 _NEXT_TO_NOTHING: Final = 2.0**-24
-"""Not zero: who looks for that would do less."""
+"""Not zero: a candidate that looks for zeros could do less."""
 _NEXT_TO_NOTHING_FLOAT16: Final = 2.0**-18
-"""Of which the smallest number is a 64th."""
+"""The smallest number of float16 is a 64th of this."""
 
 
 class Variant(StrEnum):
-    """Kinds of inputs. All but the first are drawn by the judge, scaled like the problem's own.
+    """Kinds of inputs. The judge draws all but the first by itself, scaled like the problem's own.
 
     ``MIXED``: as written in some places and sign-mixed in the others, with a few secret rows and values of every other
-    kind (see ``evaluator.judge.inputs.planting``). So no shortcut for inputs of one kind serves for a whole tensor.
-    ``ZEROS``: sign-mixed with many exact zeros, which a gradient call has as well; where the judge draws none of its
-    own, as written.
+    kind (see ``evaluator.judge.inputs.planting``). So a shortcut for inputs of one kind fails for a whole tensor.
+    ``ZEROS``: sign-mixed with many exact zeros, which stay in gradient calls as well. Where the judge draws no inputs
+    of its own, they are as written.
     """
 
     AS_WRITTEN = "as written"
@@ -85,12 +87,12 @@ _AS_DRAWN: Final = (Variant.AS_WRITTEN, Variant.MIXED)
 
 
 class InputSource:
-    """Draws inputs of one problem at one size.
+    """The source of inputs of one problem at one size.
 
-    ``variants``: whether the judge's own kinds of inputs are as fair as those of ``get_inputs``. ``planter``: where and
-    what is planted in mixed ones. ``ties``: whether the judge may make numbers equal that are not so in the problem's
-    own inputs; where something is chosen, several answers would be right. ``repeatable``: whether the same seed makes
-    the same inputs, as far as is known.
+    ``variants``: whether the judge's own kinds of inputs are as fair as those of ``get_inputs``. ``planter``: decides
+    the places and values that are planted in mixed inputs. ``ties``: whether the judge may make numbers equal that
+    differ in the problem's own inputs. Where the reference makes a choice, several answers would be right then.
+    ``repeatable``: whether the same seed makes the same inputs, as far as is known.
     """
 
     def __init__(
@@ -117,11 +119,11 @@ class InputSource:
         return self._variants or variant in (Variant.AS_WRITTEN, Variant.ZEROS)
 
     def planted_rows(self, variant: Variant, seed: int) -> list[int]:
-        """Rows of the inputs that ``make`` makes of ``seed`` which have to be looked at, in ascending order."""
+        """Return the rows to be compared in the inputs that ``make`` makes from ``seed``, in ascending order."""
         return self._planter.rows_of(seed) if self._planter and variant is Variant.MIXED else []
 
     def repeats(self, looked_at: Sequence[int]) -> Repeats:
-        """What repeats in draws of ``get_inputs``, of its tensors at the places ``looked_at``."""
+        """Return the repeats in draws of ``get_inputs``, among its tensors at the places ``looked_at``."""
 
         def draw() -> list[torch.Tensor]:
             values = self._draw(secrets.randbits(63))
@@ -130,16 +132,18 @@ class InputSource:
         return repeats_of(draw, looked_at)
 
     def vary_masks(self, places: Collection[int]) -> None:
-        """From now on, flip some elements of the masks at these places among the tensors, in all inputs but those as
-        written: a few in mixed ones, which timed calls have, and many in the others."""
+        """From now on, flip some elements of the masks at these places among the tensors, in all inputs except as
+        written. A few are flipped in mixed inputs, which timed calls have, and many in the others."""
         self._masks = tuple(places) if self._variants else ()
 
     def plant_what_stays_finite(
         self, specs: Sequence[TensorSpec], is_finite: Callable[[list[torch.Tensor]], bool]
     ) -> bool:
-        """From now on, plant no more than what leaves the reference finite: ``is_finite`` is asked about mixed inputs
-        of these ``specs``, or about their planted rows. In half precision a square or a sum soon overflows, and a call
-        on which the reference is not finite says little. Returns whether that is as much as before."""
+        """Reduce planting to a strength that leaves the reference finite. Return whether it is the strength of before.
+
+        ``is_finite`` is asked about mixed inputs of these ``specs``, or about their planted rows. In half precision a
+        square or a sum soon overflows, and a call with a non-finite reference says little.
+        """
         if self._planter is None or not self._variants:
             return True
         before = self._planter.strength
@@ -150,7 +154,7 @@ class InputSource:
         return self._planter.strength is before
 
     def _make_planted(self, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
-        """Mixed inputs, as loud as they come; of these the planted rows, where rows stand alone."""
+        """Return mixed inputs of the highest loudness; where rows are independent, only the planted rows."""
         seed = secrets.randbits(63)
         while self._planter and self._planter.is_still(seed):
             seed = secrets.randbits(63)
@@ -158,7 +162,7 @@ class InputSource:
         return [rows_of(tensor, tensor_on(tensor.device, rows, torch.int64)) for tensor in made] if rows else made
 
     def draw(self, seed: int) -> list[Any]:
-        """What ``get_inputs`` returns, made on the device; tensors made elsewhere are moved.
+        """Return the result of ``get_inputs``, made on the device; tensors made elsewhere are moved.
 
         Raises ``ProblemError`` where every draw has the same values and the judge has none of its own to add: a
         candidate could return its first answer in each call.
@@ -193,12 +197,11 @@ class InputSource:
         )
 
     def make(self, specs: Sequence[TensorSpec], variant: Variant, seed: int, *, avoid_zero: bool) -> list[torch.Tensor]:
-        """Values for the tensor inputs, in order: contiguous, and in memory that nobody else sees.
+        """Return values for the tensor inputs, in order: contiguous, and in memory without other references.
 
-        ``seed`` (secret, 63 bits) decides them, with what the planter has in stock: they can be made once more.
-        ``avoid_zero`` puts the smallest normal number in the place of exact zeros, but for ``ZEROS``: where a
-        derivative jumps at zero (ReLU), both one-sided derivatives are right, and no candidate should fail for its
-        choice.
+        ``seed`` (secret, 63 bits) decides them, with the planter's stock: they can be made once more. ``avoid_zero``
+        replaces exact zeros by the smallest normal number, except for ``ZEROS``. Where a derivative jumps at zero
+        (ReLU), both one-sided derivatives are right, and no candidate should fail for its choice.
         """
         zeros = variant is Variant.ZEROS
         if zeros and not self._variants:
@@ -213,7 +216,7 @@ class InputSource:
                 value.to(spec.torch_dtype).resolve_conj().resolve_neg().contiguous().detach()
                 for value, spec in zip(drawn, specs, strict=True)
             ]
-            del drawn  # what else refers to it now is theirs, who may return it once more
+            del drawn  # remaining references belong to the problem, which may return the tensor once more
             made = [tensor if _is_ours(tensor) else tensor.clone() for tensor in made]
             if self._planter and self._planter.rows:
                 swap_edge_rows(made, self._planter.rows, seed)
@@ -239,18 +242,19 @@ class InputSource:
 
 
 def _real_parts(tensor: torch.Tensor) -> torch.Tensor:
-    """The real numbers that a tensor of complex ones consists of, in its memory; any other tensor as it is."""
+    """Return the real numbers of a complex tensor, in its memory; any other tensor unchanged."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def _has_ties(tensor: torch.Tensor) -> bool:
-    """Whether more of its numbers are equal than chance makes so."""
+    """Whether more of its numbers are equal than by chance."""
     numbers = _real_parts(tensor).reshape(-1)[:_LOOKED_AT]
     return is_differentiable(numbers) and len(torch.unique(numbers)) < (1 - _BY_CHANCE) * len(numbers)
 
 
 def _part_ties(target: torch.Tensor, scale: float, stream: random.Random) -> None:
-    """Move every number by a random share of it, and zeros by as little of ``scale``, so that hardly two are equal."""
+    """Move every number by a random share of it, and zeros by as small a share of ``scale``, so that hardly two are
+    equal."""
     generator = torch.Generator(target.device).manual_seed(stream.getrandbits(63))
     for piece in _pieces(target):
         moves = torch.empty_like(piece).uniform_(-_PARTED, _PARTED, generator=generator)
@@ -258,14 +262,15 @@ def _part_ties(target: torch.Tensor, scale: float, stream: random.Random) -> Non
 
 
 def _is_ours(tensor: torch.Tensor) -> bool:
-    """Whether nothing but ``tensor`` refers to its memory, so that it can be written to."""
-    # Memory of another library's (NumPy's) may have an owner that is no tensor.
+    """Whether ``tensor`` has the only reference to its memory, so that it can be written to."""
+    # Memory of another library (NumPy) may have an owner that is no tensor.
     resizable = tensor.untyped_storage().resizable()
     return resizable and not tensor.is_inference() and _holders(tensor) == _holders(torch.empty(1))
 
 
 def _holders(tensor: torch.Tensor) -> tuple[int, int]:
-    """How many tensors and the like have its memory, and how many names in Python that memory itself has."""
+    """Return the number of tensors and other objects with its memory, and the number of Python references to that
+    memory."""
     storage = tensor.untyped_storage()
     return torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage)
 
@@ -278,14 +283,17 @@ def _at_some_places(tensor: torch.Tensor) -> torch.Tensor:
 def make_upstream(
     specs: Sequence[TensorSpec], weights: Sequence[TensorSpec], seed: int, device: torch.device
 ) -> list[torch.Tensor]:
-    """An upstream gradient for each output, decided by ``seed``: standard normal values, in half of the cases without
-    their signs, all above or all below zero. What a backward leaves out in proportion to their mean shows in these
-    alone. In half of the cases they are many times smaller or larger, as losses make them, but in float16; and in one
-    of four those of all outputs but one are next to nothing. That of integers, which nothing flows back from, is zeros.
+    """Return an upstream gradient for each output, decided by ``seed``.
 
-    In float16 those of one sign are smaller where the sums of ``weights``' gradients would overflow, down to a 256th.
+    The values are standard normal. In half of the cases all have one sign, above or below zero: only these reveal an
+    omission in a backward that is proportional to their mean. Except in float16, in half of the cases they are many
+    times smaller or larger, as from a loss. In one of four cases those of all outputs but one are next to nothing.
+    Integers get zeros, since no gradient flows back from them.
+
+    In float16, gradients of one sign are smaller where the sums of ``weights``' gradients would overflow, down to a
+    256th.
     """
-    # Its own stream: the same seed decides the inputs.
+    # A separate stream, because the same seed decides the inputs.
     stream = random.Random(f"upstream {seed}")  # noqa: S311 - it only spreads a secret seed
     scale = 2.0 ** stream.randint(*_UPSTREAM_EXPONENTS) if stream.random() < 0.5 else 1.0
     differentiable = [index for index, spec in enumerate(specs) if spec.is_differentiable]
@@ -314,9 +322,12 @@ def make_upstream(
 
 
 def _float16_scale(output: TensorSpec, weights: Sequence[TensorSpec]) -> float:
-    """A power of two, 1 at the most: the gradient of a weight is a sum over as many elements of the output as there are
-    for each of its own, and half a million of one sign are more than float16 has. Training in float16 scales its loss
-    for the same reason. Of both signs, as many elements add up to their root alone."""
+    """Return a power of two, at most 1, that keeps the sums in weights' gradients finite.
+
+    The gradient of a weight sums as many elements of the output as there are for each of its own. Half a million of one
+    sign exceed float16. Training in float16 scales its loss for the same reason. With both signs, a sum grows only with
+    the root of the count.
+    """
     fewest = min((count for count in (math.prod(weight.shape) for weight in weights) if count), default=0)
     terms = math.prod(output.shape) / fewest if fewest else 0.0
     halvings = max(0, math.ceil(math.log2(terms / _COMFORTABLE_SUM))) if terms else 0
@@ -331,7 +342,7 @@ def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:
     lengths = [end - start for start, end in pairwise([0, *bounds, count])]
     stretches = [each for each in target.view(-1).split(lengths)[stream.randrange(2) :: 2] if len(each)]  # type: ignore[no-untyped-call]
     if stretches and target.is_cuda and count <= _PIECE:
-        # Two kernels, where one for each stretch would take longer to launch than to run.
+        # Two kernels, because one for each stretch would take longer to launch than to run.
         lengths = [len(each) for each in stretches]
         drawn = target.new_empty(sum(lengths)).normal_(0.0, scale, generator=generator)
         torch._foreach_copy_(stretches, list(drawn.split(lengths)))  # type: ignore[no-untyped-call]
@@ -342,13 +353,14 @@ def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:
 
 
 def _avoid_zero(target: torch.Tensor, *, planted: bool) -> None:
-    """``planted``: there may be the smallest normal number in it, with either sign."""
+    """Replace exact zeros by the smallest normal number. ``planted``: the tensor may have it already, with either
+    sign."""
     tiny = torch.finfo(target.dtype).tiny
     for piece in _pieces(target):
-        if planted or target.dtype is torch.float16:  # of whose values many are as small as that
+        if planted or target.dtype is torch.float16:  # float16 has many values as small as that
             piece.masked_fill_(piece == 0, tiny)
         else:
-            piece.add_(tiny)  # changes nothing of usual size but zeros, and goes over half as much memory
+            piece.add_(tiny)  # changes zeros alone among values of usual size, and moves half as much memory
 
 
 def _fill_variant(target: torch.Tensor, variant: Variant, scale: float, stream: random.Random) -> None:
@@ -371,8 +383,8 @@ def _fill_variant(target: torch.Tensor, variant: Variant, scale: float, stream: 
 
 
 def _fill_lattice(piece: torch.Tensor, unit: float, start: int) -> None:
-    """Fill with whole multiples of ``unit``. A prime stride: neither rows nor columns of any usual size see the same
-    value twice in a row."""
+    """Fill with whole multiples of ``unit``. The stride is prime, so that neither rows nor columns of any usual size
+    have the same value twice in a row."""
     numbers = torch.arange(start % _LATTICE, start % _LATTICE + _LATTICE, device=piece.device)
     period = numbers.mul_(_LATTICE_STRIDE).remainder_(_LATTICE).sub_(_LATTICE // 2).to(piece.dtype).mul_(unit)
     whole = piece.numel() // _LATTICE * _LATTICE
@@ -392,8 +404,8 @@ def _plant(piece: torch.Tensor, scale: float, generator: torch.Generator) -> Non
 
 
 def _some_places(piece: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """One random place in every 64 of a tensor of one dimension, int64 of shape [places]. None twice: which of two
-    values wins would differ from one time to the next."""
+    """Return one random place in every 64 of a one-dimensional tensor, int64 of shape [places]. No place occurs twice,
+    because it would vary which of two values wins."""
     count = max(1, piece.numel() // _PLANT_EVERY)
     places = torch.randint(_PLANT_EVERY, (count,), generator=generator, device=piece.device)
     places += torch.arange(count, device=piece.device) * _PLANT_EVERY
@@ -401,7 +413,7 @@ def _some_places(piece: torch.Tensor, generator: torch.Generator) -> torch.Tenso
 
 
 def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    """The elements of a contiguous tensor as one-dimensional views of bounded size."""
+    """Return the elements of a contiguous tensor as one-dimensional views of bounded size."""
     return tensor.view(-1).split(_PIECE) if tensor.numel() else ()  # type: ignore[no-untyped-call]
 
 

@@ -1,10 +1,11 @@
-"""Kinds of inputs that timed calls can have: those on which the reference says something.
+"""Kinds of inputs for timed calls: those on which the reference is conclusive.
 
 On mixed inputs half of a logarithm is NaN, and in half precision much may overflow. A timed call has to be verified as
-well as a trial is, so it gets inputs of a kind on which nearly everything can be compared.
+well as a trial. So it gets inputs of a kind on which nearly everything can be compared.
 
-To ask for it takes several calls of the reference, and most problems give the same answer each time. One is a draw of
-inputs, so an answer is believed once several evaluations have had it, and until a timed call says too little after all.
+Finding the kind takes several calls of the reference, and most problems give the same answer each time. One answer is
+from one draw of inputs. So an answer is trusted once several evaluations had it, and until a timed call is inconclusive
+after all.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from evaluator.protocol.shared_memory import TensorSpec
 __all__ = ["LEAST_TELLING", "USUAL_PROBLEMS", "Kinds", "UsualProblems", "timed_kinds", "usual_kinds"]
 
 LEAST_TELLING: Final = 0.6
-"""Inputs of which less of a tensor can be compared are no inputs of timed calls."""
+"""The least share of each tensor that can be compared, for inputs of timed calls."""
 _NEARLY_ALL: Final = 0.99
 _KINDS: Final = (
     Variant.MIXED,
@@ -41,16 +42,16 @@ _AGREEING: Final = 3
 
 
 class Kinds(NamedTuple):
-    """The kind of inputs of each mode of timed calls that has one; and whether that is ``usual``: for each mode the
-    first one that there is, since nearly all can be compared on it."""
+    """The kind of inputs of each mode of timed calls that has one. ``usual``: whether it is the first available kind
+    for each mode, since nearly everything can be compared on it."""
 
     found: dict[CallMode, Variant]
     usual: bool
 
 
 class UsualProblems:
-    """Problems, each known by something hashable, of which several evaluations found what is usual, and none anything
-    else."""
+    """Problems of which several evaluations found the usual kinds, and none another result. Each is known by a hashable
+    key."""
 
     def __init__(self) -> None:
         self._evaluations: Counter[Hashable] = Counter()
@@ -60,7 +61,7 @@ class UsualProblems:
         return problem not in self._unusual and self._evaluations[problem] >= _AGREEING
 
     def note(self, problem: Hashable, *, usual: bool) -> None:
-        """What an evaluation found of it. Once it was not usual, it is asked about for ever."""
+        """Note the result of an evaluation. After one unusual result, the problem is tested each time."""
         if usual:
             self._evaluations[problem] += 1
         else:
@@ -68,21 +69,22 @@ class UsualProblems:
 
 
 USUAL_PROBLEMS: Final = UsualProblems()
-"""Of all sessions of this process."""
+"""Shared by all sessions of this process."""
 
 
 def usual_kinds(source: InputSource, modes: Sequence[CallMode]) -> dict[CallMode, Variant]:
-    """What ``timed_kinds`` finds where it is usual."""
+    """Return the result of ``timed_kinds`` in the usual case."""
     return dict.fromkeys(modes, next(filter(source.available, _KINDS)))
 
 
 def timed_kinds(
     reference: Reference, source: InputSource, cut: tuple[int, int] | None, modes: Sequence[CallMode]
 ) -> Kinds:
-    """For each of these modes of timed calls a kind of inputs: the first of which nearly all can be compared, else the
-    one of which most can be. A mode of which no kind says enough has none.
+    """Return a kind of inputs for each of these modes of timed calls.
 
-    Found by evaluating the reference in both precisions, in the rows of ``cut`` (all of them for ``None``).
+    It is the first kind of which nearly everything can be compared, otherwise the kind of which most can be. A mode
+    without a conclusive kind is left out. The reference is evaluated in both precisions, in the rows of ``cut`` (all
+    rows for ``None``).
     """
     found: dict[CallMode, Variant] = {}
     usual = True
@@ -102,15 +104,15 @@ def timed_kinds(
 def _telling(
     reference: Reference, source: InputSource, kind: Variant, cut: tuple[int, int] | None, *, gradients: bool
 ) -> float:
-    """The share of the outputs that says something on inputs of this kind, or of the gradients and outputs: of the
-    tensor of which it is the least."""
+    """Return the conclusive share of the outputs on inputs of this kind, or of the gradients and outputs. The tensor
+    with the least share counts."""
     signature = reference.signature
     made = _cut(source.make(signature.input_tensors, kind, secrets.randbits(63), avoid_zero=gradients), cut)
     tensors = iter(made)
     values = [
         value.arrange(next(tensors)) if isinstance(value, TensorSpec) else value["value"] for value in signature.inputs
     ]
-    # A reference may write to what it is given.
+    # A reference may write to its inputs.
     given = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
     if not gradients:
         return _least_share(zip(reference.exact_outputs(values), reference.own_outputs(given), strict=True))
@@ -127,7 +129,7 @@ def _telling(
 
 
 def _cut(tensors: list[torch.Tensor], cut: tuple[int, int] | None) -> list[torch.Tensor]:
-    """The rows of ``cut``, or everything."""
+    """Return the rows of ``cut``, or everything."""
     return tensors if cut is None else [tensor[slice(*cut)] for tensor in tensors]
 
 

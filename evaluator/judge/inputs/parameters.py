@@ -1,9 +1,9 @@
-"""Parameters and buffers that are the same however a model is constructed, and other values for them.
+"""Parameters and buffers that are the same in every construction of a model, and other values for them.
 
-What is drawn while constructing is other in each evaluation. A norm's ones and zeros are not, nor are biases that begin
-as zero or running statistics: with these alone, a candidate that leaves them out is right, and is wrong in any trained
-model. So they are given secret values once all models are constructed, and keep them in every call, timed ones too. So
-is what is drawn in such a way that a relation holds each time (see ``evaluator.judge.inputs.relations``).
+Random initial values differ in each evaluation. A norm's ones and zeros do not, nor do biases that begin as zero, or
+running statistics. With these alone, a candidate that leaves them out is right, and is wrong in any trained model. So
+they are given secret values once all models are constructed, and keep them in every call, including timed ones. The
+same is done with random values that keep a relation each time (see ``evaluator.judge.inputs.relations``).
 """
 
 from __future__ import annotations
@@ -31,46 +31,47 @@ Values = Mapping[str, torch.Tensor]
 """Values of parameters and buffers, by name."""
 
 _STATISTICS: Final = ("running_mean", "running_var")
-"""Buffers that training changes. Others that are the same each time (masks, tables of positions) are what the model is,
-and may be written down in another way."""
+"""Buffers that training changes. Other constant buffers (masks, tables of positions) define the model, and a candidate
+may write them down in another way."""
 _CONSTANT_SHARE: Final = 0.25
-"""So many of a parameter's elements are the same each time where it counts as constant."""
+"""A parameter counts as constant where at least this share of its elements is the same each time."""
 _MOVES: Final = (0.1, 0.5)
-"""By so much, at the least and the most, an element is moved, as a share of its own magnitude."""
+"""The least and the largest move of an element, as a share of its own magnitude."""
 _STEPS: Final = (0.025, 0.125)
-"""By so much, likewise, between two calls: as in a training, nothing changes its sign."""
+"""The same for a move between two calls: as in a training, no element changes its sign."""
 _SMALL: Final = 0.1
-"""What is less counts as zero: a factor of 1e-6 that begins a branch grows to anything in training."""
+"""Smaller values count as zero: a factor of 1e-6 that begins a branch grows to any size in training."""
 _FLIPPED: Final = 1 / 16
-"""Of so many elements the sign changes, and as many are twice as large: a scale may become negative in training."""
+"""The share of the elements whose sign changes, and of those that double: a scale may become negative in training."""
 
 
 _TO_BOTH_SIDES: Final[tuple[tuple[float, Literal[0]], ...]] = ((1.0, 0), (0.5, 0), (0.25, 0))
 _TO_ONE_SIDE: Final[tuple[tuple[float, Literal[-1, 1]], ...]] = ((1.0, -1), (1.0, 1), (0.25, -1), (0.25, 1))
-"""How far parameters are moved, as a share of ``_MOVES``, and to which side: as far as the reference stays finite. It
-may be so on one side of the first value alone."""
+"""The attempts for moving parameters: the share of ``_MOVES``, and the side. The first one that leaves the reference
+finite is taken. It may be finite on one side of the first value alone."""
 _MOST_TRIED: Final = 64
-"""So many sets of values the reference is asked about."""
+"""The most sets of values that the reference is tested with."""
 
 
 @dataclass(frozen=True)
 class Variation:
-    """What is the same under every seed, or has relations that are: as it is constructed, other values for it
-    (``each``), and ``alike``, where the same values stay the same: for a model in which it cannot be told which of them
-    is which."""
+    """Constants of the construction, or values with constant relations: their ``initial`` values and other values for
+    ``each``. In ``alike``, equal values stay equal: for a model whose counterparts of equal values cannot be told
+    apart."""
 
     initial: Values = field(default_factory=dict)
     each: Values = field(default_factory=dict)
     alike: Values = field(default_factory=dict)
 
     def unmoved(self, values: Values) -> list[str]:
-        """What has its first value in ``values``."""
+        """Return the names that have their first value in ``values``."""
         return [name for name, value in values.items() if torch.equal(value, self.initial[name])]
 
 
 def varied(initial: Values, generator: torch.Generator, is_finite: Callable[[Values], bool]) -> Variation:
-    """Other values for all of ``initial``, such that ``is_finite`` says so of them. Where all cannot be moved together,
-    one half is after the other, and in the end each by itself. What cannot be moved at all keeps its first value."""
+    """Return other values for all of ``initial``, such that ``is_finite`` holds for them. Where all cannot be moved
+    together, one half is moved after the other, and finally each by itself. A value that cannot be moved at all
+    stays."""
     each, restraint = dict(initial), dict.fromkeys(initial, len(_TO_BOTH_SIDES) + len(_TO_ONE_SIDE))
     groups, tried = [[*initial]], 0
     while groups and tried < _MOST_TRIED:
@@ -89,8 +90,8 @@ def varied(initial: Values, generator: torch.Generator, is_finite: Callable[[Val
 
 
 def constants_of(one: torch.nn.Module, other: torch.nn.Module) -> tuple[str, ...]:
-    """Names of what is the same in two models of one class that were constructed under different seeds, and that
-    training would change. Both are where they were constructed, in the precision that they were constructed in."""
+    """Return the names of values that are the same in two models of one class under different seeds, and that training
+    would change. Both are on the device and in the precision of their construction."""
     others = {**dict(other.named_parameters()), **dict(other.named_buffers())}
     found = [
         name
@@ -110,23 +111,25 @@ def constants_of(one: torch.nn.Module, other: torch.nn.Module) -> tuple[str, ...
 def drawn(
     values: Values, generator: torch.Generator, share: float = 1.0, side: Literal[-1, 0, 1] = 0
 ) -> dict[str, torch.Tensor]:
-    """Other values for each of ``values``: every element is multiplied by 0.5 to 0.9 or 1.1 to 1.5, and to one that is
-    below 0.1 as much is added, of either sign, divided by the root of how many are summed where there are several
-    dimensions. A few elements have the other sign then, or are twice as large. ``share``: of these moves; none changes
-    its sign where it is less than 1. ``side``: all of them are less (-1) or more (1) than one. On the device of
-    ``generator``, in the dtypes of ``values``.
+    """Return other values for each of ``values``, on the device of ``generator``, in the dtypes of ``values``.
+
+    Every element is multiplied by 0.5 to 0.9 or 1.1 to 1.5. To elements below 0.1 in magnitude, 0.1 to 0.5 of either
+    sign is added instead. With several dimensions, it is divided by the root of the number of summed elements. Of a few
+    elements the sign changes afterwards, or they double.
+
+    ``share``: of these moves; below 1, no sign changes. ``side``: all factors are below (-1) or above (1) one.
     """
     return {name: _moved(name, value, generator, share, side) for name, value in values.items()}
 
 
 def stepped(values: Values, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Values as after a step of training: each element is larger or smaller by 2.5 to 12.5 %, and zeros stay. On the
-    device of ``generator``, in the dtypes of ``values``."""
+    """Return values as after a step of training: each element is larger or smaller by 2.5 to 12.5 %, and zeros stay.
+    They are on the device of ``generator``, in the dtypes of ``values``."""
     return {name: _stepped(value, generator) for name, value in values.items()}
 
 
 def drawn_alike(values: Values, drawn_values: Values, restraint: Mapping[str, int]) -> dict[str, torch.Tensor]:
-    """``drawn_values`` with the same for all whose ``values`` are the same: those of the one that had the most
+    """Return ``drawn_values``, with equal ones where ``values`` are equal: those of the name with the most
     ``restraint``."""
     alike: dict[str, torch.Tensor] = {}
     for name in sorted(values, key=restraint.__getitem__, reverse=True):
@@ -142,7 +145,7 @@ def drawn_alike(values: Values, drawn_values: Values, restraint: Mapping[str, in
 
 
 def look_alike(values: Values, names: Collection[str]) -> frozenset[str]:
-    """Those of ``names`` whose values another of ``values`` has as well, in whatever shape."""
+    """Return those of ``names`` whose values are also the values of another name, in any shape."""
     return frozenset(
         name
         for name in names
@@ -154,7 +157,7 @@ def look_alike(values: Values, names: Collection[str]) -> frozenset[str]:
 
 
 def mixed(changed: Values, kept: Values, names: Collection[str]) -> dict[str, torch.Tensor]:
-    """``changed``, but ``kept`` for ``names``."""
+    """Return ``changed``, with the values of ``kept`` for ``names``."""
     return {name: kept[name] if name in names else value for name, value in changed.items()}
 
 
@@ -189,8 +192,8 @@ def _moved(name: str, value: torch.Tensor, generator: torch.Generator, share: fl
         chance = torch.rand(value.shape, generator=generator, device=value.device, dtype=torch.float64)
         flipped = chance < _FLIPPED
         if value.numel() > 1:
-            flipped |= chance == chance.amin()  # one at the least
+            flipped |= chance == chance.amin()  # at least one
         moved = torch.where(flipped, -moved, moved)
         moved = torch.where(chance > 1.0 - _FLIPPED, 2.0 * moved, moved)
-    # A variance stays one.
+    # A variance stays positive.
     return (moved.abs() if name.endswith(_STATISTICS[1]) else moved).to(value.dtype)

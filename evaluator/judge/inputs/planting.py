@@ -1,17 +1,17 @@
 """Secret places in the inputs of timed calls: rows and values that an ordinary draw never has.
 
-Timed calls once had ordinary values alone, and a look at a few rows told so: a softmax without its maximum passed if it
-was careful wherever that look met something special. So every mixed input has a few secret rows that are loud, quiet or
-wide-ranged, and a few secret values that a sum cannot do without. They are too few to be met by chance or to be felt in
-a latency, and where calls are compared in some rows only, these rows are among them.
+Timed calls once had only ordinary values, and a spot check of a few rows could tell. A softmax without its maximum
+passed if it was careful wherever the check found something special. So every mixed input has a few secret rows that are
+loud, quiet or wide-ranged, and a few secret values that a sum needs. They are too few to be met by chance or to affect
+a latency. Where calls are compared in some rows only, these rows are among them.
 
-A function that is bounded makes a large value an ordinary one, and a sum of what it makes of many values does without
-any of them. So one more row has two *levels* that change in secret places: a share of it that is left out is not like
-the rest. Where rows depend on each other, all is *still* in some calls: nothing but a background of which such a
-function makes nothing, and a few ordinary values.
+A bounded function turns a large value into an ordinary one, and a sum of its many results does not need any single one.
+So one more row has two *levels* that change in secret places: any part that is left out differs from the rest. Where
+rows depend on each other, the whole input is *still* in some calls. It then has only a background, on which such a
+function is nearly zero, and a few ordinary values.
 
-To make such rows takes dozens of short kernels, and a call should not wait for a device to be asked for these. So a
-*stock* of short ones is made once in an evaluation, and each call copies some of it to its secret places.
+Making such rows takes dozens of short kernels, and a call should not wait for their launches. So a *stock* of short
+ones is made once in an evaluation, and each call copies some of it to its secret places.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ __all__ = ["Planter", "Strength", "fill_wide", "swap_edge_rows"]
 
 _WIDE_BITS: Final = 10
 _SHARE: Final = 64
-"""A planted run is at most one in so many elements of its tensor, and so are all single places together."""
+"""A planted run covers at most one of this many elements of its tensor, and so do all single places together."""
 _LEAST_FAN_IN: Final = 64
-"""Where so many elements go into one of the output, it is a sum that a share could be left out of."""
+"""From this many input elements for each output element, the output is a sum of which a share could be left out."""
 _FEW_OUTPUTS: Final = 64
-"""So few outputs depend on everything: what is loud would hide what is not."""
+"""Fewer outputs than this depend on everything: loud values would hide the others."""
 _FEWEST_TERMS: Final = 4
 _MOST_TERMS: Final = 64
 _TIMES_THE_LIMIT: Final = 4.0
@@ -50,32 +50,31 @@ _LOUD: Final = 64.0
 _LOUD_AMONG_FEW: Final = 8.0
 _MILD: Final = 4.0
 _STILL_CALLS: Final = 0.5
-"""The share of the calls in which everything is still, where rows depend on each other; or one of few rows has levels.
-"""
+"""The share of the calls with still inputs, where rows depend on each other; or with levels in one of few rows."""
 _PIECE: Final = 2**22
 _STILL: Final = {torch.float16: 2.0**-12}
 _STILL_ELSEWHERE: Final = 2.0**-20
 _FAR: Final = 24.0
-"""Times the root mean square of the input: a sigmoid of ordinary numbers that are so much less is nothing."""
+"""Ordinary numbers that are lowered by this multiple of the input's root mean square have a sigmoid of nearly zero."""
 _ORDINARY: Final = 2.0
 _QUIET: Final = 2.0**-10
 _QUIET_HALF: Final = 2.0**-6
 _MOST_HALF: Final = 2.0**12
 _SQUARED_HALF: Final = 200.0
-"""What of float16 has a square that is finite."""
+"""The square of this is finite in float16."""
 _STOCKED: Final = 64
-"""There are so many of each kind in a stock: about as many as calls in an evaluation, so that a share of a row that
-shows in one of ten shows all the same."""
+"""The size of a stock for each kind: about the number of calls in an evaluation. So a left-out share of a row that
+shows in one of ten still shows."""
 _STOCKED_BYTES: Final = 2**23
-"""No stock takes more than this, and longer runs are made in their place: nobody has planned for its memory, and of
-what is long, asking for it is the least."""
+"""No stock takes more bytes than this; longer runs are made in place. The memory plan has no room for them, and their
+launches are the least part of their time."""
 
 
 class Strength(IntEnum):
-    """How large a planted value may be, so that the reference stays finite.
+    """The size of planted values that leaves the reference finite.
 
-    ``LINEAR``: as much as all other terms of a sum together, divided by the number of places. ``ROOT``: its square is.
-    ``MILD``: four times the root mean square of the input.
+    ``LINEAR``: as much as all other terms of a sum together, divided by the number of places. ``ROOT``: the same for
+    the square. ``MILD``: four times the root mean square of the input.
     """
 
     NONE = 0
@@ -86,31 +85,32 @@ class Strength(IntEnum):
 
 @dataclass(frozen=True)
 class Planter:
-    """Where and what is planted. ``rows``: extent of every tensor's first dimension, where rows stand alone.
-    ``outputs``: elements of the smallest floating-point output. ``tolerance``: ``atol + rtol`` of the problem."""
+    """The choice of planted places and values. ``rows``: extent of every tensor's first dimension, where rows are
+    independent. ``outputs``: elements of the smallest floating-point output. ``tolerance``: ``atol + rtol`` of the
+    problem."""
 
     rows: int | None
     outputs: int
     tolerance: float
     strength: Strength = Strength.LINEAR
     stocks: dict[Hashable, torch.Tensor] = field(default_factory=dict, compare=False, repr=False)
-    """What was made ahead, by input, kind, shape, scale and dtype: runs of each kind, [kinds, so many, length], or rows
-    with levels, [so many, size]."""
+    """The stock, by input, kind, shape, scale and dtype: runs of each kind, [kinds, count, length], or rows with
+    levels, [count, size]."""
 
     def rows_of(self, seed: int) -> list[int]:
-        """The rows that are planted in the inputs that ``seed`` makes, one of each kind, in ascending order."""
+        """Return the planted rows of the inputs of ``seed``, one of each kind, in ascending order."""
         return sorted(set(self._rows_by_kind(seed))) if self.rows and self.strength else []
 
     def is_still(self, seed: int) -> bool:
-        """Whether all is still in those inputs that ``seed`` makes of which many elements go into one of the output,
-        unless gradients are compared."""
+        """Whether inputs of ``seed`` are still, unless gradients are compared. This applies to those with many elements
+        for each element of the output."""
         stream = random.Random(f"still {seed}")  # noqa: S311 - it only spreads a secret seed
         return bool(self.strength) and not self.rows and stream.random() < _STILL_CALLS
 
     def plant(self, tensor: torch.Tensor, scale: float, index: int, seed: int, *, gradients: bool) -> None:
         """Plant in a contiguous floating-point tensor, input ``index``, whose root mean square is about ``scale``.
-        ``gradients``: of the call are to be compared. Those where all is still are what is left after rounding, and as
-        large as each computes them."""
+        ``gradients``: whether the call's gradients are compared. Gradients of still inputs are mere rounding errors, as
+        large as each side computes them, so these inputs are not still."""
         if not self.strength or tensor.numel() < _SHARE:
             return
         stream = random.Random(f"plants {index} {seed}")  # noqa: S311 - it only spreads a secret seed
@@ -119,7 +119,7 @@ class Planter:
         if not gradients and self.is_still(seed) and tensor.numel() / self.outputs >= _LEAST_FAN_IN:
             self._plant_still(values, tensor, scale, stream)
         else:
-            # Where rows depend on each other, what is loud in one is heard in all: half of the calls go without.
+            # Where rows depend on each other, loud values in one affect all: half of the calls have none.
             if self.rows or stream.random() < 0.5:
                 self._plant_runs(tensor, scale, index, rows, stream)
             self._plant_levels(tensor, scale, index, rows[-1], stream)
@@ -130,7 +130,7 @@ class Planter:
         tensor.view(-1)[tensor_on(tensor.device, places, torch.int64)] = planted
 
     def _rows_by_kind(self, seed: int) -> list[int]:
-        """For each kind of planting a row; the same ones in all inputs. Zeros where rows do not stand alone."""
+        """Return a row for each kind of planting, the same ones in all inputs; zeros where rows are not independent."""
         stream = random.Random(f"rows {seed}")  # noqa: S311 - it only spreads a secret seed
         if not self.rows:
             return [0] * _KINDS
@@ -144,9 +144,9 @@ class Planter:
         flat, size = tensor.view(-1), self._row_size(tensor)
         length = max(1, min(tensor.shape[-1], size, tensor.numel() // _SHARE))
         factor = _MILD if self.strength is Strength.MILD else _LOUD_AMONG_FEW if self._few else _LOUD
-        # What is wide-ranged is mostly small beside its largest elements.
+        # Wide-ranged values are mostly small beside their largest elements.
         kinds = _RUNS[: -1 if self._few else None]
-        # A whole row of the last dimension, where it is not too much.
+        # A whole row of the last dimension, where it is not too long.
         step = length if size % length == 0 else 1
         starts = [row * size + step * stream.randrange((size - length) // step + 1) for row in rows[: len(kinds)]]
         runs = [flat[start : start + length] for start in starts]
@@ -172,7 +172,7 @@ class Planter:
         shape: tuple[int, ...],
         make: Callable[[torch.Tensor], None],
     ) -> torch.Tensor | None:
-        """Normal numbers of this ``shape`` that ``make`` has worked on: the same in each call with a tensor ``like``
+        """Return normal numbers of this ``shape``, processed by ``make``: the same in each call with a tensor ``like``
         this one. ``None`` where they would take too much memory."""
         if math.prod(shape) * like.element_size() > _STOCKED_BYTES:
             return None
@@ -187,24 +187,25 @@ class Planter:
     def _add_terms(
         self, values: dict[int, float], tensor: torch.Tensor, scale: float, rows: Sequence[int], stream: random.Random
     ) -> None:
-        """Values that each show in a sum: with one of them left out, it is off by several times its limit."""
+        """Add values that each show in a sum: without one of them, it is off by several times its limit."""
         fan_in = tensor.numel() / self.outputs
         if fan_in < _LEAST_FAN_IN:
             return
         size, count = self._row_size(tensor), self._terms
         amounts = {Strength.LINEAR: fan_in / count, Strength.ROOT: math.sqrt(fan_in / count)}
         allowed = [amount for strength, amount in amounts.items() if strength <= self.strength] or [_MILD]
-        # A sum of squares hardly feels anything beside the one, and one of magnitudes does not feel the other.
+        # Beside linear terms, a sum of squares shows nothing else; a sum of magnitudes does not show root terms.
         chosen = zip(rows[len(_RUNS) : -1], allowed, strict=False) if self.rows else [(0, stream.choice(allowed))]
         for row, amount in chosen:
             for _ in range(count):
                 place = row * size + stream.randrange(size)
-                # No two alike: a maximum over terms that are equal has a gradient for each that is as right.
+                # All terms differ: with equal ones, a maximum has a gradient for each of them that is equally right.
                 share = stream.uniform(_LEAST_TERM, 1.0) * stream.choice((-1.0, 1.0))
                 values[place] = _bounded(amount * scale, tensor.dtype) * share
 
     def _plant_levels(self, tensor: torch.Tensor, scale: float, index: int, row: int, stream: random.Random) -> None:
-        """Two levels in one row, which take turns after a secret number of elements: one, or up to all of the row."""
+        """Plant two levels in one row, which take turns after a secret number of elements: one, or up to the whole
+        row."""
         size = self._row_size(tensor)
         if not self.rows or size < _LEAST_FAN_IN:
             return
@@ -218,13 +219,13 @@ class Planter:
             target.copy_(stock[chosen % _STOCKED])
 
     def _plant_still(self, values: dict[int, float], tensor: torch.Tensor, scale: float, stream: random.Random) -> None:
-        """Nothing but a background, and a few ordinary values in it: without one of them, what a bounded function makes
-        of all is off by several times the limit."""
-        # Zero is nothing to a hyperbolic tangent, and what is far below zero to a sigmoid.
+        """Plant a background, and a few ordinary values in it. Without one of these, a sum of a bounded function's
+        results is off by several times the limit."""
+        # A hyperbolic tangent of zero is zero, and a sigmoid far below zero is nearly zero.
         far = self.strength is Strength.LINEAR and tensor.dtype is not torch.float16 and stream.random() < 0.5
         tensor.mul_(_STILL.get(tensor.dtype, _STILL_ELSEWHERE)).sub_(_FAR * scale if far else 0.0)
         for _ in range(self._terms):
-            # Of all sizes: of equal ones, the mean over a share is right if it has its share of them.
+            # Of all sizes: with equal ones, the mean over a share is right if it has its share of them.
             share = stream.uniform(_LEAST_STILL, 1.0) * stream.choice((-1.0, 1.0))
             values[stream.randrange(tensor.numel())] = _ORDINARY * scale * share
 
@@ -240,7 +241,7 @@ class Planter:
 
     @property
     def _terms(self) -> int:
-        """So many terms of a sum, that each is several times the limit of it."""
+        """The number of terms of a sum, such that each is several times its limit."""
         return max(_FEWEST_TERMS, min(_MOST_TERMS, round(1 / (_TIMES_THE_LIMIT * self.tolerance))))
 
     @property
@@ -275,14 +276,14 @@ def _level_each(scale: float, rows: torch.Tensor) -> None:
 
 
 def _add_levels(rows: torch.Tensor, low: _Each, high: _Each, length: _Each, start: _Each) -> None:
-    """Hush a row or several, and add levels to each, as ``_levels`` says."""
+    """Make one or several rows quiet, and add levels to each, as ``_levels`` says."""
     places = torch.arange(rows.shape[-1], device=rows.device) + start
     rows.mul_(_QUIET_HALF).add_(torch.where(places // length % 2 == 0, low, high).to(rows.dtype))
 
 
 def _levels(size: int, scale: float, seed: int) -> tuple[float, float, int, int]:
-    """Two levels of a row of so many elements, after how many they change, and how many of the first two runs of them
-    are before the row."""
+    """Return two levels of a row of ``size`` elements, the length of their runs, and an offset. The offset is the
+    number of elements of the first two runs that lie before the row."""
     stream = random.Random(seed)  # noqa: S311 - it only spreads a secret seed
     low, high = stream.sample((0.0, -_ORDINARY * scale, _ORDINARY * scale), 2)
     length = 2 ** stream.randrange(size.bit_length())
@@ -296,7 +297,7 @@ def _run_each(kinds: Sequence[_Run], factor: float, scale: float, runs: torch.Te
 
 
 def _raise(run: torch.Tensor, factor: float, _scale: float, _seed: int) -> None:
-    """Loud and positive: above what an exponential takes."""
+    """Make a run loud and positive: too large for an exponential."""
     run.mul_(factor)
     if _is_precise(run):
         run.add_(_largest(run))
@@ -304,7 +305,7 @@ def _raise(run: torch.Tensor, factor: float, _scale: float, _seed: int) -> None:
 
 
 def _lower(run: torch.Tensor, factor: float, _scale: float, _seed: int) -> None:
-    """Loud and far below zero: exponentials of all of it are zero."""
+    """Make a run loud and far below zero: all its exponentials are zero."""
     run.mul_(factor)
     if _is_precise(run):
         run.sub_(_largest(run), alpha=2.0)
@@ -317,32 +318,32 @@ def _confine(run: torch.Tensor) -> None:
 
 
 def _largest(run: torch.Tensor) -> torch.Tensor:
-    """The largest magnitude of a run, or of each of several: along the last dimension, which it keeps."""
+    """Return the largest magnitude of a run, or of each of several, along the last dimension, which is kept."""
     return run.abs().amax(dim=-1, keepdim=True)
 
 
 def _is_precise(run: torch.Tensor) -> bool:
-    """Whether a variance of numbers far from zero, computed from their squares, is worth anything in its dtype."""
+    """Whether the dtype has enough precision for a variance of numbers far from zero, computed from their squares."""
     return run.dtype.itemsize > 2
 
 
 def _hush(run: torch.Tensor, _factor: float, _scale: float, _seed: int) -> None:
-    """So small that what is added for safety, an epsilon, is not."""
+    """Make a run so small that a constant added for safety, an epsilon, matters."""
     run.mul_(_QUIET_HALF if run.dtype is torch.float16 else _QUIET)
 
 
 def _widen(run: torch.Tensor, factor: float, scale: float, seed: int) -> None:
-    # Not cut off: what is at a bound would be equal, and where the largest is chosen, any of them as right.
+    # Values are not cut off: those at the bound would be equal, and any of them a right choice of the largest.
     most = _bounded(scale * (_MILD if factor == _MILD else 2.0**_WIDE_BITS), run.dtype)
     fill_wide(run, scale, torch.Generator(run.device).manual_seed(seed), most=most)
     _confine(run)
 
 
 _Run = Callable[[torch.Tensor, float, float, int], None]
-"""Works on one run or on several, along the last dimension."""
+"""An operation on one run or on several, along the last dimension."""
 _RUNS: Final[tuple[_Run, ...]] = (_raise, _lower, _hush, _widen)
 _KINDS: Final = len(_RUNS) + 3
-"""Of planting a row: each kind of run, terms as large as a sum and as one of squares, and levels."""
+"""The kinds of planting in a row: each kind of run, terms as large as a sum and as a sum of squares, and levels."""
 
 
 def fill_wide(piece: torch.Tensor, scale: float, generator: torch.Generator, *, most: float | None = None) -> None:
@@ -355,7 +356,7 @@ def fill_wide(piece: torch.Tensor, scale: float, generator: torch.Generator, *, 
 
 
 def swap_edge_rows(tensors: Sequence[torch.Tensor], rows: int, seed: int) -> None:
-    """Swap the first and the last row with secret others, the same in all tensors: a row that the problem makes
+    """Swap the first and the last row with secret others, the same in all tensors. So a row that the problem makes
     special is at another place in each call."""
     stream = random.Random(f"edges {seed}")  # noqa: S311 - it only spreads a secret seed
     source: dict[int, int] = {}

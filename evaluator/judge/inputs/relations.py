@@ -1,9 +1,9 @@
-"""Relations of drawn parameters that hold however a model is constructed, and that training would end.
+"""Relations of random parameters that hold in every construction of a model, and that training would end.
 
-An orthogonal matrix is another one under every seed, and times its transpose it is the identity each time. So are the
-lengths that a weight norm begins with those of its directions, and two layers may begin alike. Who counts on that
-leaves out work, and is right with any weights that are as constructed. Such a relation is a number made of the
-parameters that no seed changes. These parameters are moved as those are that are the same themselves (see
+An orthogonal matrix differs under every seed, and its product with its transpose is the identity each time. Similarly,
+the lengths of a weight norm begin as those of its directions, and two layers may begin alike. A candidate that relies
+on such a relation leaves out work, and is right with any constructed weights. A relation is a number computed from the
+parameters that no seed changes. Related parameters are moved like constant ones (see
 ``evaluator.judge.inputs.parameters``).
 """
 
@@ -21,51 +21,52 @@ import torch
 __all__ = ["related_among", "related_of"]
 
 _SAME: Final = 5e-6
-"""So far apart, as a share of what they are made of, numbers may be in two models: they are rounded to float32."""
+"""The largest difference of equal numbers in two models, as a share of their terms: they are rounded to float32."""
 _SAME_OF_ALL: Final = 1e-6
-"""Of what a whole tensor is summed up in, which is nearly the same by chance where it is large."""
+"""The same for a sum over a whole tensor, which is nearly equal by chance in a large tensor."""
 _SHARE: Final = 0.25
-"""Of the numbers of one kind, so many are the same where they are in relation."""
+"""The least share of equal numbers of one kind that makes a relation."""
 _VECTORS: Final = 64
-"""So many rows and the like of a tensor are looked at."""
+"""The most rows, or other vectors, of a tensor that are examined."""
 
 _MOST_OF_RANK: Final = 256
-"""A rank below that is seen: so many vectors of a matrix are then not independent of each other."""
+"""A rank below this is detected: this many vectors of a matrix depend on each other then."""
 _LENGTH_OF_RANK: Final = 1024
-"""So many elements of each are looked at."""
+"""The most examined elements of each vector."""
 _SINGULAR: Final = 1e-11
-"""Below that is the least eigenvalue of the products of unit vectors that depend on each other and are rounded to
-float32. Of as many independent ones as they have elements, it is in one case of a thousand, and hardly ever in three
-models."""
+"""The least eigenvalue of the products of dependent unit vectors, rounded to float32, is below this. For independent
+vectors, as many as they have elements, this happens in one case of a thousand, and hardly ever in three models."""
 
 _BLOCK: Final = 1024
 
 _Tensors = Mapping[str, torch.Tensor]
 
 _Facts = dict[tuple[tuple[str, ...], str], tuple[torch.Tensor, torch.Tensor, float]]
-"""By the names of those concerned and the kind: numbers that a relation keeps the same, the magnitude of what each is
-made of, and the share of that by which they may differ."""
+"""By the names of the parameters and the kind: numbers that a relation keeps the same, the magnitudes of their terms,
+and the allowed difference as a share of these."""
 
 
 def related_of(
     one: torch.nn.Module, other: torch.nn.Module, again: Callable[[], torch.nn.Module], constants: Collection[str]
 ) -> tuple[str, ...]:
-    """Names of trainable parameters that are in the same relation, to themselves or each other, in two models of one
-    class that were constructed under different seeds, and of frozen parameters and buffers that are copies of these;
-    without the ``constants``. Both are where they were constructed, in the precision that they were constructed in.
-    ``again`` makes a third one, where something is found: chance would not be the same in that."""
+    """Return the names of tensors with a constant relation in two models of one class under different seeds.
+
+    These are trainable parameters in a relation to themselves or each other, and frozen parameters and buffers that are
+    copies of these; without the ``constants``. Both models are on the device and in the precision of their
+    construction. ``again`` makes a third model where a relation was found: chance would not repeat in it.
+    """
     return _related(_parts(one, constants), _parts(other, constants), lambda: _parts(again(), constants))
 
 
 def related_among(one: _Tensors, other: _Tensors, again: Callable[[], _Tensors]) -> tuple[str, ...]:
-    """Names of tensors (real numbers, not empty) that are in the same relation in two sets of them, and in a third one,
-    which ``again`` makes where something is found."""
+    """Return the names of tensors (real numbers, not empty) in the same relation in two sets of them. A third set,
+    which ``again`` makes where a relation was found, has to have it as well."""
     return _related(_Parts(one), _Parts(other), lambda: _Parts(again()))
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """What is ``drawn``, and what is ``beside`` it that may be a copy of something drawn."""
+    """The ``drawn`` parameters, and the tensors ``beside`` them that may be copies of drawn ones."""
 
     drawn: _Tensors
     beside: _Tensors = field(default_factory=dict)
@@ -81,7 +82,7 @@ def _related(one: _Parts, other: _Parts, again: Callable[[], _Parts]) -> tuple[s
 
 
 def _parts(model: torch.nn.Module, constants: Collection[str]) -> _Parts:
-    """The trainable parameters of a model, and its other tensors; without the ``constants``."""
+    """Return the trainable parameters of a model, and its other tensors; without the ``constants``."""
     drawn: dict[str, torch.Tensor] = {}
     beside: dict[str, torch.Tensor] = {}
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
@@ -91,13 +92,13 @@ def _parts(model: torch.nn.Module, constants: Collection[str]) -> _Parts:
 
 
 def _agreeing(some: _Facts, others: _Facts) -> set[tuple[str, ...]]:
-    """The names of those that a fact is the same about."""
+    """Return the names of the tensors with an equal fact."""
     found = set()
     for place, (numbers, magnitudes, share) in some.items():
         if place in others:
             theirs, their_magnitudes, _ = others[place]
             same = (numbers - theirs).abs() <= share * torch.maximum(magnitudes, their_magnitudes)
-            # Of what is zero in both, like a row for padding, nothing is known.
+            # Vectors that are zero in both, like a row for padding, tell nothing.
             same &= magnitudes > 0
             if same.numel() and int(same.sum()) >= _SHARE * same.numel():
                 found.add(place[0])
@@ -123,7 +124,7 @@ def _facts_of(parts: _Parts) -> _Facts:
 
 
 def _of_one(weight: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, torch.Tensor, float]]:
-    """Facts about one parameter: kind, numbers, magnitudes and share."""
+    """Yield facts about one parameter: kind, numbers, magnitudes and share."""
     for kind, vectors, share in (("as a whole", weight.reshape(1, -1), _SAME_OF_ALL), *_views(weight)):
         norms = _norms(vectors)
         yield f"{kind}: norms", norms, norms, share
@@ -144,8 +145,8 @@ def _of_one(weight: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, torch.Ten
 
 
 def _of_two(short: torch.Tensor, long: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """Facts about two parameters of one module: what the elements of the one are to the norms and sums of the other's
-    rows and the like."""
+    """Yield facts about two parameters of one module: ratios of one's elements to the norms and sums of the other's
+    vectors."""
     if short.numel() >= long.numel():
         return
     elements = _some(short.reshape(-1), _VECTORS).double()
@@ -158,8 +159,8 @@ def _of_two(short: torch.Tensor, long: torch.Tensor) -> Iterator[tuple[str, torc
 
 
 def _equal(parts: _Parts) -> Iterator[tuple[str, str]]:
-    """Those of which one has the other's values, or their negatives, in its own shape or transposed; one of both is
-    drawn, the other may be beside it, in memory of its own: a copy that is not trained, like a target that follows."""
+    """Yield pairs in which one has the other's values or their negatives, in the same shape or transposed. One is
+    drawn. The other may be beside it, in memory of its own: an untrained copy, such as a target that follows."""
     tensors = {**parts.drawn, **parts.beside}
     alike = defaultdict(list)
     for name, tensor in tensors.items():
@@ -168,7 +169,7 @@ def _equal(parts: _Parts) -> Iterator[tuple[str, str]]:
         for one, other in combinations(names, 2):
             shared = tensors[one].data_ptr() == tensors[other].data_ptr()
             if one in parts.beside or (other in parts.beside and shared):
-                continue  # what is not trained is what the model is, and a view follows
+                continue  # an untrained tensor defines the model, and a view follows its base
             first, second = tensors[one].reshape(-1), tensors[other].reshape(-1)
             turned = tensors[other].t().reshape(-1) if tensors[other].dim() == 2 else second
             if any(torch.equal(first, each) for each in (second, -second, turned, -turned)):
@@ -176,8 +177,8 @@ def _equal(parts: _Parts) -> Iterator[tuple[str, str]]:
 
 
 def _views(weight: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, float]]:
-    """Some of what a parameter has at each index of a dimension, as vectors, for each dimension; and some of its last
-    vectors. With the share by which numbers made of these may differ."""
+    """Yield some slices of a parameter at each index of a dimension, as vectors, for each dimension, and some of its
+    last vectors. Each comes with the allowed difference of numbers from them, as a share."""
     if weight.dim() > 1:
         for dimension in range(weight.dim()):
             yield f"along {dimension}", _some(weight.movedim(dimension, 0), _VECTORS).flatten(1), _SAME
@@ -186,8 +187,8 @@ def _views(weight: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, float]]:
 
 
 def _matrices(weight: torch.Tensor) -> Iterator[torch.Tensor]:
-    """What may be a product of narrower matrices: a parameter of two dimensions itself; of one of more, what it is with
-    each dimension against all others, and its first block of the last two."""
+    """Yield possible products of narrower matrices. With two dimensions, this is the parameter itself. With more, it is
+    each dimension against all others, and the first block of the last two."""
     if weight.dim() == 2:
         yield weight
     elif weight.dim() > 2:
@@ -197,7 +198,8 @@ def _matrices(weight: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _is_singular(matrix: torch.Tensor) -> bool:
-    """Whether some rows of a matrix, those that are not zero, depend on each other although they have room."""
+    """Whether some rows of a matrix, without zero rows, depend on each other although there is room for independent
+    ones."""
     length = min(matrix.shape[1], _LENGTH_OF_RANK)
     rows = _some(_some(matrix, min(length, _MOST_OF_RANK)).t(), length).t().double()
     norms = torch.linalg.vector_norm(rows, dim=1)
@@ -210,28 +212,28 @@ def _is_singular(matrix: torch.Tensor) -> bool:
 
 
 def _norms(vectors: torch.Tensor) -> torch.Tensor:
-    """Of each, in float64."""
+    """Return the norm of each vector, in float64."""
     blocks, rest = _in_blocks(vectors)
     squares: torch.Tensor = torch.linalg.vector_norm(blocks, dim=2).double().square().sum(1)
     return squares.add_(rest.double().square().sum(1)).sqrt_()
 
 
 def _sums(vectors: torch.Tensor) -> torch.Tensor:
-    """Of each, in float64."""
+    """Return the sum of each vector, in float64."""
     blocks, rest = _in_blocks(vectors)
     return blocks.sum(2).double().sum(1) + rest.double().sum(1)
 
 
 def _in_blocks(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Vectors in parts that are short enough to be summed up in their own dtype, and what is left at their ends: in
-    float64 it takes ten times as long."""
+    """Return vectors in parts that are short enough to be summed in their own dtype, and the remainders at their ends.
+    Sums in float64 take ten times as long."""
     count, length = vectors.shape
     whole = length // _BLOCK * _BLOCK
     return vectors[:, :whole].reshape(count, -1, _BLOCK), vectors[:, whole:]
 
 
 def _some(values: torch.Tensor, most: int) -> torch.Tensor:
-    """So many along the first dimension, or all: the same ones in each model of a class."""
+    """Return up to ``most`` entries along the first dimension: the same ones in each model of a class."""
     if len(values) <= most:
         return values
     return values[torch.linspace(0, len(values) - 1, most, dtype=torch.float64).long()]

@@ -1,8 +1,8 @@
 """Inputs that are the same in every draw of ``get_inputs``, or that are always in the same relation.
 
-A mask of ones may be left out, and so may the division of rows by their length where that is one each time: a candidate
-that does so is right on every input that there is. A mask of booleans gets some other elements where the judge draws
-inputs of its own. The rest is named, since nobody knows which other values would be fair.
+A candidate may leave out a mask of ones, or a division of rows by their length where that is always one: it is right on
+every input of the problem. Where the judge draws inputs of its own, it changes some elements of a boolean mask. Other
+repeats are only reported, since it is unknown which other values would be fair.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["FEW", "MANY", "PROOF_BYTES", "PROOF_DRAWS", "Repeats", "are_equal", 
 
 MANY: Final = 0.25
 FEW: Final = 2.0**-10
-"""Of the elements of a mask, so many are flipped, but one at the least. With a few, a mask is not told from that of
-``get_inputs`` by a look at some places, and what skips parts by their mask does so still."""
+"""The shares of a mask's elements that are flipped, at least one. With ``FEW``, a check of some places cannot tell the
+mask from that of ``get_inputs``. A kernel that skips parts by their mask still does."""
 
 PROOF_DRAWS: Final = 16
-"""So many draws of small inputs tell chance (a few whole numbers that agree) from values that are always the same."""
+"""The number of draws of small inputs that tells chance (a few whole numbers that agree) from constant values."""
 PROOF_BYTES: Final = 2**24
 _MOST_MENDED: Final = 8
 
@@ -40,8 +40,8 @@ class Repeats:
 
 
 def repeats_of(draw: Callable[[], list[torch.Tensor]], looked_at: Sequence[int]) -> Repeats:
-    """What repeats among the tensors at the places ``looked_at`` of what ``draw`` returns under ever other seeds. Real
-    numbers among these are looked at for relations."""
+    """Return the repeats among the tensors at the places ``looked_at`` of the results of ``draw``, each under a new
+    seed. Real numbers among these are examined for relations."""
     if not looked_at:
         return Repeats()
 
@@ -71,7 +71,7 @@ def repeats_of(draw: Callable[[], list[torch.Tensor]], looked_at: Sequence[int])
 
 
 def are_equal(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Whether all are, NaN being equal to itself."""
+    """Whether all tensors are equal, NaN being equal to itself."""
     return len(some) == len(others) and all(
         one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
         for one, other in zip(map(as_signed, some), map(as_signed, others), strict=True)
@@ -79,8 +79,9 @@ def are_equal(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> b
 
 
 def flip_some(mask: torch.Tensor, seed: int, share: float) -> torch.Tensor:
-    """A copy of a mask (bool, of any shape) with about this share of its elements flipped, one at the least. What is
-    neither all true nor all false along a dimension stays so: a softmax over nothing is NaN. ``seed`` decides it."""
+    """Return a copy of a mask (bool, of any shape) with about this share of its elements flipped, at least one. A part
+    along a dimension that is neither all true nor all false stays so, because a softmax over nothing is NaN. ``seed``
+    decides the elements."""
     stream = random.Random(f"mask {seed}")  # noqa: S311 - it only spreads a secret seed
     generator = torch.Generator(mask.device).manual_seed(stream.getrandbits(63))
     chosen = torch.zeros_like(mask, memory_format=torch.contiguous_format)
@@ -101,5 +102,5 @@ def flip_some(mask: torch.Tensor, seed: int, share: float) -> torch.Tensor:
 
 
 def _is_uniform(mask: torch.Tensor, dimension: int) -> torch.Tensor:
-    """Whether all are the same along a dimension, which stays with an extent of one."""
+    """Whether all elements are equal along a dimension, which stays with an extent of one."""
     return mask.all(dimension, keepdim=True) | ~mask.any(dimension, keepdim=True)

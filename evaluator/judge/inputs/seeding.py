@@ -2,8 +2,8 @@
 
 A ``get_inputs`` that calls ``torch.manual_seed(0)`` makes the same values in each call, and a candidate could return
 its first answer each time. While ``SecretSeeds.held`` is in force, the seeding functions and generator classes of
-torch, NumPy and Python take a value that is derived from the judge's secret seed and the seed that was asked for. So
-equal seeds still make equal values within one call, the judge can make the same inputs once more, and nobody else can.
+torch, NumPy and Python take a derived value. It is derived from the judge's secret seed and the requested seed. So
+equal seeds still make equal values within one call, and only the judge can make the same inputs once more.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _SEED_SEQUENCE: Final = np.random.SeedSequence
 def seed_generators(seed: int) -> None:
     """Seed torch's own generators, of the CPU and of CUDA.
 
-    ``torch.manual_seed`` does that, too, and takes 1.5 ms: for every kind of device that could yet appear it remembers
-    what is to be done then.
+    ``torch.manual_seed`` does that as well, and takes 1.5 ms: it records the seed for every kind of device that could
+    still appear.
     """
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        _CUDA_SEED(seed)  # and not its stand-in
+        _CUDA_SEED(seed)  # the real function, not its stand-in
 
 
 class SecretSeeds:
-    """What stands in for the seeding functions. Names that a problem imported while they were held stay these."""
+    """The stand-ins for the seeding functions. Names that a problem imported while they were held stay stand-ins."""
 
     def __init__(self) -> None:
         self._secret: int | None = None
@@ -51,7 +51,7 @@ class SecretSeeds:
 
     @contextlib.contextmanager
     def held(self, secret: int) -> Iterator[None]:
-        """Seed all global generators with ``secret``, and derive from it whatever is seeded meanwhile."""
+        """Seed all global generators with ``secret``, and derive all seeds from it meanwhile."""
         seed_generators(secret)
         _PYTHON_SEED(secret)
         _NUMPY_SEED(secret % 2**32)
@@ -68,7 +68,7 @@ class SecretSeeds:
             self._secret, self._unseeded = outer
 
     def derive(self, given: Any) -> int:
-        """63 bits for the seed ``given``; where it is ``None``, other ones each time."""
+        """Return 63 bits for the seed ``given``; where it is ``None``, other ones each time."""
         if given is None:
             self._unseeded += 1
             given = "unseeded", self._unseeded
@@ -99,7 +99,7 @@ class SecretSeeds:
             return _DEFAULT_RNG(seed if made else derive(seed))
 
         class Generator(torch.Generator):
-            def __init__(self, *_device: Any, **_named: Any) -> None:  # whose ``__new__`` has taken them
+            def __init__(self, *_device: Any, **_named: Any) -> None:  # its ``__new__`` has taken the arguments
                 super().manual_seed(derive(_UNSEEDED))
 
             def manual_seed(self, seed: int) -> Generator:
@@ -138,7 +138,7 @@ class SecretSeeds:
 
 
 def _held_bits(kind: Any, derive: Callable[[Any], int]) -> type:
-    """A class of bit generators of NumPy's that takes derived seeds."""
+    """Return a class of NumPy's bit generators that takes derived seeds."""
 
     def construct(self: Any, seed: Any = None, **rest: Any) -> None:
         kind.__init__(self, seed if isinstance(seed, _SEED_SEQUENCE) else derive(seed), **rest)

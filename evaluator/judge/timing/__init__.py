@@ -1,1 +1,1 @@
-"""Timed calls, pairs of them, and the rules by which they become figures."""
+"""Timed calls, their pairs, and the rules that turn pairs into figures."""

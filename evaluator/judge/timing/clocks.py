@@ -1,8 +1,8 @@
-"""Whether the runner's clock can be believed, by the judge's around it.
+"""Checks of the runner's clock by the judge's clock around it.
 
-A candidate's process says how long its calls took on the device. What lies between that and the judge's clock should be
-what it is for the baseline; what is missing is put back, or the evaluation is rejected. All of this is of series of
-calls, and knows nothing of how they were made.
+A candidate's process reports the time of its calls on the device. The time between its clock and the judge's should be
+the same as for the baseline. Missing time is added as a time correction, or the evaluation is rejected. All functions
+here are about series of calls, whatever made the calls.
 """
 
 from __future__ import annotations
@@ -26,37 +26,40 @@ _CALM_SLACK_MS: Final = 0.1
 _CALM_SLACK_SHARE: Final = 0.02
 _NOISE_FACTOR: Final = 4.0
 _FLOOR_MS: Final = {"cpu": 0.05, "cuda": 0.02}
-"""Below this, clocks and events themselves are what is measured."""
+"""Below this, mostly the overhead of clocks and events is measured."""
 _PROCESSES_DIFFER: Final = {"cpu": (0.0, 0.0), "cuda": (0.03, 0.01)}
-"""What lies between the clocks differs by so much between two processes of the same model, however
-often they are called: milliseconds, and a share of it. On an H200: 9 µs, root mean square of 15 evaluations, 24 µs at
-the most; with tensors of 6 GiB, which the judge is at for 5 ms, 75 µs, root mean square of 8."""
+"""The difference of the time between the clocks for two processes of the same model, however often they are called:
+milliseconds, and a share of that time. On an H200, it was 9 µs (root mean square of 15 evaluations), and 24 µs at the
+most. With tensors of 6 GiB, which take the judge 5 ms, it was 75 µs (root mean square of 8)."""
 _PUT_BACK: Final = {"cpu": math.inf, "cuda": 3.0}
-"""The excess over that and the noise counts so many times, up to all of the missing time: a little excess may be
-chance. Hiding half as much again as the limit of detection gains nothing."""
+"""The excess over this difference and the noise counts this many times, up to all of the missing time. A small excess
+may be chance. Hiding one and a half times the limit of detection gains nothing."""
 _MOST_LEFT_OUT: Final = {"cpu": 0.25, "cuda": 1.0}
-"""Of what a runner says that a call takes; on a CPU, where others make the doubt large, it matters more often."""
+"""The most undetected missing time, as a share of the reported time. On a CPU, other programs make the doubt large, so
+this limit applies more often."""
 _MOST_DOUBT: Final = {"cpu": 1.0, "cuda": math.inf}
-"""Likewise: with more than that, what a runner says could be anything. What takes microseconds on a GPU is always in
-such doubt, and there only ``_MOST_LEFT_OUT`` of it can be left out."""
+"""The most doubt, as a share of the reported time. With more, the true time could be anything. Calls of microseconds on
+a GPU are always in such doubt, and there only the share ``_MOST_LEFT_OUT`` can be left out."""
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """Both clocks of a ``series``, on a device of some ``kind`` (``cpu`` or ``cuda``). ``most_overhead_ms``: what may
-    lie between them for the baseline, at the most."""
+    """Both clocks of a ``series``, on a device of some ``kind`` (``cpu`` or ``cuda``). ``most_overhead_ms``: the most
+    time that may lie between them for the baseline."""
 
     series: SampleSeries
     kind: str
     most_overhead_ms: float
 
     def check(self, waited_ms: Sequence[float]) -> dict[str, Any]:
-        """What lies between them must be what it is for the baseline. Returns what was compared, in milliseconds.
+        """Require the same time between the clocks as for the baseline. Return the compared figures, in milliseconds.
 
-        The comparison allows for a stated slack, for the noise of both medians, and for the time that the candidate's
-        threads waited for a processor in each call (``waited_ms``), so that a busy machine fails nobody; what a runner
-        hides below that it gains nothing from (see ``credited``). Raises ``ClocksDisagree``, or
-        ``InfrastructureFault`` where it is the same for the baseline, but was not at first.
+        The comparison allows for a stated slack, and for the noise of both medians. It also allows for the candidate's
+        waiting for a processor in each call (``waited_ms``), so that no candidate fails for a busy machine. Time that a
+        runner hides below these limits gains it nothing (see ``credited``).
+
+        Raises ``ClocksDisagree``, or ``InfrastructureFault`` where the baseline now has the same excess, but had not at
+        first.
         """
         series = self.series
         ours, theirs = self._overheads
@@ -86,26 +89,27 @@ class Clocks:
         }
 
     def credited(self) -> tuple[list[float], list[float]]:
-        """The candidate's device times, moved up where the judge's clock says that something is left out of them: by
-        what is left out, and by that and the doubt about it.
+        """Return the candidate's device times with the time correction, and with the correction and its doubt.
 
-        What lies between both clocks should be what it is for the baseline, or ``most_overhead_ms`` if that is less.
-        Where its median, of those calls that the candidate's figure rests on, is above that by more than two
-        processes differ and four standard errors, or than the share of the device time that may be left out, the
-        difference is put back. Those standard errors are doubt, and make the interval wider, whose lower end is what
-        ranks. They are both sides' errors; the candidate's count no more than twice the baseline's, since it could
-        make its own as large as it likes. On a GPU, less is put back of what is little more. An honest series is left
-        as it is, so it stays as steady as the device's clock, unless a busy machine leaves nothing but doubt.
+        The time between both clocks should be the baseline's, or ``most_overhead_ms`` if that is less. Its median
+        counts, over those calls that decide the candidate's figure. A correction is made where the median exceeds the
+        expected time by more than one of two limits. The first is the difference of two processes plus four standard
+        errors. The second is the share of the device time that may be left out.
+
+        The standard errors are doubt: they widen the interval, whose lower end decides the rank. They are both sides'
+        errors. The candidate's count at most twice as much as the baseline's, since it could make its own as large as
+        it likes. On a GPU, a small excess is corrected by less. An honest series stays unchanged, as steady as the
+        device's clock, unless a busy machine leaves nothing but doubt.
         """
         series = self.series
         claimed_ms, least_ms = median_ms(series.candidate_device_ms), _FLOOR_MS[self.kind]
         ours, overheads = self._overheads
-        # Of both: who is disturbed outside of the one clock is not within it.
+        # Of both sides: a call that is disturbed outside of one clock is not disturbed within it.
         theirs = _of_fast_calls(overheads, series.baseline_device_ms)
         fast = _of_fast_calls(ours, series.candidate_device_ms)
         missing = median_ms(fast) - min(self.most_overhead_ms, median_ms(theirs))
-        # How noisy the baseline's are is told by all: of three, what deviates least says next to nothing. Those of the
-        # candidate's calls that its figure does not rest on could be noisy on purpose.
+        # All calls of the baseline tell its noise: of three, the least deviations say next to nothing. The candidate's
+        # other calls do not decide its figure, and could be noisy on purpose.
         error = median_error(overheads, len(theirs))
         doubt = _NOISE_FACTOR * math.hypot(error, min(median_error(fast), 2 * error))
         unnoticed = min(
@@ -113,7 +117,7 @@ class Clocks:
         )
         if missing <= unnoticed and doubt <= max(_MOST_DOUBT[self.kind] * claimed_ms, least_ms):
             return list(series.candidate_device_ms), list(series.candidate_device_ms)
-        # Call by call where one has left out more than the others.
+        # Corrections are made call by call where one call has left out more than the others.
         left_out = [max(0.0, missing, overhead - median_ms(overheads)) for overhead in ours]
         without, beyond = (
             [
@@ -126,7 +130,7 @@ class Clocks:
 
     @property
     def _overheads(self) -> tuple[list[float], list[float]]:
-        """What lies between the clocks in each call, the candidate's and the baseline's."""
+        """The time between the clocks in each call, of the candidate and of the baseline."""
         series = self.series
         return (
             differences_ms(series.candidate_outer_ms, series.candidate_device_ms),
@@ -134,12 +138,13 @@ class Clocks:
         )
 
     def _differ_ms(self, length_ms: float) -> float:
-        """By how much something of this length may differ between two processes of one model."""
+        """Return the allowed difference of a time of this length between two processes of one model."""
         least_ms, share = _PROCESSES_DIFFER[self.kind]
         return least_ms + share * length_ms
 
     def _put_back_ms(self, missing_ms: float, unnoticed_ms: float, doubt_ms: float) -> float:
-        """What is added to a call of which so much was left out; so much would not have been noticed."""
+        """Return the correction of a call with this much missing time, of which ``unnoticed_ms`` would not have been
+        noticed."""
         times = _PUT_BACK[self.kind]
         if math.isinf(times):
             return max(0.0, missing_ms) + doubt_ms
@@ -147,15 +152,15 @@ class Clocks:
 
 
 def most_overhead_ms(series: SampleSeries, calm_ms: float) -> float:
-    """What may lie between the two clocks for the baseline, at the most, where that was ``calm_ms`` before the
-    candidate had the shared memory: no more, give or take the slack. A candidate that could prolong what happens around
-    the baseline's calls could hide as much of its own."""
+    """Return the most time that may lie between the two clocks for the baseline: ``calm_ms``, as before the candidate
+    had the shared memory, plus the slack. Without this limit, a candidate that prolongs the baseline's calls could hide
+    as much time of its own."""
     return calm_ms + _calm_slack_ms(series)
 
 
 def check_baseline(series: SampleSeries, calm_ms: float) -> None:
-    """The baseline must take about as long as the ``calm_ms`` that it took before the candidate had the shared memory.
-    Raises ``InfrastructureFault``: the cause may as well be the machine."""
+    """Require about the time ``calm_ms`` that the baseline took before the candidate had the shared memory. Raises
+    ``InfrastructureFault``, since the machine may as well be the cause."""
     now_ms = median_ms(series.baseline_device_ms)
     doubt_ms = _NOISE_FACTOR * median_error(series.baseline_device_ms) + _calm_slack_ms(series)
     if now_ms > _SLOWER_BASELINE * calm_ms + doubt_ms:
@@ -165,7 +170,7 @@ def check_baseline(series: SampleSeries, calm_ms: float) -> None:
 
 
 def differences_ms(outer: Sequence[float], inner: Sequence[float]) -> list[float]:
-    """What is left of each of the one without the other's."""
+    """Return the differences ``outer - inner``, element by element."""
     return [a - b for a, b in zip(outer, inner, strict=True)]
 
 
@@ -174,6 +179,6 @@ def _calm_slack_ms(series: SampleSeries) -> float:
 
 
 def _of_fast_calls(values: Sequence[float], claimed_ms: Sequence[float]) -> list[float]:
-    """Of the calls whose device time is no more than the median, which is what decides it."""
+    """Return the values of those calls whose device time is at most the median, because these decide the median."""
     middle = median_ms(claimed_ms)
     return [value for value, claimed in zip(values, claimed_ms, strict=True) if claimed <= middle]

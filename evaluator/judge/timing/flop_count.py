@@ -1,18 +1,18 @@
-"""What a call of the reference cannot do without: bytes and operations, counted without computing anything.
+"""The least work of a call of the reference: bytes and operations, counted without computing anything.
 
-**Bytes** are compulsory traffic: each byte of an input, parameter or buffer that the reference reads, each of
-what it returns, once, as if the cache were endless. In the training track: what the forward reads, the outputs,
-the upstream gradients, and the gradients of inputs and parameters. What is between them is not counted, since a
-candidate may fuse it away.
+**Bytes** are compulsory traffic, as if the cache were endless. Each byte of an input, parameter or buffer that the
+reference reads counts once, and each byte of its results. In the training track these are the reads of the forward, the
+outputs, the upstream gradients, and the gradients of inputs and parameters. Intermediate tensors are not counted, since
+a candidate may fuse them away.
 
-A tensor of which a view is read counts with that view; one from which elements are gathered (an embedding, an
-index) with as many as are gathered, and never with more than its size. Whether indices repeat cannot be known
-without their values: repeated rows are counted as often as they occur, so for gathers with many repetitions
-from a large table the bound is too high. Views that overlap are counted one by one, as well.
+A tensor of which a view is read counts with that view. A tensor from which elements are gathered (an embedding, an
+index) counts with the gathered elements, and never with more than its size. Repeated indices cannot be known without
+their values: repeated rows are counted as often as they occur. So the bound is too high for gathers with many
+repetitions from a large table. Overlapping views are counted one by one, as well.
 
-**Operations** are those of matrix products, convolutions and attention, as
-``torch.utils.flop_counter.FlopCounterMode`` counts them (a multiplication with its addition is 2). What is done
-element by element, reductions, sorts and operators that torch has no formula for are not counted.
+**Operations** are those of matrix products, convolutions and attention, as ``torch.utils.flop_counter.FlopCounterMode``
+counts them (a multiplication with its addition is 2). Element-wise operations, reductions, sorts and operators without
+a formula in torch are not counted.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ _known: dict[Hashable, dict[str, Work]] = {}
 
 
 def known_work(key: Hashable, count: Callable[[], dict[str, Work]]) -> dict[str, Work]:
-    """What ``count`` returns, or what it did for ``key`` before in this process: it takes about as long as some calls.
+    """Return the result of ``count``, or its earlier result for ``key`` in this process: counting takes as long as some
+    calls.
 
-    Raises what ``count`` raises.
+    Raises the errors of ``count``.
     """
     if key not in _known:
         if len(_known) >= _MOST_KNOWN:
@@ -52,10 +53,10 @@ def known_work(key: Hashable, count: Callable[[], dict[str, Work]]) -> dict[str,
 
 
 def count_work(reference: Reference, draw: Callable[[], Sequence[Any]], *, training: bool) -> dict[str, Work]:
-    """The work of each track, on the meta device, which computes nothing; where an operator has no form there,
-    from a call on inputs that ``draw`` makes on the reference's own device.
+    """Return the work of each track, counted on the meta device, which computes nothing. Where an operator has no meta
+    form, it is counted in a call on inputs of ``draw`` on the reference's own device.
 
-    Raises what that call raises.
+    Raises the errors of that call.
     """
     try:
         return work_of(*reference.on_meta(), training=training)
@@ -66,7 +67,8 @@ def count_work(reference: Reference, draw: Callable[[], Sequence[Any]], *, train
 
 
 def work_of(model: torch.nn.Module, arguments: Sequence[Any], *, training: bool) -> dict[str, Work]:
-    """``inference`` and, if ``training``, ``training``. ``arguments``: floating-point ones require gradients."""
+    """Return the work of ``inference`` and, if ``training``, of ``training``. Floating-point ``arguments`` require
+    gradients."""
     tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
     reads = _Reads([*tensors, *model.parameters(), *model.buffers()])
     with torch.no_grad(), FlopCounterMode(display=False) as forward, reads:
@@ -75,7 +77,7 @@ def work_of(model: torch.nn.Module, arguments: Sequence[Any], *, training: bool)
     inference = Work(call_bytes, forward.get_total_flops())
     if not training:
         return {"inference": inference}
-    # Outside of the counter: its hooks do not bear the gradient of a leaf being asked for.
+    # Outside of the counter: its hooks fail when the gradient of a leaf is requested.
     outputs = [output for output in _as_list(model(*arguments)) if output.requires_grad]
     leaves = [tensor for tensor in (*tensors, *model.parameters()) if tensor.requires_grad]
     upstream = [torch.empty_like(output) for output in outputs]
@@ -92,7 +94,7 @@ def work_of(model: torch.nn.Module, arguments: Sequence[Any], *, training: bool)
 
 
 class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes what operators read of some tensors; tensors that share memory are one."""
+    """Note the reads of some tensors by operators; tensors that share memory count as one."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -102,7 +104,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of the tensors that were read, each once."""
+        """Return the bytes of the tensors that were read, each once."""
         return sum(min(size, sum(self._seen[key].values())) for key, size in self._sizes.items())
 
     def __torch_dispatch__(
@@ -115,14 +117,14 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     place: tuple[Any, ...] = (tensor.storage_offset(), tensor.shape, tensor.stride())
                     size = _distinct_bytes([tensor])
                     if number == 0 and (gathered := _gathered_bytes(func.name(), args, result)) is not None:
-                        # Two gathers from one table have indices of their own.
+                        # Two gathers from one table have separate indices.
                         place, size = (*place, len(self._seen[key])), min(size, gathered)
                     self._seen[key][place] = size
         return result
 
 
 def _gathered_bytes(name: str, args: tuple[Any, ...], result: Any) -> int | None:
-    """Bytes that a gather reads of its first argument; ``None`` for every other operator."""
+    """Return the bytes that a gather reads of its first argument; ``None`` for every other operator."""
     name = name.partition(".")[0]
     if name in _GATHERS:
         return _size(result)
@@ -132,7 +134,7 @@ def _gathered_bytes(name: str, args: tuple[Any, ...], result: Any) -> int | None
 
 
 def _only_shapes(func: Any) -> bool:
-    """Whether an operator looks at nothing but the shapes of its arguments."""
+    """Whether an operator reads only the shapes of its arguments."""
     name = str(func.name()).partition(".")[0]
     return name.endswith("_like") or name.startswith(("aten::new_", "aten::sym_", "aten::is_"))
 
@@ -142,7 +144,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def _distinct_bytes(tensors: Sequence[torch.Tensor]) -> int:
-    """Bytes of memory that the tensors cover; expanded dimensions and repeated tensors count once."""
+    """Return the bytes of memory that the tensors cover; expanded dimensions and repeated tensors count once."""
     places = {(_storage(t), t.storage_offset(), t.shape, t.stride()): t for t in tensors}
     return sum(
         t.element_size() * math.prod(n for n, step in zip(t.shape, t.stride(), strict=True) if step)

@@ -1,13 +1,17 @@
-"""Whether a device is as calm before each call as it was before the candidate had the shared memory.
+"""Checks that a device is as idle before each call as it was before the candidate had the shared memory.
 
 The judge times its own last steps before a call (the *prelude*) while every process is stopped. Work that a candidate
-has left on the device delays them, and so does a processor that has become slower: it is the judge's processor that
-asks for each step and waits for it. On a machine where four GPUs were at work, preludes of 0.14 ms took up to 0.43 ms,
-for whole evaluations. So a prelude that took longer is followed by a *look*: some milliseconds of work, asked for
-ahead, by the device's own clock, once behind a write to what the runners share and once without. That knows nothing of
-the processor, unless it stops for a millisecond while it asks. Whatever begins with a write makes the first longer than
-the second; who is at it all the time takes every other time slice of both; a device whose clocks are held down takes
-longer for both alike.
+has left on the device delays them. A processor that has become slower delays them as well, because the judge's
+processor requests each step and waits for it. On a machine where four GPUs were at work, preludes of 0.14 ms took up to
+0.43 ms, for whole evaluations.
+
+So a prelude that took longer is followed by an interference probe (a *look*): some milliseconds of work, requested
+ahead, by the device's own clock. It runs once behind a write to the shared blocks, and once without. It does not depend
+on the processor, unless that stops for a millisecond during the requests. Three cases can be told apart:
+
+- Work that begins with a write makes the first probe longer than the second.
+- Work that never pauses takes every other time slice of both.
+- A device whose clocks are held down takes longer for both alike.
 """
 
 from __future__ import annotations
@@ -22,55 +26,56 @@ __all__ = ["DeviceProbe", "InterferenceMonitor"]
 
 _LONGER_SHARE: Final = 0.05
 _LATE_MS: Final = 0.08
-"""Half of what a device takes at the least to do something for another process in between."""
+"""Half of the least time that a device takes for another process in between."""
 _BEGUN_MS: Final = 0.1
-"""Less than that, and more than two looks differ by."""
+"""Less than that time, and more than the difference of two probes."""
 _SHARED: Final = 1.25
-"""By so much longer work takes on a device that does something else in every other time slice, and less."""
+"""Work takes longer by this factor at the least on a device that serves another process in every other time slice."""
 _MOST_OF_A_LOOK: Final = 3.0
-"""A look counts for no more calm looks than this, since a processor may be at something else while it asks."""
+"""A probe counts for at most this many probes of an idle device, since a processor may be interrupted during the
+requests."""
 _FEWEST_BURSTS: Final = 5
-"""The time that a device was busy decides only where it was so before so many calls: some other program's work may be
-one burst."""
+"""The busy time of the device decides only after busy times before this many calls: another program's work may be one
+burst."""
 _MOST_DISTURBED: Final = 10
 _MOST_DISTURBED_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True)
 class DeviceProbe:
-    """How long some work took on the device, in milliseconds by its own clock, behind a write and without one."""
+    """The time of some work on the device, in milliseconds by its own clock, behind a write and without one."""
 
     behind_write_ms: float
     alone_ms: float
 
     @property
     def write_ms(self) -> float:
-        """What the write took, with all that it began."""
+        """The time of the write, with all that it began."""
         return self.behind_write_ms - self.alone_ms
 
     @property
     def whole_ms(self) -> float:
-        """What both took."""
+        """The time of both parts."""
         return self.behind_write_ms + self.alone_ms
 
     def resembles(self, other: DeviceProbe) -> bool:
-        """Whether a device that looks so is as it was then."""
+        """Whether the device is in the state of the ``other`` probe."""
         differs_ms = abs(self.alone_ms - other.alone_ms)
         begun_ms = abs(self.write_ms - other.write_ms)
         return differs_ms <= _LONGER_SHARE * other.alone_ms and begun_ms <= _LONGER_SHARE * other.write_ms + _BEGUN_MS
 
     @classmethod
     def typical(cls, looks: list[DeviceProbe]) -> DeviceProbe:
-        """The medians of a few."""
+        """Return the medians of a few probes."""
         alone_ms = median_ms([look.alone_ms for look in looks])
         return cls(alone_ms + median_ms([look.write_ms for look in looks]), alone_ms)
 
 
 @dataclass
 class InterferenceMonitor:
-    """What came of the preludes of one session of so many ``candidates``. ``late``: how many took longer than at first;
-    ``disturbed``: how many of these because of the device, in so many ``bursts``; ``disturbance``: for how long, in
-    looks at a calm device. The slower a device is, the fewer looks are made while it is busy."""
+    """The findings of the preludes of one session with this many ``candidates``. ``late``: the preludes that took
+    longer than at first. ``disturbed``: those of them that the device delayed, in so many ``bursts``. ``disturbance``:
+    the total delay, in probes of an idle device. The slower a device is, the fewer probes are made while it is busy."""
 
     candidates: int = 1
     preludes: int = 0
@@ -81,8 +86,7 @@ class InterferenceMonitor:
     _was_calm: bool = True
 
     def in_time(self, prelude_ms: float, calm_ms: float) -> bool:
-        """Whether a prelude took no longer than ``calm_ms``, what it took at first; else the device is to be looked
-        at."""
+        """Whether a prelude took no longer than at first (``calm_ms``); otherwise a probe of the device must follow."""
         self.preludes += 1
         late = prelude_ms > (1 + _LONGER_SHARE) * calm_ms + _LATE_MS
         self.late += late
@@ -90,9 +94,9 @@ class InterferenceMonitor:
         return not late
 
     def undisturbed(self, look: DeviceProbe, calm: DeviceProbe) -> bool:
-        """Whether a look at the device found it as ``calm`` as at first; else the prelude is to be repeated.
+        """Whether a probe found the device as idle as at first (``calm``); otherwise the prelude must be repeated.
 
-        Raises ``DeviceBusy`` where it has been otherwise too often.
+        Raises ``DeviceBusy`` where too many probes have found it busy.
         """
         begun = look.write_ms > (1 + _LONGER_SHARE) * calm.write_ms + _BEGUN_MS
         if not begun and look.alone_ms <= _SHARED * calm.alone_ms:

@@ -1,7 +1,7 @@
-"""Timing: paired samples of candidate and baseline, and the rules by which they become figures.
+"""Timing: paired samples of candidate and baseline, and the rules that turn them into figures.
 
-Samples are taken in turn (A B B A ...) until the interval of the speedup is narrow enough or a cap is reached.
-Raw samples are kept; everything else is derived from them.
+Samples are taken in turn (A B B A ...) until the interval of the speedup is narrow enough or a cap is reached. Raw
+samples are kept; everything else is derived from them.
 """
 
 from __future__ import annotations
@@ -40,35 +40,36 @@ _CHECK_GROWTH: Final = 1.3
 _TELLING_PAIRS: Final = 20
 """With fewer pairs than this, sampling ends early only where the interval is narrower in proportion."""
 _CLOSER_LOOKS: Final = {"cpu": (10, 20, 40), "cuda": (10,)}
-"""So many pairs at the least a closer look goes on to, one after the other while they are needed. On a CPU, what
-lies between the clocks varies by a fifth of a millisecond, and calls may take less: of identical models with calls of
-0.2 ms, forty pairs still leave one in twelve in doubt, in a simulation with 0.1 ms of noise."""
+"""The least numbers of pairs of further measurements, one after the other while they are needed. On a CPU, the time
+between the clocks varies by a fifth of a millisecond, and calls may take less. In a simulation of identical models with
+calls of 0.2 ms and 0.1 ms of noise, forty pairs still left one in twelve in doubt."""
 _CLOSER_LOOK_S: Final = 1.0
-"""Each closer look may take as long as this, however little time the plan has."""
+"""Each further measurement may take this long, in seconds, however little time the plan has."""
 _SAME_MODEL: Final = {"cpu": (0.01, 0.01, 0.01), "cuda": (0.0015, 0.0003, 0.001)}
-"""By how much device times differ between two processes of the same model, as one standard deviation: a share, and
-milliseconds of a forward alone and with a backward. More calls do not make it less: where a process has its memory is
-decided once. On an H200, medians of 15 µs were 0.3 µs apart, of 20 µs 0.15 µs, of 0.65 and 1.5 ms 0.15 %; with its
-backward, whose kernels another thread asks for, what takes 15 µs was 1 µs apart. On a CPU it is a guess that is not too
-small."""
+"""The difference of device times between two processes of the same model, as one standard deviation: a share, and
+milliseconds of a forward alone and with a backward. More calls do not reduce it, because the place of a process in
+memory is decided once. On an H200, medians of 15 µs were 0.3 µs apart, of 20 µs 0.15 µs, of 0.65 and 1.5 ms 0.15 %.
+Calls of 15 µs with their backward, whose kernels another thread requests, were 1 µs apart. The CPU's figures are
+guesses, and not too small."""
 _SAME_LAUNCHES: Final = {"cpu": 0.0, "cuda": 0.01}
-"""Likewise, in milliseconds, where a device waits for what a process asks of it: a guess that is not too small."""
+"""The same, in milliseconds, where a device waits for the requests of a process: a guess, and not too small."""
 _ENOUGH: Final = 0.5
-"""Sampling ends as well once the sampled interval is within ± this part of that standard deviation: more calls would
-not make the reported one narrower."""
+"""Sampling also ends once the sampled interval is within ± this part of that standard deviation: more calls would not
+make the reported interval narrower."""
 _WARM_UP_PAIRS: Final = {"cpu": 3, "cuda": 8}
-"""On a CPU, calls as short as those of small tensors are seldom as near to each other as would be settled."""
+"""The most pairs that are not counted. On a CPU, short calls, as of small tensors, are seldom near enough to each other
+to count as settled."""
 _LEAST_COUNTED: Final = 5
-"""For each pair that is not counted, more than so many may be."""
+"""For each pair that is not counted, the plan must leave more than this many."""
 _SETTLED: Final = 0.2
 _COUNTS: Final = 0.02
-"""Who takes as long as before, but for so much, has nothing left to settle."""
+"""A side whose times changed by less than this share has nothing left to settle."""
 _LAUNCH_BOUND_MS: Final = 0.05
 _MATTERS: Final = 0.25
-"""What is less than this part of the interval's width that is aimed at is put back at once."""
+"""A correction below this part of the targeted width of the interval is made at once, without a further measurement."""
 _MOST_APART: Final = {"cpu": 3.0, "cuda": 2.0}
-"""An interval whose upper end is more than so many times its lower one says too little for a figure. On a CPU, whose
-other programs nobody controls, an honest interval is wide more often, and says so."""
+"""An interval whose upper end is more than this many times its lower one is too wide for a figure. On a CPU, whose
+other programs are not under control, an honest interval is wide more often, and says so."""
 _MOST_TOLD: Final = 10.0
 _TWO_MODES: Final = 6.0
 _TWO_MODES_SHARE: Final = 0.02
@@ -78,8 +79,9 @@ _DRIFTS_SHARE: Final = 0.02
 
 @dataclass(frozen=True)
 class Track:
-    """What is timed. ``cold``: with nothing of the inputs or weights in the caches, and the device busy until the call
-    has asked for its first kernels; else as in a loop of one's own, what asking takes included."""
+    """The subject of a measurement. ``cold``: neither inputs nor weights are in the caches, and the device is busy
+    until the call has requested its first kernels. Otherwise calls are as in a user's own loop, including the time of
+    the requests."""
 
     name: str
     mode: CallMode
@@ -97,9 +99,8 @@ TRAINING: Final = Track("training", CallMode.BACKWARD)
 
 @dataclass(frozen=True)
 class Measured:
-    """The figures of one track. ``put_back``: time was added that the candidate's process had left out, and so much
-    that it shows, in the figures or in their interval. ``unsettled``: why the figures say too little to be reported;
-    empty where they say enough."""
+    """The figures of one track. ``put_back``: a time correction was made that is visible in the figures or their
+    interval. ``unsettled``: the reason why the figures are too uncertain to be reported; empty where they are not."""
 
     put_back: bool
     unsettled: str
@@ -113,7 +114,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Pair:
-    """One call of each side, verified, on inputs of the same kind; which of them was first."""
+    """One verified call of each side on inputs of the same kind, and which of them was first."""
 
     candidate: TimedCall
     baseline: TimedCall
@@ -121,13 +122,14 @@ class Pair:
 
 
 Sampling = Generator[int, Pair, Measured]
-"""One track as it is sampled: asks for pairs, by their number, is sent one each time, and comes to its figures. The
-candidate is to be first where the number is even; others that share the baseline's call may want it otherwise."""
+"""The sampling of one track: it yields the number of each pair that it asks for, is sent the pair, and returns the
+figures. The candidate should be first where the number is even; candidates that share the baseline's call may need
+another order."""
 
 
 @dataclass
 class _Pairs:
-    """The samples of one look, or of several that belong together."""
+    """The samples of one measurement, or of several that belong together."""
 
     telemetry: Telemetry
     candidate: list[TimedCall] = field(default_factory=list)
@@ -142,10 +144,10 @@ class _Pairs:
 
 @dataclass
 class Sampler:
-    """Samples tracks of one candidate.
+    """The sampler of one candidate's tracks.
 
-    ``floor_ms`` is the least time that moving the bytes of a call takes; ``report`` says how far it is.
-    ``share_of_time``: how much of the time that passes is this one's.
+    ``floor_ms``: the least time of moving the bytes of a call. ``report``: takes the progress. ``share_of_time``: the
+    share of the passing time that counts for this candidate.
     """
 
     caller: Caller
@@ -155,12 +157,12 @@ class Sampler:
     share_of_time: float = 1.0
 
     def measure(self, track: Track) -> Sampling:
-        """Sample ``track``; anew and with more pairs where the clocks disagree, something had to be put back, or the
-        figures are unsettled: a busy machine can do that, too, all the more with few samples. Closer looks are judged
-        together, or each would be another chance for who leaves something out.
+        """Sample ``track``, and again with more pairs where the clocks disagree, a correction was made, or the figures
+        are unsettled. A busy machine can cause these as well, all the more with few samples. Further measurements are
+        judged together: each alone would be another chance for a candidate that leaves something out.
 
-        Raises ``Violation`` where a rule of measurement was broken, and ``InfrastructureFault`` where the
-        baseline is not what it was.
+        Raises ``Violation`` where a rule of measurement was broken, and ``InfrastructureFault`` where the baseline has
+        changed.
         """
         with contextlib.suppress(ClocksDisagree):
             measured = yield from self._measure(track, self.plan, self._no_pairs())
@@ -179,7 +181,7 @@ class Sampler:
         return _Pairs(Telemetry(self.caller.device.sensors))
 
     def _closely(self, pairs: int) -> SamplingPlan:
-        """The plan with so many pairs at the least, or as many as there is time for."""
+        """Return the plan with at least this many pairs, or as many as there is time for."""
         fewest = _CLOSER_LOOKS[self.caller.device.torch_device.type][0]
         return replace(
             self.plan,
@@ -213,7 +215,7 @@ class Sampler:
                 value = speedup(_device(baseline), _device(candidate))
                 share = half_width(speedup_interval(_device(baseline), _device(candidate)), value)
                 self.report(f"{track.name}: {value:.3f}x, {_in_percent(share)}", count / most)
-                # A few pairs may lie close together where a process wanders slowly: they have to be all the closer.
+                # Where a process drifts slowly, a few pairs may lie close together: these must be all the closer.
                 if share <= min(1.0, count / _TELLING_PAIRS) * self._enough(
                     track, _device(baseline), _device(candidate)
                 ):
@@ -229,11 +231,11 @@ class Sampler:
         )
 
     def _warm_up(self, track: Track, plan: SamplingPlan) -> Generator[int, Pair, tuple[int, Pair | None]]:
-        """Pairs that are not counted, until both sides take about as long as in one of the last two calls before:
-        allocators, autotuners and clocks settle. Not only the last: where memory is lean, the first pair finds the
-        allocators empty.
+        """Make pairs that are not counted, until both sides take about as long as in one of the last two calls before.
+        Meanwhile allocators, autotuners and clocks settle. The last call alone is not enough: with a lean plan, the
+        first pair finds the allocators empty.
 
-        Returns how many there were, and one that counts all the same, since it is as long as any can be told to be.
+        Returns their number, and a last pair that counts all the same where its times are as close as can be told.
         """
         ours, theirs = self.caller.latest_ms.get(track.mode), self.caller.baseline_ms.get(track.mode)
         earlier = [[ours, theirs[-1]]] if track.cold and ours is not None and theirs else []
@@ -266,13 +268,13 @@ class Sampler:
         )
         details: dict[str, Any] = {}
         device, calm = self.caller.device, self.caller.learnt.calm[track.mode]
-        # Nothing works on a CPU while its process is stopped.
+        # On a CPU, no work goes on while its process is stopped.
         most_ms = most_overhead_ms(series, calm.overhead_ms) if device.outlives_processes else math.inf
         clocks = Clocks(series, device.torch_device.type, most_ms)
         details["clock_overhead_ms"] = clocks.check([call.waited_ms for call in candidate])
         self._check_floor(track, series, details)
         details["calm"] = self._calm(track, (*candidate, *baseline))
-        # Calls were released otherwise than on the warm track when all was calm.
+        # The calibration's calls were released otherwise than those of the warm track.
         if device.outlives_processes and track.cold:
             check_baseline(series, calm.baseline_ms)
         credited, at_most = clocks.credited()
@@ -302,7 +304,7 @@ class Sampler:
         return Measured(put_back, unsettled, value, interval, latency, series, tuple(notes), details)
 
     def _notes(self, track: Track, series: SampleSeries, credited: Sequence[float], share: float) -> list[str]:
-        """What whoever reads the figures should know."""
+        """Return the notes for readers of the figures."""
         name = track.title
         notes = []
         enough = self._enough(track, series.baseline_device_ms, credited)
@@ -335,7 +337,7 @@ class Sampler:
         return notes
 
     def _spread(self, track: Track, *sides: Sequence[float]) -> float:
-        """The standard deviation, as a share, of the ratio of two processes' medians, if their models are the same."""
+        """Return the standard deviation, as a share, of the ratio of two processes' medians with the same model."""
         share, forward_ms, with_backward_ms = _SAME_MODEL[self.caller.device.torch_device.type]
         least_ms = forward_ms if track.mode is CallMode.FORWARD else with_backward_ms
         if not track.cold:
@@ -343,11 +345,11 @@ class Sampler:
         return math.hypot(*(share + least_ms / median_ms(samples) for samples in sides))
 
     def _enough(self, track: Track, *sides: Sequence[float]) -> float:
-        """Half of the width, as a share of the speedup, that a sampled interval need not be narrower than."""
+        """Return the half width, as a share of the speedup, that is narrow enough for a sampled interval."""
         return max(self.plan.half_width, _ENOUGH * self._spread(track, *sides))
 
     def _calm(self, track: Track, calls: Sequence[TimedCall]) -> dict[str, Any]:
-        """What was seen of the device before calls, and before the candidate had the shared memory."""
+        """Describe the device before the calls, and before the candidate had the shared memory."""
         calm, seen = self.caller.learnt.calm[track.mode], self.caller.calmness
         return {
             "prelude_ms": median_ms([call.prelude_ms for call in calls]),
@@ -360,7 +362,7 @@ class Sampler:
         }
 
     def _check_floor(self, track: Track, series: SampleSeries, details: dict[str, Any]) -> None:
-        """No sample may be below what moving the bytes takes."""
+        """Require that no sample is below the least time of moving the bytes. Raises ``Violation``."""
         floor_ms = details["floor_ms"] = self.floor_ms(track)
         fastest = min(series.candidate_device_ms)
         if fastest < floor_ms:
@@ -371,12 +373,12 @@ class Sampler:
 
 
 def _in_percent(share: float) -> str:
-    """A half width in words. Of a few calls that have nothing in common it can be any number."""
+    """Return a half width in words. With a few unrelated calls it can be any number."""
     return f"± {100 * share:.1f} %" if share < _MOST_TOLD else f"more than ± {100 * _MOST_TOLD:.0f} %"
 
 
 def _is_settled(now: Sequence[float], then: Sequence[float], share: float) -> bool:
-    """Whether both sides take as long as then, give or take this share of it."""
+    """Whether both sides take as long as ``then``, within this share of it."""
     return all(abs(new - old) <= share * old for new, old in zip(now, then, strict=True))
 
 
@@ -386,16 +388,16 @@ def _from_to(
     candidate_held_up_ms: Sequence[float],
     baseline_held_up_ms: Sequence[float],
 ) -> Interval:
-    """From the lower end with all that may have been left out put back, and the baseline without what held it up, to
-    the upper one with nothing put back, and the candidate without what held it up."""
+    """Return the interval between two extremes. The lower end has all possible time corrections, and the baseline
+    without its waiting. The upper end has no correction, and the candidate without its waiting."""
     low = speedup_interval(differences_ms(series.baseline_device_ms, baseline_held_up_ms), at_most_ms)
     high = speedup_interval(series.baseline_device_ms, differences_ms(series.candidate_device_ms, candidate_held_up_ms))
     return Interval(low.low, high.high, low.level)
 
 
 def _why_unsettled(series: SampleSeries, at_most_ms: Sequence[float], sampled: Interval, most_apart: float) -> str:
-    """Why these figures say too little; empty where they say enough. How much two processes of one model differ is
-    left out here: that is no noise, and another measurement would not find less of it."""
+    """Return the reason why these figures are too uncertain; empty where they are not. The difference of two processes
+    of one model is left out here: it is no noise, and another measurement would not reduce it."""
     claimed_ms = median_ms(series.candidate_device_ms)
     added_ms = median_ms(at_most_ms) - claimed_ms
     if added_ms > claimed_ms:
@@ -412,13 +414,13 @@ def _why_unsettled(series: SampleSeries, at_most_ms: Sequence[float], sampled: I
 
 
 def _raw_half_width(series: SampleSeries) -> float:
-    """That of the interval of what the processes measured themselves."""
+    """Return the half width of the interval of the processes' own measurements."""
     sides = series.baseline_device_ms, series.candidate_device_ms
     return half_width(speedup_interval(*sides), speedup(*sides))
 
 
 def _distributions(series: SampleSeries, credited: Sequence[float]) -> dict[str, Any]:
-    """Quartiles and extremes of both sides' device times, and of what they consist of on the training track."""
+    """Return quartiles and extremes of both sides' device times, and of their parts on the training track."""
     parts: dict[str, Sequence[float]] = {"candidate_ms": credited, "baseline_ms": series.baseline_device_ms}
     for side, total, forward in (
         ("candidate", series.candidate_device_ms, series.candidate_forward_ms),

@@ -1,12 +1,12 @@
 """Statistics of paired samples: medians, the speedup and its interval, and whether a series is fit to be summed up.
 
-The interval is a percentile bootstrap over *pairs* (Efron and Tibshirani, An Introduction to the Bootstrap,
-1993, chapter 13): sample ``i`` of the candidate and sample ``i`` of the baseline were taken next to each
-other, so resampling them together keeps out whatever drifted over the minute. Of medians it is somewhat
-conservative for small numbers of pairs, where the same bootstrap of means would be too narrow.
+The interval is a percentile bootstrap over *pairs* (Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
+chapter 13). Samples ``i`` of candidate and baseline were taken next to each other, so resampling them together removes
+any drift over the minute. For medians of few pairs it is somewhat conservative, where the same bootstrap of means would
+be too narrow.
 
-Resampling takes the pairs for independent. Where a process wanders by itself, they are not, and the interval would
-be too narrow by a factor of two to four; ``correlation_factor`` is by how much it has to be wider.
+Resampling takes the pairs for independent. Where a process drifts by itself they are not, and the interval would be too
+narrow by a factor of two to four. ``correlation_factor`` is the factor by which it has to be wider.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ __all__ = [
 _RESAMPLES: Final = 2000
 _SEED: Final = 20240229
 _LEAST_SHARE: Final = 0.15
-"""A mode of a distribution has at least this share of the samples; less is a few outliers."""
+"""A mode of a distribution has at least this share of the samples; smaller groups are outliers."""
 
 
 _MOST_SEPARATE: Final = 1000.0
 _FEWEST_CORRELATED: Final = 6
-"""Of fewer values than this, how much each is like the one before it cannot be told to any use."""
+"""With fewer values than this, the correlation of each with the one before it cannot be estimated usefully."""
 _FACTOR_OF_FEW: Final = 1.5
-"""It is taken to be 0.4 then. Of 57 intervals of copies, from five pairs each on two processors with a load of 5,
-four did not have 1 in them; with this all had."""
+"""The factor for fewer values, from a correlation of 0.4. Of 57 intervals of copies, from five pairs each on two
+processors with a load of 5, four did not contain 1; with this factor all did."""
 _MOST_CORRELATED: Final = 0.97
 _BLOCKS: Final = (3, 5)
 _BLOCKS_VARY: Final = 1.8
-"""Means of blocks of independent samples vary by so many times what they should in one of six cases."""
+"""In one of six cases, the means of blocks of independent samples vary by this factor more than expected."""
 _LEAST_SQUARES: Final = 1e-18
 """Values that vary by less, as a mean square, are the same but for rounding."""
 _MOST_LOG: Final = 100.0
@@ -72,40 +72,40 @@ class Spread:
 
 @dataclass(frozen=True)
 class Trend:
-    """How a series moves. ``change``: from its first sample to its last, as a share of the median (Theil's and
-    Sen's slope); ``z``: the normal score of Mann's and Kendall's test, far from 0 where that is no chance."""
+    """The movement of a series. ``change``: from its first sample to its last, as a share of the median (Theil's and
+    Sen's slope). ``z``: the normal score of Mann's and Kendall's test, far from 0 where the movement is not chance."""
 
     change: float
     z: float
 
 
 def median_ms(samples_ms: Sequence[float]) -> float:
-    """The median. Raises ``statistics.StatisticsError`` on no samples."""
+    """Return the median. Raises ``statistics.StatisticsError`` on no samples."""
     return float(median(samples_ms))
 
 
 def median_error(samples: Sequence[float], count: int | None = None) -> float:
-    """The standard error of the median of these, or of ``count`` such samples, from the median absolute deviation of
-    these (as for normal samples)."""
+    """Return the standard error of the median of these samples, or of ``count`` such samples. It is estimated from
+    their median absolute deviation (as for normal samples)."""
     center = median(samples)
     deviation = 1.4826 * median(abs(sample - center) for sample in samples)
     return float(1.2533 * deviation / (len(samples) if count is None else count) ** 0.5)
 
 
 def spread(samples_ms: Sequence[float]) -> Spread:
-    """Raises ``IndexError`` on no samples."""
+    """Return the spread of the samples. Raises ``IndexError`` on no samples."""
     low, q1, middle, q3, high = (float(each) for each in np.quantile(samples_ms, [0.0, 0.25, 0.5, 0.75, 1.0]))
     return Spread(middle, q1, q3, low, high)
 
 
 def speedup(baseline_ms: Sequence[float], candidate_ms: Sequence[float]) -> float:
-    """Median baseline latency / median candidate latency."""
+    """Return median baseline latency / median candidate latency."""
     return median_ms(baseline_ms) / median_ms(candidate_ms)
 
 
 def speedup_interval(baseline_ms: Sequence[float], candidate_ms: Sequence[float], level: float = 0.95) -> Interval:
-    """The paired bootstrap interval of ``speedup``, wider by ``correlation_factor`` on either side. Deterministic for
-    the same samples, which are in the order in which they were taken, and above 0.
+    """Return the paired bootstrap interval of ``speedup``, wider by ``correlation_factor`` on either side. The samples
+    are in the order of measurement and above 0. The same samples give the same interval.
 
     Raises ``ValueError`` where the two series are not paired or empty.
     """
@@ -124,13 +124,16 @@ def speedup_interval(baseline_ms: Sequence[float], candidate_ms: Sequence[float]
 
 
 def correlation_factor(series: Sequence[float] | NDArray[np.float64]) -> float:
-    """By how many times an interval of ``series`` must be wider, since each value is like the ones before it.
+    """Return the factor by which an interval of ``series`` must be wider, because its values are correlated.
 
-    Two estimates, of which the larger counts; nearly 1 for independent values, and 1.5 for fewer than six. The one is
-    that of an autoregressive process of first order: ``sqrt((1 + r) / (1 - r))``, with Student's quantile for as many
-    values as ``series`` is worth. ``r`` is the correlation with the value before, without its bias of small samples
-    (Marriott and Pope, Bias in the Estimation of Autocorrelations, 1954), and one standard error more. The other holds
-    where independent noise hides that correlation: how much means of a few long blocks vary.
+    The larger of two estimates counts. It is nearly 1 for independent values, and 1.5 for fewer than six.
+
+    - The first is of an autoregressive process of first order: ``sqrt((1 + r) / (1 - r))``, with Student's quantile for
+      the number of independent values that ``series`` is worth. ``r`` is the correlation with the value before, plus
+      one standard error. Its bias for small samples is removed (Marriott and Pope, Bias in the Estimation of
+      Autocorrelations, 1954).
+    - The second applies where independent noise hides that correlation: the variation of the means of a few long
+      blocks.
     """
     values = np.asarray(series, dtype=float)
     count = len(values)
@@ -151,7 +154,7 @@ def correlation_factor(series: Sequence[float] | NDArray[np.float64]) -> float:
 
 
 def _factor_of_blocks(values: NDArray[np.float64], blocks: int) -> float:
-    """From the means of so many blocks; 1 where these vary by chance."""
+    """Return the estimate from the means of ``blocks`` blocks; 1 where their variation may be chance."""
     length = len(values) // blocks
     if length < 2:
         return 1.0
@@ -161,8 +164,8 @@ def _factor_of_blocks(values: NDArray[np.float64], blocks: int) -> float:
 
 
 def _student_95(freedom: float) -> float:
-    """The 97.5 % quantile of Student's distribution with so many degrees of freedom, 1 at the least, by its expansion
-    (Abramowitz and Stegun, 26.7.5): 9.7 in place of 12.7 for 1, and within 4 % from 2 on."""
+    """Return the 97.5 % quantile of Student's distribution with ``freedom`` degrees of freedom, at least 1. The source
+    is its expansion (Abramowitz and Stegun, 26.7.5): 9.7 in place of 12.7 for 1, and within 4 % from 2 on."""
     z = _NORMAL_95
     terms = (
         (z**3 + z) / 4,
@@ -173,9 +176,9 @@ def _student_95(freedom: float) -> float:
 
 
 def widened(interval: Interval, value: float, spread_share: float) -> Interval:
-    """``interval`` around ``value`` with another independent source of error in it, whose standard deviation is that
-    share of ``value``. Each side grows by itself, since neither need be as far from ``value`` as the other. Errors are
-    of the logarithm, so that neither end falls to 0."""
+    """Return ``interval`` around ``value`` with another independent source of error, whose standard deviation is
+    ``spread_share`` of ``value``. Each side grows by itself, since they may be at unequal distances from ``value``.
+    Errors are of the logarithm, so that neither end falls to 0."""
     reach = NormalDist().inv_cdf((1 + interval.level) / 2) * spread_share
     below, above = max(0.0, math.log(value / interval.low)), max(0.0, math.log(interval.high / value))
     low, high = math.hypot(below, reach), math.hypot(above, reach)
@@ -183,15 +186,15 @@ def widened(interval: Interval, value: float, spread_share: float) -> Interval:
 
 
 def half_width(interval: Interval, value: float) -> float:
-    """Half of the interval's width, as a share of ``value``."""
+    """Return half of the interval's width, as a share of ``value``."""
     return (interval.high - interval.low) / 2 / value
 
 
 def separation(samples: Sequence[float]) -> float:
-    """How far apart the two halves of the best split of the samples are: Ashman's D (Ashman, Bird and Zepf,
-    Detecting Bimodality in Astronomical Datasets, 1994), 1000 at the most.
+    """Return the distance of the two halves of the best split of the samples: Ashman's D, at most 1000 (Ashman, Bird
+    and Zepf, Detecting Bimodality in Astronomical Datasets, 1994).
 
-    Any split cuts: samples of one normal distribution come to about 2.7, and a second mode is worth
+    Any split has some distance: samples of one normal distribution come to about 2.7, and a second mode is worth
     mentioning from about 6 on. 0 where there are too few samples for two modes.
     """
     ordered = np.sort(np.asarray(samples, dtype=float))
@@ -211,7 +214,7 @@ def separation(samples: Sequence[float]) -> float:
 
 
 def trend(samples: Sequence[float]) -> Trend:
-    """Whether the samples drift, in the order in which they were taken. Needs two samples or more."""
+    """Return the trend of the samples, in the order in which they were taken. Needs two samples or more."""
     values = np.asarray(samples, dtype=float)
     count = len(values)
     first, second = np.triu_indices(count, 1)

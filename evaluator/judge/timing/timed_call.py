@@ -1,7 +1,7 @@
-"""One call of either side: fresh inputs, poisoned outputs, cold cache, release, wait, commit to what came.
+"""One call of either side: fresh inputs, poisoned outputs, cold cache, release, wait, commitment to the results.
 
-Every timed call goes through the same steps within the clocks, whichever side's, and every call of a candidate's is
-committed to, so that it can be compared. There is no phase in which a candidate is timed and not verified.
+Every timed call goes through the same steps within the clocks, for either side. Every call of a candidate is committed
+to, so that it can be compared. There is no phase in which a candidate is timed and not verified.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from evaluator.sandbox.freezer import CannotBeStopped, Freezer, total_wait_ms
 __all__ = ["ANY_OUTPUT", "Calibration", "Calibrations", "CallInputs", "Caller", "Participant"]
 
 ANY_OUTPUT: Final = 2**MAX_LOCATIONS - 1
-"""A bit for each."""
+"""A bit for each output."""
 _COMMAND_S: Final = 60.0
 _LET_GO_S: Final = 10.0
 _FIRST_CALLS: Final = 2
@@ -47,34 +47,36 @@ _CALM_CALLS: Final = 3
 _AS_LEARNT_SHARE: Final = 0.05
 _AS_LEARNT_MS: Final = 0.02
 _AS_LEARNT_LESS: Final = 0.5
-"""Of what may be longer than was learnt, so much may be shorter."""
+"""The allowed decrease since calibration, as a share of the allowed increase."""
 _AS_LEARNT_PRELUDE_MS: Final = 0.08
 _AS_LEARNT_OVERHEAD_MS: Final = 0.1
 _MOST_LEARNED: Final = 3
-"""Who takes about as long as decides how a call is released is now on the one side of it, now on the other."""
+"""The most rounds of calibration. A baseline near a bound of the release may be on either side of it in turn."""
 _MOST_REMAPS: Final = 8
-"""Who gives memory back to the device in each call has new allocations, whose handles could be those of old ones."""
+"""The most repeated calls. A side that gives memory back in each call has new allocations, whose handles could be those
+of old ones."""
 _KEPT_BYTES: Final = 2**30
 _MOST_PRELUDES: Final = 2
 _MAPPINGS_OF: Final = 4
-"""In one call of so many, it is looked at how the memory is mapped that results lie in."""
+"""In one of this many calls, the memory mappings of the results are checked."""
 _RAN_S: Final = 0.1
 _SHOWN_LAST_BYTES: Final = 2**20
-"""So little could be copied away and worked on by a processor while the caches are overwritten."""
+"""A processor could copy away and process inputs of up to this size while the caches are overwritten."""
 _WARMING_KEPT_BYTES: Final = 64 * 2**20
 _SHORT_MS: Final = 1.0
-"""Below this, it shows in a call whether the processor has just been at something else."""
+"""Calls below this are affected by the processor's work right before."""
 _SOON_BYTES: Final = 2**30
-"""Inputs of so much are written within a fraction of the time slice after which a device turns to another process."""
+"""Inputs up to this size are written within a fraction of the time slice after which a device turns to another
+process."""
 
 
 @dataclass
 class Participant:
     """Candidate or baseline: its link, and the processes that are frozen while the other is called.
 
-    ``gate``: what its calls wait for on a device that outlives processes, once there is shared memory. ``memory``: its
-    runner's, to be read. ``kept``: the outputs that are the model's own state (bit i, output i) in calls of a mode,
-    once a delivery of such a call has told; of those that it ``may_keep``.
+    ``gate``: its calls wait for it on a device that outlives processes, once there is shared memory. ``memory``: the
+    memory of its runner, to be read. ``kept``: by mode, the outputs that are the model's own state (bit i, output i),
+    once a delivery of such a call has told; only those that it ``may_keep``.
     """
 
     name: Literal["candidate", "baseline"]
@@ -86,8 +88,8 @@ class Participant:
     kept: dict[CallMode, int] = field(default_factory=dict)
 
     def can_be_read(self, device: torch.device) -> bool:
-        """Whether the judge can read the runner's memory, and write to it where it has to, by the tensor that it has
-        shown when it was given the shared memory."""
+        """Whether the judge can read the runner's memory, and write to it where necessary. Tried on the tensor that the
+        runner has shown when it was given the shared memory."""
         first = np.zeros(1, np.int64)
         place = ElementPlaces.of(first, (1,), tensor_on(device, first, torch.int64))
         try:
@@ -99,19 +101,19 @@ class Participant:
         return found.tolist() == [MEMORY_PROBE]
 
     def close(self) -> None:
-        """End the link, which a well-behaved runner ends with; its processes are no longer stopped or woken."""
+        """End the link, upon which a well-behaved runner ends. Its processes are no longer stopped or woken."""
         self.memory.close()
         self.link.close()
         self.enclosure.close()
 
     def stop(self) -> None:
-        """Stop all of its processes. Raises ``RunnerTimeout`` where a candidate's cannot be stopped: it has asked so
-        much of the kernel, for one more memory than there is. A baseline's would be for us to know:
-        ``CannotBeStopped``."""
+        """Stop all of its processes. Raises ``RunnerTimeout`` where a candidate's cannot be stopped: it has asked too
+        much of the kernel, for example more memory than there is. For a baseline, raises ``CannotBeStopped``: the fault
+        is ours."""
         self._stop_by(self.enclosure.freeze)
 
     def halt(self) -> None:
-        """Stop all of its processes within a clock, as quickly as that can be told. Raises as ``stop`` does."""
+        """Stop all of its processes within a clock, as quickly as can be confirmed. Raises as ``stop`` does."""
         self._stop_by(self.enclosure.halt)
 
     def _stop_by(self, stop: Callable[[], None]) -> None:
@@ -124,8 +126,9 @@ class Participant:
 
     @contextlib.contextmanager
     def stopped_afterwards(self) -> Iterator[None]:
-        """Stop its processes at the end, so that it cannot slow down what it is compared with, nor write late. Raises
-        what ``stop`` does; of who is gone that counts, since what is about to end cannot always be stopped."""
+        """Stop its processes at the end, so that it can neither slow down the other side nor write late. Raises as
+        ``stop`` does. After ``RunnerGone`` such errors are ignored, since an ending process cannot always be
+        stopped."""
         ignored: tuple[type[Exception], ...] = ()
         try:
             yield
@@ -137,18 +140,17 @@ class Participant:
                 self.stop()
 
     def open_gate(self, number: int) -> None:
-        """Let call ``number`` begin on the device, once what the judge has asked of it is done."""
+        """Let call ``number`` begin on the device, after the work that the judge has asked of it."""
         if self.gate is not None:
             open_gate(self.gate, number)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured while only the baseline had the shared memory, in milliseconds.
+    """Measurements while only the baseline had the shared memory, in milliseconds.
 
-    ``overhead_ms``: what lies between the runner's clock and the judge's, at the most; not used on a CPU.
-    ``prelude_ms``: the judge's own last steps on the device before a release; ``None`` where nothing outlives the
-    stopping of processes.
+    ``overhead_ms``: the most time between the runner's clock and the judge's; not used on a CPU. ``prelude_ms``: the
+    judge's own last steps on the device before a release; ``None`` where nothing outlives the stopping of processes.
     """
 
     overhead_ms: float
@@ -156,11 +158,10 @@ class Calibration:
     prelude_ms: float | None
 
     def as_seen(self, now: Calibration) -> Calibration | None:
-        """What still holds of this after calls that were as ``now``: ``None`` where they took longer than could be of
-        the same process, on a device that is as calm.
+        """Return the part of this calibration that still holds after calls like ``now``.
 
-        Who is believed to take longer than it does could have as much done to it unnoticed: so nothing is believed to
-        take much longer than it does now.
+        ``None`` where these took longer than the same process could take on an equally idle device. Too long a
+        calibrated time would let that much interference go unnoticed. So no value exceeds the present one by much.
         """
 
         def held(then: float, seen: float, most_ms: float) -> float | None:
@@ -177,8 +178,8 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Release:
-    """How a call is released: ``soon``, while the device is still busy for the judge, however long it takes, but for
-    very large inputs; and after another one where it is ``short``."""
+    """The way a call is released. ``soon``: while the device is still busy for the judge, for any length of the call,
+    except with very large inputs. ``short``: right after another call."""
 
     soon: bool
     short: bool
@@ -186,11 +187,12 @@ class Release:
 
 @dataclass
 class Calibrations:
-    """What was learnt while only the baseline had the shared memory. It goes for a later evaluation that has the same
-    process as its baseline, once that is seen to be so.
+    """The calibration while only the baseline had the shared memory. A later evaluation with the same baseline process
+    reuses it, once a check has confirmed it.
 
-    ``releases`` are decided once for all calls: what is learnt of calm ones is not true of calls that are released
-    otherwise. ``looks``: what the device was like behind what is written for a call.
+    ``calm``: calibrations of calls on an idle device. ``releases`` are decided once for all calls, since a calibration
+    does not hold for calls that are released otherwise. ``looks``: interference probes of the device behind the inputs
+    of a call.
     """
 
     calm: dict[CallMode, Calibration] = field(default_factory=dict)
@@ -200,10 +202,10 @@ class Calibrations:
 
 @dataclass
 class CallInputs:
-    """The tensors that one call is given, in the judge's own memory: inputs, and the upstream gradients of a backward.
+    """The tensors for one call, in the judge's own memory: inputs, and the upstream gradients of a backward.
 
-    A candidate's are in shared memory from within the judge's clock until "done" alone. What is there earlier can be
-    worked on earlier: the gradient of a linear layer's input needs nothing but the weights and the upstream gradient.
+    A candidate's are in shared memory only from a point within the judge's clock until "done". Earlier tensors would
+    allow earlier work: the gradient of a linear layer's input needs only the weights and the upstream gradient.
     """
 
     inputs: list[torch.Tensor]
@@ -211,7 +213,7 @@ class CallInputs:
 
     @property
     def blocks(self) -> tuple[tuple[str, list[torch.Tensor]], ...]:
-        """By the block that they are shown in."""
+        """The tensors by the block that they are shown in."""
         return (("inputs", self.inputs), ("upstream", self.upstream))
 
     @property
@@ -219,17 +221,17 @@ class CallInputs:
         return sum(tensor.nbytes for tensor in (*self.inputs, *self.upstream))
 
     def drop(self) -> None:
-        """Hold none of them any more."""
+        """Release all of these tensors."""
         self.inputs, self.upstream = [], []
 
 
 InputKind = tuple[Variant, bool]
-"""Of which kind the inputs of a call are, and whether it has a backward."""
+"""The kind of the inputs of a call, and whether it has a backward."""
 
 
 @dataclass
 class _Drawing:
-    """All that decides the tensors of one call; ``kept`` are the tensors themselves, where they are small enough."""
+    """All that decides the tensors of one call; ``kept`` has the tensors themselves, where they are small enough."""
 
     variant: Variant
     seed: int
@@ -246,18 +248,17 @@ class _NotRepeatable(Exception):
 
 
 class _Remapped(Exception):
-    """A call's results were looked for in an allocation that may have been given back since it was opened."""
+    """A call's results were read in an allocation that may have been given back since it was opened."""
 
 
 @dataclass
 class Caller:
     """Calls of one evaluation over its shared blocks.
 
-    ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which what a side
-    does wrong is put down to it. ``warming``: where inputs of calls that nobody looks at are kept; ``spent``: where
-    those of the latest two calls are that were new; ``prelude_inputs``: where
-    what preludes write is. ``learnt``: nothing yet, or
-    what was learnt of this baseline in an evaluation before.
+    ``lean``: candidate and baseline take turns in keeping device memory. ``blamed``: a context in which the faults of a
+    side are attributed to it. ``warming`` keeps inputs of calls that are not compared. ``spent`` keeps inputs of the
+    latest two calls that had new ones. ``prelude_inputs`` keeps the inputs that preludes write. ``learnt``: empty, or
+    the calibration of this baseline in an earlier evaluation.
     """
 
     device: Device
@@ -275,20 +276,20 @@ class Caller:
     prelude_inputs: dict[InputKind, CallInputs]
     learnt: Calibrations
     latest_ms: dict[CallMode, float] = field(default_factory=dict)
-    """What the latest call of the candidate said that it took."""
+    """The device time that the candidate's latest call reported."""
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
-    """What each call of the baseline said that it took."""
+    """The device times that the baseline's calls reported."""
     peak_bytes: Counter[str] = field(default_factory=Counter)
-    """The most that the allocator of each side said that it gave away, by the side's name."""
+    """The highest peak of each side's allocator in its reports, by the side's name."""
     calmness: InterferenceMonitor = field(default_factory=InterferenceMonitor)
     remaps: int = _MOST_REMAPS
-    """How often a call may still be made again because an allocation was opened before it."""
+    """The number of calls that may still be repeated because an allocation was opened before them."""
     alone: bool = False
-    """Whether nobody comes to the device but both sides: then it has to be calm before each call."""
+    """Whether only both sides come to the device: then it has to be idle before each call."""
 
     def calibrate(self, mode: CallMode) -> None:
-        """Learn what lies between the two clocks while only the baseline has the shared memory, or see that it is what
-        was learnt before."""
+        """Measure the time between the two clocks while only the baseline has the shared memory, or confirm an earlier
+        calibration."""
         learnt = self.learnt
         if self._is_as_learnt(mode):
             return
@@ -299,9 +300,10 @@ class Caller:
         learnt.calm[mode] = self._calm_of(first[-1:])
         learnt.releases.pop(mode, None)
         if not self.device.outlives_processes:
-            # Nothing is held against what was calm: other programs of this machine come and go.
+            # Nothing is compared with an idle machine here: its other programs come and go.
             return
-        # How a call is released depends on how long the baseline takes, and calm is what it is like then.
+        # The release of a call depends on the baseline's time, and the calibration holds only for calls released this
+        # way.
         for _ in range(_MOST_LEARNED):
             release = self._release_of(mode, learnt.calm[mode].baseline_ms)
             if release == learnt.releases.get(mode):
@@ -310,25 +312,25 @@ class Caller:
             learnt.calm[mode] = self._calm_of([self._calm_call(mode) for _ in range(_CALM_CALLS)])
 
     def _is_as_learnt(self, mode: CallMode) -> bool:
-        """Whether something was learnt in an evaluation before, and a call of the baseline is what calls were then."""
+        """Whether there is an earlier calibration, and a call of the baseline confirms it."""
         learnt = self.learnt
         if mode not in learnt.calm or not self.device.outlives_processes:
             return False
         held = self._held(mode)
-        # One look tells what the device is like for a backward's calls as well.
+        # One probe describes the device for a backward's calls as well.
         if mode is CallMode.FORWARD and not self._look(mode, self._latest(mode)).resembles(learnt.looks[mode]):
             learnt.looks.clear()
         if held is None or mode not in learnt.looks:
             return False
         if held != learnt.calm[mode] and self._release_of(mode, held.baseline_ms) != learnt.releases[mode]:
-            return False  # what is as it was may be on either side of a bound
+            return False  # even an unchanged time may be on either side of a bound
         learnt.calm[mode] = held
         return True
 
     def _held(self, mode: CallMode) -> Calibration | None:
-        """What holds now of what was learnt of calm calls before; ``None`` where they take longer now. The first call
-        after a rest may do so, and one that takes less may be luck: then another one is made, and of two that take less
-        the longer counts."""
+        """Return the part of the earlier calibration that still holds; ``None`` where calls take longer now. The first
+        call after a pause may take longer, and a shorter one may be luck. Then another call follows, and of two shorter
+        ones the longer counts."""
         learnt = self.learnt.calm[mode]
         first = learnt.as_seen(self._calm_of([self._calm_call(mode)]))
         if first == learnt:
@@ -339,13 +341,13 @@ class Caller:
         return Calibration(*map(max, zip(astuple(first), astuple(second), strict=True)))
 
     def _latest(self, mode: CallMode) -> CallInputs | None:
-        """What the baseline's latest calm call was given."""
+        """Return the inputs of the baseline's latest calibration call."""
         return self.prelude_inputs.get((Variant.AS_WRITTEN, mode is CallMode.BACKWARD))
 
     def decide_releases(self) -> None:
-        """Where nothing was learnt of it: how calls are released, by how long the baseline has taken so far."""
+        """Without a calibration, decide how calls are released by the baseline's times so far."""
         for mode, latencies_ms in self.baseline_ms.items():
-            # There are few, and a first call is slow.
+            # The minimum, because there are few times, and a first call is slow.
             self.learnt.releases.setdefault(mode, self._release_of(mode, min(latencies_ms)))
 
     def _release_of(self, mode: CallMode, baseline_ms: float) -> Release:
@@ -365,7 +367,7 @@ class Caller:
         )
 
     def is_short(self, mode: CallMode) -> bool:
-        """Whether it shows in a call what the processor was at before."""
+        """Whether the processor's work right before affects the time of a call."""
         return mode in self.learnt.releases and self.learnt.releases[mode].short
 
     def _is_soon(self, mode: CallMode) -> bool:
@@ -383,21 +385,23 @@ class Caller:
         cold: bool = True,
         compared: bool = True,
     ) -> tuple[TimedCall, Commitment]:
-        """One call of either side, and what the judge keeps of it: of large tensors secret rows, where a ``glance`` is
-        enough. Not ``compared``: one of the baseline's that nobody looks at.
+        """Make one call of either side; return it and the judge's commitment. With ``glance``, row sampling is enough:
+        only secret rows of large tensors are kept. Without ``compared``, it is a call of the baseline that is not
+        compared.
 
-        A short call has another one right before it, a candidate's on other inputs, so that a process that has just
-        been woken has its code in the processor's caches. Not ``cold``: that is so for every call, on other inputs for
-        both sides; the device's caches are not flushed, so that weights and inputs may be in them, and the device waits
-        for what the call asks of it.
+        A short call has another one right before it, a candidate's on other inputs. So a process that was just woken
+        has its code in the processor's caches. Without ``cold``, every call has one before it, on other inputs for both
+        sides. The device's caches are not flushed then, so weights and inputs may be in them, and the device waits for
+        the requests of the call.
 
         Raises ``Violation``, ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``.
         """
-        # Where memory is lean the driver clears what a side gives back, in the background and as fast as the device
-        # can: whatever follows soon is up to 15 % slower, and a glance leaves no time for it to end.
+        # With a lean plan, the driver clears the memory that a side gives back, in the background and as fast as the
+        # device can. Work that follows soon is up to 15 % slower, and row sampling leaves no time for the clearing to
+        # end.
         glance = glance and not self.lean and self.commitments.may_glance(gradients=mode is CallMode.BACKWARD)
-        # Where work is left on a device, what the judge asked of it last decides how the next call finds it: then it
-        # is all done, needed or not.
+        # Where work can remain on a device, the judge's last requests decide the device's state for the next call. Then
+        # all of these steps are done, needed or not.
         compared = compared or self.device.outlives_processes
         self._take_memory(side, self.baseline if side is self.candidate else self.candidate)
         once = partial(self._call_once, side, mode, variant, timeout_s, glance=glance, cold=cold, compared=compared)
@@ -407,7 +411,7 @@ class Caller:
                     call, commitment = once()
                     break
                 except _NotRepeatable:
-                    # get_inputs has another source of randomness than torch: from now on its inputs are kept.
+                    # get_inputs has a source of randomness other than torch: from now on its inputs are kept.
                     self.source.repeatable = False
                 except _Remapped:
                     continue
@@ -419,60 +423,59 @@ class Caller:
         return call, commitment
 
     def has(self, side: Participant, commitment: Commitment) -> bool:
-        """Whether ``side`` has indeed what was taken of its latest call and found to be wrong. Where it was read in an
-        allocation that may have been given back before, that is opened anew. All of its processes stay stopped: whoever
-        learnt that they were found out could act on it."""
+        """Whether ``side`` really has the wrong results that were taken from its latest call. An allocation that may
+        have been given back before the reading is opened anew. All processes stay stopped: a detected candidate that
+        knew of it could act on it."""
         if not commitment.doubtful or not self.remaps or self.commitments.is_as_taken(commitment, side.memory):
             return True
         self.remaps -= 1
-        side.memory.close()  # what was opened for this would not count as open before
+        side.memory.close()  # an allocation that was opened for this would not count as open before
         return False
 
     def release_memory(self, side: Participant) -> None:
-        """Have a side's allocator give back what it does not use."""
-        side.memory.close()  # what is open here stays in use
+        """Have a side's allocator give back unused memory."""
+        side.memory.close()  # an allocation that is open here stays in use
         self._command(side, {"op": "release_memory"})
 
     def _command(self, side: Participant, message: dict[str, Any]) -> None:
-        """Have something done between two calls."""
+        """Have a command carried out between two calls."""
         with self.blamed(side), self._awake(side):
             side.link.command(message, _COMMAND_S)
 
     def load_weights(self, side: Participant) -> None:
-        """Have the reference's weights loaded that the shared memory has. Raises as ``let_go`` does."""
+        """Have the reference's weights loaded from the shared memory. Raises as ``let_go`` does."""
         with self._awake(side):
             side.link.command({"op": "load_weights"}, _COMMAND_S)
 
     def take_weights(self, side: Participant, indexes: Sequence[int]) -> None:
-        """Have those of the shared weights that ``indexes`` names taken by what stands for them. Raises as ``let_go``
-        does."""
+        """Have the shared weights of these ``indexes`` taken by their counterparts. Raises as ``let_go`` does."""
         with self._awake(side):
             side.link.command({"op": "take_weights", "indexes": [*indexes]}, _COMMAND_S)
 
     def step_weights(self, side: Participant, indexes: Sequence[int]) -> None:
-        """Have the tensors that stand for these weights hold the shared values, in place, as a step of training does
-        it. Raises as ``let_go`` does."""
+        """Have the counterparts of these weights take the shared values, in place, as in a step of training. Raises as
+        ``let_go`` does."""
         with self._awake(side):
             side.link.command({"op": "step_weights", "indexes": [*indexes]}, _COMMAND_S)
 
     @contextlib.contextmanager
     def interleaved(self, side: Participant, variant: Variant) -> Iterator[None]:
-        """Meanwhile, the model of ``side`` is called with other inputs between each forward and its backward."""
+        """Have the model of ``side`` called with other inputs between each forward and its backward meanwhile."""
         self._show(self._make(_Drawing(variant, secrets.randbits(63), backward=True)))
         self.device.synchronize()
         self._command(side, {"op": "interleave"})
         yield
-        side.memory.close()  # what is open here stays in use
+        side.memory.close()  # an allocation that is open here stays in use
         self._command(side, {"op": "interleave_no_more"})
 
     def deliver_within(self, side: Participant) -> None:
-        """Have results copied to the shared memory within the call, as memory that cannot be read from here."""
+        """Have results copied to the shared memory within the call, because the runner's memory cannot be read."""
         self._command(side, {"op": "deliver_within"})
 
     def let_go(self, side: Participant) -> int:
-        """Have the shared memory closed: there are no more calls. Returns how many bytes of the device's memory the
-        side says that it holds then. Raises ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout``, whose fault it is:
-        the evaluation is over."""
+        """Have the shared memory closed, after the last call. Return the device memory that the side reports to hold
+        then, in bytes. Raises ``RunnerFailed``, ``RunnerGone`` and ``RunnerTimeout`` for either side, since the
+        evaluation is over."""
         side.memory.close()
         with self._awake(side):
             side.link.let_go(_LET_GO_S)
@@ -489,13 +492,15 @@ class Caller:
         cold: bool,
         compared: bool,
     ) -> tuple[TimedCall, Commitment]:
-        """One call of either side, and what proves later what it was given and what it computed.
+        """Make one call of either side; return it with its commitment, the later evidence of its inputs and results.
 
-        What is done here is the same for both sides when the candidate is timed, needed or not, where work is left on a
-        device: leaving the fingerprints out for the baseline alone made it 8 % slower on an H200. But what preludes
-        write differs, and whether the call before a short one has the same inputs. Elsewhere all is the same that is
-        done within the judge's clock. The side's processes run from shortly before the release until they are
-        done, or have delivered where they are to; otherwise they are stopped.
+        Where work can remain on a device, the steps are the same for both sides while the candidate is timed, needed or
+        not. Leaving the fingerprints out for the baseline alone made it 8 % slower on an H200. There are two
+        differences: the inputs that preludes write, and whether the call before a short one has the same inputs. On
+        other devices, only the steps within the judge's clock are the same.
+
+        The side's processes run from shortly before the release until they are done, or have delivered where they must.
+        Otherwise they are stopped.
         """
         timeline = Timeline()
         delivered = ["outputs"]
@@ -509,17 +514,17 @@ class Caller:
         results = sum(len(self.blocks[name].tensors) for name in delivered)
         locations: list[Location] = []
         warms = self.is_short(mode) or not cold
-        # With warm caches, who has had the same inputs before would find more of its weights there.
+        # With warm caches, a side that has had the same inputs before would find more of its weights there.
         same_again = side is self.baseline and self.device.outlives_processes and cold
         warming = self._make_warming(drawing) if warms and not same_again else None
         given = self._give(drawing, commitment, glance=glance) if compared else self._give_spent(drawing)
         if warms and same_again:
-            # Work could wait for what is shown in between, and go on from there.
+            # Left-behind work could wait for other inputs in between, and resume at their sight.
             warming = replace(given)
         for name in delivered:
-            # A pattern that nobody can guess: what a candidate does not write is never right by chance.
+            # The pattern is unpredictable, so an unwritten element is never right by chance.
             self._poison(name)
-        # A candidate that is not timed yet need not find the device calm; nor its caches empty, where that takes long.
+        # A candidate that is not timed yet does not need an idle device, nor empty caches where emptying takes long.
         timed = self.alone or side is self.baseline
         if timed and self.device.outlives_processes:
             self.device.synchronize()
@@ -536,10 +541,10 @@ class Caller:
             self.device.synchronize()
 
         def show_soon(number: int) -> None:
-            # The device is at it for longer than the runner takes to ask for its first kernels, which then follow
-            # each other as fast as they can; otherwise it is chance whether the device has turned to the runner by
-            # then, and calls of microseconds take three times as long whenever it has. The gate opens last: copies,
-            # for which a device need not turn to the runner, would otherwise fetch inputs that are not there yet.
+            # The device is busy for longer than the runner takes to request its first kernels, which then follow each
+            # other as fast as they can. Otherwise chance decides whether the device has turned to the runner by then,
+            # and calls of microseconds take three times as long when it has. The gate opens last. Copies, for which a
+            # device need not turn to the runner, would otherwise fetch inputs that are not there yet.
             self.device.occupy(backward=mode is CallMode.BACKWARD)
             last = given.size_bytes <= _SHOWN_LAST_BYTES
             if last and flushes:
@@ -551,13 +556,13 @@ class Caller:
 
         def take_back() -> None:
             if not self.device.outlives_processes:
-                # Or a thread would go on for as long as the following takes, which grows with the inputs.
+                # Otherwise a thread would go on during the following steps, which take longer with larger inputs.
                 side.halt()
-            # What is not computed by now never can be: the inputs are gone.
+            # Results that are not computed by now can never be: the inputs are gone.
             self.commitments.pick(commitment, shown)
             for name in shown:
                 self._poison(name)
-            # What follows is nobody's time, so all that is computed is looked at before the clock, where it is already.
+            # The time after this is not measured, so all results are read before the clock stops, in their own place.
             locations.extend(side.link.locations(results))
             with self._blamed_for_memory(side):
                 self.commitments.read_done(commitment, delivered, locations, side.memory)
@@ -571,28 +576,30 @@ class Caller:
                 side.link.call(mode, timeout_s, before=side.open_gate)
                 if not self.device.outlives_processes:
                     side.stop()
-                    if cold:  # else what is left in the caches is what the next call is about
+                    if cold:  # on the warm track the next call is to find the caches as this one leaves them
                         self._spoil(side, mode, delivered)
                 del warming
                 timeline.note("the call before")
             peak_bytes = 0
             if self.device.outlives_processes:
                 # Waking takes a millisecond, so it comes first; the inputs come within the clock. On a device that
-                # works for one process at a time, nothing can be gained by beginning while they are written.
+                # works for one process at a time, an early start while they are written gains nothing.
                 self._wake(side)
                 awake = CallMode.AWAKE if cold else CallMode.AWAKE_WARM
                 peak_bytes = side.link.call(awake, self.limits.call_s).report.peak_bytes
                 timeline.note("waking")
-                # On the warm track it shows, as in a loop of one's own, what asking for the kernels takes.
+                # The warm track includes the time of requesting the kernels, as in a user's own loop.
                 before = show_soon if cold and self._is_soon(mode) else show
                 call = side.link.call(mode, timeout_s, before=before, settle=take_back)
             else:
-                # Other processors could begin while the inputs are written, so that comes before anybody is woken.
+                # Other processors could begin while the inputs are written, so that comes before the processes are
+                # woken.
                 show()
                 waits = side.enclosure.waits()
                 call = side.link.call(mode, timeout_s, wake=lambda: self._wake(side), settle=take_back)
                 call = replace(call, waited_ms=total_wait_ms(waits, side.enclosure.waits()))
-                # It takes half a millisecond, and who gains by it has to do it in most calls.
+                # The check takes half a millisecond, and a candidate that gains by such mappings has to use them in
+                # most calls.
                 if secrets.randbelow(_MAPPINGS_OF) == 0:
                     repeated = self.commitments.repeated(commitment, side.memory)
                     if repeated:
@@ -601,8 +608,8 @@ class Caller:
             if drawing.kept is None:
                 given.drop()
             present = call.report.present
-            # A candidate's are delivered as long as it is not timed: that tells which of them are its state. And only a
-            # delivery says what is wrong with the kind of one that is told to be nowhere.
+            # A candidate's results are delivered as long as it is not timed: that tells which of them are its state.
+            # Only a delivery reports a wrong kind of result for a tensor without a location.
             takes = timed and mode in side.kept and self.commitments.are_there(delivered, locations, present)
             if not takes:
                 self._have_delivered(side, mode, commitment, delivered)
@@ -624,7 +631,7 @@ class Caller:
         return replace(call, report=report, prelude_ms=prelude_ms, steps_ms=timeline.ms), commitment
 
     def _have_delivered(self, side: Participant, mode: CallMode, commitment: Commitment, names: Sequence[str]) -> None:
-        """Have the runner copy what it has computed into the shared memory."""
+        """Have the runner copy its results into the shared memory."""
 
         def settle() -> None:
             self.commitments.pick(commitment, names)
@@ -637,7 +644,7 @@ class Caller:
         side.kept[mode] = side.link.kept_outputs() & side.may_keep
 
     def _spoil(self, side: Participant, mode: CallMode, names: Sequence[str]) -> None:
-        """Have the results of a call that nobody looks at spoiled, as those of others are."""
+        """Have the results of a call that is not compared spoiled, as those of other calls are."""
         if mode in side.kept:
             locations = side.link.locations(sum(len(self.blocks[name].tensors) for name in names))
             with self._blamed_for_memory(side):
@@ -645,7 +652,7 @@ class Caller:
 
     @contextlib.contextmanager
     def _blamed_for_memory(self, side: Participant) -> Iterator[None]:
-        """Put down to a side that its memory cannot be used as it has told."""
+        """Attribute it to a side when its memory cannot be used as reported."""
         try:
             yield
         except Unreadable as error:
@@ -654,8 +661,8 @@ class Caller:
     def _require_done(
         self, side: Participant, commitment: Commitment, report: CallReport, delivered: Sequence[str]
     ) -> None:
-        """Hold the delivered values against those at "done". Raises ``_Remapped`` where these were read in memory that
-        may have been another tensor's before, and else as ``_blame`` does."""
+        """Compare the delivered values with those at "done". Raises ``_Remapped`` where these were read in memory that
+        may have been another tensor's before, and otherwise as ``_blame`` does."""
         was_open = side.memory.was_open
         side.memory.end_call()
         late = self.commitments.late(commitment, report, delivered)
@@ -668,11 +675,11 @@ class Caller:
         raise self._blame(side, f"{late} is not as it was when the {side.name} had said that it was done")
 
     def _blame(self, side: Participant, message: str) -> Exception:
-        """The error that a side has broken a rule: a baseline's is our own."""
+        """Return the error for a broken rule: ``Violation`` for a candidate, ``InfrastructureFault`` for a baseline."""
         return Violation(message) if side is self.candidate else InfrastructureFault(message)
 
     def _give(self, drawing: _Drawing, commitment: Commitment, *, glance: bool) -> CallInputs:
-        """Draw the tensors that a call is given, and commit to them."""
+        """Draw the tensors for a call, and commit to them."""
         given = self._draw(drawing)
         kept = not self.source.repeatable or given.size_bytes <= _KEPT_BYTES
         if kept and not glance:
@@ -681,25 +688,27 @@ class Caller:
         return given
 
     def _give_spent(self, drawing: _Drawing) -> CallInputs:
-        """Tensors of an earlier call of this kind, for the baseline, which nothing is to be kept from; once, since a
-        candidate does not meet the same again either. Calls before a candidate's are given new ones by turns."""
+        """Return tensors of an earlier call of this kind, for the baseline, from which nothing must be hidden. Each
+        serves only once, since a candidate does not get the same ones again either. Calls before a candidate's are
+        given new ones by turns."""
         again = self.spent.get(drawing.kind)
         return again.pop() if again else self._draw(drawing)
 
     def _draw(self, drawing: _Drawing) -> CallInputs:
-        """Tensors that no call was given before."""
+        """Draw tensors that no call was given before."""
         given = self._make(drawing)
-        # Nobody can write to them: they serve once more, where they are small.
+        # These copies cannot be changed by a runner: small ones serve once more.
         if not self.device.outlives_processes and given.size_bytes <= _WARMING_KEPT_BYTES:
-            # One kind at a time, and two calls of it: of pairs A B B A, both of B's find one of A's.
+            # One kind at a time, and two calls of it: of pairs A B B A, both calls of B find one of A's.
             latest = self.spent.get(drawing.kind, [])[-1:]
             self.spent.clear()
             self.spent[drawing.kind] = [*latest, replace(given)]
         return given
 
     def _commit_to(self, delivered: Sequence[str], commitment: Commitment, drawing: _Drawing, *, glance: bool) -> None:
-        """Commit to what a call has delivered, with its inputs in their place once more where they are needed there."""
-        # At a glance there are private copies of all that is compared.
+        """Commit to the delivered results of a call. Where the commitment needs the inputs, they are put in place again
+        first."""
+        # With row sampling, everything that is compared has private copies.
         if not glance and not commitment.has_copies(GIVEN):
             self._restore(commitment, drawing)
         self.commitments.commit(commitment, {name: self.blocks[name].tensors for name in delivered})
@@ -713,22 +722,24 @@ class Caller:
                     target.copy_(tensor)
 
     def _poison(self, name: str) -> None:
-        # All bits, that of the sign included: what never has one of them set can be told from inputs by that bit.
+        # All 64 bits are random, including the sign. If one were never set, inputs could be recognised by it.
         self.blocks[name].memory.view(torch.int64).fill_(secrets.randbits(64) - 2**63)
 
     def _prelude_inputs(self, side: Participant, drawing: _Drawing, given: CallInputs) -> CallInputs | None:
-        """What the preludes of a call write: tensors of its own kind, since work that waits for a value which these
-        have, and a pattern has not, would begin unseen with the call. ``None`` for what is too large, and where there
-        are no preludes.
+        """Return the inputs that the preludes of a call write; ``None`` for too large ones, and where there are no
+        preludes.
 
-        The baseline's are what the call is ``given``: nothing changes when it is written once more, so nothing that
-        waits for a change begins then. A candidate's are those that the baseline was given last; of its own, work that
-        it has left behind could make use.
+        They are tensors of the call's own kind. Work could wait for a value that these have, and a pattern has not, and
+        would begin unseen with the call.
+
+        The baseline's preludes write the ``given`` inputs of the call. Writing them once more changes nothing, so work
+        that waits for a change does not begin then. A candidate's preludes write the baseline's last inputs: its
+        left-behind work could make use of its own.
         """
         if not self.device.outlives_processes:
             return None
         if given.size_bytes > PRELUDE_BYTES:
-            self.prelude_inputs.clear()  # those of a forward, which are less
+            self.prelude_inputs.clear()  # inputs of a forward, which are less
             return None
         if side is self.baseline or drawing.kind not in self.prelude_inputs:
             self.prelude_inputs.clear()  # one kind at a time
@@ -736,7 +747,7 @@ class Caller:
         return self.prelude_inputs[drawing.kind]
 
     def _write(self, mode: CallMode, written: CallInputs | None) -> None:
-        """Write to all that a call of ``mode`` is given in."""
+        """Write to all input blocks of a call of ``mode``."""
         if written is not None:
             self._show(written)
             return
@@ -744,11 +755,11 @@ class Caller:
             self._poison(name)
 
     def _await_calm(self, mode: CallMode, written: CallInputs | None) -> float:
-        """With every process stopped, write to all that a call is given in, as the call will, and work for a moment.
+        """With every process stopped, write to all input blocks of a call, as the call will, and work for a moment.
 
-        Returns how long that took, in milliseconds. It is the same in each call, so work that the candidate
-        has left on the device, or set up to begin when something is written, shows as a delay. Without ``written`` a
-        pattern is written.
+        Returns the time of the last prelude, in milliseconds. Preludes are the same in each call. So work that the
+        candidate has left on the device, or set up to begin at a write, shows as a delay. Without ``written`` a pattern
+        is written.
         """
         if not self.device.outlives_processes:
             return 0.0
@@ -771,11 +782,11 @@ class Caller:
                 return prelude_ms
 
     def _look(self, mode: CallMode, written: CallInputs | None) -> DeviceProbe:
-        """How the device is, behind what a prelude writes and without it."""
+        """Probe the device for interference, behind the write of a prelude and without it."""
         return DeviceProbe(self.device.look_ms(partial(self._write, mode, written)), self.device.look_ms(lambda: None))
 
     def _restore(self, commitment: Commitment, drawing: _Drawing) -> None:
-        """Write the tensors that the runner was given once more, for the comparison."""
+        """Write the inputs of the runner once more, for the comparison. Raises ``_NotRepeatable``."""
         if drawing.kept is not None:
             self._show(drawing.kept)
             return
@@ -794,11 +805,11 @@ class Caller:
         return CallInputs(inputs, upstream)
 
     def _other(self, drawing: _Drawing) -> CallInputs:
-        """Tensors of the same kind for something else."""
+        """Draw other tensors of the same kind."""
         return self._make(replace(drawing, seed=secrets.randbits(63)))
 
     def _make_warming(self, drawing: _Drawing) -> CallInputs:
-        """Tensors of the same kind for a call whose results nobody looks at: small ones are the same each time."""
+        """Return tensors of the same kind for a call that is not compared; small ones are the same each time."""
         if drawing.kind in self.warming:
             return self.warming[drawing.kind]
         made = self._other(drawing)
@@ -808,9 +819,9 @@ class Caller:
         return made
 
     def _take_memory(self, side: Participant, other: Participant) -> None:
-        """Where memory is lean: have ``other`` give its allocator's memory back, and ``side`` take its own."""
+        """With a lean plan, have ``other`` give its allocator's memory back, and ``side`` take its own."""
         if self.lean:
-            # Who has not been shown the shared memory cannot be asked, and has given back what it does not hold.
+            # A side that has not been shown the shared memory cannot be asked, and holds no memory to give back.
             if other.link.shares:
                 self.release_memory(other)
             if side.link.shares:

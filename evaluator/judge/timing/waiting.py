@@ -1,9 +1,9 @@
-"""Waiting: by how much calls on a CPU were held up because other programs had its processors.
+"""Waiting: the delay of calls on a CPU because other programs had its processors.
 
-The kernel counts how long each thread is ready to run and has no processor (``/proc/PID/schedstat``, its second
-figure). A part of that falls between the judge's clock and the runner's, where threads are woken; the rest makes what
-the runner measures longer. On a busy machine one process can be held up in each of its calls and another in none, so
-that no number of calls tells the one's model from the other's. Pure functions of what was measured.
+The kernel counts the time in which each thread is ready to run and has no processor (``/proc/PID/schedstat``, its
+second figure). A part of it falls between the judge's clock and the runner's, where threads are woken. The rest
+prolongs the runner's own measurement. On a busy machine one process can be delayed in each of its calls and another in
+none. So no number of calls distinguishes their models. All functions here are pure functions of measurements.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from evaluator.judge.link import TimedCall
 __all__ = ["held_up_ms"]
 
 _MOST: Final = 0.95
-"""Of a call; some of it was work."""
+"""The most waiting time, as a share of a call; some of the call was work."""
 _LEAST: Final = 0.02
-"""What is less than this share of a call is no more than what waking takes now and then."""
+"""Less than this share of a call is no more than the occasional time of waking."""
 
 
 def held_up_ms(candidate: Sequence[TimedCall], baseline: Sequence[TimedCall]) -> tuple[list[float], list[float]]:
-    """For each call of either side, how much of the runner's time its threads may have waited for a processor, in ms.
+    """Return for each call of either side the time that the runner's threads may have waited for a processor, in ms.
 
     Both sides' least wait and least overhead (outer less device time) stand for undisturbed calls. A longer overhead
     has taken up as much of the wait.

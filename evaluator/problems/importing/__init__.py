@@ -1,7 +1,7 @@
-"""Importing KernelBench's problems: each is admitted as data in our form, or refused with a reason. Torch-free but for
-``examination``, which is executed in the sandbox alone.
+"""Importing KernelBench's problems: each is admitted as data in our form, or refused with a reason.
 
-``checkout`` finds and reads files, ``examine`` has a reference looked at, ``admission`` decides, ``folder`` writes.
+``checkout`` finds and reads files, ``examine`` has a reference examined, ``admission`` decides, ``folder`` writes.
+Torch-free but for ``examination``, which is executed in the sandbox alone.
 """
 
 from __future__ import annotations

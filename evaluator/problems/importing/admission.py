@@ -1,4 +1,4 @@
-"""Deciding about one file of a checkout: admitted as a problem, or refused, each with what is to be known."""
+"""Deciding about one file of a checkout: admitted as a problem, or refused, each with its reasons and notes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ _LEVEL_4: Final = (
 
 
 class AdmissionStatus(StrEnum):
-    """What an import has made of a file. ``UNCHANGED``: it was there already, from the same file and at these sizes.
-    ``FAILED``: a process of ours failed, so that nothing is known of it."""
+    """The result of an import of one file.
+
+    ``UNCHANGED``: it was there already, from the same file and at these sizes. ``FAILED``: a process of ours failed, so
+    that nothing is known of it.
+    """
 
     NEW = "new"
     CHANGED = "changed"
@@ -45,9 +48,9 @@ class AdmissionStatus(StrEnum):
 
 @dataclass(frozen=True)
 class Admission:
-    """What became of one file. ``problem`` is there where it was admitted; elsewhere there is a ``reason``.
+    """The outcome of one file. An admitted file has a ``problem``, any other a ``reason``.
 
-    ``notes`` say what is odd about it. ``bytes``: what a forward pass moves at each size.
+    ``notes``: oddities of the problem. ``bytes``: the bytes that a forward pass moves at each size.
     """
 
     id: str
@@ -59,7 +62,7 @@ class Admission:
     bytes: Mapping[str, int] | None = None
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON-ready data."""
+        """Return plain JSON-ready data."""
         problem = self.problem
         return {
             "id": self.id,
@@ -78,16 +81,16 @@ class Admission:
 
 
 def size_name(scale: Fraction) -> str:
-    """What a size of that scale is called: ``scale_1_64``."""
+    """Name a size by its scale: ``scale_1_64``."""
     return f"scale_{scale.numerator}_{scale.denominator}"
 
 
 def import_file(
     path: Path, into: Path, sandbox: Sandbox, scale: Fraction | None, taken: Collection[str] = ()
 ) -> Admission:
-    """Admit the problem in ``path`` into the folder ``into``, or refuse it. ``taken``: ids that are others'.
+    """Admit the problem in ``path`` into the folder ``into``, or refuse it.
 
-    Raises ``OSError`` where ``into`` cannot be written to.
+    ``taken``: ids of other problems. Raises ``OSError`` where ``into`` cannot be written to.
     """
     problem_id, identity = identify(path)
     try:
@@ -131,7 +134,7 @@ def _admit(
 
 
 def _is_of(known: Problem, published: Published, scale: Fraction | None) -> bool:
-    """Whether it is what an import of this file makes: what else was changed in it by hand stays."""
+    """Whether ``known`` is an import of this file at these sizes. Its other fields may have been edited by hand."""
     wanted = {"full", "smoke"} | (set() if scale is None else {size_name(scale)})
     return known.source == published.source and set(known.sizes) == wanted
 
@@ -164,7 +167,7 @@ def _manifest(
 
 
 def _notes(found: Findings, published: Published, scale: Fraction | None) -> list[str]:
-    """What is odd about a problem that is admitted."""
+    """List oddities of an admitted problem."""
     notes = [f"input {number} is {_as_given(value)}" for number, value in enumerate(found.inputs, 1) if _is_odd(value)]
     if not published.drawn:
         notes.append("inputs are only as get_inputs makes them: what it draws, it changes")

@@ -1,4 +1,4 @@
-"""Finding the problems of a KernelBench checkout, and what can be said of one by reading it. Nothing is executed."""
+"""Finding the problems of a KernelBench checkout, and reading the facts about each. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ _KEPT: Final = {"bool", "long", "int", "float", "unsqueeze", "reshape", "view"}
 
 
 class Unusable(ValueError):
-    """Why a file cannot be a problem."""
+    """The reason why a file cannot be a problem."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """One problem as it is published. ``drawn``: its floating-point inputs are random numbers as they were drawn,
-    so that any others are as fair."""
+    """One problem as it is published.
+
+    ``drawn``: its floating-point inputs are unchanged random numbers, so that any others are as fair.
+    """
 
     source: str
     module: ast.Module
@@ -41,8 +43,10 @@ class Published:
 
 
 def find_files(folder: Path, levels: Collection[int] = LEVELS) -> list[Path]:
-    """``<number>_<name>.py`` of each level, in the order of their numbers. ``folder``: a checkout, or its folder
-    ``KernelBench``. Raises ``ProblemError`` where there is none."""
+    """Find ``<number>_<name>.py`` of each level, in the order of their numbers.
+
+    ``folder``: a checkout, or its folder ``KernelBench``. Raises ``ProblemError`` where there is none.
+    """
     for root in (folder / "KernelBench", folder):
         found = [
             path
@@ -57,7 +61,7 @@ def find_files(folder: Path, levels: Collection[int] = LEVELS) -> list[Path]:
 
 
 def identify(path: Path) -> tuple[str, KernelBenchIdentity]:
-    """The id that a file's problem has here, and which problem of KernelBench's it is."""
+    """Return the id of the file's problem here, and its identity in KernelBench."""
     level = int(path.parent.name.removeprefix("level"))
     found = _FILE.fullmatch(path.stem)
     assert found is not None
@@ -68,7 +72,7 @@ def identify(path: Path) -> tuple[str, KernelBenchIdentity]:
 
 
 def read_published(path: Path) -> Published:
-    """The problem in ``path``. Raises ``Unusable``."""
+    """Read the problem in ``path``. Raises ``Unusable``."""
     try:
         data = path.read_bytes()
         source = data.decode().replace("\r\n", "\n")
@@ -109,7 +113,7 @@ def _first_paragraph(model: ast.ClassDef | ast.FunctionDef) -> str:
 def _as_drawn(function: ast.FunctionDef) -> bool:
     """Whether ``get_inputs`` does nothing but draw, scale and return.
 
-    A matrix that is made symmetric, targets of plus and minus one, probabilities: a candidate may count on these.
+    A candidate may rely on other inputs: a matrix that is made symmetric, targets of plus and minus one, probabilities.
     """
     drawn: set[str] = set()
     for statement in function.body:

@@ -1,8 +1,8 @@
-"""What is found out about a foreign reference, in a sandboxed process that executes it.
+"""The examination of a foreign reference, in a sandboxed process that executes it.
 
-The text of this file is a candidate's module there, with a call of ``report`` at its end: it must need nothing of
-this project. Sizes are found on torch's meta device, which knows shapes and computes nothing; at the smallest of them
-the reference is run on the CPU. What is reported was made beside foreign code, and is believed by nobody as it is.
+The text of this file is a candidate's module there, with a call of ``report`` at its end: it must need nothing of this
+project. Sizes are found on torch's meta device, which knows shapes and computes nothing. At the smallest of them the
+reference is run on the CPU. The report was made beside foreign code, and is not believed as it is.
 """
 
 from __future__ import annotations
@@ -32,45 +32,51 @@ _EXACT: Final = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), to
 _PLAIN: Final = (bool, int, float, str, type(None))
 _STEPS_BACK: Final = 4
 _NORMALISED: Final = 16
-"""So many values a normalisation should have in common: of two, it makes plus and minus one, whatever they are."""
+"""The fewest values that a normalisation should share: two values always become plus and minus one."""
 _UNBOUNDED: Final = 2**62
 _ROW_TOLERANCE: Final = 1e-9
 _ROW_FLOOR: Final = 1e-12
-"""By how much of the largest number in it a row may differ in float64, where products are summed in another order for
-fewer rows; and by how much at all, where there is nothing but what rounding leaves."""
+"""The tolerated difference of a row in float64, because fewer rows are summed in another order. The first is a share of
+its largest number, the second an absolute value for pure rounding.
+"""
 _ROW_DRAWS: Final = 2
 _ROW_BITS: Final = 10
 _ROWS_LARGE: Final = 8.0
 _ROWS_S: Final = 10.0
-"""Rows are not looked at where a call takes so many times what it should at ``smoke``, or looking takes so long."""
+"""The limits of the test of rows: it is left out where a call costs more than ``_ROWS_LARGE`` times the ``smoke``
+limit. It fails after ``_ROWS_S`` seconds.
+"""
 _MESSAGE_CHARACTERS: Final = 300
 
 Values = dict[str, int]
 
 
 class _Refused(Exception):
-    """Why the reference cannot be a problem."""
+    """The reason why the reference cannot be a problem."""
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """What a forward pass takes. ``bytes``: inputs, parameters and everything that operators write. ``normalised``:
-    the least number of values that a normalisation has in common."""
+    """The cost of a forward pass.
+
+    ``bytes``: inputs, parameters and everything that operators write. ``normalised``: the least number of values that a
+    normalisation shares.
+    """
 
     bytes: int
     operations: int
     normalised: int = _UNBOUNDED
 
     def share(self, limit: _Cost) -> float:
-        """Of ``limit``: 1 where it is reached."""
+        """Return the share of ``limit`` that this cost has: 1 where it is reached."""
         return max(self.bytes / limit.bytes, self.operations / limit.operations)
 
 
 def report(request: Mapping[str, Any]) -> None:
-    """Print what ``examine`` finds, as one line that begins with the request's mark."""
+    """Print the findings of ``examine``, as one line that begins with the request's mark."""
     own = os.dup(1)
     null = os.open(os.devnull, os.O_WRONLY)
-    # Whatever a reference prints must not be what is kept of this process.
+    # The reference's own output must not be the part of the log that is kept.
     os.dup2(null, 1)
     os.dup2(null, 2)
     try:
@@ -83,10 +89,16 @@ def report(request: Mapping[str, Any]) -> None:
 
 
 def examine(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What is found. ``request``: the ``source``, with constants that are looked up in ``_SIZES``; their published
-    ``values``; the names of those that ``shrink`` and their ``floors``; ``groups``, which are halved along with what
-    they divide; the ``smoke`` limits; ``scale``, which may be null; ``drawn``: any inputs are as fair as those of
-    ``get_inputs``. Raises ``_Refused``."""
+    """Examine the reference, and return the findings. Raises ``_Refused``.
+
+    ``request`` has:
+
+    - ``source``: the reference, with constants that are looked up in ``_SIZES``, and their published ``values``;
+    - ``shrink``: the names of the constants to halve, and their ``floors``;
+    - ``groups``: constants that are halved along with the ones that they divide;
+    - ``smoke``: its limits; ``scale``, which may be null;
+    - ``drawn``: whether any inputs are as fair as those of ``get_inputs``.
+    """
     reference = _Reference(request["source"])
     values: Values = dict(request["values"])
     reference.load(values)
@@ -117,7 +129,7 @@ class _Reference:
         self._module = types.ModuleType("reference")
 
     def load(self, values: Values) -> None:
-        """Execute it with its constants at ``values``. Raises ``_Refused``."""
+        """Execute the module with its constants at ``values``. Raises ``_Refused``."""
         self._module = types.ModuleType("reference")
         self._module.__dict__[_SIZES] = values
         sys.modules["reference"] = self._module
@@ -148,7 +160,7 @@ class _Reference:
         return made
 
     def on_meta(self) -> tuple[torch.nn.Module, list[Any]]:
-        """Model and arguments as the judge has them when it looks for shapes."""
+        """Return model and arguments on the meta device, as the judge makes them to find shapes."""
         with torch.device("meta"):
             inputs = self.inputs()
             try:
@@ -160,7 +172,7 @@ class _Reference:
         return model, [_leaf(value.to("meta")) if isinstance(value, torch.Tensor) else value for value in inputs]
 
     def shapes(self) -> tuple[dict[str, Any], _Cost]:
-        """What goes in and comes out, and what that takes. Raises ``_Refused``."""
+        """Return inputs and outputs, and the cost of a forward pass. Raises ``_Refused``."""
         try:
             model, inputs = self.on_meta()
             result, cost = _counted(model, inputs)
@@ -190,13 +202,13 @@ class _Reference:
         return found, cost
 
     def cost(self) -> _Cost:
-        """What a forward pass takes. Raises whatever the reference raises."""
+        """Return the cost of a forward pass. Raises the reference's own errors."""
         with torch.no_grad():
             return _counted(*self.on_meta())[1]
 
 
 def _counted(model: torch.nn.Module, inputs: Sequence[Any]) -> tuple[Any, _Cost]:
-    """What a call on the meta device returns, and what it would take."""
+    """Call the model on the meta device; return its outputs and the call's cost."""
     tensors = [value for value in (*inputs, *model.parameters()) if isinstance(value, torch.Tensor)]
     with _Counter() as counter:
         result = model(*inputs)
@@ -204,8 +216,10 @@ def _counted(model: torch.nn.Module, inputs: Sequence[Any]) -> tuple[Any, _Cost]
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes that operators return, views excepted; the operations of those that torch has a formula for
-    (products and convolutions); and the values that normalisations have in common."""
+    """Counts the bytes that operators return, views excepted, the operations, and the values that normalisations share.
+
+    Operations are those for which torch has a formula (products and convolutions).
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -232,7 +246,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @dataclass
 class _Shrinking:
-    """Halving constants, the largest first, as long as the reference bears it and takes less by it."""
+    """Halves constants, the largest first, as long as the reference runs and costs less."""
 
     reference: _Reference
     values: Values
@@ -242,7 +256,7 @@ class _Shrinking:
     tried: dict[tuple[int, ...], _Cost | None] = field(default_factory=dict)
 
     def steps(self, cost: _Cost, limit: _Cost) -> Iterator[tuple[Values, _Cost]]:
-        """Sizes from the published one down to the first within ``limit``, or to the smallest there is."""
+        """Yield sizes from the published one down to the first within ``limit``, or to the smallest there is."""
         values, stuck, normalised = self.values, set[str](), min(_NORMALISED, cost.normalised)
         yield values, cost
         while cost.share(limit) > 1:
@@ -260,8 +274,11 @@ class _Shrinking:
                 stuck.add(name)
 
     def _attempts(self, values: Values, name: str) -> Iterator[Values]:
-        """``name`` halved; then together with others, because one may have to be the other, or a multiple of it:
-        first those of its value, one by one and all of them, then the rest."""
+        """Yield ``name`` halved, alone at first, then together with others.
+
+        One constant may have to equal the other, or be a multiple of it. So the constants with its value come first,
+        one by one and all of them, then the rest.
+        """
         equal = [other for other in self.names if other != name and values[other] == values[name]]
         rest = [other for other in self.names if other != name and other not in equal]
         pairs = [[[name, other] for other in others] for others in (equal, rest)]
@@ -273,7 +290,7 @@ class _Shrinking:
                 if half is not None:
                     attempt[each] = half
             for group in self.groups:
-                # What divides goes on dividing, and as many are in a group as before.
+                # A divisor remains a divisor, and the number in a group stays the same.
                 divides = any(values[each] != attempt[each] and values[each] % values[group] == 0 for each in together)
                 if divides and values[group] >= _NORMALISED:
                     attempt[group] = values[group] // 2
@@ -282,14 +299,14 @@ class _Shrinking:
                 yield attempt
 
     def _halved(self, values: Values, name: str) -> int | None:
-        """Half of it, odd where it is odd: a size that is no multiple of anything should stay so."""
+        """Return half of the constant, odd where it is odd: a size that is no multiple of anything should stay so."""
         half = values[name] // 2
         if values[name] % 2 and half % 2 == 0:
             half += 1
         return half if half >= self.floors[name] and half < values[name] else None
 
     def _try(self, values: Values) -> _Cost | None:
-        """What these sizes take; ``None`` where the reference does not bear them."""
+        """Return the cost of these sizes; ``None`` where the reference does not run at them."""
         key = tuple(values.values())
         if key not in self.tried:
             try:
@@ -301,7 +318,7 @@ class _Shrinking:
 
 
 def _try_on_cpu(reference: _Reference, steps: Sequence[tuple[Values, _Cost]]) -> dict[str, Any]:
-    """Run the smallest size that runs, and say what is odd about it. Raises ``_Refused``."""
+    """Run the smallest size that runs, and list its oddities. Raises ``_Refused``."""
     failure = ""
     for values, cost in steps[: -_STEPS_BACK - 1 : -1]:
         reference.load(values)
@@ -321,7 +338,7 @@ def _try_on_cpu(reference: _Reference, steps: Sequence[tuple[Values, _Cost]]) ->
 
 
 def _oddities(reference: _Reference, inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
-    """What calls on ``inputs`` tell, of which one has returned ``outputs``. Raises ``_Refused``."""
+    """Return the oddities of calls on ``inputs``; one call has returned ``outputs``. Raises ``_Refused``."""
     if any(_is_float(output) and not bool(output.isfinite().any()) for output in outputs):
         raise _Refused("not one of its output's elements is finite")
     model, given = reference.model(0), _copied(inputs)
@@ -343,7 +360,7 @@ def _oddities(reference: _Reference, inputs: Sequence[Any], outputs: Sequence[to
 
 
 def _run_in_double(reference: _Reference, inputs: Sequence[Any]) -> None:
-    """The judge knows what is right from a float64 model."""
+    """Run the reference in float64, from which the judge gets its expected values. Raises ``_Refused``."""
     model = _model_in_double(reference)
     exact = [_in_double(value) for value in inputs]
     torch.set_default_dtype(torch.float64)
@@ -357,7 +374,7 @@ def _run_in_double(reference: _Reference, inputs: Sequence[Any]) -> None:
 
 
 def _differentiate(reference: _Reference, inputs: Sequence[Any]) -> tuple[str, list[str]]:
-    """What its backward pass fails with, if it does, and the parameters that get no gradient from it."""
+    """Return the error of the backward pass, if any, and the parameters that get no gradient from it."""
     model, begin = reference.model(0), ""
     try:
         one, other = (_gradients(fresh, inputs) for fresh in (model, reference.model(0)))
@@ -384,10 +401,10 @@ def _gradients(model: torch.nn.Module, inputs: Sequence[Any]) -> list[torch.Tens
 
 
 def _rows_are_independent(reference: _Reference, *, drawn: bool, backward: bool) -> bool:
-    """Whether slices along the first dimension of every tensor that goes in or comes out do not influence each other.
+    """Whether slices along the first dimension of every input and output tensor do not influence each other.
 
-    They are tried, in float64: what comes of some rows has to be what comes of them among the others, and so has, with
-    ``backward``, what flows back to them. No, wherever that cannot be tried.
+    They are tested in float64. Some rows alone have to give the same outputs as among the others, and with ``backward``
+    the same gradients. False where that cannot be tested.
     """
     until = time.perf_counter() + _ROWS_S
     stream = random.Random(4)  # noqa: S311 - so that the same is found again
@@ -404,8 +421,10 @@ def _rows_are_independent(reference: _Reference, *, drawn: bool, backward: bool)
 
 
 def _row_draws(reference: _Reference, stream: random.Random, *, drawn: bool) -> Iterator[list[Any]]:
-    """Inputs in float64: as ``get_inputs`` makes them, and where any are as fair, with signs, and with rows of which
-    some are a million times as large as others."""
+    """Yield inputs in float64 as ``get_inputs`` makes them, and where any are as fair, further ones.
+
+    The further ones have signs, and rows of which some are a million times as large as others.
+    """
     for seed in range(_ROW_DRAWS):
         torch.manual_seed(stream.getrandbits(63))
         values = reference.inputs()
@@ -450,7 +469,7 @@ def _same_in_parts(
 def _outputs_and_gradients(
     model: torch.nn.Module, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]
 ) -> list[torch.Tensor | None]:
-    """What comes out, and what flows back to the inputs, if there is an ``upstream``."""
+    """Return the outputs, and the gradients of the inputs, if there is an ``upstream``."""
     if not upstream:
         return [*_call(model, _copied(inputs), seed=5)]
     torch.manual_seed(5)
@@ -471,7 +490,7 @@ def _outputs_and_gradients(
 
 
 def _same_rows(part: torch.Tensor | None, whole: torch.Tensor | None, start: int, end: int) -> bool:
-    """Whether ``part`` is what is in those rows of ``whole``. NaN and infinities are equal to themselves."""
+    """Whether ``part`` equals those rows of ``whole``. NaN and infinities are equal to themselves."""
     if part is None or whole is None:
         return part is whole
     expected = whole[start:end]
@@ -493,7 +512,7 @@ def _call(model: Callable[..., Any], inputs: Sequence[Any], *, seed: int) -> lis
 
 
 def _differ(one: Sequence[Any], other: Sequence[Any], tolerance: float = _TOLERANCE) -> bool:
-    """Whether some tensor of ``one`` is not that of ``other``, by more than ``tolerance`` of its root mean square."""
+    """Whether a tensor of ``one`` differs from ``other``'s by more than ``tolerance`` of its root mean square."""
     return any(
         a.shape != b.shape or not _close(_numbers(a), _numbers(b), tolerance)
         for a, b in zip(one, other, strict=True)
@@ -516,7 +535,7 @@ def _copied(values: Sequence[Any]) -> list[Any]:
 
 
 def _is_float(value: Any) -> bool:
-    """Whether something flows back to it: numbers of eight bits are stored so, and count as integers."""
+    """Whether gradients flow back to it: eight-bit floats are a storage format, and count as integers."""
     if not isinstance(value, torch.Tensor):
         return False
     return value.is_complex() or (value.is_floating_point() and value.element_size() > 1)
@@ -534,7 +553,7 @@ def _model_in_double(reference: _Reference) -> torch.nn.Module:
 
 
 class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Makes numbers float64 where a reference asks for less, as the judge does in what it calls exact."""
+    """Turns numbers to float64 where a reference asks for less, as the judge does for its exact results."""
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -545,7 +564,7 @@ class _Uncast(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _numbers(value: torch.Tensor) -> torch.Tensor:
-    """In float64, complex ones as pairs."""
+    """Convert to float64, complex numbers to pairs."""
     return torch.view_as_real(value.resolve_conj()).double() if value.is_complex() else value.double()
 
 
@@ -555,8 +574,11 @@ def _is_unknown(value: torch.Tensor) -> bool:
 
 
 def _layout(value: torch.Tensor) -> str:
-    """How it lies in memory: ``contiguous``; ``permuted``, its dimensions in another order; or with ``gaps``, or
-    with several elements in one place."""
+    """Name the layout in memory.
+
+    ``contiguous``; ``permuted``, its dimensions in another order; or with ``gaps``, or with several elements in one
+    place.
+    """
     if value.is_contiguous():
         return "contiguous"
     expected = 1

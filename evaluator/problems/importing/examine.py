@@ -1,4 +1,4 @@
-"""Having a foreign reference looked at in the sandbox. Nothing of it is executed in this process. Torch-free."""
+"""The examination of a foreign reference in the sandbox. Nothing of it is executed in this process. Torch-free."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["SMOKE_BYTES", "SMOKE_OPERATIONS", "BuildOutcome", "Sandbox", "examin
 
 SMOKE_BYTES: Final = 8 * 2**20
 SMOKE_OPERATIONS: Final = 2 * 10**8
-"""What a forward pass at ``smoke`` may move and compute: tens of milliseconds on a CPU."""
+"""The most bytes and operations of a forward pass at ``smoke``: tens of milliseconds on a CPU."""
 
 _LIMITS: Final = Limits(load_s=600.0)
 _SCRIPT: Final = Path(__file__).with_name("examination.py")
-# A module that is no reference: what is looked at is a text in the script, and executed when that sees fit.
+# A module that is no reference: the foreign reference is a text in the script, which executes it.
 _STAND_IN: Final = Problem(
     id="examination",
     title="Examination",
@@ -48,7 +48,7 @@ _GROUPS: Final = re.compile(r"groups?$", re.IGNORECASE)
 
 
 class BuildOutcome(Protocol):
-    """What is needed of a build's report."""
+    """The part of a build's report that is used here."""
 
     @property
     def evaluation(self) -> Evaluation | None: ...
@@ -57,14 +57,16 @@ class BuildOutcome(Protocol):
 
 
 class Sandbox(Protocol):
-    """What is needed of an engine: it imports a module in a runner without a device."""
+    """The part of an engine that is used here: it imports a module in a runner without a device."""
 
     def build(self, problem: Problem, candidate: Candidate, config: EvalConfig) -> BuildOutcome: ...
 
 
 def examine(published: Published, sandbox: Sandbox, scale: Fraction | None) -> Findings:
-    """What the reference is like, and at which sizes it can be had. Raises ``Unusable`` with the reason, and what
-    ``Engine.build`` raises for what is ours."""
+    """Find the reference's properties, and its possible sizes.
+
+    Raises ``Unusable`` with the reason, and the errors of ``Engine.build`` for faults of ours.
+    """
     values = integers(published.module)
     mark = secrets.token_hex(16)
     request = {
@@ -93,10 +95,10 @@ def examine(published: Published, sandbox: Sandbox, scale: Fraction | None) -> F
 
 
 def _shrinkable(values: Mapping[str, int]) -> dict[str, Any]:
-    """Which constants are sizes, by name and value, and how small each may become.
+    """Return the constants that are sizes, by name and value, and the smallest allowed value of each.
 
-    What belongs to the structure (a kernel, a stride, a number of heads) stays; whether a size is one at all shows
-    when it is halved, and nothing becomes smaller by it.
+    Structural constants (a kernel, a stride, a number of heads) stay. A constant that is no size shows in the halving,
+    because nothing becomes smaller by it.
     """
     batches = {name for name in values if _BATCH.search(name)}
     sizes = [
@@ -112,7 +114,7 @@ def _shrinkable(values: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _report(log: str, mark: str) -> Any:
-    """What stands behind the last ``mark`` that is followed by JSON."""
+    """Return the JSON behind the last ``mark`` that is followed by JSON."""
     for line in reversed(log.splitlines()):
         if line.startswith(mark):
             try:

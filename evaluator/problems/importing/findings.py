@@ -1,6 +1,6 @@
-"""What the examination of a reference has found, read from what its sandboxed process says. Torch-free.
+"""The findings of an examination, read from the output of its sandboxed process. Torch-free.
 
-Foreign code ran in that process: everything is checked, and what does not fit is no report.
+Foreign code ran in that process: everything is checked, and an unfit text is no report.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _BYTES: Final = (
 
 @dataclass(frozen=True)
 class Value:
-    """One input or output: a tensor's dtype and shape, or in ``text`` what is no tensor. ``layout``: ``contiguous``,
-    ``permuted`` (its dimensions lie in another order in memory) or ``gaps``."""
+    """One input or output: a tensor's dtype and shape, or in ``text`` a value that is no tensor.
+
+    ``layout``: ``contiguous``, ``permuted`` (its dimensions lie in another order in memory) or ``gaps``.
+    """
 
     dtype: str | None
     shape: tuple[int, ...]
@@ -45,7 +47,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Scaled:
-    """Constants at some size, and what a forward pass takes there."""
+    """Constants at some size, and the cost of a forward pass there."""
 
     values: Mapping[str, int]
     bytes: int
@@ -54,9 +56,11 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a reference is like. ``full``: as published. ``backward``: what its backward pass fails with, if it does.
-    ``state``: buffers and parameters that a call changes. ``without_gradient``: parameters that get none.
-    ``row_independent``: as ``Problem`` has it."""
+    """The properties of a reference.
+
+    ``full``: as published. ``backward``: the error of its backward pass, if any. ``state``: buffers and parameters that
+    a call changes. ``without_gradient``: parameters that get none. ``row_independent``: as in ``Problem``.
+    """
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
@@ -74,7 +78,7 @@ class Findings:
 
 
 def read_findings(report: Any, published: Mapping[str, int]) -> Findings:
-    """Raises ``ValueError`` where ``report`` is none. ``published``: the constants that it may name."""
+    """Read a report. ``published``: the constants that it may name. Raises ``ValueError`` where it is none."""
     try:
         smoke = report["smoke"]
         scaled = report.get("scaled")

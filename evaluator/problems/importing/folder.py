@@ -18,7 +18,7 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_]+")
 
 
 def known_problem(folder: Path) -> Problem | None:
-    """The problem that is in ``folder`` already; ``None`` where there is none, or an unusable one."""
+    """Return the problem that is in ``folder`` already; ``None`` where there is none, or an unusable one."""
     try:
         return load_problem(folder)
     except ProblemError:
@@ -35,7 +35,7 @@ def manifest(
     input_domain: str,
     row_independent: bool,
 ) -> str:
-    """The text of ``problem.toml``."""
+    """Return the text of ``problem.toml``."""
     tags = ["kernelbench", f"level{identity.level}", str(identity.problem_id)]
     lines = [f"title = {_text(title)}", f"description = {_text(description)}", f"tags = {json.dumps(tags)}"]
     for size, values in sizes.items():
@@ -50,9 +50,9 @@ def manifest(
 
 
 def write_problem(folder: Path, source: str, text: str) -> Problem:
-    """Write both files and read them back. Raises ``OSError``, and ``ProblemError`` where what was written is none.
+    """Write both files and read them back, so that a reader of the folder finds no problem in it, or a whole one.
 
-    Whoever reads the folder meanwhile finds no problem in it, or a whole one.
+    Raises ``OSError``, and ``ProblemError`` where the written files are no valid problem.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "problem.toml"
@@ -77,5 +77,5 @@ def _key(name: str) -> str:
 
 
 def _text(value: str) -> str:
-    """A basic string of TOML; it is JSON's but for one character."""
+    """Write a basic string of TOML; it is JSON's but for one character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

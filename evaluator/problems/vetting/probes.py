@@ -1,9 +1,9 @@
-"""The candidates that a problem is tried with: ordinary sources, judged like anybody's.
+"""The candidates that a problem is tested with: ordinary sources, judged like a user's.
 
 All of them inherit from the problem's own ``Model``, so that they construct as it does, with its weights. Trivial
-candidates return what takes no work (or less precision); a judge that lets one pass cannot tell work from none.
-Probes do all the work and look at the reference besides: what they find they raise as ``Finding``, which comes back
-as the message of a ``runtime_error``.
+candidates return an answer that takes no work (or less precision); a judge that lets one pass cannot tell work from
+none. Probes do all the work and examine the reference besides. They raise their findings as ``Finding``, which comes
+back as the message of a ``runtime_error``.
 """
 
 from __future__ import annotations
@@ -473,7 +473,7 @@ class Trivial:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a probe has found."""
+    """A finding of a probe."""
 
     label: Label
     message: str
@@ -502,12 +502,12 @@ INITIAL_CONSTANTS: Final = "initial constants"
 ABSENT_CONSTANTS: Final = "absent constants"
 INITIAL_RELATIONS: Final = "initial relations"
 NOISE_TIMES: Final = 20.0
-"""Of the stated limit, how large the noise is that must not pass: more than a limit is ever widened to as a whole."""
+"""The size of the noise that must not pass, in stated limits: more than a limit is ever widened to as a whole."""
 ZERO_GRADIENTS: Final = "zero gradients"
 
 
 def source_of(name: str, problem: Problem, precision: str) -> str:
-    """The source of the candidate called ``name``, for ``problem`` at ``precision``."""
+    """Return the source of the candidate called ``name``, for ``problem`` at ``precision``."""
     tolerance = problem.tolerance(precision)
     body = (_HALF + _REFERENCE if name in HALVES else _BODIES[name]).format(precision=name, times=NOISE_TIMES)
     common = _COMMON.format(
@@ -517,6 +517,6 @@ def source_of(name: str, problem: Problem, precision: str) -> str:
 
 
 def find(message: str) -> Finding | None:
-    """What a probe has found, from the message of its verdict; ``None`` where it found nothing."""
+    """Read a probe's finding from the message of its verdict; ``None`` where it found nothing."""
     found = _FOUND.match(message)
     return None if found is None else Finding(Label(found[1]), found[2].split(_FRAME)[0].strip())

@@ -39,24 +39,27 @@ _ONE_CALL: Final = SamplingPlan(trials=1, gradient_trials=0, max_samples=0)
 _BROKE: Final = (None, Verdict.LOAD_ERROR, Verdict.CONSTRUCT_ERROR, Verdict.RUNTIME_ERROR)
 _NO_ANSWER: Final = (*_BROKE, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY)
 _HOPELESS: Final = {Label.REFERENCE_FAILS, Label.NONDETERMINISTIC, Label.OUTPUT_DRIFTS, Label.INPUTS_REPEAT}
-"""The judge takes what is right from the reference: of one that disagrees with itself, it knows nothing. It judges
-nothing on inputs that repeat."""
+"""Labels that end the vetting. The judge takes the expected values from the reference, and a reference that disagrees
+with itself has none. It judges nothing on inputs that repeat.
+"""
 _WITHOUT_BACKWARD: Final = {Label.BACKWARD_FAILS, Label.BACKWARD_NONDETERMINISTIC}
-"""The rest is tried without gradients."""
+"""Labels after which the rest is tested without gradients."""
 _LEAST_TELLING: Final = 0.5
-"""Where less of a tensor than this can be compared, a kind of inputs says nothing about it."""
+"""The least comparable share of a tensor at which a kind of inputs tells anything about it."""
 _MOST_CAPPED: Final = 0.1
-"""Of the elements of a tensor, beyond the cap of limits by the reference's own error. Fewer are there by chance."""
+"""The most elements of a tensor, as a share, that may exceed the cap of limits by the reference's own error. Fewer
+occur by chance.
+"""
 _GRADIENT: Final = "the gradient of "
 _REPEATS: Final = "get_inputs returns the same values in every call"
-"""As the judge says it."""
+"""The judge's wording."""
 _MESSAGE_CHARACTERS: Final = 300
 
 Report = Callable[[str, int, int], None]
 
 
 class Judge(Protocol):
-    """What vetting needs of an engine."""
+    """The part of an engine that vetting uses."""
 
     @property
     def environment(self) -> Mapping[str, Any]: ...
@@ -73,11 +76,10 @@ def vet(
     *,
     precision: str | None = None,
 ) -> Vetting:
-    """Try ``problem`` at ``size`` on the judge's ``device``, at ``precision`` (default: its own).
+    """Vet ``problem`` at ``size`` on the judge's ``device``, at ``precision`` (default: its own).
 
-    ``report`` hears each check, its number, and of how many.
-
-    What is wrong with the problem is in the ``Vetting``; raises what ``Engine.evaluate`` raises for the rest.
+    ``report`` receives each check, its number, and the number of all. Faults of the problem are in the ``Vetting``;
+    other errors are those of ``Engine.evaluate``.
     """
     config = EvalConfig(device=device, size=size, precision=precision or problem.dtype)
     trying = _Trying(problem, judge, config, report)
@@ -98,7 +100,7 @@ def vet(
 
 @dataclass
 class _Trying:
-    """One vetting under way. ``found``: each label with what told of it, which may be nothing."""
+    """One vetting under way. ``found``: each label with its evidence, which may be empty."""
 
     problem: Problem
     judge: Judge
@@ -108,7 +110,7 @@ class _Trying:
     checks: list[Check] = field(default_factory=list)
 
     def run(self) -> None:
-        """From the reference alone to what merely looks like it; what makes the rest meaningless ends it."""
+        """Check the reference first, then its imitations; a finding that makes the rest meaningless ends it."""
         for name in PROBES:
             check = self._probe(name)
             # A probe takes more memory and time than the reference: running out of these is no finding.
@@ -142,7 +144,7 @@ class _Trying:
         self._try_less_precision()
 
     def _itself(self) -> Check:
-        """The reference as its own candidate; its own errors say how wide limits become."""
+        """Check the reference as its own candidate; its own errors decide how wide limits become."""
         itself, details = self._judged(ITSELF, Inputs.ALL, _VERIFY_ONLY)
         for tensor, share in details.get("tolerance_capped", {}).items():
             label = Label.GRADIENT_LIMITS_CAPPED if tensor.startswith(_GRADIENT) else Label.LIMITS_CAPPED
@@ -160,7 +162,7 @@ class _Trying:
         return itself
 
     def _probe(self, name: str) -> Check:
-        if name == DRAWS:  # of all kinds: what get_inputs makes may have one sign, and the output be its sign
+        if name == DRAWS:  # all kinds: get_inputs' may have one sign, and the output be its sign
             check = self._check(name, Inputs.ALL, _TWO_CALLS)
         else:
             check = self._check(name, Inputs.GIVEN, _ONE_CALL)
@@ -170,7 +172,7 @@ class _Trying:
         return check
 
     def _try(self, trivial: Trivial) -> None:
-        # The judge's inputs include the given ones: what fails on these alone fails on all.
+        # The judge's inputs include the given ones: a candidate that fails on these alone fails on all.
         if self.problem.input_domain == "real" and not self._passes(trivial.name, Inputs.GIVEN, _A_FEW_CALLS):
             return
         passes = self._passes(trivial.name, Inputs.ALL)
@@ -186,17 +188,19 @@ class _Trying:
             self.found[Label.HALF_PASSES] = ""
 
     def _passes(self, name: str, inputs: Inputs, sampling: SamplingPlan = _VERIFY_ONLY) -> bool:
-        """Whether the candidate called ``name`` passes, with other values of constant parameters too: else it has no
-        figure."""
+        """Whether the candidate called ``name`` passes, with other values of constant parameters too.
+
+        A candidate that is wrong with other values has no figure.
+        """
         check, details = self._judged(name, inputs, sampling)
         return check.passed and not details.get("parameters", {}).get("fixed")
 
     def _check(self, name: str, inputs: Inputs, sampling: SamplingPlan = _VERIFY_ONLY) -> Check:
-        """Have the candidate called ``name`` judged, and keep what came of it."""
+        """Have the candidate called ``name`` judged, and keep the result."""
         return self._judged(name, inputs, sampling)[0]
 
     def _judged(self, name: str, inputs: Inputs, sampling: SamplingPlan) -> tuple[Check, Mapping[str, Any]]:
-        """The same, with the details of the evaluation."""
+        """Have the candidate judged; return the check, and the details of the evaluation."""
         self.report(name, len(self.checks), _most_checks(self.problem))
         candidate = parse_candidate(code=source_of(name, self.problem, self.config.precision))
         assert isinstance(candidate, Candidate)
@@ -214,12 +218,12 @@ class _Trying:
 
 
 def _most_checks(problem: Problem) -> int:
-    """How many checks there can be."""
+    """The most checks that there can be."""
     return len(PROBES) + len(TRIVIAL) * (2 if problem.input_domain == "real" else 1) + len(HALVES) + 7
 
 
 def _sentence(label: Label, message: str) -> str:
-    """Why ``label`` refuses, with what told of it."""
+    """The sentence with the reason of the refusal by ``label``, and its evidence."""
     return f"{REFUSALS[label]} ({message})" if message else REFUSALS[label]
 
 
