@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import sys
 from collections.abc import Mapping
@@ -41,6 +40,8 @@ def own_packages(root: Path = DISTRIBUTION_ROOT) -> tuple[Path, ...]:
 
 def _recorded_folders(root: Path) -> set[str]:
     """The folders of Python modules that distributions of this name in ``root`` have recorded."""
+    import importlib.metadata  # noqa: PLC0415 - 60 ms, which no process needs in a checkout
+
     found = importlib.metadata.distributions(name=_DISTRIBUTION, path=[str(root)])
     files = [file for distribution in found for file in distribution.files or ()]
     return {file.parts[0] for file in files if file.suffix == ".py" and len(file.parts) > 1 and file.parts[0] != ".."}

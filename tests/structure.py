@@ -29,12 +29,15 @@ MOST_CLASS_LINES: Final = 300
 
 @dataclass(frozen=True)
 class Module:
-    """One file of Python: ``name`` as it is imported, its lines, and those of its largest class (0 without one)."""
+    """One file of Python: ``name`` as it is imported, its lines, and those of its largest class (0 without one).
+
+    ``public_classes`` are the names of those at its top level.
+    """
 
     name: str
     lines: int
-    largest_class: str
     class_lines: int
+    public_classes: tuple[str, ...]
 
     @property
     def package(self) -> str:
@@ -48,14 +51,14 @@ def modules() -> Iterator[Module]:
             if "migrations" in path.parts or path.name in ("__init__.py", "__main__.py"):
                 continue
             source = path.read_text(encoding="utf-8")
-            classes = [
-                ((node.end_lineno or node.lineno) - node.lineno + 1, node.name)
-                for node in ast.walk(ast.parse(source))
-                if isinstance(node, ast.ClassDef)
-            ]
-            class_lines, largest = max(classes, default=(0, ""))
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            yield Module(name, len(source.splitlines()), largest, class_lines)
+            tree = ast.parse(source)
+            classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+            yield Module(
+                ".".join(path.relative_to(ROOT).with_suffix("").parts),
+                len(source.splitlines()),
+                max(((each.end_lineno or each.lineno) - each.lineno + 1 for each in classes), default=0),
+                tuple(each.name for each in classes if each in tree.body and not each.name.startswith("_")),
+            )
 
 
 def modules_by_package() -> Mapping[str, list[Module]]:

@@ -29,7 +29,7 @@ _SUBMISSIONS: Final = 2
 """Faults with this many different submissions are put down to the device, not to one of the submissions."""
 
 _WINDOW_S: Final = 600.0
-_LONGEST_REST_S: Final = 600.0
+_LONGEST_BACKOFF_S: Final = 600.0
 _WAIT_S: Final = 0.25
 
 _log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class DeviceGate(Periodic):
         return result.passed
 
     def _take_out(self, reason: str) -> None:
-        backoff_s = min(self._backoff_s * 2**self._failures, _LONGEST_REST_S)
+        backoff_s = min(self._backoff_s * 2**self._failures, _LONGEST_BACKOFF_S)
         self._failures += 1
         self._test_due_at = time.monotonic() + backoff_s
         self._enter(Condition(WorkerState.OUT, reason, self._condition.unchecked))

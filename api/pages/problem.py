@@ -117,8 +117,8 @@ def _chosen(problem: Problem, rankings: Sequence[StoredRanking], filters: Filter
         )
 
     found = [ranking for ranking in rankings if meets(ranking)]
-    affinity = [each for each in found if (each.device_name, each.size) == (found[0].device_name, found[0].size)]
-    return max(affinity, key=lambda ranking: (ranking.since, ranking.id), default=None)
+    alike = [each for each in found if (each.device_name, each.size) == (found[0].device_name, found[0].size)]
+    return max(alike, key=lambda ranking: (ranking.since, ranking.id), default=None)
 
 
 def _choices(rankings: Sequence[StoredRanking], name: str) -> list[str]:

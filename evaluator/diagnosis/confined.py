@@ -29,6 +29,7 @@ __all__ = ["main"]
 _SUPPORT: Final = (
     "evaluator/__init__.py",
     "evaluator/dtypes.py",
+    "evaluator/protocol/__init__.py",
     "evaluator/protocol/messages.py",
     "evaluator/runner/__init__.py",
     "evaluator/runner/extensions.py",

@@ -157,11 +157,11 @@ class Claims:
         if not first_rank:  # none is left, or the first is a single submission, which no other goes ahead of
             return []
         count = self._share(row, waiting, 1 + most) - 1
-        affinity = select(Submission.id).where(
+        same_kind = select(Submission.id).where(
             waiting, near(first_rank), claim.affinity.matches(), Submission.faults == 0
         )
         # A transaction that holds several rows must not wait for another row: others hold several as well.
-        rows = self._session.scalars(_first(affinity, count).with_for_update(skip_locked=True)).all()
+        rows = self._session.scalars(_first(same_kind, count).with_for_update(skip_locked=True)).all()
         claims = [
             self.claim(submission_id, "evaluate", claim.worker, lease_s, device_capabilities) for submission_id in rows
         ]

@@ -274,7 +274,7 @@ def test_what_nobody_can_evaluate_keeps_nothing_from_its_turn(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than a busy machine may be away between the two.
-    monkeypatch.setattr("storage.queue.backoff._RESTS", (timedelta(hours=1),))
+    monkeypatch.setattr("storage.queue.backoff._BACKOFF", (timedelta(hours=1),))
     ids = hand_in(installation, "pass", "pass")
     with installation.sessions.begin() as session:
         session.execute(update(Submission).where(Submission.id == ids[0]).values(baseline="none"))

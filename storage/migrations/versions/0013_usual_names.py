@@ -11,6 +11,9 @@ down_revision = "0012"
 branch_labels = None
 depends_on = None
 
+_Index = tuple[str, tuple[str, ...], bool]
+"""A table, its columns in the index, and whether their values are unique."""
+
 _TABLES = ("standings", "leaderboard_entries")
 _COLUMNS = (
     ("submissions", "bells", "wakeups"),
@@ -21,39 +24,35 @@ _COLUMNS = (
     ("diagnoses", "bell_due_at", "wakeup_due_at"),
     ("leaderboard_entries", "contender", "entry_key"),
 )
-_INDEXES = (
+_OLD_INDEXES = (
     ("submissions", ("status", "stage", "device", "turn", "id"), False),
     ("submissions", ("share_key",), True),
     ("standings", ("ranking_id", "certain_speedup"), False),
     ("standings", ("ranking_id", "author", "certain_speedup"), False),
     ("standings", ("ranking_id", "label", "certain_speedup"), False),
 )
+_NEW_NAMES = {_TABLES[0]: _TABLES[1], **{old: new for _, old, new in _COLUMNS}}
+_NEW_INDEXES = tuple(
+    (_NEW_NAMES.get(table, table), tuple(_NEW_NAMES.get(name, name) for name in columns), unique)
+    for table, columns, unique in _OLD_INDEXES
+)
 _CONSTRAINTS = ("pk_{}", "fk_{}_ranking_id", "fk_{}_submission_id")
 
 
 def upgrade() -> None:
-    new_columns = {old: new for _, old, new in _COLUMNS}
-    _drop_indexes(_INDEXES)
+    _drop_indexes(_OLD_INDEXES)
     _rename_table(*_TABLES)
     for table, old, new in _COLUMNS:
         op.alter_column(table, old, new_column_name=new)
-    for table, columns, unique in _INDEXES:
-        _create_index(
-            _TABLES[1] if table == _TABLES[0] else table, [new_columns.get(name, name) for name in columns], unique
-        )
+    _create_indexes(_NEW_INDEXES)
 
 
 def downgrade() -> None:
-    new_columns = {old: new for _, old, new in _COLUMNS}
-    _drop_indexes(
-        (_TABLES[1] if table == _TABLES[0] else table, [new_columns.get(name, name) for name in columns], unique)
-        for table, columns, unique in _INDEXES
-    )
+    _drop_indexes(_NEW_INDEXES)
     for table, old, new in _COLUMNS:
         op.alter_column(table, new, new_column_name=old)
     _rename_table(*reversed(_TABLES))
-    for table, columns, unique in _INDEXES:
-        _create_index(table, columns, unique)
+    _create_indexes(_OLD_INDEXES)
 
 
 def _rename_table(old: str, new: str) -> None:
@@ -63,13 +62,14 @@ def _rename_table(old: str, new: str) -> None:
             op.execute(f"ALTER TABLE {new} RENAME CONSTRAINT {name.format(old)} TO {name.format(new)}")
 
 
-def _drop_indexes(indexes: Iterable[tuple[str, Iterable[str], bool]]) -> None:
+def _drop_indexes(indexes: Iterable[_Index]) -> None:
     for table, columns, _ in indexes:
         op.drop_index(_name(table, columns), table_name=table)
 
 
-def _create_index(table: str, columns: Iterable[str], unique: bool) -> None:
-    op.create_index(_name(table, columns), table, list(columns), unique=unique)
+def _create_indexes(indexes: Iterable[_Index]) -> None:
+    for table, columns, unique in indexes:
+        op.create_index(_name(table, columns), table, list(columns), unique=unique)
 
 
 def _name(table: str, columns: Iterable[str]) -> str:

@@ -139,7 +139,7 @@ def test_while_the_broker_fails_one_tries_at_a_time_and_now_and_then(
     def trying(_app: Celery, wakeup: WakeUp) -> bool:
         tried.append(wakeup.submission_id)
         if len(tried) == 2:
-            notifier.notify(WakeUp("meanwhile", "build", "cpu"))  # somebody else's, while this one waits for an answer
+            notifier.notify(WakeUp("meanwhile", "build", "cpu"))  # another thread's, while this one waits for an answer
         return works[0]
 
     monkeypatch.setattr("storage.queue.celery_app.notify", trying)
