@@ -141,6 +141,7 @@ def test_the_problems_are_those_of_the_throughput() -> None:
 def test_each_checkout_is_measured_by_its_own_packages(tmp_path: Path) -> None:
     for name in ("evaluator", "reference_models"):
         shutil.copytree(DISTRIBUTION_ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(DISTRIBUTION_ROOT / "pyproject.toml", tmp_path)  # it is what a checkout is known by
     (tmp_path / "evaluator" / "__init__.py").write_text("import sys\n\nprint('the copy', file=sys.stderr)\n")
     command = python_command("-m", "benchmarks.before_and_after", str(tmp_path))
     command += ["--problems", "softmax", "--times", "2", "--rounds", "1"]
