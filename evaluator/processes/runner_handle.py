@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaluator.builder.client import BuilderProcess
-from evaluator.config import Limits
+from evaluator.config import EvalConfig, Limits
 from evaluator.errors import EvaluationCancelled, InfrastructureFault
+from evaluator.problems.problem import Problem
 from evaluator.protocol import messages
 from evaluator.protocol.control_page import FRAME_BYTES, Frame, FrameKind
 from evaluator.sandbox.capture import Capture
@@ -110,15 +111,18 @@ class RunnerHandle:
         self.forkserver.concern(self.process.number)
         self.builder.concern(self.build_session)
 
-    def assign(self, files: Mapping[str, str], module: str, class_name: str, compiled: int | None = None) -> None:
-        """Have it import ``module``, one of ``files`` without its ``.py``, for ``class_name`` in it.
+    def assign(self, problem: Problem, config: EvalConfig, source: str | None, compiled: int | None = None) -> None:
+        """Have it import a candidate's ``source``, or the reference where there is none.
 
         ``compiled``: a descriptor of an archive with earlier files of its compilers. From now on the runner has the
-        caller's log fields. Raises ``InfrastructureFault``.
+        caller's log fields. Raises ``InfrastructureFault`` and ``ProblemError``.
         """
+        files, module, class_name = {"model.py": problem.sized_source(config.size)}, "model", "Model"
+        if source is not None:
+            files["candidate.py"], module, class_name = source, "candidate", "ModelNew"
         self.await_warm()
         self.concern()
-        task = {"files": dict(files), "module": module, "class_name": class_name}
+        task = {"files": files, "module": module, "class_name": class_name}
         try:
             messages.send(self.control, task, [] if compiled is None else [compiled])
         except messages.ConnectionClosed as error:

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from evaluator import engine as engine_module
 from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.devices.discovery import ProcessorShares, compiler_versions
@@ -35,7 +34,11 @@ from evaluator.judge.device.device import CpuDevice
 from evaluator.judge.memory_plan import plan_memory
 from evaluator.problems.problem import Problem, load_problem
 from evaluator.processes import environment as surroundings_module
+from evaluator.processes import runner_pool
 from evaluator.processes.runner_handle import RunnerHandle
+from evaluator.processes.runner_pool import RunnerPool
+from evaluator.results.assemble import conclude_early
+from evaluator.stages import group_evaluation
 from tests.corpus import load_case
 from tests.processes import resident_bytes, wait_until
 from tests.settled import settled
@@ -59,7 +62,7 @@ def _candidate(source: str) -> Candidate:
 @pytest.fixture(autouse=True)
 def forks_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processes of the next evaluation are forked as on CUDA, while a candidate is loaded."""
-    monkeypatch.setattr(engine_module, "_FORKS_BESIDE", {"cpu"})
+    monkeypatch.setattr(runner_pool, "_FORKS_BESIDE", {"cpu"})
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +114,7 @@ def _kept(engine: Engine) -> int | None:
 
 def _discoverer(engine: Engine) -> int | None:
     """The one that waits for the next build, as soon as it is there."""
-    waiting = engine._discoverer
+    waiting = engine._pool._discoverer
     if waiting is None:
         return None
     waiting[0].await_forked()
@@ -526,7 +529,7 @@ def test_those_that_wait_are_taken_for_the_next_evaluation_and_for_no_other(
 def test_on_a_cpu_those_of_the_next_evaluation_are_forked_when_there_is_time_for_it(
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_FORKS_BESIDE", {"cuda"})
+    monkeypatch.setattr(runner_pool, "_FORKS_BESIDE", {"cuda"})
     for _ in range(2):
         assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
         assert _waiting(engine) == {}
@@ -543,7 +546,7 @@ def test_on_a_cpu_those_of_the_next_evaluation_are_forked_when_there_is_time_for
 def test_what_is_still_being_forked_leaves_nothing_behind(
     tmp_path: Path, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_FORKS_BESIDE", {"cuda"})
+    monkeypatch.setattr(runner_pool, "_FORKS_BESIDE", {"cuda"})
     before = _descendants(os.getpid())
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -573,7 +576,7 @@ def test_on_a_cpu_every_evaluation_has_a_new_baseline(engine: Engine, problems: 
 @pytest.fixture
 def keeping(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     """The engine as it is on CUDA: figures are not as good, but nothing else depends on it."""
-    monkeypatch.setattr(engine_module, "_KEEPS_BASELINES_ON", {"cpu"})
+    monkeypatch.setattr(runner_pool, "_KEEPS_BASELINES_ON", {"cpu"})
     return engine
 
 
@@ -704,9 +707,9 @@ def test_a_stranger_who_begins_on_the_device_costs_an_honest_candidate_no_verdic
         if len(times) > 1:
             return [found]
         message = "the device was busy while every process was stopped"
-        doubt = engine_module._doubt([], clocks_disagree=False, device_was_busy=True)
+        doubt = group_evaluation.doubt_about([], clocks_disagree=False, device_was_busy=True)
         candidate = _candidate(load_case("relu_honest_plain").source)
-        rejected = engine_module.conclude_early(
+        rejected = conclude_early(
             problems["relu"],
             candidate,
             _CONFIG,
@@ -837,7 +840,7 @@ def test_a_kept_baseline_is_cancelled_with_its_evaluation(
 def test_no_process_is_the_baseline_for_ever(
     keeping: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_MOST_EVALUATIONS", 2)
+    monkeypatch.setattr(runner_pool, "_MOST_EVALUATIONS", 2)
     keeping.evaluate(problems["softmax"], _candidate(_PLAIN), _CONFIG)
     seen = []
     for _ in range(5):
@@ -977,7 +980,7 @@ def test_the_next_pair_comes_to_the_device_while_nothing_is_timed(
 
 
 def test_a_runner_is_not_warm_before_it_is_told_to_be(engine: Engine) -> None:
-    runner = engine._begin_runner(_CONFIG)
+    runner = engine._pool._begin_runner(_CONFIG)
     try:
         runner.await_forked()
         assert not select.select([runner.control], [], [], 0.5)[0]
@@ -993,15 +996,15 @@ def test_an_evaluation_does_without_the_next_pair_where_none_can_be_started(
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _evaluate_plain(engine, problems)
-    start, started = Engine._begin_runner, [0]
+    start, started = RunnerPool._begin_runner, [0]
 
-    def refuse_the_next(self: Engine, *arguments: object, **keywords: object) -> object:
+    def refuse_the_next(self: RunnerPool, *arguments: object, **keywords: object) -> object:
         started[0] += 1
         if started[0] == 1:
             raise InfrastructureFault("a runner could not be forked")
         return start(self, *arguments, **keywords)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Engine, "_begin_runner", refuse_the_next)
+    monkeypatch.setattr(RunnerPool, "_begin_runner", refuse_the_next)
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
     assert _waiting(engine) == {}
     assert _evaluate_plain(engine, problems).verdict is Verdict.PASSED
@@ -1018,7 +1021,7 @@ def test_nothing_of_a_candidate_is_executed_before_the_judge_has_allocated_every
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[float, int]] = []
-    assign = engine_module._assign
+    assign = RunnerHandle.assign
 
     def assign_late(*arguments: Any) -> None:
         seen.append((time.time(), _blocks_of_the_judge(engine)))
@@ -1027,7 +1030,7 @@ def test_nothing_of_a_candidate_is_executed_before_the_judge_has_allocated_every
 
     assert _blocks_of_the_judge(engine) == 0
     tells = "import time\nprint('imported at', time.time())\n" + _PLAIN
-    monkeypatch.setattr(engine_module, "_assign", assign_late)
+    monkeypatch.setattr(RunnerHandle, "assign", assign_late)
     evaluation = engine.evaluate(problems["relu"], _candidate(tells), _CONFIG)
     imported = float(evaluation.log.partition("imported at ")[2].split()[0])
     (asked, allocated), *_ = seen

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from evaluator import engine as engine_module
 from evaluator.candidates.candidate import Candidate, parse_candidate
 from evaluator.config import EvalConfig, Limits, SamplingPlan
 from evaluator.engine import Engine, Progress
@@ -26,6 +25,7 @@ from evaluator.errors import (
 )
 from evaluator.evaluation import Evaluation, Gradients, SpeedupStatus, Verdict
 from evaluator.problems.problem import Problem
+from evaluator.processes import runner_pool
 from evaluator.sandbox.client import ForkServer, RunnerProcess
 from tests.corpus import load_case
 from tests.processes import Process, descendants
@@ -60,8 +60,8 @@ def _candidate(source: str) -> Candidate:
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """An engine that does on a CPU what it does on CUDA: figures are not as good, but nothing else depends on it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module, "_KEEPS_BASELINES_ON", {"cpu"})
-        patch.setattr(engine_module, "_FORKS_BESIDE", {"cpu"})
+        patch.setattr(runner_pool, "_KEEPS_BASELINES_ON", {"cpu"})
+        patch.setattr(runner_pool, "_FORKS_BESIDE", {"cpu"})
         with Engine(device="cpu", cache_dir=tmp_path_factory.mktemp("cache")) as engine:
             yield engine
 
@@ -350,7 +350,7 @@ def test_how_many_go_together_depends_on_the_settings(
     assert engine.most_together(relu, replace(_CONFIG, baseline="compile")) == 1
     assert engine.most_together(relu, replace(_CONFIG, compare_compiled=True)) == 1
     assert engine.most_together(relu, replace(_CONFIG, sampling=SamplingPlan(max_samples=0))) == 1
-    monkeypatch.setattr(engine_module, "_KEEPS_BASELINES_ON", {"cuda"})
+    monkeypatch.setattr(runner_pool, "_KEEPS_BASELINES_ON", {"cuda"})
     assert engine.most_together(relu, _CONFIG) == 1, "who has worked for a while is faster there"
 
 
@@ -368,7 +368,7 @@ def test_one_alone_has_the_room_of_those_that_wait_for_more(
     def refusing(self: Engine, *arguments: Any) -> list[tuple[Evaluation, list[str]] | None]:
         waited.append(len(_waiting(self)))
         if waited[-1] > 2:
-            self._end_waiting()  # as it does with all that an evaluation has taken when it is refused
+            self._pool.end_waiting()  # as it does with all that an evaluation has taken when it is refused
             raise DoesNotFit("not with so many processes there")
         return evaluate(self, *arguments)
 
@@ -380,8 +380,7 @@ def test_one_alone_has_the_room_of_those_that_wait_for_more(
 def test_what_is_cancelled_while_its_processes_get_ready_leaves_none(
     engine: Engine, problems: dict[str, Problem]
 ) -> None:
-    engine._end_waiting()
-    engine._end_kept()
+    engine._pool.leave_device()
     before = _runners(engine)
     with pytest.raises(EvaluationCancelled) as caught:
         engine.evaluate(problems["relu"], _candidate(_PLAIN), _CONFIG, cancelled=lambda: True)
