@@ -25,6 +25,8 @@ export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 export PYTHONSAFEPATH := 1
 
 KERNELJUDGE := $(RUN) -m kerneljudge
+MEASURED := api kerneljudge runtime storage worker evaluator
+SOURCES := $(MEASURED) reference_models
 # What torch's CUDA builds bring along: it differs by machine, and torch pins it by itself.
 COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton
 
@@ -32,7 +34,7 @@ COMES_WITH_TORCH := nvidia-.*-cu[0-9]*|nvidia-cu.*|nvidia-nv.*|cuda-.*|triton
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install prepare serve demo test test-gpu redteam check structure format bench lock clean
+.PHONY: help install prepare serve dev demo test test-slow test-all test-gpu coverage redteam check structure format hooks bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,14 +47,26 @@ prepare: $(READY) ## Make what fast builds need, once for this torch and these c
 serve: $(READY) $(PREPARED) ## Start the service on http://127.0.0.1:8000 (ARGS="--port 9000"); Ctrl-C stops it
 	$(KERNELJUDGE) serve $(ARGS)
 
+dev: $(READY) ## Start the service, and anew after each change of a source (ARGS="--port 9000"); Ctrl-C stops it
+	$(RUN) -m watchfiles --filter default --sigint-timeout 60 "$(KERNELJUDGE) serve $(ARGS)" $(SOURCES)
+
 demo: $(READY) $(PREPARED) ## Start the service, grade ten candidates, show the leaderboard; Ctrl-C stops it
 	$(RUN) -m demo.run $(ARGS)
 
-test: $(READY) $(PREPARED) ## Run the tests that need no GPU (ARGS="-k candidate")
+test: $(READY) $(PREPARED) ## Run the core of the tests, some minutes (ARGS="-k candidate")
+	$(RUN) -m pytest -m "not gpu and not slow" $(SIDE_BY_SIDE) $(ARGS)
+
+test-slow: $(READY) $(PREPARED) ## Run the tests that `make test` leaves out
+	$(RUN) -m pytest -m "slow and not gpu" $(SIDE_BY_SIDE) $(ARGS)
+
+test-all: $(READY) $(PREPARED) ## Run every test that needs no GPU (ARGS="tests/storage -k claim")
 	$(RUN) -m pytest -m "not gpu" $(SIDE_BY_SIDE) $(ARGS)
 
 test-gpu: $(READY) ## Run the tests that need a GPU
 	$(RUN) -m pytest -m gpu tests/evaluator $(ARGS)
+
+coverage: $(READY) ## Run the tests that need no GPU, and print the lines that they leave out (ARGS="tests/storage")
+	$(RUN) -m pytest -m "not gpu" $(SIDE_BY_SIDE) $(addprefix --cov=,$(MEASURED)) --cov-report=term:skip-covered $(ARGS)
 
 redteam: $(READY) ## Try every attack of the corpus and print a table by class (ARGS="--device cuda:0 --shard 1/2")
 	$(RUN) -m tests.redteam $(ARGS)
@@ -69,6 +83,9 @@ structure: $(READY) ## Print modules, lines and imports of each package
 format: $(READY) ## Format the code and repair what ruff can repair
 	$(RUN) -m ruff format
 	$(RUN) -m ruff check --fix
+
+hooks: $(READY) ## Have git check each commit (.pre-commit-config.yaml)
+	$(RUN) -m pre_commit install
 
 bench: $(READY) ## Measure what our performance claims rest on (benchmarks/README.md)
 	$(RUN) -m benchmarks.run $(ARGS)
