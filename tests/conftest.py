@@ -22,6 +22,7 @@ from runtime.settings import Settings
 from storage.database import create_engine_for, migrate, session_factory
 from storage.ids import new_id
 from storage.problems import sync_problems
+from tests.core import is_slow
 from tests.services import postgresql_server, redis_server
 
 _ROOT = Path(__file__).parent.parent
@@ -107,7 +108,11 @@ hypothesis_settings.load_profile("kerneljudge")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What must be alone comes last: where tests run side by side, the others are over by then."""
+    """Marks what the core leaves out. What must be alone comes last: where tests run side by side, the others are over
+    by then."""
+    for item in items:
+        if is_slow(item.nodeid):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: (_is_alone(item.nodeid), not item.nodeid.startswith(_LONGEST)))
 
 

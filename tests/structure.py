@@ -11,6 +11,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -44,8 +45,13 @@ class Module:
         return self.name.rpartition(".")[0]
 
 
-def modules() -> Iterator[Module]:
+@cache
+def modules() -> tuple[Module, ...]:
     """Every module of the packages that are released, but for migrations, which are written once."""
+    return tuple(_modules())
+
+
+def _modules() -> Iterator[Module]:
     for layer in LAYERS:
         for path in sorted((ROOT / layer).rglob("*.py")):
             if "migrations" in path.parts or path.name in ("__init__.py", "__main__.py"):

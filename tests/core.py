@@ -1,0 +1,99 @@
+"""The core of the tests, which ``make test`` runs. The rest is marked ``slow``.
+
+The core of the corpus covers each verdict, problem, class of attack and defence once. Of the other tests, those are
+slow that take long and whose subject a quicker test has as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from tests.corpus import Case, load_cases
+from tests.redteam.mutations import MUTATIONS
+
+__all__ = ["core_cases", "demands_of", "is_slow"]
+
+_CORPUS = tuple(f"tests/evaluator/test_corpus{part}.py" for part in ("", "_honest", "_wrong"))
+_SLOW = (
+    "tests/api/test_large_batches.py",
+    "tests/api/test_openapi.py",
+    "tests/browser/",
+    "tests/evaluator/builder/test_recipes.py",
+    "tests/evaluator/feedback/test_long_texts.py",
+    "tests/evaluator/judge/test_evaluated_together.py",
+    "tests/evaluator/judge/timing/test_timing_rules.py",
+    "tests/evaluator/problems/test_importing.py",
+    "tests/evaluator/processes/test_compile_cache.py",
+    "tests/evaluator/results/test_compiled_baselines.py",
+    "tests/evaluator/test_engine.py",
+    "tests/kerneljudge/cli/test_import_problems.py",
+    "tests/kerneljudge/cli/test_vetting.py",
+    "tests/kerneljudge/grading/test_grade.py",
+    "tests/kerneljudge/grading/test_vetting_by_itself.py",
+    "tests/kerneljudge/test_rewards.py::test_256_are_awaited_at_once",
+    "tests/redteam/test_mutations.py::test_without_this_defence_its_attack_gets_through",
+    "tests/redteam/test_timed_mutations.py",
+    "tests/serve/",
+    "tests/test_benchmarks.py::test_each_checkout_is_measured_by_its_own_packages",
+    "tests/test_containers.py::test_what_the_profile_for_cpus_starts_grades_a_submission",
+    "tests/test_working_folder.py",
+    "tests/worker/test_per_device.py",
+    "tests/worker/test_process.py",
+    "tests/worker/test_together.py",
+    "tests/worker/test_webhook_sender.py",
+)
+"""Files, folders and tests that take long: services and whole builds, attacks without their defence, chaos."""
+_IN_THE_CORE = (
+    "tests/evaluator/test_engine.py::test_a_process_of_ours_that_dies_during_an_evaluation_is_a_fault_and_is_replaced",
+    "tests/evaluator/test_engine.py::test_cancelling_ends_a_running_evaluation_soon",
+    "tests/evaluator/test_engine.py::test_one_that_was_killed_while_it_waited_is_replaced",
+    "tests/evaluator/judge/test_evaluated_together.py::test_what_does_not_pass_is_evaluated_alone",
+    "tests/kerneljudge/grading/test_grade.py::test_without_a_service_it_is_graded_here",
+    "tests/serve/test_serve.py::test_a_port_in_use_is_said_to_be",
+    "tests/worker/test_process.py::test_submissions_go_all_the_way_and_stopped_workers_leave_nothing",
+)
+"""The tests of slow files that the core has, so that each part of the service is in it."""
+_ON_BOTH_DATABASES = ("tests/storage/grading/test_claims.py", "tests/storage/queue/", "tests/storage/test_database.py")
+"""Tests of locks, upserts and clocks, in which the databases differ. The core has the others on SQLite alone."""
+
+
+@cache
+def core_cases() -> frozenset[str]:
+    """The names of the corpus's cases in the core: the attack of each defence first, then those that add the most."""
+    cases = {case.name: case for case in load_cases() if case.runs_on("cpu")}
+    chosen = {mutation.case for mutation in MUTATIONS} & cases.keys()
+    missing = set().union(*map(demands_of, cases.values())) - set().union(*(demands_of(cases[name]) for name in chosen))
+    while missing:
+        best = max(sorted(cases), key=lambda name: len(missing & demands_of(cases[name])))
+        chosen.add(best)
+        missing -= demands_of(cases[best])
+    return frozenset(chosen)
+
+
+def demands_of(case: Case) -> frozenset[str]:
+    """The demands on the core that a case meets, in words."""
+    return frozenset(_demands(case))
+
+
+def _demands(case: Case) -> Iterator[str]:
+    yield from (f"defence: {mutation.name}" for mutation in MUTATIONS if mutation.case == case.name)
+    if case.attack is not None:
+        yield f"attack: {case.attack}"
+    if len(case.verdicts) == 1:
+        yield f"verdict: {case.verdict}"
+    if case.kind == "honest" and case.problem != case.name:
+        yield f"problem: {case.problem}"
+    if case.gradients is not None:
+        yield f"gradients: {case.gradients}"
+
+
+def is_slow(nodeid: str) -> bool:
+    """Whether the core leaves this test out."""
+    path, _, test = nodeid.partition("::")
+    parameters = test.partition("[")[2].removesuffix("]")
+    if path in _CORPUS:
+        return parameters not in core_cases()
+    if nodeid.startswith(_SLOW):
+        return not nodeid.startswith(_IN_THE_CORE)
+    return "postgresql" in parameters.split("-") and not nodeid.startswith(_ON_BOTH_DATABASES)
