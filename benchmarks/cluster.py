@@ -30,7 +30,7 @@ KINDS: Final = {"api": "api", "builder": "worker --queue build", "evaluator": "w
 
 _ROOT: Final = Path(__file__).parent.parent
 _READY_S: Final = 180.0
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _kept_running(supervisor: Supervisor) -> Iterator[None]:
     ended = threading.Event()
 
     def check() -> None:
-        while not ended.wait(_LOOK_S):
+        while not ended.wait(_POLL_S):
             supervisor.check()
 
     thread = threading.Thread(target=check)

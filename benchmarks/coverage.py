@@ -109,15 +109,17 @@ def measured_track(
 ) -> Measured:
     """Measure one track by the judge's sampler. The iterators give the time of each call, in milliseconds."""
     device = SimpleNamespace(
-        torch_device=SimpleNamespace(type=kind), outlives_processes=kind == "cuda", sensors=NoSensors("made up")
+        torch_device=SimpleNamespace(type=kind), asynchronous=kind == "cuda", sensors=NoSensors("made up")
     )
-    learnt = Calibrations({CallMode.FORWARD: Calibration(_OVERHEAD_MS, 1.0, 0.1)})
-    caller = SimpleNamespace(device=device, learnt=learnt, latest_ms={}, baseline_ms={}, calmness=InterferenceMonitor())
+    calibrations = Calibrations({CallMode.FORWARD: Calibration(_OVERHEAD_MS, 1.0, 0.1)})
+    caller = SimpleNamespace(
+        device=device, calibrations=calibrations, latest_ms={}, baseline_ms={}, interference=InterferenceMonitor()
+    )
     sampler = Sampler(cast(Caller, caller), plan, lambda _track: 0.0, lambda _message, _share: None)
 
     def call(takes_ms: float) -> TimedCall:
         outer_ms = takes_ms + _OVERHEAD_MS + chance.normal(0.0, 0.002)
-        return TimedCall(outer_ms, CallReport(takes_ms, 0, 0, 0.0), prelude_ms=0.1)
+        return TimedCall(outer_ms, CallReport(takes_ms, 0, 0, 0.0), precheck_ms=0.1)
 
     sampling = sampler.measure(INFERENCE)
     try:

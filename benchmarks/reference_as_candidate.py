@@ -35,7 +35,7 @@ __all__ = ["Run", "excludes_1", "planned", "told"]
 _REFERENCE: Final = "from model import Model\n\n\nclass ModelNew(Model):\n    pass\n"
 _PROBLEMS: Final = Path(__file__).parent.parent / "reference_models"
 _LOOP: Final = "while True: pass"
-_MOST_EXCLUDE: Final = 0.05
+_MAX_EXCLUDE: Final = 0.05
 
 
 class Run(NamedTuple):
@@ -153,7 +153,7 @@ def _summed_up(lines: Sequence[dict[str, Any]]) -> int:
     for line in lines:
         if line["verdict"] != "passed" or line["excludes_1"]:
             print(f"  {line['problem']} {line['precision']} #{line['repetition']}: {_in_short(line)}")
-    return 0 if len(passed) == len(lines) and wrong <= _MOST_EXCLUDE * intervals else 1
+    return 0 if len(passed) == len(lines) and wrong <= _MAX_EXCLUDE * intervals else 1
 
 
 if __name__ == "__main__":

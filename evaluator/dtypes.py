@@ -23,7 +23,7 @@ __all__ = [
     "in_double",
     "is_differentiable",
     "rows_of",
-    "spoilt",
+    "scrub_value",
     "tensor_on",
     "unjudged",
 ]
@@ -46,7 +46,7 @@ def has_gradients(dtype: torch.dtype) -> bool:
     return dtype.is_complex or (dtype.is_floating_point and dtype.itemsize > 1)
 
 
-def spoilt(dtype: torch.dtype) -> float:
+def scrub_value(dtype: torch.dtype) -> float:
     """The number that overwrites a call's results once they have been read."""
     return math.nan if has_gradients(dtype) else 1
 

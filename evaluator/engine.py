@@ -31,9 +31,9 @@ from evaluator.diagnosis.session import Workplace, diagnose, tool_path
 from evaluator.errors import (
     DeviceUnavailable,
     DoesNotFit,
-    DoNotFitTogether,
     EvaluationCancelled,
     EvaluatorError,
+    GroupDoesNotFit,
     InfrastructureFault,
     ProblemError,
     ToolchainMissing,
@@ -54,7 +54,7 @@ __all__ = ["BuildReport", "Engine", "Progress", "SandboxLayer", "available_devic
 _CACHE_BYTES: Final = 20 * 2**30
 _COMPILED_SHARE: Final = 8
 """For so many bytes of built extensions, one byte of files that candidates' own compilers made is kept."""
-_MOST_TOGETHER: Final = 4
+_MAX_TOGETHER: Final = 4
 """The most candidates that are evaluated together. With twice as many, on an H200, candidates of two problems took 5
 and 17 % less. Those of three problems took 7 to 11 % more.
 """
@@ -228,12 +228,12 @@ class Engine:
         with self._evaluating:
             return self._evaluate_and_compare(problem, candidate, config, progress, cancelled)
 
-    def most_together(self, problem: Problem, config: EvalConfig) -> int:
-        """The most candidates for which ``evaluate_together`` saves time with these settings; 1: none."""
+    def max_group_size(self, problem: Problem, config: EvalConfig) -> int:
+        """The most candidates for which ``evaluate_group`` saves time with these settings; 1: none."""
         gains = self.keeps_baseline(config) and config.sampling.max_samples > 0 and not config.compare_compiled
-        return _MOST_TOGETHER if gains and (problem.id, problem.version, config) not in self._too_large else 1
+        return _MAX_TOGETHER if gains and (problem.id, problem.version, config) not in self._too_large else 1
 
-    def evaluate_together(
+    def evaluate_group(
         self,
         problem: Problem,
         candidates: Sequence[Candidate],
@@ -259,7 +259,7 @@ class Engine:
             left = dict(enumerate(candidates))
             firsts: dict[int, Provisional] = {}
             refusal = problem.refuses_baseline(config)
-            if refusal is None and 1 < len(left) <= self.most_together(problem, config):
+            if refusal is None and 1 < len(left) <= self.max_group_size(problem, config):
                 try:
                     firsts = self._evaluate_group(problem, candidates, config, progress, cancelled)
                 except (InfrastructureFault, DeviceUnavailable) as error:
@@ -336,7 +336,7 @@ class Engine:
         except EvaluatorError as error:
             # The evaluation of each alone shows which one has the fault.
             _log.info("candidates are evaluated one by one, since together they could not be: %s", error)
-            if isinstance(error, DoNotFitTogether):
+            if isinstance(error, GroupDoesNotFit):
                 self._too_large.add((problem.id, problem.version, config))
             return {}
         return {index: first for index, first in enumerate(found) if first is not None}

@@ -6,7 +6,7 @@
     ├── ToolchainMissing      a compiler that the candidate needs is missing
     ├── SandboxIncomplete     a complete sandbox is required, and the kernel refuses a part of it (with its name)
     ├── DoesNotFit            the problem's size cannot fit the device (with the figures)
-    │   └── DoNotFitTogether  for so many candidates at once
+    │   └── GroupDoesNotFit   for so many candidates at once
     ├── InfrastructureFault   a judge, builder or fork server died or broke its protocol: retry elsewhere
     └── EvaluationCancelled   the caller asked to stop
 
@@ -17,10 +17,10 @@ from __future__ import annotations
 
 __all__ = [
     "DeviceUnavailable",
-    "DoNotFitTogether",
     "DoesNotFit",
     "EvaluationCancelled",
     "EvaluatorError",
+    "GroupDoesNotFit",
     "InfrastructureFault",
     "ProblemError",
     "SandboxIncomplete",
@@ -58,7 +58,7 @@ class DoesNotFit(EvaluatorError):
     """The problem at this size cannot fit the device; the message has the figures."""
 
 
-class DoNotFitTogether(DoesNotFit):
+class GroupDoesNotFit(DoesNotFit):
     """So many candidates of the problem at this size cannot be on the device at once; fewer may."""
 
 

@@ -93,13 +93,13 @@ class Roofline:
         )
 
 
-def bound(work: Work, ceilings: PeakRates, precision: str) -> Bound:
-    """Return the least time for ``work`` in ``precision`` under ``ceilings``. Raises ``ValueError`` for no rate."""
-    operations_per_s = ceilings.operations_per_s.get(precision)
-    for rate in (ceilings.bytes_per_s, *([] if operations_per_s is None else [operations_per_s])):
+def bound(work: Work, peak_rates: PeakRates, precision: str) -> Bound:
+    """Return the least time for ``work`` in ``precision`` under ``peak_rates``. Raises ``ValueError`` for no rate."""
+    operations_per_s = peak_rates.operations_per_s.get(precision)
+    for rate in (peak_rates.bytes_per_s, *([] if operations_per_s is None else [operations_per_s])):
         if not rate > 0:
             raise ValueError(f"a ceiling is a positive rate, not {rate}")
-    memory_ms = 1000 * work.bytes / ceilings.bytes_per_s
+    memory_ms = 1000 * work.bytes / peak_rates.bytes_per_s
     compute_ms = None if operations_per_s is None else 1000 * work.operations / operations_per_s
     by_compute = compute_ms is not None and compute_ms > memory_ms
     return Bound(
@@ -111,9 +111,9 @@ def bound(work: Work, ceilings: PeakRates, precision: str) -> Bound:
     )
 
 
-def share_of_roofline(work: Work, ceilings: PeakRates, precision: str, latency_ms: float) -> Roofline:
+def share_of_roofline(work: Work, peak_rates: PeakRates, precision: str, latency_ms: float) -> Roofline:
     """Compare a candidate with ``latency_ms`` to the roofline."""
-    least = bound(work, ceilings, precision)
+    least = bound(work, peak_rates, precision)
     return Roofline(
         bound_ms=least.bound_ms,
         limited_by=least.limited_by,
@@ -123,6 +123,6 @@ def share_of_roofline(work: Work, ceilings: PeakRates, precision: str, latency_m
         intensity=least.intensity,
         bytes=work.bytes,
         operations=work.operations,
-        bytes_per_s=ceilings.bytes_per_s,
-        operations_per_s=ceilings.operations_per_s.get(precision),
+        bytes_per_s=peak_rates.bytes_per_s,
+        operations_per_s=peak_rates.operations_per_s.get(precision),
     )

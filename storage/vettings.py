@@ -18,7 +18,7 @@ from evaluator.evaluation import Evaluation, Verdict
 from evaluator.problems.vetting import Vetting, refusal_of
 from storage.access.visibility import Visibility
 from storage.clock import database_now
-from storage.grading.withdrawal import settle
+from storage.grading.withdrawal import rebuild_entries
 from storage.models import (
     AuthorBest,
     RankingRecord,
@@ -128,7 +128,7 @@ def _show(session: Session, key: Mapping[str, str]) -> None:
     for stored in rows:
         submission = session.get_one(Submission, stored.submission_id, populate_existing=True)
         if submission.verifies is None and submission.visibility != Visibility.PRIVATE:
-            settle(session, submission)
+            rebuild_entries(session, submission)
 
 
 def _set_figures(stored: StoredEvaluation, withheld: str | None) -> None:

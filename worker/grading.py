@@ -49,14 +49,14 @@ from worker.busy import BusyClock
 from worker.device_gate import DeviceGate
 from worker.lease_keeper import AnyClaim, LeaseKeeper, LeaseStore
 from worker.spans import stages
-from worker.together import EvaluatesTogether, NotComeTo, Together
+from worker.together import GroupEngine, GroupRun, NotStarted
 
 __all__ = ["Grader", "GradingEngine"]
 
 _DATABASE_PATIENCE_S: Final = 60.0
 _DETAIL_CHARACTERS: Final = 2000
 _RECENT: Final = 16
-_LEAST_RECENT: Final = 4
+_MIN_RECENT: Final = 4
 _PASSING: Final = 0.6
 """The least share of passes among recent evaluations for evaluating several together.
 
@@ -73,7 +73,7 @@ Record = Callable[[Session], bool]
 """A function that stores the result of the work; ``False``: the claim is gone."""
 
 
-class GradingEngine(EvaluatesTogether, Protocol):
+class GradingEngine(GroupEngine, Protocol):
     """The part of ``evaluator.engine.Engine`` that a grader needs."""
 
     @property
@@ -116,7 +116,7 @@ class GradingEngine(EvaluatesTogether, Protocol):
 
     def start_ahead(self) -> None: ...
 
-    def most_together(self, problem: Problem, config: EvalConfig) -> int: ...
+    def max_group_size(self, problem: Problem, config: EvalConfig) -> int: ...
 
     def diagnose(
         self,
@@ -150,7 +150,7 @@ class Grader:
 
     ``device`` is the device of the evaluations, with its ``device_capabilities`` and its ``gate``; all are ``None`` for
     a builder. ``stopping`` is set when the process is to end: then nothing more is claimed. Work in progress goes on
-    until ``handing_back`` is set (by default ``stopping``), and then back to the queue.
+    until ``requeueing`` is set (by default ``stopping``), and then back to the queue.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Grader:
         worker: str,
         device: str | None,
         stopping: threading.Event,
-        handing_back: threading.Event | None = None,
+        requeueing: threading.Event | None = None,
         device_capabilities: DeviceCapabilities | None = None,
         gate: DeviceGate | None = None,
     ) -> None:
@@ -174,7 +174,7 @@ class Grader:
         self._worker = worker
         self._device = device
         self._stopping = stopping
-        self._handing_back = handing_back or stopping
+        self._requeueing = requeueing or stopping
         self._device_capabilities = device_capabilities
         self._gate = gate
         self._current: set[str] = set()
@@ -227,7 +227,7 @@ class Grader:
             first = self._next(session, "evaluate", [device.partition(":")[0]], submission_id, self._run.preferred)
             if first is None:
                 return None
-            more = self._most_together(first, device) - 1
+            more = self._group_size(first, device) - 1
             return [
                 first,
                 *Claims(session).claim_with_affinity(first, more, self._settings.lease_s, self._device_capabilities),
@@ -253,7 +253,7 @@ class Grader:
             if len(claims) == 1:
                 self._work_on("evaluate", Claims, claims[0], alone)
             else:
-                self._work_together(claims, self._begin(claims, device))
+                self._work_on_group(claims, self._begin(claims, device))
 
         self._work(take, work)
 
@@ -290,7 +290,7 @@ class Grader:
             stage, devices, self._worker, lease_s, device_capabilities, notified=notified, affinity=affinity
         )
 
-    def _most_together(self, claim: Claim, device: str) -> int:
+    def _group_size(self, claim: Claim, device: str) -> int:
         """Return the number of submissions like ``claim`` to evaluate together, itself included.
 
         It is one where too many of the latest candidates have not passed.
@@ -304,9 +304,9 @@ class Grader:
         if self._settings.max_attempts == 1:  # a candidate that ends this worker would end others for good
             return 1
         passed = list(self._passed)
-        if len(passed) >= _LEAST_RECENT and sum(passed) < _PASSING * len(passed):
+        if len(passed) >= _MIN_RECENT and sum(passed) < _PASSING * len(passed):
             return 1
-        return min(self._engine.most_together(claim.problem, config), self._run.room_for(claim.affinity))
+        return min(self._engine.max_group_size(claim.problem, config), self._run.remaining_for(claim.affinity))
 
     def _config(self, claim: Claim, device: str) -> EvalConfig:
         """Return the settings of the evaluation, which are the same for all submissions of one kind."""
@@ -320,7 +320,7 @@ class Grader:
     def _begin(self, claims: Sequence[Claim], device: str) -> EvalConfig:
         """Note submissions of one kind in the affinity streak; return the settings of their evaluation."""
         config = self._config(claims[0], device)
-        self._run.goes_on_with(claims[0].affinity if self._engine.keeps_baseline(config) else None, len(claims))
+        self._run.note_claim(claims[0].affinity if self._engine.keeps_baseline(config) else None, len(claims))
         return config
 
     def _evaluate(self, evaluate: Callable[..., Evaluation], claim: Claim, keeper: LeaseKeeper[Claim]) -> Record:
@@ -348,13 +348,13 @@ class Grader:
         size = claim.problem.vetting_size
         return vet(claim.problem, judge, config.device, size, report, precision=claim.precision)
 
-    def _work_together(self, claims: Sequence[Claim], config: EvalConfig) -> None:
+    def _work_on_group(self, claims: Sequence[Claim], config: EvalConfig) -> None:
         """Evaluate submissions together. A thread for each one keeps its lease and records its result."""
 
         def work(index: int, claim: Claim, keeper: LeaseKeeper[Claim]) -> Record:
             try:
                 return self._evaluate(partial(together.evaluate, index), claim, keeper)
-            except NotComeTo as error:
+            except NotStarted as error:
                 why = str(error)
                 _log.info("given back: %s", why)
                 return lambda session: Claims(session).release(claim, why)
@@ -370,7 +370,7 @@ class Grader:
             # The log lines of the engine's processes may be about any of them.
             logs.about(submission=" ".join(claim.submission_id for claim in claims)),
             ThreadPoolExecutor(len(claims), "together") as threads,
-            Together(self._engine, claims[0].problem, candidates, config) as together,
+            GroupRun(self._engine, claims[0].problem, candidates, config) as together,
         ):
             working = [threads.submit(attend, index, claim) for index, claim in enumerate(claims)]
             together.run()
@@ -395,7 +395,7 @@ class Grader:
         lease_store: Callable[[Session], LeaseStore[AnyClaim]],
         claim: AnyClaim,
         work: Callable[[AnyClaim, LeaseKeeper[AnyClaim]], Record],
-        overtaken: Callable[[Session], bool] | None = None,
+        preempted: Callable[[Session], bool] | None = None,
     ) -> None:
         with (
             self._taken_up(claim, what),
@@ -405,8 +405,8 @@ class Grader:
                 lease_store,
                 claim,
                 lease_s=self._settings.lease_s,
-                stopping=self._handing_back,
-                overtaken=overtaken,
+                stopping=self._requeueing,
+                preempted=preempted,
             ) as keeper,
         ):
             record = self._outcome(lease_store, claim, keeper, work)
@@ -454,7 +454,7 @@ class Grader:
             if keeper.lost:
                 _log.info("stopped: cancelled or lost")
                 return None
-            why = "an evaluation goes first" if keeper.overtaken else "this worker is being stopped"
+            why = "an evaluation goes first" if keeper.preempted else "this worker is being stopped"
             _log.info("given back: %s", why)
             return lambda session: lease_store(session).release(claim)
         except EvaluatorError as error:
@@ -510,7 +510,7 @@ class Grader:
                 with self._sessions.begin() as session:
                     return operation(session)
             except _DATABASE_AWAY:
-                if time.monotonic() > deadline or self._handing_back.is_set():
+                if time.monotonic() > deadline or self._requeueing.is_set():
                     raise
                 _log.warning("the database is away; trying again", exc_info=True)
                 time.sleep(1.0)

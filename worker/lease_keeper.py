@@ -41,7 +41,7 @@ class LeaseStore(Protocol[_Claim_contra]):
 class LeaseKeeper(Generic[AnyClaim]):
     """A keeper that renews a claim's lease from a separate thread, shows progress, and notices a lost claim.
 
-    The evaluating thread never waits for the database: it leaves its progress here. ``overtaken`` tells whether other
+    The evaluating thread never waits for the database: it leaves its progress here. ``preempted`` tells whether other
     work goes first, for work that has to make room.
     """
 
@@ -54,17 +54,17 @@ class LeaseKeeper(Generic[AnyClaim]):
         *,
         lease_s: float,
         stopping: threading.Event,
-        overtaken: Callable[[Session], bool] | None = None,
+        preempted: Callable[[Session], bool] | None = None,
     ) -> None:
         self._sessions = sessions
         self._readers = readers
         self._lease_store: Callable[[Session], LeaseStore[AnyClaim]] = lease_store
         self._claim: AnyClaim = claim
-        self._overtaken_by = overtaken
+        self._preempted_by = preempted
         self._lease_s = lease_s
         self._stopping = stopping
         self._lost = threading.Event()
-        self._overtaken = threading.Event()
+        self._preempted = threading.Event()
         self._ended = threading.Event()
         self._progress: Progress | None = None
         # In this thread's context, so that its log lines name the same submission.
@@ -79,13 +79,13 @@ class LeaseKeeper(Generic[AnyClaim]):
         return self._lost.is_set()
 
     @property
-    def overtaken(self) -> bool:
+    def preempted(self) -> bool:
         """Whether other work has come that goes first."""
-        return self._overtaken.is_set()
+        return self._preempted.is_set()
 
     def over(self) -> bool:
         """Whether to stop working: the claim is gone, other work goes first, or the worker is being stopped."""
-        return self.lost or self.overtaken or self._stopping.is_set()
+        return self.lost or self.preempted or self._stopping.is_set()
 
     def show(self, progress: Progress) -> None:
         """Leave ``progress`` for the thread, which shows it soon."""
@@ -114,10 +114,10 @@ class LeaseKeeper(Generic[AnyClaim]):
                 else:
                     with self._readers() as session:
                         held = self._lease_store(session).holds(self._claim)
-                if self._overtaken_by is not None:
+                if self._preempted_by is not None:
                     with self._readers() as session:
-                        if self._overtaken_by(session):
-                            self._overtaken.set()
+                        if self._preempted_by(session):
+                            self._preempted.set()
             except Exception:  # noqa: BLE001 - whatever it is, a thread that ended would lose the claim in silence
                 _log.warning("could not look after the claim; trying again", exc_info=True)
                 continue

@@ -19,7 +19,7 @@ from runtime.settings import Settings
 __all__ = ["ALL_DEVICES", "devices_for", "run_per_device"]
 
 ALL_DEVICES: Final = "all"
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def run_per_device(devices: Sequence[str], queue: str, *, require_sandbox: bool,
     grace_s = STOPPING_S + drain_s
     with _told_to_stop() as stopping, Supervisor(specs, environment, _log.warning, grace_s=grace_s) as supervisor:
         _log.info("one worker each for %s", ", ".join(devices))
-        while not stopping.wait(_LOOK_S):
+        while not stopping.wait(_POLL_S):
             supervisor.check()
     return 0
 

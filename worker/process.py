@@ -121,7 +121,7 @@ def run_worker(
             worker=name,
             device=role.device,
             stopping=stop.stopping,
-            handing_back=stop.handing_back,
+            requeueing=stop.requeueing,
             device_capabilities=device_capabilities,
             gate=gate,
         )

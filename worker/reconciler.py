@@ -70,7 +70,7 @@ class Reconciler(Periodic):
             if not workers.heartbeat(session, self._worker, at, self._condition(), self._busy_s()):
                 _log.warning("this worker was struck off; it registers again")
                 self._register(session)
-            workers.forget_silent(session)
+            workers.delete_stale(session)
             claims, diagnoses = Claims(session), Diagnoses(session)
             released, limit = 0, self._settings.max_attempts
             if not self._lenient():

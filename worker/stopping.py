@@ -15,7 +15,7 @@ class Stop:
 
     def __init__(self, drain_s: float) -> None:
         self.stopping = threading.Event()
-        self.handing_back = threading.Event()
+        self.requeueing = threading.Event()
         self._drain_s = drain_s
 
     def soon(self) -> None:
@@ -26,16 +26,16 @@ class Stop:
             signal.signal(number, _end_at_once)
         self.stopping.set()
         if self._drain_s > 0:
-            timer = threading.Timer(self._drain_s, self.handing_back.set)
+            timer = threading.Timer(self._drain_s, self.requeueing.set)
             timer.daemon = True
             timer.start()
         else:
-            self.handing_back.set()
+            self.requeueing.set()
 
     def now(self) -> None:
         """Stop, and hand all work in progress back at once."""
         self.stopping.set()
-        self.handing_back.set()
+        self.requeueing.set()
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:

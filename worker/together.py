@@ -19,13 +19,13 @@ from evaluator.errors import DeviceUnavailable, EvaluatorError, InfrastructureFa
 from evaluator.evaluation import Evaluation
 from evaluator.problems.problem import Problem
 
-__all__ = ["EvaluatesTogether", "NotComeTo", "Together"]
+__all__ = ["GroupEngine", "GroupRun", "NotStarted"]
 
 
-class EvaluatesTogether(Protocol):
-    """The part of ``evaluator.engine.Engine`` that ``Together`` needs."""
+class GroupEngine(Protocol):
+    """The part of ``evaluator.engine.Engine`` that ``GroupRun`` needs."""
 
-    def evaluate_together(
+    def evaluate_group(
         self,
         problem: Problem,
         candidates: Sequence[Candidate],
@@ -37,15 +37,15 @@ class EvaluatesTogether(Protocol):
     ) -> None: ...
 
 
-class NotComeTo(Exception):
+class NotStarted(Exception):
     """The engine has ended before it came to this candidate, which says nothing against the candidate."""
 
 
-class Together:
+class GroupRun:
     """One evaluation of several candidates. A context manager: at its end there is an outcome for each of them."""
 
     def __init__(
-        self, engine: EvaluatesTogether, problem: Problem, candidates: Sequence[Candidate], config: EvalConfig
+        self, engine: GroupEngine, problem: Problem, candidates: Sequence[Candidate], config: EvalConfig
     ) -> None:
         self._engine = engine
         self._problem = problem
@@ -64,12 +64,12 @@ class Together:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end(NotComeTo("what it was evaluated together with has ended before it"))
+        self._end(NotStarted("what it was evaluated together with has ended before it"))
 
     def evaluate(
         self, index: int, *, progress: Callable[[Progress], None], cancelled: Callable[[], bool]
     ) -> Evaluation:
-        """Wait for the result of one candidate. Raises the errors of ``Engine.evaluate``, and ``NotComeTo``."""
+        """Wait for the result of one candidate. Raises the errors of ``Engine.evaluate``, and ``NotStarted``."""
         self._cancelled[index] = cancelled
         with self._lock:
             self._progress[index] = progress
@@ -84,7 +84,7 @@ class Together:
     def run(self) -> None:
         """Have the engine evaluate the candidates."""
         try:
-            self._engine.evaluate_together(
+            self._engine.evaluate_group(
                 self._problem,
                 self._candidates,
                 self._config,

@@ -21,8 +21,8 @@ router = APIRouter()
 
 _ROWS: Final = 100
 _BATCHES: Final = 20
-_MOST_PROBLEMS: Final = 60
-_MOST_LINE: Final = 2**31 - 1
+_MAX_PROBLEMS: Final = 60
+_MAX_LINE: Final = 2**31 - 1
 
 
 @router.get("/batches", dependencies=[READS])
@@ -46,7 +46,7 @@ def batch_page(
     verdict: ChosenVerdict = None,
     problem: Word = None,
     label: Word = None,
-    after: Annotated[int, Query(ge=0, le=_MOST_LINE)] = 0,
+    after: Annotated[int, Query(ge=0, le=_MAX_LINE)] = 0,
 ) -> Response:
     """Show one batch: progress, verdicts, fast_p, pass@k, and its lines under the filters of the address."""
     record = batch_record(session, Batches(session).get(known.id) or known, viewer)
@@ -64,7 +64,7 @@ def batch_page(
         curve=fast_p_curve(speedups, summary.overall.problems),
         thresholds=list(summary.overall.fast_p),
         pass_at=[(k, {f"{each.p:g}": each.value for each in summary.pass_at_k if each.k == k}) for k in pass_at],
-        best=summary.best[:_MOST_PROBLEMS],
+        best=summary.best[:_MAX_PROBLEMS],
         problems=[each.problem for each in summary.best],
         given=given,
         rows=rows[:_ROWS],

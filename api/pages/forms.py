@@ -14,7 +14,7 @@ from api.http.middleware import media_type
 __all__ = ["ForeignForm", "form_of"]
 
 _FORM: Final = "application/x-www-form-urlencoded"
-_MOST_FIELDS: Final = 20
+_MAX_FIELDS: Final = 20
 
 
 class ForeignForm(ApiError):
@@ -31,7 +31,7 @@ async def form_of(request: Request, fields: Collection[str]) -> dict[str, str]:
         raise UnsupportedMediaType(f"this address takes a form ({_FORM}); programs use the API")
     body = await request.body()
     try:
-        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="replace", max_num_fields=_MOST_FIELDS)
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="replace", max_num_fields=_MAX_FIELDS)
     except ValueError as error:
         raise InvalidRequest("this is no form") from error
     return {name: value for name, value in pairs if name in fields}

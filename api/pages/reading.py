@@ -8,7 +8,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from api.pages.rendering import render
-from api.services.auth import ANYBODY
+from api.services.auth import NO_SCOPE
 
 __all__ = ["router"]
 
@@ -18,7 +18,7 @@ _METHODS: Final = ("get", "post", "put", "patch", "delete")
 _PREFIX: Final = "#/components/schemas/"
 
 
-@router.get("/docs", dependencies=[ANYBODY])
+@router.get("/docs", dependencies=[NO_SCOPE])
 def api_page(request: Request) -> Response:
     """Show every call of the API, from the same document that programs read."""
     document = request.app.openapi()
@@ -34,7 +34,7 @@ def api_page(request: Request) -> Response:
     return render(request, "docs.html", document=document, calls=calls, fields=fields)
 
 
-@router.get("/method", dependencies=[ANYBODY])
+@router.get("/method", dependencies=[NO_SCOPE])
 def method_page(request: Request) -> Response:
     """Show in short how verdicts and speedups are determined."""
     return render(request, "method.html")

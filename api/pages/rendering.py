@@ -28,7 +28,7 @@ _FILTERS: Final = (
     "thousands", "figure", "first_upper", "interval", "machine", "milliseconds", "moment", "seconds", "share",
     "size_of", "times",
 )  # fmt: skip
-_MOST_PRETTY: Final = 4000
+_MAX_PRETTY: Final = 4000
 
 
 def render(request: Request, name: str, status: int = 200, headers: Any = None, **context: Any) -> Response:
@@ -101,7 +101,7 @@ def _address(name: str) -> str:
 
 def _pretty(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-    return text if len(text) <= _MOST_PRETTY else f"{text[:_MOST_PRETTY]} […]"
+    return text if len(text) <= _MAX_PRETTY else f"{text[:_MAX_PRETTY]} […]"
 
 
 _TEMPLATES: Final = Jinja2Templates(env=_environment())

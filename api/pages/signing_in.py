@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from api.http.errors import Unauthorized
 from api.pages.forms import form_of
 from api.pages.rendering import render
-from api.services.auth import ANYBODY, COOKIE
+from api.services.auth import COOKIE, NO_SCOPE
 from api.services.container import Services, ServicesDep
 from storage.access.keys import Keys
 
@@ -26,13 +26,13 @@ _SIGNED_IN_FOR_S: Final = 12 * 3600
 _UNKNOWN: Final = "This key is not known, or was revoked, or has expired."
 
 
-@router.get("/sign-in", dependencies=[ANYBODY])
+@router.get("/sign-in", dependencies=[NO_SCOPE])
 def sign_in(request: Request, then: Annotated[str, Query(max_length=500)] = "/") -> Response:
     """Show the form for a key."""
     return sign_in_page(request, then)
 
 
-@router.post("/sign-in", dependencies=[ANYBODY])
+@router.post("/sign-in", dependencies=[NO_SCOPE])
 async def take_key(request: Request, services: ServicesDep) -> Response:
     """Sign in, and redirect to the page that the visitor came from."""
     form = await form_of(request, ("key", "then"))
@@ -47,7 +47,7 @@ async def take_key(request: Request, services: ServicesDep) -> Response:
     return answer
 
 
-@router.post("/sign-out", dependencies=[ANYBODY])
+@router.post("/sign-out", dependencies=[NO_SCOPE])
 async def sign_out(request: Request, services: ServicesDep) -> Response:
     """Sign out: end the session of this browser."""
     await form_of(request, ())

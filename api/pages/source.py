@@ -17,13 +17,13 @@ from evaluator.evaluation import Verdict
 
 __all__ = ["Listing", "SourceLine", "Text", "bounded", "changes", "line_of_error", "listing", "visible"]
 
-_MOST_LINES: Final = 400
-_MOST_CHARACTERS: Final = 24_000
+_MAX_LINES: Final = 400
+_MAX_CHARACTERS: Final = 24_000
 _MOST_OF_LINE: Final = 400
-_MOST_LOOKED_INTO: Final = 50_000
-_MOST_COMPARED: Final = 1500
-_MOST_CHANGES: Final = 300
-_MOST_TEXT: Final = 12_000
+_MAX_LOOKED_INTO: Final = 50_000
+_MAX_COMPARED: Final = 1500
+_MAX_CHANGES: Final = 300
+_MAX_TEXT: Final = 12_000
 
 _PARSED: Final = re.compile(r"^line (?P<line>[0-9]{1,7})\b")
 _UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
@@ -66,7 +66,7 @@ class Text:
 
 def line_of_error(verdict: Verdict, message: str, source: str) -> int | None:
     """Return the line of the candidate's own source that an error points to; ``None`` where it names no line."""
-    if len(source) > _MOST_LOOKED_INTO:
+    if len(source) > _MAX_LOOKED_INTO:
         return None
     if verdict is Verdict.INVALID_SOURCE:
         parsed = _PARSED.match(message)
@@ -86,11 +86,11 @@ def listing(source: str, error: tuple[int, str] | None = None, flags: Iterable[F
     if error is not None:
         notes[error[0]] = ("error", error[1])
     first = 0
-    if error is not None and error[0] > _MOST_LINES // 2:
-        first = min(max(error[0] - _MOST_LINES // 2, 0), max(len(texts) - _MOST_LINES, 0))
+    if error is not None and error[0] > _MAX_LINES // 2:
+        first = min(max(error[0] - _MAX_LINES // 2, 0), max(len(texts) - _MAX_LINES, 0))
     lines: list[SourceLine] = []
-    room = _MOST_CHARACTERS
-    for number, text in enumerate(texts[first : first + _MOST_LINES], first + 1):
+    room = _MAX_CHARACTERS
+    for number, text in enumerate(texts[first : first + _MAX_LINES], first + 1):
         shown = text[: min(_MOST_OF_LINE, room)]
         room -= len(shown)
         left_out = len(text) - len(shown)
@@ -110,11 +110,11 @@ def changes(before: str, after: str) -> tuple[tuple[str, str], ...] | None:
     request.
     """
     old, new = before.splitlines(), after.splitlines()
-    if max(len(old), len(new)) > _MOST_COMPARED or max(len(before), len(after)) > _MOST_LOOKED_INTO:
+    if max(len(old), len(new)) > _MAX_COMPARED or max(len(before), len(after)) > _MAX_LOOKED_INTO:
         return None
     kinds: Mapping[str, str] = {"+": "add", "-": "remove", "@": "place"}
     lines = list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
-    return tuple((kinds.get(line[:1], "same"), visible(line[:_MOST_OF_LINE])) for line in lines[:_MOST_CHANGES])
+    return tuple((kinds.get(line[:1], "same"), visible(line[:_MOST_OF_LINE])) for line in lines[:_MAX_CHANGES])
 
 
 def visible(text: str) -> str:
@@ -122,6 +122,6 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda match: f"\u27e6U+{ord(match[0]):04X}\u27e7", text)
 
 
-def bounded(text: str, most: int = _MOST_TEXT) -> Text:
+def bounded(text: str, most: int = _MAX_TEXT) -> Text:
     """Return the end of ``text``, because logs report an error there."""
     return Text(text[-most:], max(0, len(text) - most))

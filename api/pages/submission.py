@@ -18,7 +18,7 @@ from api.services.container import ReadSession, ServicesDep
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
 from storage.access.visibility import Viewer
 from storage.models import Submission
-from storage.submissions.related import leader_over, previous_to
+from storage.submissions.related import previous_submission, ranking_leader
 from storage.submissions.submissions import COMPLETE, Filters, Submissions, whole_log
 
 __all__ = ["router"]
@@ -26,7 +26,7 @@ __all__ = ["router"]
 router = APIRouter()
 
 _ROWS: Final = 50
-_MOST_MESSAGE: Final = 6000
+_MAX_MESSAGE: Final = 6000
 _NOT_SHOWN: Final = frozenset({"mismatch", "kernels", "gradient_max_abs"})
 
 
@@ -73,7 +73,7 @@ def submission_page(
         request,
         "submission.html",
         submission=record,
-        message=bounded(record.message, _MOST_MESSAGE),
+        message=bounded(record.message, _MAX_MESSAGE),
         diagnoses=[] if record.diagnosis is None else diagnosis_records(session, submission.id),
         line=line,
         listing=listing(source, None if line is None else (line, record.message.partition("\n")[0]), record.flags),
@@ -142,8 +142,8 @@ def _comparison(
     if submission.state is Status.CANCELLED:
         return None
     others = {
-        "previous": previous_to(session, submission, viewer),
-        "leader": leader_over(session, submission, viewer),
+        "previous": previous_submission(session, submission, viewer),
+        "leader": ranking_leader(session, submission, viewer),
     }
     there = {name: other for name, other in others.items() if other is not None}
     if not there:

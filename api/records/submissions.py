@@ -41,7 +41,7 @@ from storage.grading.verification import checks_of, verification_of
 from storage.leaderboards.read import Entry
 from storage.models import Attempt, DiagnosisStatus, Stage, StoredDiagnosis, Submission, VerificationStatus
 from storage.queue.activity import shown_to
-from storage.queue.eligibility import ANYTHING, Requirements, waiting_for
+from storage.queue.eligibility import NO_REQUIREMENTS, Requirements, waiting_for
 from storage.queue.workers import Worker, list_workers
 from storage.submissions.submissions import Submissions
 
@@ -341,7 +341,7 @@ def _waiting_for(submission: Submission, workers: Sequence[Worker]) -> str | Non
 
 def _requirements(submission: Submission) -> DeviceRequirements | None:
     asked = Requirements.of(submission)
-    if asked == ANYTHING:
+    if asked == NO_REQUIREMENTS:
         return None
     return DeviceRequirements(
         device_name=asked.device_name,

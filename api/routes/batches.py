@@ -172,10 +172,10 @@ async def follow_batch(known: KnownBatch, services: ServicesDep, viewer: ViewerD
     seconds. The stream ends with `done`. A stream that ends without it was cut off; send the request again.
     """
     with services.batch_watcher.watch(known.id) as watch:
-        while (glance := await watch.change()) is not None:
-            record = await run_in_threadpool(_read, services, known.id, viewer, summary=glance.final)
-            yield ServerSentEvent(event="done" if glance.final else "progress", data=record, retry=_RECONNECT_MS)
-            if glance.final:
+        while (snapshot := await watch.change()) is not None:
+            record = await run_in_threadpool(_read, services, known.id, viewer, summary=snapshot.final)
+            yield ServerSentEvent(event="done" if snapshot.final else "progress", data=record, retry=_RECONNECT_MS)
+            if snapshot.final:
                 return
 
 

@@ -42,7 +42,7 @@ from evaluator.logs import add_fields
 from storage.access.visibility import Viewer, Visibility
 from storage.batches.batches import Batches
 from storage.clock import database_now
-from storage.grading.diagnoses import Diagnoses, NobodyDiagnoses, NotDiagnosable
+from storage.grading.diagnoses import Diagnoses, NoDiagnosisWorker, NotDiagnosable
 from storage.grading.verification import verify_leaders
 from storage.grading.withdrawal import NotPublishable, NotRanked, publish, reinstate, withdraw
 from storage.models import Submission
@@ -273,7 +273,7 @@ def request_diagnosis(
     """
     try:
         return diagnosis_record(session, Diagnoses(session).request(own.id, tool))
-    except (NotDiagnosable, NobodyDiagnoses) as error:
+    except (NotDiagnosable, NoDiagnosisWorker) as error:
         raise Conflict(str(error)) from error
 
 

@@ -1,6 +1,6 @@
 """Authentication and authorization: a dependency for each scope, and the ownership of submissions and batches.
 
-Every route names one of ``PROBES``, ``ANYBODY``, ``READS``, ``SUBMITS``, ``ADMINISTERS``; a test checks that.
+Every route names one of ``PROBES``, ``NO_SCOPE``, ``READS``, ``SUBMITS``, ``ADMINISTERS``; a test checks that.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from storage.submissions.submissions import Submissions
 
 __all__ = [
     "ADMINISTERS",
-    "ANYBODY",
     "COOKIE",
+    "NO_SCOPE",
     "PROBES",
     "READS",
     "SUBMITS",
@@ -76,7 +76,7 @@ class Caller:
         return Viewer(self.client, everything=Scope.ADMIN in self.scopes)
 
 
-_NOBODY_IS_ASKED: Final = Caller(frozenset(Scope))
+_OPEN_CALLER: Final = Caller(frozenset(Scope))
 
 
 async def identify(request: Request, services: ServicesDep) -> Caller:
@@ -85,7 +85,7 @@ async def identify(request: Request, services: ServicesDep) -> Caller:
     if known is not None:
         return known
     if services.settings.auth == "open":
-        caller = _NOBODY_IS_ASKED
+        caller = _OPEN_CALLER
     else:
         caller = await _identified(request, services)
     request.state.caller = caller
@@ -134,15 +134,15 @@ class _NeedsKey(Needs):
         await super().__call__(request, services, caller)
 
 
-class _Unasked(Needs):
+class _Unauthenticated(Needs):
     """The dependency of probes, which are answered for every caller, without a limit on their number."""
 
     async def __call__(self) -> None:  # type: ignore[override]  # a dependency that depends on nothing
         return
 
 
-PROBES: Final[Any] = Depends(_Unasked(None))
-ANYBODY: Final[Any] = Depends(Needs(None))
+PROBES: Final[Any] = Depends(_Unauthenticated(None))
+NO_SCOPE: Final[Any] = Depends(Needs(None))
 READS: Final[Any] = Depends(Needs(Scope.READ))
 SUBMITS: Final[Any] = Depends(_NeedsKey(Scope.SUBMIT))
 ADMINISTERS: Final[Any] = Depends(_NeedsKey(Scope.ADMIN))

@@ -13,7 +13,7 @@ from api.services.container import Services
 
 __all__ = ["SharedRoute"]
 
-_MOST_KEY: Final = 2048
+_MAX_KEY: Final = 2048
 """Keys take memory as well. No address of ours is that long."""
 
 
@@ -31,8 +31,8 @@ class SharedRoute(APIRoute):
                 return await make(request)
             # The key contains the host as well, because pages name their own address.
             key = (str(request.base_url), request.url.path, request.url.query, request.headers.get("accept", ""))
-            if sum(map(len, key)) > _MOST_KEY:
+            if sum(map(len, key)) > _MAX_KEY:
                 return await make(request)
-            return await services.shared_answers.get(key, lambda: make(request))
+            return await services.response_cache.get(key, lambda: make(request))
 
         return handle

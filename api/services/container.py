@@ -14,7 +14,7 @@ from api.http.errors import NotFound
 from api.http.metrics import HttpMetrics, StateCollector
 from api.records.queries import BatchSnapshot, StatusSnapshot, batch_snapshots, status_snapshots
 from api.services.rate_limit import Meter
-from api.services.response_cache import SharedAnswers
+from api.services.response_cache import ResponseCache
 from api.services.status_watcher import Watcher
 from evaluator.problems.problem import Problem, load_problems
 from runtime.settings import Settings
@@ -66,10 +66,10 @@ class Services:
         self.http_metrics = HttpMetrics(self.registry)
         self.registry.register(StateCollector(self.readers))
         self.meter = Meter(self.sessions)
-        self.shared_answers = SharedAnswers(settings.answer_age_s)
+        self.response_cache = ResponseCache(settings.answer_age_s)
         self.commit_mark = CommitMark(settings)
-        self.watcher = Watcher(self._look, mark=self.commit_mark.read)
-        self.batch_watcher = Watcher(self._look_at_batches, interval_s=_BATCH_INTERVAL_S)
+        self.watcher = Watcher(self._query, mark=self.commit_mark.read)
+        self.batch_watcher = Watcher(self._query_batches, interval_s=_BATCH_INTERVAL_S)
 
     def start(self) -> None:
         """Bring the schema up to date and the problems into the database. Raises ``ProblemError``."""
@@ -119,11 +119,11 @@ class Services:
             self._vetted = mark, Vetted(problems, refusals)
         return self._vetted[1]
 
-    def _look(self, submission_ids: Collection[str]) -> Mapping[str, StatusSnapshot]:
+    def _query(self, submission_ids: Collection[str]) -> Mapping[str, StatusSnapshot]:
         with self.readers() as session:
             return status_snapshots(session, submission_ids)
 
-    def _look_at_batches(self, batch_ids: Collection[str]) -> Mapping[str, BatchSnapshot]:
+    def _query_batches(self, batch_ids: Collection[str]) -> Mapping[str, BatchSnapshot]:
         with self.readers() as session:
             return batch_snapshots(session, batch_ids)
 

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.http.errors import TooManyRequests
 from storage.access.keys import Keys
-from storage.access.quotas import add_requests, forget_old
+from storage.access.quotas import add_requests, delete_expired
 
 __all__ = ["Allowance", "AllowanceHeaders", "Meter"]
 
@@ -122,7 +122,7 @@ class Meter:
         with self._sessions.begin() as session:
             if self._now() - self._forgotten_at > _FORGET_EVERY_S:
                 self._forgotten_at = self._now()
-                forget_old(session)
+                delete_expired(session)
             Keys(session).used(used)
             return add_requests(session, datetime.fromtimestamp(minute * _MINUTE_S, UTC), counts)
 

@@ -15,10 +15,10 @@ from typing import Final
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
-__all__ = ["SharedAnswers"]
+__all__ = ["ResponseCache"]
 
 _MOST: Final = 64
-_MOST_BYTES: Final = 2**19
+_MAX_BYTES: Final = 2**19
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _Kept:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-class SharedAnswers:
+class ResponseCache:
     """Answers of up to ``age_s``, at most 32 MiB in all. They belong to one event loop."""
 
     def __init__(self, age_s: float, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -99,4 +99,4 @@ class SharedAnswers:
 
 
 def _is_for_all(answer: Response) -> bool:
-    return answer.status_code == 200 and not isinstance(answer, StreamingResponse) and len(answer.body) <= _MOST_BYTES
+    return answer.status_code == 200 and not isinstance(answer, StreamingResponse) and len(answer.body) <= _MAX_BYTES

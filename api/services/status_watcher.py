@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 __all__ = ["INTERVAL_S", "Watch", "Watcher"]
 
 INTERVAL_S: Final = 0.025
-_GLANCE_S: Final = 0.01
+_MARK_POLL_S: Final = 0.01
 _BUSY_SHARE: Final = 0.1
 """The largest share of the time that is spent on queries, ..."""
 _LONGEST_REST_S: Final = 0.5
@@ -63,9 +63,9 @@ class Watch(Generic[AnySnapshot]):
         self._changed.clear()
         return self.latest
 
-    def show(self, glance: AnySnapshot) -> None:
-        if glance != self.latest:
-            self.latest = glance
+    def show(self, snapshot: AnySnapshot) -> None:
+        if snapshot != self.latest:
+            self.latest = snapshot
             self._changed.set()
 
     def end(self) -> None:
@@ -76,18 +76,18 @@ class Watch(Generic[AnySnapshot]):
 class Watcher(Generic[AnySnapshot]):
     """A watcher of submissions, or of batches, by their ids. It reports changes to the clients that watch them.
 
-    ``look`` is called in a thread. ``mark`` has to return at once. It is the same while nothing that ``look`` sees can
-    have changed, or ``None``. ``run`` is a task for as long as the application lives.
+    ``query`` is called in a thread. ``mark`` has to return at once. It is the same while nothing that ``query`` sees
+    can have changed, or ``None``. ``run`` is a task for as long as the application lives.
     """
 
     def __init__(
         self,
-        look: Callable[[Collection[str]], Mapping[str, AnySnapshot]],
+        query: Callable[[Collection[str]], Mapping[str, AnySnapshot]],
         *,
         interval_s: float = INTERVAL_S,
         mark: Callable[[], int | None] = lambda: None,
     ) -> None:
-        self._look = look
+        self._query = query
         self._interval_s = interval_s
         self._mark = mark
         self._seen: int | None = None
@@ -116,8 +116,8 @@ class Watcher(Generic[AnySnapshot]):
         deadline = asyncio.get_running_loop().time() + timeout_s
         with self.watch(identity) as watch:
             while (remaining := deadline - asyncio.get_running_loop().time()) > 0:
-                glance = await watch.change(remaining)
-                if glance is None or glance.final:
+                snapshot = await watch.change(remaining)
+                if snapshot is None or snapshot.final:
                     return
 
     def close(self) -> None:
@@ -136,21 +136,21 @@ class Watcher(Generic[AnySnapshot]):
                 continue
             mark = self._mark()
             if mark is not None and mark == self._seen:
-                await asyncio.sleep(min(self._interval_s, _GLANCE_S))
+                await asyncio.sleep(min(self._interval_s, _MARK_POLL_S))
                 continue
             # The mark is noted before the query, which may miss a commit that happens while it runs.
             self._seen = mark
             begin = time.monotonic()
             try:
-                seen = await run_in_threadpool(self._look, list(self._watches))
+                seen = await run_in_threadpool(self._query, list(self._watches))
             except Exception:  # noqa: BLE001 - logged with its traceback, and tried again
                 # A database that is away for a moment must not end the waiting of all clients for good.
                 _log.exception("could not look at what is waited for")
                 self._seen = None
                 await asyncio.sleep(_AFTER_FAULT_S)
                 continue
-            for identity, glance in seen.items():
+            for identity, snapshot in seen.items():
                 for watch in self._watches.get(identity, ()):
-                    watch.show(glance)
+                    watch.show(snapshot)
             took_s = time.monotonic() - begin
             await asyncio.sleep(max(self._interval_s, min(_LONGEST_REST_S, took_s / _BUSY_SHARE - took_s)))

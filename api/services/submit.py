@@ -21,7 +21,7 @@ from storage.access.quotas import charge_submissions
 from storage.access.visibility import Visibility
 from storage.models import Submission
 from storage.queue.celery_app import queue_name
-from storage.queue.eligibility import ANYTHING, Requirements, capability_number
+from storage.queue.eligibility import NO_REQUIREMENTS, Requirements, capability_number
 from storage.queue.fair_order import refuse_if_full
 from storage.submissions.submissions import IdempotencyConflict, NewSubmission, Submissions
 
@@ -129,7 +129,7 @@ def _devices(session: Session, body: SubmissionRequest) -> tuple[DeviceKind, ...
 
 def _requirements(asked: DeviceRequirements | None, device: DeviceKind) -> Requirements:
     if asked is None:
-        return ANYTHING
+        return NO_REQUIREMENTS
     if asked.min_compute_capability is not None and device != "cuda":
         raise InvalidRequest.on("requirements.min_compute_capability", f"device {device} has no compute capability")
     return Requirements(

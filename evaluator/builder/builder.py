@@ -37,9 +37,9 @@ _DRAIN_S: Final = 5.0
 _POLL_S: Final = 0.2
 _MAX_REASON: Final = 300
 _MAX_MESSAGE: Final = 2000
-_MOST_KERNELS: Final = 1000
-_LEAST_DISK_BYTES: Final = 256 * 2**20
-_LEAST_MEMORY_BYTES: Final = 256 * 2**20
+_MAX_KERNELS: Final = 1000
+_MIN_DISK_BYTES: Final = 256 * 2**20
+_MIN_MEMORY_BYTES: Final = 256 * 2**20
 # Compilers' messages on a machine without room for them. A source can make a compiler print them, too.
 _MACHINES_FAULTS: Final = (
     "Killed",
@@ -303,10 +303,10 @@ def _lack_of_the_machine(scratch: Path, kills_before: int) -> str:
     """Name the resource that the machine lacks, by its own account; empty where it lacks none."""
     if out_of_memory_kills() != kills_before:
         return "the kernel killed processes of this machine for want of memory meanwhile"
-    if available_memory_bytes() < _LEAST_MEMORY_BYTES:
+    if available_memory_bytes() < _MIN_MEMORY_BYTES:
         return "the machine has no memory left"
     free = shutil.disk_usage(scratch).free
-    if free < _LEAST_DISK_BYTES:
+    if free < _MIN_DISK_BYTES:
         return f"the disk of {scratch} has {free // 2**20} MiB left"
     try:
         subprocess.run(["true"], check=False)
@@ -339,7 +339,7 @@ def _last_object(text: str) -> dict[str, Any]:
 
 def _texts(value: object) -> tuple[str, ...]:
     """Return the texts of a list of texts; empty where a recipe's process reported anything else."""
-    items = value[:_MOST_KERNELS] if isinstance(value, list) else []
+    items = value[:_MAX_KERNELS] if isinstance(value, list) else []
     return tuple(_storable(item) for item in items if isinstance(item, str))
 
 

@@ -38,7 +38,7 @@ class BuilderProcess(ChildProcess):
         prepared: Mapping[str, Path],
         artifact_store: StoreAddress | None = None,
     ) -> None:
-        super().__init__("evaluator.builder", environment=environment, called="the builder", stop_s=_STOP_S)
+        super().__init__("evaluator.builder", environment=environment, display_name="the builder", stop_s=_STOP_S)
         self._settings = {
             "cache_dir": str(cache_dir),
             "cache_bytes": cache_bytes,
@@ -65,7 +65,7 @@ class BuilderProcess(ChildProcess):
         ours, theirs = socket.socketpair()
         number = next(_numbers)
         with self._lock:
-            self.concern(number)
+            self.keep_log_fields(number)
             self._send({"op": "session", "id": number, "timeout_s": timeout_s}, [ours.fileno()])
         ours.close()
         return number, theirs

@@ -24,7 +24,7 @@ _NO_HEADER: Final = re.compile(
     r"(?<![\w./+-])(?P<header>[\w./+-]++): No such file or directory|cannot open source file \"(?P<other>[^\"]+)\""
 )
 _STUB: Final = re.compile(r"^.*?__device_stub__(\w++)\(", re.MULTILINE)
-_MOST_LINE: Final = 2000
+_MAX_LINE: Final = 2000
 """Characters of a log's line that are read. A message is no longer, whatever an ``#error`` prints."""
 
 
@@ -69,7 +69,7 @@ def foreign_header_missing(log: str, build_directory: str) -> str | None:
 
 
 def _lines(log: str) -> list[str]:
-    return [line[:_MOST_LINE] for line in log.splitlines()]
+    return [line[:_MAX_LINE] for line in log.splitlines()]
 
 
 def kernel_names(library: Path) -> list[str]:

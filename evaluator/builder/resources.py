@@ -17,10 +17,10 @@ __all__ = ["ASKING", "KernelResources", "ResourceReader", "asks_itself", "short_
 ASKING: Final = {"NVCC_APPEND_FLAGS": "-Xptxas=-v"}
 """The environment that makes nvcc print them."""
 
-_MOST_KERNELS: Final = 64
-_MOST_NOTES: Final = 4
-_MOST_NAME: Final = 200
-_MOST_VALUE: Final = 2**40
+_MAX_KERNELS: Final = 64
+_MAX_NOTES: Final = 4
+_MAX_NAME: Final = 200
+_MAX_VALUE: Final = 2**40
 _ARCHITECTURE: Final = re.compile(r"\w{1,20}")
 
 _ENTRY: Final = re.compile(r"^ptxas info\s*: Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
@@ -58,7 +58,7 @@ class KernelResources:
     @classmethod
     def parse_all(cls, data: object) -> tuple[KernelResources, ...]:
         """Parse the output of a compiler's process; malformed parts are left out."""
-        items = [item for item in data[:_MOST_KERNELS] if isinstance(item, dict)] if isinstance(data, list) else []
+        items = [item for item in data[:_MAX_KERNELS] if isinstance(item, dict)] if isinstance(data, list) else []
         return tuple(kernel for kernel in map(cls._parse, items) if kernel is not None)
 
     @classmethod
@@ -67,9 +67,9 @@ class KernelResources:
         figures = {field: item.get(field, 0) for field in cls.__dataclass_fields__ if field not in ("name", "arch")}
         if not isinstance(name, str) or not isinstance(arch, str) or not _ARCHITECTURE.fullmatch(arch):
             return None
-        if not all(type(value) is int and 0 <= value < _MOST_VALUE for value in figures.values()):
+        if not all(type(value) is int and 0 <= value < _MAX_VALUE for value in figures.values()):
             return None
-        return cls(name[:_MOST_NAME], arch, **figures)
+        return cls(name[:_MAX_NAME], arch, **figures)
 
 
 class ResourceReader:
@@ -88,7 +88,7 @@ class ResourceReader:
         """Whether ``line`` is a line of the assembler's report alone."""
         if match := _ENTRY.match(line):
             self._entry = (match["name"], match["arch"])
-            if len(self._found) < _MOST_KERNELS:
+            if len(self._found) < _MAX_KERNELS:
                 self._found.setdefault(self._entry, KernelResources(*self._entry, registers=0))
         elif match := _FUNCTION.match(line):
             self._function = match["name"]
@@ -123,8 +123,8 @@ def short_name(demangled: str) -> str:
     for position, character in enumerate(name):
         depth += (character == "<") - (character == ">")
         if character == "(" and depth == 0 and position:
-            return name[:position][:_MOST_NAME]
-    return name[:_MOST_NAME]
+            return name[:position][:_MAX_NAME]
+    return name[:_MAX_NAME]
 
 
 def spill_notes(kernels: Sequence[KernelResources]) -> tuple[str, ...]:
@@ -134,8 +134,8 @@ def spill_notes(kernels: Sequence[KernelResources]) -> tuple[str, ...]:
         f"kernel {kernel.name} ({kernel.arch}) uses local memory, which lies in the device's memory: "
         f"{kernel.stack_bytes} bytes of stack for each thread, {kernel.spill_store_bytes} bytes of spill stores, "
         f"{kernel.spill_load_bytes} bytes of spill loads, {kernel.registers} registers"
-        for kernel in spilling[:_MOST_NOTES]
+        for kernel in spilling[:_MAX_NOTES]
     ]
-    if len(spilling) > _MOST_NOTES:
-        notes.append(f"so do {len(spilling) - _MOST_NOTES} more kernels")
+    if len(spilling) > _MAX_NOTES:
+        notes.append(f"so do {len(spilling) - _MAX_NOTES} more kernels")
     return tuple(notes)

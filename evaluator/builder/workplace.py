@@ -28,7 +28,7 @@ from typing import Any, Final, NoReturn
 from evaluator.builder.diagnostics import demangled
 from evaluator.builder.resources import KernelResources, ResourceReader, short_name
 from evaluator.sandbox.confinement import Confinement, move_in
-from evaluator.sandbox.priority import give_way
+from evaluator.sandbox.priority import lower_priority
 
 __all__ = ["REFUSED", "Task", "begin", "deliver", "fail", "refuse", "run_ninja", "succeed"]
 
@@ -55,7 +55,7 @@ class Task:
 def begin() -> Task:
     """Read the task and go on in the sandbox: the project's own modules cannot be imported any more."""
     payload = json.load(sys.stdin)
-    give_way()
+    lower_priority()
     # The compiler sees the parts of the machine that it needs, and no more.
     move_in(Confinement.from_json(payload["confinement"]), Path.cwd())
     directory = Path.cwd()

@@ -44,7 +44,7 @@ _PYTHONS: Final = frozenset({"python", "python3", "py"})
 # Comments and one-line strings are consumed whole, so that a quote within them opens nothing.
 _PYTHON: Final = re.compile(r"#.*|\"\"\"|'''|\"(?:\\.|[^\"\\])*\"?|'(?:\\.|[^'\\])*'?|`{3,}")
 _IN_STRING: Final = {quote: re.compile(rf"\\.|{quote}") for quote in ('"""', "'''")}
-_MOST_OPEN_STRINGS: Final = 16
+_MAX_OPEN_STRINGS: Final = 16
 """The number of strings without an end that are searched to the end of the text. After that many, a fence closes its
 block.
 """
@@ -155,7 +155,7 @@ def _blocks(lines: list[str]) -> tuple[str, list[CodeBlock]]:
         if opening is None:
             number += 1
             continue
-        heeds_strings = open_strings < _MOST_OPEN_STRINGS
+        heeds_strings = open_strings < _MAX_OPEN_STRINGS
         content, number, closed, never_ended = _content(lines, number + 1, opening, heeds_strings=heeds_strings)
         open_strings += never_ended
         behind = _CODE_BEHIND.match(opening["info"].strip())

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 DEFAULT_CUDA_ARCHITECTURE = "9.0"
 _BUILD_BYTES = 3 * 2**30
 """Memory of nvcc and its host compiler for a source that includes torch's headers."""
-_MOST_BUILD_SLOTS = 8
+_MAX_BUILD_SLOTS = 8
 
 
 def available_devices() -> list[str]:
@@ -141,7 +141,7 @@ def compiler_versions() -> dict[str, str | None]:
 
 def default_build_slots() -> int:
     """The number of parallel compilations: half of the processors, as far as the memory allows, at most 8."""
-    return max(1, min(_MOST_BUILD_SLOTS, (os.cpu_count() or 2) // 2, machine_memory_bytes() // _BUILD_BYTES))
+    return max(1, min(_MAX_BUILD_SLOTS, (os.cpu_count() or 2) // 2, machine_memory_bytes() // _BUILD_BYTES))
 
 
 def machine_memory_bytes() -> int:

@@ -26,8 +26,8 @@ METRICS: Final = {
 """The requested metrics, by the field that each fills."""
 
 _WHOLE: Final = ("registers", "static_shared_bytes", "dynamic_shared_bytes")
-_MOST_LAUNCHES: Final = 64
-_MOST_TEXT: Final = 300
+_MAX_LAUNCHES: Final = 64
+_MAX_TEXT: Final = 300
 _NOT_PERMITTED: Final = "ERR_NVGPUCTRPERM"
 _ERROR: Final = re.compile(r"^==ERROR==\s*(?P<text>.+)$", re.MULTILINE)
 _BYTES: Final = {"byte": 1.0, "kbyte": 1e3, "mbyte": 1e6, "gbyte": 1e9, "kibyte": 2.0**10, "mibyte": 2.0**20}
@@ -51,7 +51,7 @@ def not_permitted(text: str) -> bool:
 def tool_error(text: str) -> str:
     """Return the tool's message about its own failure; empty where there is none."""
     match = _ERROR.search(text)
-    return "" if match is None else match["text"].strip()[:_MOST_TEXT]
+    return "" if match is None else match["text"].strip()[:_MAX_TEXT]
 
 
 def parse_counters(text: str) -> tuple[KernelCounters, ...]:
@@ -62,7 +62,7 @@ def parse_counters(text: str) -> tuple[KernelCounters, ...]:
     if len(rows) < 2 or "Kernel Name" not in rows[0]:
         return ()
     names, units = rows[0], dict(zip(rows[0], rows[1], strict=False))
-    launches = [dict(zip(names, row, strict=False)) for row in rows[2 : 2 + _MOST_LAUNCHES] if len(row) == len(names)]
+    launches = [dict(zip(names, row, strict=False)) for row in rows[2 : 2 + _MAX_LAUNCHES] if len(row) == len(names)]
     return tuple(_counters(launch, units) for launch in launches)
 
 
@@ -72,7 +72,7 @@ def _counters(launch: Mapping[str, str], units: Mapping[str, str]) -> KernelCoun
         value = _value(launch.get(metric, ""), units.get(metric, ""))
         figures[field] = int(value) if value is not None and field in _WHOLE else value
     return KernelCounters(
-        short_name(launch["Kernel Name"])[:_MOST_TEXT],
+        short_name(launch["Kernel Name"])[:_MAX_TEXT],
         launch.get("Grid Size", "")[:50],
         launch.get("Block Size", "")[:50],
         **figures,  # type: ignore[arg-type] # by the names of METRICS

@@ -16,10 +16,10 @@ from evaluator.diagnosis.findings import Fault
 
 __all__ = ["parse_faults", "tool_error"]
 
-_MOST_FAULTS: Final = 16
-_MOST_DETAILS: Final = 6
-_MOST_TEXT: Final = 300
-_MOST_LINE: Final = 8192
+_MAX_FAULTS: Final = 16
+_MAX_DETAILS: Final = 6
+_MAX_TEXT: Final = 300
+_MAX_LINE: Final = 8192
 """Characters of a line that are read: a mangled name has a few thousand, a candidate's output any number."""
 
 _LINE: Final = re.compile(r"^=========(?P<indent>\s*)(?P<text>.*)$")
@@ -51,7 +51,7 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
         key = (fault.what, fault.kernel, fault.file, fault.line)
         if key in found:
             found[key] = replace(found[key], count=found[key].count + 1)
-        elif len(found) < _MOST_FAULTS:
+        elif len(found) < _MAX_FAULTS:
             found[key] = fault
     return tuple(found.values())
 
@@ -59,16 +59,16 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
 def tool_error(text: str) -> str:
     """Return the tool's message about its own failure; empty where there is none."""
     for line in text.splitlines():
-        match = _LINE.match(line[:_MOST_LINE])
+        match = _LINE.match(line[:_MAX_LINE])
         if match and _TROUBLE.match(match["text"]):
-            return match["text"][:_MOST_TEXT]
+            return match["text"][:_MAX_TEXT]
     return ""
 
 
 def _reports(text: str) -> Iterator[_Report]:
     report: _Report | None = None
     for line in text.splitlines():
-        match = _LINE.match(line[:_MOST_LINE])
+        match = _LINE.match(line[:_MAX_LINE])
         if match is None or not match["text"].strip():
             continue
         if len(match["indent"]) <= 1:
@@ -99,7 +99,7 @@ def _fault(report: _Report) -> Fault:
                 fault = replace(fault, what=_cut(line[: frame.start()].removeprefix("Error: ").strip() + " access"))
         elif thread is not None and fault.thread is None:
             fault = replace(fault, thread=_triple(thread["thread"]), block=_triple(thread["block"]))
-        elif _DETAIL.match(line) and len(details) < _MOST_DETAILS:
+        elif _DETAIL.match(line) and len(details) < _MAX_DETAILS:
             details.append(_cut(line))
     return replace(fault, details=tuple(details))
 
@@ -120,4 +120,4 @@ def _triple(text: str) -> tuple[int, int, int]:
 
 
 def _cut(text: str) -> str:
-    return "".join(character for character in text if character.isprintable())[:_MOST_TEXT]
+    return "".join(character for character in text if character.isprintable())[:_MAX_TEXT]

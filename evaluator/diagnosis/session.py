@@ -36,7 +36,7 @@ TIMEOUT_S: Final = 600.0
 
 _RESULT_BYTES: Final = 4 * 2**20
 _PRINTED_BYTES: Final = 64 * 1024
-_MOST_ERROR: Final = 4000
+_MAX_ERROR: Final = 4000
 _DRAIN_S: Final = 5.0
 _POLL_S: Final = 0.2
 _STAGES: Final = ("starting", "importing", "constructing", "forward", "backward", "done")
@@ -214,7 +214,7 @@ def _run(payload: Mapping[str, Any], workplace: Workplace, timeout_s: float, can
             status=found.get("status") if type(found.get("status")) is int else None,
             report=str(found.get("report", "")),
             stage=stage if stage in _STAGES else _STAGES[0],
-            error=str(outcome.get("error", ""))[:_MOST_ERROR],
+            error=str(outcome.get("error", ""))[:_MAX_ERROR],
             printed=printed.text(_DRAIN_S),
             timed_out=status is None,
         )

@@ -21,7 +21,7 @@ IMPLICIT_LINES: Final = 3
 _GENERATED: Final = {"cuda.cu": ("cuda_sources", IMPLICIT_LINES), "main.cpp": ("cpp_sources", 1)}
 """The files that ``load_inline`` writes: the argument of each, and the number of lines that precede it."""
 _POSITIONAL: Final = ("name", "cpp_sources", "cuda_sources")
-_MOST_CODE: Final = 200
+_MAX_CODE: Final = 200
 _COMPILED: Final = re.compile(r"^(?P<file>main\.cpp|cuda\.cu):(?P<line>[0-9]{1,7}): ", re.MULTILINE)
 _FRAME: Final = re.compile(r"^  candidate\.py, line (?P<line>[0-9]{1,7}), in .*$", re.MULTILINE)
 
@@ -85,7 +85,7 @@ class SourceMap:
 
     def code_at(self, line: int) -> str:
         """Return the candidate's ``line`` without its indentation; empty where there is no such line."""
-        return self._lines[line - 1].strip()[:_MOST_CODE] if 1 <= line <= len(self._lines) else ""
+        return self._lines[line - 1].strip()[:_MAX_CODE] if 1 <= line <= len(self._lines) else ""
 
 
 @dataclass(frozen=True)

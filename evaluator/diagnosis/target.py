@@ -22,7 +22,7 @@ from evaluator.runner.imports import import_file
 
 __all__ = ["main"]
 
-_MOST_ERROR: Final = 4000
+_MAX_ERROR: Final = 4000
 
 
 def main(path: str) -> None:
@@ -33,7 +33,7 @@ def main(path: str) -> None:
     def enter(name: str, error: str = "") -> None:
         nonlocal stage
         stage = name
-        Path(spec["outcome"]).write_text(json.dumps({"stage": name, "error": error[:_MOST_ERROR]}))
+        Path(spec["outcome"]).write_text(json.dumps({"stage": name, "error": error[:_MAX_ERROR]}))
 
     enter("importing")
     try:

@@ -24,14 +24,14 @@ __all__ = ["MAX_CHARACTERS", "feedback"]
 
 MAX_CHARACTERS: Final = 2_000
 
-_MOST_SOURCE: Final = 50_000
+_MAX_SOURCE: Final = 50_000
 """The longest source that is searched, in characters: a caller waits meanwhile, and models write a tenth of it."""
 _PUBLIC_INPUTS: Final = "as written"
-_MOST_MESSAGE: Final = 900
-_MOST_HINT: Final = 320
-_MOST_NOTE: Final = 320
-_MOST_WORST: Final = 4
-_MOST_HINTS: Final = 5
+_MAX_MESSAGE: Final = 900
+_MAX_HINT: Final = 320
+_MAX_NOTE: Final = 320
+_MAX_WORST: Final = 4
+_MAX_HINTS: Final = 5
 _TELLING_NOTES: Final = ("launch overhead", "local memory", "no counterpart of", "weights fixed at construction")
 """Notes about the candidate; the others are about the machine and the measurement."""
 _CUT: Final = " […]"
@@ -65,7 +65,7 @@ def feedback(evaluation: Evaluation, source: str) -> str:
 
     A source of more than 50,000 characters is not searched: lines and hints that come from it are left out.
     """
-    source = source if len(source) <= _MOST_SOURCE else ""
+    source = source if len(source) <= _MAX_SOURCE else ""
     lines: list[str] = []
     left = MAX_CHARACTERS
     for line in _lines(evaluation, source):
@@ -86,10 +86,10 @@ def _lines(evaluation: Evaluation, source: str) -> Iterator[str]:
     else:
         yield from _failure(evaluation, source)
     hints = (*evaluation.hints, *likely_mistakes(evaluation, source))
-    yield from (f"Hint: {_cut(hint, _MOST_HINT)}" for hint in hints[:_MOST_HINTS])
+    yield from (f"Hint: {_cut(hint, _MAX_HINT)}" for hint in hints[:_MAX_HINTS])
     for note in evaluation.notes:
         if any(sign in note for sign in _TELLING_NOTES):
-            yield f"Note: {_cut(note, _MOST_NOTE)}"
+            yield f"Note: {_cut(note, _MAX_NOTE)}"
 
 
 def _failure(evaluation: Evaluation, source: str) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _failure(evaluation: Evaluation, source: str) -> Iterator[str]:
         yield from (f"Weights: {sentence}." for sentence in sentences_about(evaluation.details.get("weights", {})))
         return
     message = _without_secrets(evaluation)
-    shown = _cut(message, _MOST_MESSAGE)
+    shown = _cut(message, _MAX_MESSAGE)
     if shown:
         yield shown
     number, code = _own_line(message, source) or (0, "")
@@ -137,7 +137,7 @@ def _mismatch(found: Mapping[str, Any], *, public: bool) -> Iterator[str]:
     )
     for pattern in found["patterns"]:
         yield f"Pattern: {pattern['sentence']}."
-    worst = [_element(element, public=public) for element in found["worst"][:_MOST_WORST]]
+    worst = [_element(element, public=public) for element in found["worst"][:_MAX_WORST]]
     if worst:
         yield f"Worst elements: {'; '.join(worst)}."
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 __all__ = ["listed", "sentences_about"]
 
-_MOST_NAMES: Final = 3
+_MAX_NAMES: Final = 3
 _GROUPS: Final = {
     "without_counterpart": ("has no counterpart in the candidate", "have no counterpart in the candidate"),
     "differing": (
@@ -29,5 +29,5 @@ def sentences_about(weights: Mapping[str, Sequence[Mapping[str, Any]]]) -> Itera
 
 def listed(names: Sequence[str]) -> str:
     """List the first names, and the number of the others."""
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -6,10 +6,11 @@ It lives as long as its supervisor, and talks to it over the socket ``FD``:
 - It takes ``{"op": "evaluate", ...}`` with the control sockets of the candidates and the baseline. A reused baseline
   has none.
 - It says ``prepared`` when the runners may be given their tasks, and reports progress.
-- It says ``still`` before the calibration on an idle device, and ``admit`` when others may come to the device.
-- It says ``settle`` before it measures figures. The answer to it says whether the others are ``waiting``; ``still`` has
-  an answer with the same ``op`` as well.
-- It answers with its ``found`` results of each candidate.
+- It says ``stop_starting`` before the calibration on an idle device, and ``allow_device_use`` when others may come to
+  the device.
+- It says ``quiesce`` before it measures figures. The answer to it says whether the others are ``waiting``;
+  ``stop_starting`` has an answer with the same ``op`` as well.
+- It answers with its ``result``: the outcome of each candidate.
 - It frees the shared memory on ``{"op": "clean_up"}``, which may come at any time after ``evaluate``. The message says
   whether the baseline is kept for the next session.
 
@@ -44,7 +45,7 @@ from evaluator.sandbox.freezer import Freezer
 __all__ = ["main"]
 
 
-def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
+def main(kind: str, peak_rates_folder: Path, descriptor: int) -> None:
     """Serve until the supervisor closes its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     supervisor = socket.socket(fileno=descriptor)
@@ -53,7 +54,7 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     with contextlib.suppress(messages.ConnectionClosed):
         try:
-            device = open_device(kind, ceilings_folder)
+            device = open_device(kind, peak_rates_folder)
         except (RuntimeError, AssertionError) as error:
             messages.send(supervisor, {"event": "refused", "error": DeviceUnavailable.__name__, "message": str(error)})
             return
@@ -69,7 +70,7 @@ def main(kind: str, ceilings_folder: Path, descriptor: int) -> None:
             message, descriptors = messages.receive(supervisor)
             if message["op"] == "begin":
                 device.note_waiting(message["waiting"])
-                device.ceilings()  # measured while no other process can disturb it
+                device.peak_rates()  # measured while no other process can disturb it
                 device.note_idle()
                 messages.send(supervisor, {"event": "begun"})
                 continue
@@ -96,11 +97,11 @@ def _evaluate(
 ) -> KeptBaseline | None:
     """Carry one session out; return its baseline where that is kept. ``kept``: the baseline of the session before."""
 
-    def side(name: Literal["candidate", "baseline"], enclosure: dict[str, Any]) -> Participant:
+    def side(name: Literal["candidate", "baseline"], freezer: dict[str, Any]) -> Participant:
         link = RunnerLink(socket.socket(fileno=descriptors.pop(0)), device.spin_s)
-        return Participant(name, link, Freezer(**enclosure), device.memory_of(enclosure["pid"]))
+        return Participant(name, link, Freezer(**freezer), device.memory_of(freezer["pid"]))
 
-    candidates = [side("candidate", enclosure) for enclosure in message["candidates"]]
+    candidates = [side("candidate", freezer) for freezer in message["candidates"]]
     baseline: Participant | KeptBaseline
     if message["baseline"] is None:
         assert kept is not None
@@ -117,14 +118,14 @@ def _evaluate(
     def prepared() -> None:
         messages.send(supervisor, {"event": "prepared"})
 
-    def admit() -> None:
-        messages.send(supervisor, {"event": "admit"})
+    def allow_device_use() -> None:
+        messages.send(supervisor, {"event": "allow_device_use"})
 
-    def still() -> None:
-        ask("still")
+    def stop_starting() -> None:
+        ask("stop_starting")
 
-    def settle() -> bool:
-        return bool(ask("settle")["waiting"])
+    def quiesce() -> bool:
+        return bool(ask("quiesce")["waiting"])
 
     def ask(question: str) -> dict[str, Any]:
         messages.send(supervisor, {"event": question})
@@ -139,7 +140,7 @@ def _evaluate(
         device,
         candidates,
         baseline,
-        Supervisor(progress, prepared, still, admit, settle),
+        Supervisor(progress, prepared, stop_starting, allow_device_use, quiesce),
         contexts=message["contexts"],
         spare=message["spare"],
         keeps=message["keeps"],
@@ -147,7 +148,7 @@ def _evaluate(
     answer: dict[str, Any] | None = None
     try:
         found = session.run()
-        messages.send(supervisor, {"event": "found", **asdict(found)})
+        messages.send(supervisor, {"event": "result", **asdict(found)})
     except (DoesNotFit, ProblemError) as error:
         messages.send(supervisor, {"event": "refused", "error": type(error).__name__, "message": str(error)})
     except _Withdrawn as withdrawn:

@@ -23,8 +23,8 @@ from evaluator.judge.correctness.verify import CallFindings, ExpectedDeviations,
 from evaluator.judge.device.device import Device
 from evaluator.judge.errors import Violation
 from evaluator.judge.inputs.drawing import InputSource, Variant
-from evaluator.judge.inputs.informative_kinds import LEAST_TELLING, USUAL_PROBLEMS
-from evaluator.judge.inputs.parameters import Values, Variation, look_alike, mixed, stepped, varied
+from evaluator.judge.inputs.informative_kinds import MIN_CONCLUSIVE_SHARE, USUAL_PROBLEMS
+from evaluator.judge.inputs.parameters import Values, Variation, ambiguous_weights, mixed, stepped, varied
 from evaluator.judge.inputs.repeats import MANY, Repeats, flip_some
 from evaluator.judge.link import RunnerFailed, RunnerTimeout, TimedCall
 from evaluator.judge.memory_plan import MemoryPlan
@@ -102,13 +102,13 @@ class SessionContext:
     - ``sampled``: the kind of inputs of timed calls, by mode; only modes with a conclusive kind, which are timed.
     - ``training``: whether there are gradients to compare.
     - ``deadline``: the end of the session, on the monotonic clock, in seconds.
-    - ``learnt``: the calibrations. ``calmness``: the interference monitor of the device, for the calls of all sides.
+    - ``calibrations``: those of the baseline. ``interference``: the monitor of the device, for the calls of all sides.
     - ``used_before``: bytes of the device in use before. ``spare_bytes``: held by runners that wait for a larger
       session.
-    - ``blamed``: a context in which the faults of a side are attributed to it.
+    - ``fault_context``: a context in which the faults of a side are attributed to it.
     - ``candidates``: their number.
-    - ``warming``: inputs of calls that are not compared. ``spent``: inputs of the latest two calls that had new ones.
-    - ``prelude_inputs``: the inputs that preludes write.
+    - ``warmup``: inputs of calls that are not compared. ``recycled``: inputs of the latest two calls that had new ones.
+    - ``precheck_inputs``: the inputs that prechecks write.
     - ``baseline_ms``: the time that the baseline reported for each call, by mode.
     """
 
@@ -123,15 +123,15 @@ class SessionContext:
     sampled: dict[CallMode, Variant]
     training: bool
     deadline: float
-    learnt: Calibrations
+    calibrations: Calibrations
     used_before: int
     spare_bytes: int
     candidates: int
-    blamed: Callable[[Participant], contextlib.AbstractContextManager[None]]
-    calmness: InterferenceMonitor
-    warming: dict[InputKind, CallInputs] = field(default_factory=dict)
-    spent: dict[InputKind, list[CallInputs]] = field(default_factory=dict)
-    prelude_inputs: dict[InputKind, CallInputs] = field(default_factory=dict)
+    fault_context: Callable[[Participant], contextlib.AbstractContextManager[None]]
+    interference: InterferenceMonitor
+    warmup: dict[InputKind, CallInputs] = field(default_factory=dict)
+    recycled: dict[InputKind, list[CallInputs]] = field(default_factory=dict)
+    precheck_inputs: dict[InputKind, CallInputs] = field(default_factory=dict)
     baseline_ms: dict[CallMode, list[float]] = field(default_factory=dict)
     variation: Variation = field(default_factory=Variation)
     """Other values of the constants of the reference's construction, once it is constructed."""
@@ -156,7 +156,7 @@ class SessionContext:
         return [name for name, _ in (*signature.weights, *signature.buffers)]
 
     @property
-    def known(self) -> tuple[Hashable, ...]:
+    def problem_key(self) -> tuple[Hashable, ...]:
         """Everything except chance that decides which inputs are possible."""
         config, training = self.config, self.training and self.config.sampling.gradient_trials > 0
         settings = config.size, config.precision, config.given_inputs_only, training
@@ -169,16 +169,16 @@ class SessionContext:
         if not initial:
             return
         inputs = self._few_inputs(Variant.AS_WRITTEN)
-        self.reference.hold(initial)
-        finite = _finite(self.reference.own_outputs(inputs))
+        self.reference.set_state(initial)
+        finite = _finite(self.reference.native_outputs(inputs))
 
         def is_finite(values: Values) -> bool:
-            self.reference.hold(values)
+            self.reference.set_state(values)
             return self._is_as_finite(inputs, finite)
 
         self.variation = varied(initial, self.device.generator(), is_finite)
 
-    def look_into_inputs(self) -> None:
+    def find_repeats(self) -> None:
         """Find inputs that repeat. Vary those masks of which the reference takes other values and is as finite as it
         was."""
         if self.config.given_inputs_only:
@@ -187,8 +187,8 @@ class SessionContext:
         as_written = self.problem.input_domain == "as_written"
         if known not in _REPEATS:
             # Where any numbers are allowed, the judge draws them as well.
-            looked_at = [place for place, spec in enumerate(specs) if as_written or not spec.is_differentiable]
-            _REPEATS[known] = self.source.repeats(looked_at)
+            examined = [place for place, spec in enumerate(specs) if as_written or not spec.is_differentiable]
+            _REPEATS[known] = self.source.repeats(examined)
         same, related = _REPEATS[known].same, _REPEATS[known].related
         masks = [place for place in same if specs[place].torch_dtype is torch.bool and not as_written]
         masks = [place for place in masks if self._takes_another_mask(place)]
@@ -198,7 +198,7 @@ class SessionContext:
 
     def _takes_another_mask(self, place: int) -> bool:
         inputs = self._few_inputs(Variant.AS_WRITTEN)
-        finite = _finite(self.reference.own_outputs(inputs))
+        finite = _finite(self.reference.native_outputs(inputs))
         tensors = [number for number, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
         mask = inputs[tensors[place]]
         inputs[tensors[place]] = flip_some(mask, secrets.randbits(63), MANY)
@@ -208,7 +208,7 @@ class SessionContext:
         """Whether at least as many elements of the reference's outputs are finite as in ``finite``, in the same
         shapes."""
         try:
-            found = _finite(self.reference.own_outputs(inputs))
+            found = _finite(self.reference.native_outputs(inputs))
         except ProblemError:  # the mask is an index into a tensor, or an extent
             return False
         return [*found] == [*finite] and all(found[shape] >= count for shape, count in finite.items())
@@ -221,7 +221,7 @@ class SessionContext:
     def _matter_on(self, inputs: Sequence[Any], names: Collection[str]) -> bool:
         found = []
         for values in (self.variation.each, mixed(self.variation.each, self.variation.initial, names)):
-            self.reference.hold(values)
+            self.reference.set_state(values)
             found.append(self.reference.exact_outputs(inputs))
         return any(_differ(one, other) for one, other in zip(*found, strict=True))
 
@@ -250,7 +250,7 @@ class SessionContext:
         """Show the reference's parameters and buffers with these ``values`` in the shared memory while a candidate
         compares, loads or takes them. Another candidate may have written there. Raises ``Violation`` for a change
         meanwhile."""
-        self.reference.hold(values)
+        self.reference.set_state(values)
         self.write_weights()
         yield
         if self.candidates == 1:
@@ -280,13 +280,13 @@ class SessionContext:
             self.source,
             verifier.commitments,
             self.plan.lean,
-            self.blamed,
-            self.warming,
-            self.spent,
-            self.prelude_inputs,
-            self.learnt,
+            self.fault_context,
+            self.warmup,
+            self.recycled,
+            self.precheck_inputs,
+            self.calibrations,
             baseline_ms=self.baseline_ms,
-            calmness=self.calmness,
+            interference=self.interference,
         )
 
 
@@ -295,34 +295,36 @@ class BaselineSession:
     turns with in keeping memory, where the plan is lean."""
 
     def __init__(self, common: SessionContext, candidate: Participant) -> None:
-        self._common = common
+        self._context = common
         self._verifier = common.new_verifier()
         self.caller = common.new_caller(candidate, self._verifier)
 
     @property
-    def excused(self) -> ExpectedDeviations:
+    def expected_deviations(self) -> ExpectedDeviations:
         """The expected deviations of the baseline's gradients so far."""
-        return self._verifier.excused
+        return self._verifier.expected_deviations
 
     def sample(self, track: Track) -> TimedCall:
         """Make one timed call of the baseline, anew where wrong results may have been read in a freed allocation."""
-        common, caller = self._common, self.caller
+        common, caller = self._context, self.caller
         side, limits, kind = common.baseline, common.config.limits, common.kind_of(track.mode)
-        common.reference.hold(common.variation.each)
+        common.reference.set_state(common.variation.each)
         # The next call finds processor and device as after a call of a candidate. In a session of one candidate, each
         # side follows itself as often as the other, so only short calls are affected. Without this comparison, the
         # candidate's calls had some 10 µs more around them than the baseline's on an H200.
-        compared = common.candidates > 1 or (common.device.outlives_processes and caller.is_short(track.mode))
+        compared = common.candidates > 1 or (common.device.asynchronous and caller.is_short(track.mode))
         while True:
             call, commitment = caller.call(
-                side, track.mode, kind, limits.call_s, glance=True, cold=track.cold, compared=compared
+                side, track.mode, kind, limits.call_s, spot_check=True, cold=track.cold, compared=compared
             )
             timeline, findings = Timeline(), None
             if common.candidates > 1 and track.mode is CallMode.BACKWARD:
                 counterparts = side.link.weight_report().counterparts
-                findings = self._verifier.verify_gradients(commitment, call.report, counterparts, kind, own_too=False)
+                findings = self._verifier.verify_gradients(
+                    commitment, call.report, counterparts, kind, with_native=False
+                )
             elif compared:
-                findings = self._verifier.verify_outputs(commitment, kind, own_too=False)
+                findings = self._verifier.verify_outputs(commitment, kind, with_native=False)
             timeline.note("comparison")
             # A baseline in another precision is wrong by design.
             is_right = findings is None or findings.verdict is None or common.config.baseline != "eager"
@@ -343,13 +345,13 @@ class CandidateSession:
     ) -> None:
         self.candidate = candidate
         self.outcome = outcome
-        self._common = common
-        self._standard = standard
+        self._context = common
+        self._baseline_session = standard
         self._report = report
         self._device = common.device
         self._config = common.config
         problem, config = common.problem, common.config
-        self._verifier = common.new_verifier(usual=standard.excused)
+        self._verifier = common.new_verifier(usual=standard.expected_deviations)
         self.caller = common.new_caller(candidate, self._verifier)
         self._sampler = Sampler(
             self.caller,
@@ -362,7 +364,7 @@ class CandidateSession:
         self._gradients_required = (
             problem.gradient_policy == "require" if config.require_gradients is None else config.require_gradients
         )
-        self._telling: dict[str, float] = {}
+        self._conclusive_share: dict[str, float] = {}
         """By tensor, the largest conclusive share of a trial."""
         self._peak_bytes = 0
         self._max_abs: float | None = None
@@ -391,18 +393,18 @@ class CandidateSession:
         """Run the forward trials, then the gradient trials, and set the gradient result. Raises ``Concluded`` for a
         wrong result, and the errors of ``Caller.call``."""
         self._found = self.candidate.link.weight_report()
-        if self._common.repeats:
-            self.outcome.details["inputs"] = dict(self._common.repeats)
+        if self._context.repeats:
+            self.outcome.details["inputs"] = dict(self._context.repeats)
         self._vary()
         try:
             self._verify(vary=True)
         except _WrongOnceVaried:
             # The weights may have been folded in at construction: then it is right only for the constructed values.
-            self._take(self._common.variation.initial)
+            self._take(self._context.variation.initial)
             self._forget_errors()
             self._kept_weights = ()
             self._verify(vary=False)
-            self._fixed = {_WRONG_ONCE_VARIED: [*self._common.reference.constants]}
+            self._fixed = {_WRONG_ONCE_VARIED: [*self._context.reference.constants]}
         self._varied = False
         for why, names in self._fixed.items():
             self._note_fixed(names, why)
@@ -411,7 +413,7 @@ class CandidateSession:
 
     def _vary(self) -> None:
         """Have the candidate take other values for the constants of its construction."""
-        common, variation = self._common, self._common.variation
+        common, variation = self._context, self._context.variation
         constants, related = common.reference.constants, common.reference.related
         self._values = variation.initial
         self._fixed = {}
@@ -423,9 +425,9 @@ class CandidateSession:
         report, places = self.candidate.link.weight_report(), common.weight_names
         missing = [name for name in constants if not report.taking >> places.index(name) & 1]
         unnamed = [name for name in constants if name not in missing and not report.named >> places.index(name) & 1]
-        self._verifier.look_alike = look_alike(variation.initial, unnamed)
+        self._verifier.ambiguous_weights = ambiguous_weights(variation.initial, unnamed)
         named = not unnamed
-        values = variation.each if named else variation.alike
+        values = variation.each if named else variation.tie_preserving
         unmoved = [name for name in variation.unmoved(values) if name not in missing]
         if unmoved:
             self.outcome.details["parameters"]["unmoved"] = unmoved
@@ -438,7 +440,7 @@ class CandidateSession:
 
     def _take(self, values: Values) -> None:
         """Set these values of the constants of the construction in reference and candidate, from now on."""
-        common = self._common
+        common = self._context
         self._values = values
         self._varied = False
         places = [common.weight_names.index(name) for name in values]
@@ -448,7 +450,7 @@ class CandidateSession:
     def _note_fixed(self, names: Sequence[str], why: str) -> None:
         """Note that the candidate was only checked with the constructed values of these weights."""
         self.outcome.details["parameters"].setdefault("fixed", []).extend(names)
-        related = [name for name in names if name in self._common.reference.related]
+        related = [name for name in names if name in self._context.reference.related]
         same = "have the same relations" if len(related) == len(names) else "are the same"
         same += " or have the same relations" if 0 < len(related) < len(names) else ""
         note = (
@@ -468,19 +470,19 @@ class CandidateSession:
         conclusive = 0
         variants = list(self._cycle(_TRIALS, trials))
         # A choice among several equal numbers may differ without being wrong.
-        if trials > 1 and not self._common.reference.signature.chooses:
+        if trials > 1 and not self._context.reference.signature.chooses:
             variants.append(Variant.ZEROS)
         position = 0
         while position < len(variants):
             variant = variants[position]
             self._report("verifying", f"forward, inputs {variant.value}", position / (len(variants) + gradient_trials))
-            glance = conclusive >= _WHOLE_TRIALS and self._verifier.commitments.sliced
-            _, findings = self._call(CallMode.FORWARD, variant, glance=glance)
+            spot_check = conclusive >= _WHOLE_TRIALS and self._verifier.commitments.sliced
+            _, findings = self._call(CallMode.FORWARD, variant, spot_check=spot_check)
             differing = self.candidate.link.weight_report().differing.bit_count()
             if findings.verdict is Verdict.WRONG_OUTPUT and differing and not self._loaded:
                 # It may have been constructed from another stream of random numbers than the reference: try the
                 # reference's weights.
-                with self._common.weights_shown(self._values):
+                with self._context.weights_shown(self._values):
                     self.caller.load_weights(self.candidate)
                 self.outcome.notes.append(
                     f"{differing} weights differed from the reference's after constructing under the same seed; "
@@ -495,17 +497,17 @@ class CandidateSession:
             if position == 0:
                 self._try_baseline(INFERENCE)
             position += 1
-        untold = [name for name in self._output_names if not self._telling.get(name)]
-        if untold:
+        inconclusive = [name for name in self._output_names if not self._conclusive_share.get(name)]
+        if inconclusive:
             raise ProblemError(
-                f"{min(untold)} of the reference is not finite on any of its inputs: nothing can be compared"
+                f"{min(inconclusive)} of the reference is not finite on any of its inputs: nothing can be compared"
             )
-        if self._common.training:
+        if self._context.training:
             self._verify_gradients(gradient_trials, trials)
 
     def _verify_gradients(self, gradient_trials: int, trials: int) -> None:
         conclusive = 0
-        signature = self._common.reference.signature
+        signature = self._context.reference.signature
         variants = [*self._cycle(_GRADIENT_TRIALS, gradient_trials)]
         # The largest of several zeros is any of them, and a gradient flows back to that one alone.
         if gradient_trials > 1 and not (signature.chooses or signature.takes_largest):
@@ -513,11 +515,11 @@ class CandidateSession:
         for number, variant in enumerate(variants):
             share = (trials + number) / (trials + len(variants))
             self._report("verifying", f"gradients, inputs {variant.value}", share)
-            glance = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.commitments.sliced
+            spot_check = conclusive >= _WHOLE_GRADIENT_TRIALS and self._verifier.commitments.sliced
             findings = (
-                self._call_between_others(variant, glance=glance)
+                self._call_between_others(variant, spot_check=spot_check)
                 if number == _BETWEEN_OTHERS and variant is not Variant.ZEROS
-                else self._call(CallMode.BACKWARD, variant, glance=glance)[1]
+                else self._call(CallMode.BACKWARD, variant, spot_check=spot_check)[1]
             )
             conclusive += not findings.inconclusive
             self.outcome.gradients = findings.gradients
@@ -532,20 +534,25 @@ class CandidateSession:
                         "gradients are required, and the output carries no graph: nothing flows back to the inputs",
                     )
                 return
-        untold = [name for name, share in self._telling.items() if share < LEAST_TELLING]
-        if untold and self.outcome.gradients is Gradients.MATCH:
+        inconclusive = [name for name, share in self._conclusive_share.items() if share < MIN_CONCLUSIVE_SHARE]
+        if inconclusive and self.outcome.gradients is Gradients.MATCH:
             if self._gradients_required:
-                raise ProblemError(f"gradients are required, and {min(untold)} is not finite on too much of any inputs")
+                raise ProblemError(
+                    f"gradients are required, and {min(inconclusive)} is not finite on too much of any inputs"
+                )
             self.outcome.gradients = Gradients.PARTIAL
             self.outcome.note_once(
-                [f"{name} is not finite on too much of any inputs to be compared as a whole" for name in sorted(untold)]
+                [
+                    f"{name} is not finite on too much of any inputs to be compared as a whole"
+                    for name in sorted(inconclusive)
+                ]
             )
         if self._gradients_required and self.outcome.gradients is not Gradients.MATCH:
             self._conclude(
                 Verdict.WRONG_GRADIENT, "gradients are required, and not all of them could be compared: see the notes"
             )
 
-    def _call_between_others(self, variant: Variant, *, glance: bool) -> CallFindings:
+    def _call_between_others(self, variant: Variant, *, spot_check: bool) -> CallFindings:
         """Run a forward and backward as between other calls of a training, and return the findings.
 
         A step has moved the weights before, and another forward runs before the backward. Weights that must stay
@@ -558,11 +565,11 @@ class CandidateSession:
         def call(names: Sequence[str] = (), kind: Variant = variant, *, interleaved: bool = True) -> CallFindings:
             between = self._interleaved(kind) if interleaved else contextlib.nullcontext()
             with self._weights_moved(names), between:
-                return self._call(CallMode.BACKWARD, kind, glance=glance, noted=False)[1]
+                return self._call(CallMode.BACKWARD, kind, spot_check=spot_check, noted=False)[1]
 
         moved, names = CallFindings(), self._movable_weights()
         # Where one kind of inputs is inconclusive, another one may be conclusive.
-        for kind in dict.fromkeys((variant, self._common.kind_of(CallMode.BACKWARD))) if names else ():
+        for kind in dict.fromkeys((variant, self._context.kind_of(CallMode.BACKWARD))) if names else ():
             try:
                 moved = call(names, kind)
             except ProblemError:  # the reference takes no such values
@@ -581,15 +588,15 @@ class CandidateSession:
                 self._kept_weights = tuple(names)
             else:
                 found = again
-        self._note_errors(found, variant, own_too=True)
+        self._note_errors(found, variant, with_native=True)
         return found
 
     @contextlib.contextmanager
     def _interleaved(self, variant: Variant) -> Iterator[None]:
         """Run another forward between each forward and its backward, where there is memory for it. State of one call
         must be kept with its graph, and not on the module."""
-        known = self._common.plan.runner_bytes, self.caller.peak_bytes[self.candidate.name]
-        if self._common.plan.lean or max(known) > _INTERLEAVED_BYTES:
+        known = self._context.plan.runner_bytes, self.caller.peak_bytes[self.candidate.name]
+        if self._context.plan.lean or max(known) > _INTERLEAVED_BYTES:
             yield
             return
         with self.caller.interleaved(self.candidate, variant):
@@ -601,14 +608,14 @@ class CandidateSession:
     def _movable_weights(self) -> list[str]:
         """Return the trained weights of which the candidate takes other values. None where they are too large to be
         kept twice, or where no training figure depends on them."""
-        common = self._common
+        common = self._context
         weights = common.reference.signature.weights
         total_bytes = sum(spec.size_bytes for _, spec in weights)
         if self.outcome.gradients is not Gradients.MATCH or total_bytes > _MOVED_BYTES:
             return []
         report = self.candidate.link.weight_report()
         taken = report.taking & report.counterparts
-        fixed = {*common.variation.unmoved(common.variation.each), *self._verifier.look_alike}
+        fixed = {*common.variation.unmoved(common.variation.each), *self._verifier.ambiguous_weights}
         movable = common.reference.trained - fixed
         return [name for place, (name, _) in enumerate(weights) if name in movable and taken >> place & 1]
 
@@ -618,8 +625,8 @@ class CandidateSession:
         if not names:
             yield
             return
-        common, held = self._common, self._values
-        common.reference.hold(held)
+        common, held = self._context, self._values
+        common.reference.set_state(held)
         values = common.reference.values_of(names)
         before = {**held, **values}
         places = [common.weight_names.index(name) for name in names]
@@ -638,7 +645,7 @@ class CandidateSession:
                 raise refusal
         finally:
             self._values = held
-            common.reference.hold(before)  # the calls of other candidates do not depend on it
+            common.reference.set_state(before)  # the calls of other candidates do not depend on it
 
     def _note_kept_weights(self) -> None:
         self.outcome.details.setdefault("parameters", {})["kept"] = [*self._kept_weights]
@@ -659,7 +666,7 @@ class CandidateSession:
             self._record_roofline(track, measured.latency)
 
     def _record_roofline(self, track: Track, latency: Latency) -> None:
-        common, outcome = self._common, self.outcome
+        common, outcome = self._context, self.outcome
         try:
             work = known_work(
                 (common.problem.id, common.problem.version, self._config.size, self._config.precision, common.training),
@@ -668,7 +675,7 @@ class CandidateSession:
                 ),
             )
             found = share_of_roofline(
-                work[track.name], self._device.ceilings(), self._config.precision, latency.candidate
+                work[track.name], self._device.peak_rates(), self._config.precision, latency.candidate
             )
         except Exception as error:  # noqa: BLE001 - a reference may raise anything; what is measured stands without
             outcome.note_once([f"no roofline: the reference's work cannot be counted: {error}"])
@@ -681,9 +688,9 @@ class CandidateSession:
     def sample(self, track: Track) -> TimedCall:
         """Make one timed call of the candidate and verify it. An inconclusive call is repeated. Raises ``ProblemError``
         where the repeated calls are inconclusive as well."""
-        kind = self._common.kind_of(track.mode)
+        kind = self._context.kind_of(track.mode)
         for _ in range(_CALLS_FOR_ONE):
-            call, findings = self._call(track.mode, kind, glance=True, cold=track.cold, own_too=False)
+            call, findings = self._call(track.mode, kind, spot_check=True, cold=track.cold, with_native=False)
             self._conclude_if_wrong(findings)
             if track.mode is CallMode.BACKWARD and findings.gradients is not Gradients.MATCH:
                 self._conclude(
@@ -696,44 +703,46 @@ class CandidateSession:
     def _try_baseline(self, track: Track) -> None:
         """Call the baseline where nothing is timed: otherwise it would never run, and its errors would not be found."""
         if not self._config.sampling.max_samples:
-            self._standard.sample(track)
+            self._baseline_session.sample(track)
 
     def _call(
         self,
         mode: CallMode,
         variant: Variant,
         *,
-        glance: bool = False,
+        spot_check: bool = False,
         cold: bool = True,
-        own_too: bool = True,
+        with_native: bool = True,
         noted: bool = True,
     ) -> tuple[TimedCall, CallFindings]:
-        if time.monotonic() > self._common.deadline:
+        if time.monotonic() > self._context.deadline:
             raise RunnerTimeout(f"the evaluation took longer than {self._config.limits.total_s:.0f} s in all")
         timeout_s = self._call_limit_s(mode)
         while True:
-            call, commitment = self.caller.call(self.candidate, mode, variant, timeout_s, glance=glance, cold=cold)
+            call, commitment = self.caller.call(
+                self.candidate, mode, variant, timeout_s, spot_check=spot_check, cold=cold
+            )
             timeline = Timeline()
-            self._common.reference.hold(self._values)
+            self._context.reference.set_state(self._values)
             if call.report.device_ms <= 0:
                 raise Violation("the runner reported a call that took no time")
             if mode is CallMode.FORWARD:
-                findings = self._verifier.verify_outputs(commitment, variant, own_too=own_too)
+                findings = self._verifier.verify_outputs(commitment, variant, with_native=with_native)
             else:
                 counterparts = self.candidate.link.weight_report().counterparts
                 findings = self._verifier.verify_gradients(
-                    commitment, call.report, counterparts, variant, own_too=own_too
+                    commitment, call.report, counterparts, variant, with_native=with_native
                 )
             timeline.note("comparison")
             if findings.verdict is None or self.caller.has(self.candidate, commitment):
                 break
         call = replace(call, steps_ms={**call.steps_ms, **timeline.ms})
-        if findings.verdict is None and findings.inconclusive and variant is self._common.kind_of(mode):
-            USUAL_PROBLEMS.note(self._common.known, usual=False)
+        if findings.verdict is None and findings.inconclusive and variant is self._context.kind_of(mode):
+            USUAL_PROBLEMS.note(self._context.problem_key, usual=False)
         if noted:
-            if not glance or self._common.plan.lean:
+            if not spot_check or self._context.plan.lean:
                 self.measure_memory()
-            self._note_errors(findings, variant, own_too=own_too)
+            self._note_errors(findings, variant, with_native=with_native)
         return call, findings
 
     def _call_limit_s(self, mode: CallMode) -> float:
@@ -746,7 +755,7 @@ class CandidateSession:
 
     def _floor_ms(self, _track: Track) -> float:
         """Return the least time for moving the outputs and the inputs that they depend on, in milliseconds."""
-        signature = self._common.reference.signature
+        signature = self._context.reference.signature
         moved = sum(spec.size_bytes for spec in signature.outputs)
         for index, spec in enumerate(signature.float_inputs):
             moved += int(spec.size_bytes * self._verifier.influence.get(index, 0.0))
@@ -754,39 +763,41 @@ class CandidateSession:
 
     def measure_memory(self) -> None:
         """Note the device memory in use. With several candidates, it cannot be attributed to one of them."""
-        if self._common.candidates > 1:
+        if self._context.candidates > 1:
             return
         # All programs share a CPU's memory; a CUDA device has only the judge and its runners.
-        foreign = self._common.used_before if self._device.torch_device.type == "cpu" else 0
-        self._peak_bytes = max(self._peak_bytes, self._common.used_bytes - foreign - self._common.spare_bytes)
+        foreign = self._context.used_before if self._device.torch_device.type == "cpu" else 0
+        self._peak_bytes = max(self._peak_bytes, self._context.used_bytes - foreign - self._context.spare_bytes)
 
     def note_memory(self, *, baseline_peak_bytes: int, grown_bytes: int | None) -> None:
         """Note the peaks that the runners' allocators report, and the growth of the device's allocated memory since the
         candidate's construction, where it is known."""
         # With a lean plan, both sides give back what they hold, and reserve it again.
-        if self._device.outlives_processes and not self._common.plan.lean:
+        if self._device.asynchronous and not self._context.plan.lean:
             self.outcome.details["memory"] = {
                 "candidate_peak_bytes": self.caller.peak_bytes["candidate"],
                 "baseline_peak_bytes": baseline_peak_bytes,
                 **({} if grown_bytes is None else {"grown_bytes": grown_bytes}),
             }
 
-    def _note_errors(self, findings: CallFindings, variant: Variant, *, own_too: bool) -> None:
+    def _note_errors(self, findings: CallFindings, variant: Variant, *, with_native: bool) -> None:
         details = self.outcome.details
         for tally in findings.tallies:
             if tally.total:
-                if own_too:  # otherwise the share is not known for all elements that are right
-                    self._telling[tally.name] = max(self._telling.get(tally.name, 0.0), tally.telling)
-                if tally.telling < 1.0:
+                if with_native:  # otherwise the share is not known for all elements that are right
+                    self._conclusive_share[tally.name] = max(
+                        self._conclusive_share.get(tally.name, 0.0), tally.conclusive_share
+                    )
+                if tally.conclusive_share < 1.0:
                     shares = details.setdefault("telling_share", {}).setdefault(tally.name, {})
-                    shares[variant.value] = min(shares.get(variant.value, 1.0), tally.telling)
+                    shares[variant.value] = min(shares.get(variant.value, 1.0), tally.conclusive_share)
                 if tally.name in self._output_names:
                     # Only the trials count, because they have the errors of the reference's native precision. Otherwise
                     # a side with more calls would look less exact.
-                    if own_too or not tally.passed:
+                    if with_native or not tally.passed:
                         self._max_abs = max(self._max_abs or 0.0, tally.max_abs)
                         self._max_rel = max(self._max_rel or 0.0, tally.max_rel)
-                    if own_too and tally.reference_max_rel is not None:
+                    if with_native and tally.reference_max_rel is not None:
                         self._reference_max_rel = max(self._reference_max_rel or 0.0, tally.reference_max_rel)
                 else:
                     worst = details.setdefault("gradient_max_abs", {})
@@ -818,13 +829,13 @@ class CandidateSession:
         These are parameters without a counterpart, transposed parameters, and parameters and buffers with another value
         after both constructions.
         """
-        signature, found = self._common.reference.signature, self._found
+        signature, found = self._context.reference.signature, self._found
         state = [*signature.weights, *signature.buffers]
         alone = [
             place
             for place, (name, _) in enumerate(state)
             if not (found.taking | found.counterparts | found.differing) >> place & 1
-            and (place < len(signature.weights) or name in self._common.reference.constants)
+            and (place < len(signature.weights) or name in self._context.reference.constants)
         ]
         differing = [place for place in range(len(state)) if found.differing >> place & 1]
         transposed = [place for place in range(len(signature.weights)) if found.transposed >> place & 1]
@@ -845,7 +856,7 @@ class CandidateSession:
         self.outcome.peak_memory_bytes = self._peak_bytes or None
 
     def _cycle(self, variants: Sequence[Variant], count: int) -> Iterator[Variant]:
-        usable = [variant for variant in variants if self._common.source.available(variant)]
+        usable = [variant for variant in variants if self._context.source.available(variant)]
         return (usable[number % len(usable)] for number in range(count))
 
 

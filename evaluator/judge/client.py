@@ -13,41 +13,41 @@ from evaluator.config import EvalConfig
 from evaluator.errors import (
     DeviceUnavailable,
     DoesNotFit,
-    DoNotFitTogether,
     EvaluationCancelled,
+    GroupDoesNotFit,
     InfrastructureFault,
     ProblemError,
 )
 from evaluator.problems.problem import Problem
 from evaluator.protocol.child_process import ChildProcess
 
-__all__ = ["Contact", "JudgeProcess"]
+__all__ = ["JudgeProcess", "RunnerAccess"]
 
 _START_S: Final = 180.0
 _CLEAN_S: Final = 60.0
 _POLL_S: Final = 0.2
 _GRACE_S: Final = 300.0
-_REFUSALS: Final = {error.__name__: error for error in (DeviceUnavailable, DoesNotFit, DoNotFitTogether, ProblemError)}
+_REFUSALS: Final = {error.__name__: error for error in (DeviceUnavailable, DoesNotFit, GroupDoesNotFit, ProblemError)}
 
 
 @dataclass(frozen=True)
-class Contact:
+class RunnerAccess:
     """The judge's access to a runner: the descriptor of its control socket; ``pid`` and ``group`` of its processes."""
 
     control: int
-    enclosure: Mapping[str, Any]
+    freezer: Mapping[str, Any]
 
 
 class JudgeProcess(ChildProcess):
-    """One judge. Not for concurrent use. ``ceilings_folder``: the folder for the measurements of its device."""
+    """One judge. Not for concurrent use. ``peak_rates_folder``: the folder for the measurements of its device."""
 
-    def __init__(self, kind: str, environment: Mapping[str, str], ceilings_folder: Path) -> None:
+    def __init__(self, kind: str, environment: Mapping[str, str], peak_rates_folder: Path) -> None:
         super().__init__(
             "evaluator.judge",
             kind,
-            str(ceilings_folder),
+            str(peak_rates_folder),
             environment=environment,
-            called="the judge",
+            display_name="the judge",
             stop_s=0.0,
         )
         self.description: dict[str, Any] = {}
@@ -86,14 +86,14 @@ class JudgeProcess(ChildProcess):
         self,
         problem: Problem,
         config: EvalConfig,
-        candidates: Sequence[Contact],
-        baseline: Contact | None,
+        candidates: Sequence[RunnerAccess],
+        baseline: RunnerAccess | None,
         *,
         contexts: int,
         spare: int,
         keeps: bool,
     ) -> None:
-        """Have candidates judged together, or one alone, without waiting for it; ``await_found`` waits.
+        """Have candidates judged together, or one alone, without waiting for it; ``await_result`` waits.
 
         ``baseline`` of ``None``: the one that the session before has kept. ``contexts``: the number of processes that
         come to the device meanwhile and wait there, besides the ``spare`` ones that already do. ``keeps``: whether the
@@ -106,30 +106,31 @@ class JudgeProcess(ChildProcess):
             "op": "evaluate",
             "problem": problem.to_dict(),
             "config": asdict(config),
-            "candidates": [candidate.enclosure for candidate in candidates],
-            "baseline": None if baseline is None else baseline.enclosure,
+            "candidates": [candidate.freezer for candidate in candidates],
+            "baseline": None if baseline is None else baseline.freezer,
             "contexts": contexts,
             "spare": spare,
             "keeps": keeps,
         }
         self._send(message, [each.control for each in (*candidates, baseline) if each is not None])
 
-    def await_found(
+    def await_result(
         self,
         time_s: float,
         on_progress: Callable[[int, str, str, float | None], None],
         cancelled: Callable[[], bool],
         assign: Callable[[], None],
-        admit: Callable[[], None],
-        settle: Callable[[], bool],
+        allow_device_use: Callable[[], None],
+        quiesce: Callable[[], bool],
     ) -> dict[str, Any]:
-        """Return the judge's ``Found``, as plain data; its ``keeps_baseline`` goes into ``clean_up``. The judge has
-        ``time_s`` for it, in seconds.
+        """Return the judge's ``SessionResult``, as plain data; its ``keeps_baseline`` goes into ``clean_up``. The judge
+        has ``time_s`` for it, in seconds.
 
         ``on_progress`` is told the progress of each candidate. ``assign`` is called once all memory is allocated. It
-        gives the runners their tasks, and starts nothing that goes on when it returns. ``admit`` is called when others
-        may come to the device. ``settle`` is called when they must do nothing there any more, and returns whether they
-        wait there. Raises ``DoesNotFit``, ``ProblemError``, ``EvaluationCancelled`` and ``InfrastructureFault``.
+        gives the runners their tasks, and starts nothing that goes on when it returns. ``allow_device_use`` is called
+        when others may come to the device. ``quiesce`` is called when they must do nothing there any more, and returns
+        whether they wait there. Raises ``DoesNotFit``, ``ProblemError``, ``EvaluationCancelled`` and
+        ``InfrastructureFault``.
         """
         # The judge ends a session in time by itself; one that does not is broken.
         deadline = time.monotonic() + time_s + _GRACE_S
@@ -146,13 +147,14 @@ class JudgeProcess(ChildProcess):
                 on_progress(message["candidate"], message["stage"], message["message"], message["share"])
             elif message["event"] == "prepared":
                 assign()
-            elif message["event"] == "admit":
-                admit()
-            elif message["event"] == "still":
-                self._send({"op": "still"})  # processes that were being started when the judge asked are there by now
-            elif message["event"] == "settle":
-                self._send({"op": "settle", "waiting": settle()})
-            elif message["event"] == "found":
+            elif message["event"] == "allow_device_use":
+                allow_device_use()
+            elif message["event"] == "stop_starting":
+                # Processes that were being started when the judge asked are there by now.
+                self._send({"op": "stop_starting"})
+            elif message["event"] == "quiesce":
+                self._send({"op": "quiesce", "waiting": quiesce()})
+            elif message["event"] == "result":
                 return message
             elif message["event"] == "refused":
                 raise _REFUSALS[message["error"]](message["message"])

@@ -33,8 +33,8 @@ _WORDS: Final = {
     CallMode.FORWARD: "forward",
     CallMode.BACKWARD: "forward and backward",
     CallMode.DELIVER: "copying the outputs",
-    CallMode.AWAKE: "answering",
-    CallMode.AWAKE_WARM: "answering",
+    CallMode.PREPARE: "answering",
+    CallMode.PREPARE_WARM: "answering",
 }
 
 
@@ -65,7 +65,7 @@ class TimedCall:
 
     outer_ms: float
     report: CallReport
-    prelude_ms: float = 0.0
+    precheck_ms: float = 0.0
     """The time of the judge's last steps on the device, with every process stopped."""
     waited_ms: float = 0.0
     """On a CPU: the time in which the runner's threads waited for a processor, all together, including waking."""
@@ -106,9 +106,9 @@ class RunnerLink:
         self.await_ready(timeout_s, "opening the shared memory")
         self.shares = True
 
-    def let_go(self, timeout_s: float) -> None:
+    def close_shared(self, timeout_s: float) -> None:
         """Have the shared blocks closed; only ``share`` may follow."""
-        self.command({"op": "let_go"}, timeout_s)
+        self.command({"op": "close_shared"}, timeout_s)
         self.shares = False
 
     def command(self, message: Mapping[str, Any], timeout_s: float) -> None:
@@ -129,12 +129,13 @@ class RunnerLink:
         *,
         before: Callable[[int], None] = _nothing,
         wake: Callable[[], None] = _nothing,
-        settle: Callable[[], None] = _nothing,
+        on_done: Callable[[], None] = _nothing,
     ) -> TimedCall:
         """Release one call and wait until the runner says that it is done.
 
         The judge's clock starts before ``before``, which is given the call's number and comes before the release. It
-        stops after ``settle``, so everything that ``settle`` reads must be there by then. ``wake`` follows the release.
+        stops after ``on_done``, so everything that ``on_done`` reads must be there by then. ``wake`` follows the
+        release.
         """
         self._sequence += 1
         begin_ns = time.perf_counter_ns()
@@ -148,7 +149,7 @@ class RunnerLink:
         if not done:
             self.await_ready(timeout_s, _WORDS[mode])
             raise RunnerGone
-        settle()
+        on_done()
         outer_ms = (time.perf_counter_ns() - begin_ns) / 1e6
         return TimedCall(outer_ms, self._doorbell.report())
 
@@ -156,10 +157,10 @@ class RunnerLink:
         """Return the reported locations of the first ``count`` tensors of the runner's latest call."""
         return self._doorbell.locations(count)
 
-    def kept_outputs(self) -> int:
+    def state_outputs(self) -> int:
         """Return the outputs that the runner reports as parameters or buffers of the model: bit i, output i. Call it
         after a delivery."""
-        return self._doorbell.kept_outputs()
+        return self._doorbell.state_outputs()
 
     def weight_report(self) -> WeightReport:
         return self._doorbell.weight_report()

@@ -6,19 +6,19 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from evaluator.errors import DoesNotFit, DoNotFitTogether
+from evaluator.errors import DoesNotFit, GroupDoesNotFit
 from evaluator.judge.correctness.reference import Signature
 from evaluator.judge.device.device import Capacity
 from evaluator.protocol.shared_memory import BlockLayout, TensorSpec
 
-__all__ = ["PRELUDE_BYTES", "MemoryPlan", "draft_plan", "fitting_share", "plan_memory"]
+__all__ = ["PRECHECK_BYTES", "MemoryPlan", "draft_plan", "fitting_share", "plan_memory"]
 
 _REFERENCE_FACTOR: Final = 24
 """The number of float64 copies of a slice that are alive at once while gradients are compared, generously counted."""
 _GIB: Final = 2**30
-_MOST_HALVINGS: Final = 24
-PRELUDE_BYTES: Final = _GIB
-"""Larger inputs are not kept for preludes, which write a pattern then."""
+_MAX_HALVINGS: Final = 24
+PRECHECK_BYTES: Final = _GIB
+"""Larger inputs are not kept for prechecks, which write a pattern then."""
 _SHORT_BYTES: Final = 4 * _GIB
 """No device reads and writes more in a millisecond, the most time of a short call."""
 
@@ -75,7 +75,7 @@ def plan_memory(
     """Return the plan for one evaluation of this many ``candidates``. ``contexts``: the number of processes that come
     to the device meanwhile. ``limit``: the most bytes that it may take, ``None`` for all that are free.
 
-    Raises ``DoesNotFit`` with the figures where the device is too small, ``DoNotFitTogether`` for several candidates.
+    Raises ``DoesNotFit`` with the figures where the device is too small, ``GroupDoesNotFit`` for several candidates.
     """
     plan = draft_plan(
         signature,
@@ -88,7 +88,7 @@ def plan_memory(
     )
     if plan.lean and candidates > 1:
         at_once = replace(plan, lean=False).describe()
-        raise DoNotFitTogether(f"so many together need {at_once}, of {plan.room_bytes / _GIB:.1f} GiB")
+        raise GroupDoesNotFit(f"so many together need {at_once}, of {plan.room_bytes / _GIB:.1f} GiB")
     if not plan.fits:
         share = fitting_share(signature, capacity, sliced=sliced, gradients=gradients, limit=limit, contexts=contexts)
         raise DoesNotFit(
@@ -132,12 +132,12 @@ def draft_plan(
     slice_elements = max(least, min(elements, capacity.slice_elements))
     # ``get_inputs`` makes a second copy of the inputs, which is gone when upstream gradients are drawn. Short calls on
     # a GPU have other inputs for the call before. The comparison reuses the memory of all of these, except of inputs
-    # that are kept for preludes.
+    # that are kept for prechecks.
     upstream_bytes = output_bytes if gradients else 0
-    others = input_bytes + upstream_bytes if capacity.outlives_processes else 0
+    others = input_bytes + upstream_bytes if capacity.asynchronous else 0
     before = others if others <= _SHORT_BYTES else 0
-    each = (input_bytes, others) if capacity.outlives_processes else ()
-    kept = max((size for size in each if size <= PRELUDE_BYTES), default=0)
+    each = (input_bytes, others) if capacity.asynchronous else ()
+    kept = max((size for size in each if size <= PRECHECK_BYTES), default=0)
     given = input_bytes + max(input_bytes, upstream_bytes) + before
     judge = max(given, slice_elements * 8 * _REFERENCE_FACTOR) + kept
     judge += weight_bytes * (3 + (28 if gradients else 0))
@@ -161,7 +161,7 @@ def fitting_share(
 ) -> str | None:
     """Return the largest fitting share of a problem's bytes: one, a half, a quarter and so on, such as ``1/4``.
     ``None`` where hardly anything fits. Arguments as for ``plan_memory``."""
-    for exponent in range(_MOST_HALVINGS):
+    for exponent in range(_MAX_HALVINGS):
         part = _part_of(signature, 2**exponent)
         plan = draft_plan(
             part, capacity, sliced=sliced, gradients=gradients, limit=limit, contexts=contexts, candidates=1

@@ -27,7 +27,7 @@ HARMLESS: Final = frozenset(
 
 @dataclass
 class Outcome:
-    """The judge's findings. ``verdict`` of ``None``: the runner ended; its supervisor knows how. ``put_back``: the
+    """The judge's findings. ``verdict`` of ``None``: the runner ended; its supervisor knows how. ``corrected``: the
     settled tracks with cold caches and a visible time correction. ``clocks_disagree``: it was rejected because too much
     time seemed to be left out; the machine may be the cause. ``device_was_busy``: it was rejected because of work on
     the device, which may be another program's."""
@@ -55,7 +55,7 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
-    put_back: list[str] = field(default_factory=list)
+    corrected: list[str] = field(default_factory=list)
     clocks_disagree: bool = False
     device_was_busy: bool = False
 
@@ -67,8 +67,8 @@ class Outcome:
 
     def record(self, track: Track, measured: Measured) -> None:
         """Add the figures of one track; for unsettled figures, only the reason."""
-        if measured.put_back and track.cold and not measured.unsettled:
-            self.put_back.append(track.title)
+        if measured.corrected and track.cold and not measured.unsettled:
+            self.corrected.append(track.title)
         self.samples[track.name] = measured.samples
         self.notes.extend(measured.notes)
         self.details.setdefault("tracks", {})[track.name] = measured.details
@@ -101,5 +101,5 @@ class Outcome:
         self.speedup_training = self.speedup_training_interval = self.speedup_training_status = None
         self.roofline_share = None
         self.roofline = {}
-        self.put_back = []
+        self.corrected = []
         self.latency_ms = self.latency_warm_ms = self.latency_training_ms = None

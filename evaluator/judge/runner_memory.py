@@ -28,23 +28,23 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from evaluator.dtypes import as_signed, rows_of, spoilt, tensor_on
+from evaluator.dtypes import as_signed, rows_of, scrub_value, tensor_on
 from evaluator.judge.link import RunnerGone
 from evaluator.protocol.control_page import Location
 from evaluator.protocol.shared_memory import IpcHandle, Runs, TensorSpec, driver, open_handle, shares_elements, wrap
 
 __all__ = ["DeviceMemory", "ElementPlaces", "ProcessMemory", "RunnerMemory", "Unreadable"]
 
-_MOST_ADDRESS: Final = 2**56
+_MAX_ADDRESS: Final = 2**56
 """The bound of a process's own addresses, with five levels of pages."""
-_MOST_SPAN: Final = 2**48
+_MAX_SPAN: Final = 2**48
 _PIECE_BYTES: Final = 2**30
 """The kernel moves less than 2 GiB at a time."""
-_SPOILT_BYTES: Final = 2**20
+_SCRUB_BYTES: Final = 2**20
 _KEPT_CALLS: Final = 4
 """An allocation that this many calls have not used is closed: it may have been given back, and would stay in use."""
-_MOST_MAPPINGS: Final = 1024
-_MOST_PLACES: Final = 1024
+_MAX_MAPPINGS: Final = 1024
+_MAX_PLACES: Final = 1024
 """The kernel takes this many places at a time (``IOV_MAX``)."""
 
 
@@ -85,10 +85,10 @@ class ElementPlaces:
 def _span_of(spec: TensorSpec, strides: tuple[int, ...]) -> int:
     """Return the span of a tensor, in elements. Raises ``Unreadable`` for strides that no tensor has, or that put
     several elements in one place."""
-    if len(strides) < len(spec.shape) or any(not 0 <= stride <= _MOST_SPAN for stride in strides):
+    if len(strides) < len(spec.shape) or any(not 0 <= stride <= _MAX_SPAN for stride in strides):
         raise Unreadable("its strides are none of a tensor")
     span = _span(spec, strides)
-    if span > _MOST_SPAN:
+    if span > _MAX_SPAN:
         raise Unreadable("its strides are none of a tensor")
     # A runner copies such a tensor before it says that it is done; the candidate can keep it from doing so.
     if shares_elements(spec.shape, strides):
@@ -156,7 +156,7 @@ class RunnerMemory(ABC):
         """Return a copy of some rows of a tensor, int64 [count], in the judge's own memory. Raises as ``read`` does."""
 
     @abstractmethod
-    def spoil(self, location: Location, spec: TensorSpec) -> None:
+    def scrub(self, location: Location, spec: TensorSpec) -> None:
         """Overwrite a tensor that was taken, where its runner does not do so by itself. Call it while the runner's
         processes are stopped. Raises as ``read`` does."""
 
@@ -212,19 +212,19 @@ class ProcessMemory(RunnerMemory):
         self._move_runs(self._libc.process_vm_readv, remote, found)
         return found
 
-    def spoil(self, location: Location, spec: TensorSpec) -> None:
+    def scrub(self, location: Location, spec: TensorSpec) -> None:
         span = _span_of(spec, location.strides[: len(spec.shape)])
         if span == math.prod(spec.shape):
             _require_address(location, spec.size_bytes)
-            each = min(span, _SPOILT_BYTES // spec.torch_dtype.itemsize)
-            content = torch.full((each,), spoilt(spec.torch_dtype), dtype=spec.torch_dtype)
+            each = min(span, _SCRUB_BYTES // spec.torch_dtype.itemsize)
+            content = torch.full((each,), scrub_value(spec.torch_dtype), dtype=spec.torch_dtype)
             for start in range(0, span, max(1, each)):
                 at = location.address + start * content.itemsize
                 self._move_span(self._libc.process_vm_writev, at, content[: span - start])
             return
         # The bytes between its elements are written back unchanged: no process writes while all are stopped.
         remote, memory, tensor = self._packed(location, spec)
-        tensor.fill_(spoilt(spec.torch_dtype))
+        tensor.fill_(scrub_value(spec.torch_dtype))
         self._move_runs(self._libc.process_vm_writev, remote, memory)
 
     def _packed(self, location: Location, spec: TensorSpec) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -252,7 +252,7 @@ class ProcessMemory(RunnerMemory):
             for number, address in enumerate(remote[:, 0].tolist() if size else ()):
                 self._move_span(move, address, octets[number * size : (number + 1) * size])
             return
-        each = min(_MOST_PLACES, _PIECE_BYTES // size)
+        each = min(_MAX_PLACES, _PIECE_BYTES // size)
         for start in range(0, len(remote), each):
             part = remote[start : start + each]
             self._move(move, local.data_ptr() + start * size, len(part) * size, part.data_ptr(), len(part))
@@ -299,7 +299,7 @@ class ProcessMemory(RunnerMemory):
 
 def _require_address(location: Location, size: int) -> None:
     """Raise ``Unreadable`` where ``size`` bytes from the location's address on cannot be in a process."""
-    if not 0 < location.address <= _MOST_ADDRESS - size:
+    if not 0 < location.address <= _MAX_ADDRESS - size:
         raise Unreadable("its address is none of a process")
 
 
@@ -332,7 +332,7 @@ class DeviceMemory(RunnerMemory):
     def rows(self, location: Location, spec: TensorSpec, rows: torch.Tensor) -> torch.Tensor:
         return rows_of(self._tensor(location, spec), rows)
 
-    def spoil(self, location: Location, spec: TensorSpec) -> None:
+    def scrub(self, location: Location, spec: TensorSpec) -> None:
         """Do nothing: a runner on CUDA does it by itself before its next call, outside of every clock."""
 
     def _tensor(self, location: Location, spec: TensorSpec) -> torch.Tensor:
@@ -369,8 +369,8 @@ class DeviceMemory(RunnerMemory):
             self.was_open = self.was_open or mapping.last_used < self._call
             mapping.last_used = self._call
             return mapping
-        if len(self._mappings) >= _MOST_MAPPINGS:
-            raise Unreadable(f"more than {_MOST_MAPPINGS} allocations are in use")
+        if len(self._mappings) >= _MAX_MAPPINGS:
+            raise Unreadable(f"more than {_MAX_MAPPINGS} allocations are in use")
         address = ctypes.c_uint64()
         error = open_handle(address, IpcHandle.from_buffer_copy(handle))
         if error:

@@ -45,7 +45,7 @@ from evaluator.protocol.control_page import MAX_GRADIENTS, CallMode, Failure
 from evaluator.protocol.shared_memory import Block, create_block
 from evaluator.protocol.stream_gate import GATE
 
-__all__ = ["Found", "KeptBaseline", "Session", "Supervisor"]
+__all__ = ["KeptBaseline", "Session", "SessionResult", "Supervisor"]
 
 _REFERENCE_S: Final = Limits.construct_s
 """The reference has at least this time, in seconds, however little a candidate has."""
@@ -72,7 +72,7 @@ _VERDICTS: Final = {
 
 
 @dataclass(frozen=True)
-class Found:
+class SessionResult:
     """The result of a session: an outcome for each candidate. ``keeps_baseline``: whether the baseline's process holds
     nothing of this session any more, and can serve the next one."""
 
@@ -83,10 +83,10 @@ class Found:
 @dataclass(frozen=True)
 class KeptBaseline:
     """A baseline's process that is reused in the next session of the same problem under the same settings. Its model on
-    the device takes ``held_bytes``; ``learnt`` has its calibrations."""
+    the device takes ``held_bytes``; ``calibrations``: those made with it."""
 
     side: Participant
-    learnt: Calibrations
+    calibrations: Calibrations
     held_bytes: int
 
 
@@ -100,16 +100,16 @@ class Supervisor:
 
     - ``progress``: show the progress of one candidate, by its index.
     - ``assign``: give the runners their tasks.
-    - ``still``: make sure that it starts nothing more.
-    - ``admit``: let its other processes come to the device, while nothing is timed.
-    - ``settle``: make sure that they do nothing there any more, and return whether they wait there.
+    - ``stop_starting``: make sure that it starts nothing more.
+    - ``allow_device_use``: let its other processes come to the device, while nothing is timed.
+    - ``quiesce``: make sure that they do nothing there any more, and return whether they wait there.
     """
 
     progress: Callable[[int, str, str, float | None], None]
     assign: Callable[[], None]
-    still: Callable[[], None]
-    admit: Callable[[], None]
-    settle: Callable[[], bool]
+    stop_starting: Callable[[], None]
+    allow_device_use: Callable[[], None]
+    quiesce: Callable[[], bool]
 
 
 class Session:
@@ -148,11 +148,11 @@ class Session:
         self._used_before = device.idle.used_bytes
         self._outcomes = [Outcome() for _ in self._candidates]
         self._random = random.SystemRandom()
-        self._judged: list[CandidateSession] = []
-        self._within: tuple[CandidateSession, ...] = ()
+        self._candidate_sessions: list[CandidateSession] = []
+        self._active: tuple[CandidateSession, ...] = ()
         """The candidates that are still in the running."""
 
-    def run(self) -> Found:
+    def run(self) -> SessionResult:
         """Carry the evaluations out. Raises ``DoesNotFit`` and ``ProblemError``; neither is the candidates' fault."""
         try:
             with self._stage("preparing"):
@@ -160,16 +160,16 @@ class Session:
         except torch.OutOfMemoryError as error:
             raise DoesNotFit(f"the plan was not enough: {error}") from None
         self._supervisor.assign()
-        with contextlib.suppress(_Over), self._judging(*self._judged):
+        with contextlib.suppress(_Over), self._attributing(*self._candidate_sessions):
             self._run_stages()
-        for judgement in self._judged:
-            judgement.finish()
+        for candidate_session in self._candidate_sessions:
+            candidate_session.finish()
         for outcome in self._outcomes:
             outcome.details["memory_before_bytes"] = self._used_before
             if outcome.verdict is not Verdict.PASSED:
                 outcome.drop_figures()
         harmless = all(outcome.verdict in HARMLESS for outcome in self._outcomes)
-        return Found(self._outcomes, keeps_baseline=self._keeps and harmless and self._baseline_lets_go())
+        return SessionResult(self._outcomes, keeps_baseline=self._keeps and harmless and self._baseline_closes_shared())
 
     def close(self, *, keeps_baseline: bool) -> str:
         """Free the shared memory, and describe the leftovers on the device (empty without any). Call it when the
@@ -187,14 +187,14 @@ class Session:
     @property
     def kept(self) -> KeptBaseline:
         """The baseline, for reuse in the next evaluation."""
-        return KeptBaseline(self._baseline, self._common.learnt, self._baseline_bytes)
+        return KeptBaseline(self._baseline, self._context.calibrations, self._baseline_bytes)
 
     @property
     def _caller(self) -> Caller:
         """The caller of the baseline."""
-        return self._standard.caller
+        return self._baseline_session.caller
 
-    def _baseline_lets_go(self) -> bool:
+    def _baseline_closes_shared(self) -> bool:
         """Have the baseline close the shared memory. Return whether it has, can take other weights, and fits beside
         another evaluation."""
         kept = self._kept
@@ -203,27 +203,27 @@ class Session:
         try:
             if kept is None and not self._takes_weights():
                 return False
-            self._baseline_bytes = self._caller.let_go(self._baseline)
+            self._baseline_bytes = self._caller.close_shared(self._baseline)
         except (RunnerFailed, RunnerGone, RunnerTimeout, InfrastructureFault):
             return False
-        self._baseline.enclosure.ran_while_stopped_s = 0.0
+        self._baseline.freezer.ran_while_stopped_s = 0.0
         # The bytes of a baseline that was reused before are not counted as free.
         held_before = -self._device.context_bytes if kept is None else kept.held_bytes
-        return self._common.plan.has_room_for(self._baseline_bytes - held_before)
+        return self._context.plan.has_room_for(self._baseline_bytes - held_before)
 
     def _takes_weights(self) -> bool:
         """Whether the baseline's model is the same with loaded weights as with its constructed ones. This is tried when
         it can do no harm any more."""
-        if not all(spec.torch_dtype.is_floating_point for _, spec in self._common.reference.signature.weights):
+        if not all(spec.torch_dtype.is_floating_point for _, spec in self._context.reference.signature.weights):
             return False  # only floating-point weights are loaded
         self._caller.load_weights(self._baseline)
         report = self._baseline.link.weight_report()
-        return not report.differing and report.counterparts == (1 << len(self._common.reference.signature.weights)) - 1
+        return not report.differing and report.counterparts == (1 << len(self._context.reference.signature.weights)) - 1
 
     def _left_behind(self, *, keeps_baseline: bool) -> str:
         """Describe the difference to the device's former state, after the runners have ended; empty where there is
         none."""
-        if not self._device.outlives_processes:
+        if not self._device.asynchronous:
             return ""
         left = 0
         allowed = _LEFT_BYTES
@@ -238,7 +238,7 @@ class Session:
             # The runners had their contexts then, and as many waiting ones have theirs now. Where none wait, this much
             # more could be left unnoticed.
             left = self._device.foreign_bytes() - self._device.idle.foreign_bytes
-            return left <= allowed and self._device.is_quiet()
+            return left <= allowed and self._device.is_idle()
 
         if _comes_true(clean):
             return ""
@@ -248,8 +248,8 @@ class Session:
         """Find out whether the evaluation fits, then allocate. No candidate is asked for anything before this is
         done."""
         problem, config, device = self._problem, self._config, self._device
-        self._require_quiet()
-        ceilings = asdict(device.ceilings())
+        self._require_idle()
+        peak_rates = asdict(device.peak_rates())
         reference = Reference(problem, config.size, config.precision, device)
         signature = reference.signature
         training = problem.gradient_policy != "none" and signature.differentiable
@@ -269,7 +269,7 @@ class Session:
         for name, layout in plan.layouts.items():
             self._blocks[name] = create_block(layout, device.torch_device)
         for side in (*self._candidates, self._baseline):
-            if device.outlives_processes:
+            if device.asynchronous:
                 side.gate = create_block(GATE, device.torch_device)
                 side.gate.memory.zero_()
         source = InputSource(
@@ -279,7 +279,7 @@ class Session:
             planter=_planter(problem, config.precision, signature),
             ties=not signature.chooses,
         )
-        self._common = SessionContext(
+        self._context = SessionContext(
             problem=problem,
             config=config,
             device=device,
@@ -291,73 +291,75 @@ class Session:
             sampled={},
             training=training,
             deadline=self._deadline,
-            learnt=Calibrations() if self._kept is None else self._kept.learnt,
+            calibrations=Calibrations() if self._kept is None else self._kept.calibrations,
             used_before=self._used_before,
             spare_bytes=self._spare * device.waiting_bytes,
             candidates=len(self._candidates),
-            blamed=self._blamed,
+            fault_context=self._fault_context,
             # A candidate that leaves work behind at each of its calls does so before a smaller share of all calls.
-            calmness=InterferenceMonitor(len(self._candidates)),
+            interference=InterferenceMonitor(len(self._candidates)),
         )
-        self._standard = BaselineSession(self._common, self._candidates[0])
+        self._baseline_session = BaselineSession(self._context, self._candidates[0])
         for index, (side, outcome) in enumerate(zip(self._candidates, self._outcomes, strict=True)):
             outcome.details |= {
-                "ceilings": ceilings,
+                "ceilings": peak_rates,
                 "memory_plan": plan.describe(),
                 "memory_planned_bytes": plan.peak_bytes,
             }
-            self._judged.append(CandidateSession(self._common, self._standard, side, outcome, self._reporter(index)))
-        self._within = tuple(self._judged)
+            self._candidate_sessions.append(
+                CandidateSession(self._context, self._baseline_session, side, outcome, self._reporter(index))
+            )
+        self._active = tuple(self._candidate_sessions)
 
-    def _require_quiet(self) -> None:
+    def _require_idle(self) -> None:
         """Require an idle device. With other work on it, no figure of this evaluation would be valid."""
-        if not _comes_true(self._device.is_quiet):
+        if not _comes_true(self._device.is_idle):
             raise InfrastructureFault("the device is busy with something that is not part of this evaluation")
 
     def _run_stages(self) -> None:
         limits, sampling = self._config.limits, self._config.sampling
         with self._stage("loading"):
             begin = time.monotonic()
-            for judgement in self._within:
-                with self._judging(judgement):
-                    judgement.candidate.link.await_ready(
+            for candidate_session in self._active:
+                with self._attributing(candidate_session):
+                    candidate_session.candidate.link.await_ready(
                         limits.load_s + limits.build_s, "importing the module", since=begin
                     )
             if self._kept is None:
-                with self._ours("the reference does not import"):
+                with self._baseline_faults("the reference does not import"):
                     self._baseline.link.await_ready(limits.load_s, "importing the reference")
         with self._stage("constructing"):
             self._construct()
         with self._stage("verifying"):
-            for judgement in self._within:
-                with self._judging(judgement):
-                    judgement.verify()
-            others_wait = self._supervisor.settle()
+            for candidate_session in self._active:
+                with self._attributing(candidate_session):
+                    candidate_session.verify()
+            others_wait = self._supervisor.quiesce()
         self._note_memory(coming=self._device.waiting_bytes * self._contexts if others_wait else 0)
         if sampling.max_samples:
             with self._stage("sampling"):
-                for caller in (self._caller, *(judgement.caller for judgement in self._within)):
-                    caller.alone = True
-                if not self._device.outlives_processes:
+                for caller in (self._caller, *(candidate_session.caller for candidate_session in self._active)):
+                    caller.exclusive = True
+                if not self._device.asynchronous:
                     self._caller.decide_releases()
-                forward = CallMode.FORWARD in self._common.sampled
+                forward = CallMode.FORWARD in self._context.sampled
                 if forward:
-                    self._sample_track(INFERENCE, self._within)
+                    self._sample_track(INFERENCE, self._active)
                 if forward and sampling.warm_samples and self._fits_caches():
-                    self._sample_track(INFERENCE_WARM, self._within)
-                trained = [each for each in self._within if each.outcome.gradients is Gradients.MATCH]
-                if trained and CallMode.BACKWARD in self._common.sampled:
+                    self._sample_track(INFERENCE_WARM, self._active)
+                trained = [each for each in self._active if each.outcome.gradients is Gradients.MATCH]
+                if trained and CallMode.BACKWARD in self._context.sampled:
                     self._sample_track(TRAINING, trained)
-        for judgement in self._within:
-            judgement.outcome.note_verdict(Verdict.PASSED)
-            if len(self._judged) > 1:
-                judgement.outcome.details["together"] = len(self._judged)
+        for candidate_session in self._active:
+            candidate_session.outcome.note_verdict(Verdict.PASSED)
+            if len(self._candidate_sessions) > 1:
+                candidate_session.outcome.details["together"] = len(self._candidate_sessions)
 
     def _construct(self) -> None:
         """Have the models constructed, side by side with the reference; then show them the shared memory. The baseline
         sees it and is called first, before any candidate can have changed it."""
         seed = secrets.randbits(63)
-        limits, reference = self._config.limits, self._common.reference
+        limits, reference = self._config.limits, self._context.reference
         signature = reference.signature
         message = {
             "seed": seed,
@@ -368,44 +370,44 @@ class Session:
         }
         begin = time.monotonic()
         if self._kept is None:
-            with self._ours("the reference does not construct"):
+            with self._baseline_faults("the reference does not construct"):
                 self._baseline.link.begin_construct(message)
-        for judgement in self._within:
-            with self._judging(judgement):
-                judgement.candidate.link.begin_construct(message)
-        reference.construct(seed, self._baseline.enclosure.processors)
-        self._common.vary()
-        varied = self._common.variation.each
-        reference.hold(varied)
-        self._common.look_into_inputs()
+        for candidate_session in self._active:
+            with self._attributing(candidate_session):
+                candidate_session.candidate.link.begin_construct(message)
+        reference.construct(seed, self._baseline.freezer.processors)
+        self._context.vary()
+        varied = self._context.variation.each
+        reference.set_state(varied)
+        self._context.find_repeats()
         self._choose_inputs()
-        self._common.write_weights()
+        self._context.write_weights()
         if self._kept is None:
-            with self._ours("the reference does not construct"):
+            with self._baseline_faults("the reference does not construct"):
                 self._baseline.link.await_ready(max(limits.construct_s, _REFERENCE_S), "constructing the reference")
-        for judgement in self._within:
-            with self._judging(judgement):
-                judgement.candidate.link.await_ready(
+        for candidate_session in self._active:
+            with self._attributing(candidate_session):
+                candidate_session.candidate.link.await_ready(
                     limits.construct_s + limits.late_build_s,
                     "constructing ModelNew",
-                    since=begin if len(self._judged) > 1 else None,
+                    since=begin if len(self._candidate_sessions) > 1 else None,
                 )
         for side in (*self._candidates, self._baseline):
             side.stop()
-        if self._device.outlives_processes:  # on a CPU nothing is compared with an idle device
-            self._supervisor.still()
-        if not _comes_true(self._device.is_quiet):
+        if self._device.asynchronous:  # on a CPU nothing is compared with an idle device
+            self._supervisor.stop_starting()
+        if not _comes_true(self._device.is_idle):
             raise DeviceBusy("the device was busy while every process was stopped, before any call was made")
         shared = {
             "baseline": "eager",
             "load_weights": False,
             "readable": True,
-            "may_keep": ANY_OUTPUT,
+            "possible_state": ANY_OUTPUT,
             "inputs": [value if isinstance(value, dict) else None for value in signature.inputs],
-            "weight_names": self._common.weight_names,
+            "weight_names": self._context.weight_names,
             "weight_count": len(signature.weights),
         }
-        with self._ours("the reference does not construct"), _running(self._baseline):
+        with self._baseline_faults("the reference does not construct"), _running(self._baseline):
             self._baseline.link.share(
                 # A reused baseline was constructed under another seed.
                 shared | {"baseline": self._config.baseline, "load_weights": self._kept is not None or bool(varied)},
@@ -415,42 +417,46 @@ class Session:
         if not self._baseline.can_be_read(self._device.torch_device):
             # The same for both sides, or only the candidate's time would contain the copying.
             shared["readable"] = False
-            self._caller.deliver_within(self._baseline)
+            self._caller.deliver_in_call(self._baseline)
             for outcome in self._outcomes:
                 outcome.note_once([_DELIVERED_WITHIN])
         if self._config.sampling.max_samples:
             self._caller.calibrate(CallMode.FORWARD)
-            if self._common.training and self._config.sampling.gradient_trials:
+            if self._context.training and self._config.sampling.gradient_trials:
                 self._caller.calibrate(CallMode.BACKWARD)
         if self._config.baseline == "eager" and self._baseline.kept:  # others may return copies of their state
-            shared["may_keep"] = reduce(operator.or_, self._baseline.kept.values())
+            shared["possible_state"] = reduce(operator.or_, self._baseline.kept.values())
         self._held_before = self._device.foreign_bytes()
-        self._supervisor.admit()
-        for judgement in self._within:
-            judgement.candidate.may_keep = shared["may_keep"]
+        self._supervisor.allow_device_use()
+        for candidate_session in self._active:
+            candidate_session.candidate.possible_state = shared["possible_state"]
             # The candidate now compares its own weights with these, which have their constructed values.
-            shown = self._common.weights_shown(self._common.variation.initial)
-            with self._judging(judgement), shown, _running(judgement.candidate):
-                judgement.candidate.link.share(shared, self._blocks_of(judgement.candidate), limits.call_s)
+            shown = self._context.weights_shown(self._context.variation.initial)
+            with self._attributing(candidate_session), shown, _running(candidate_session.candidate):
+                candidate_session.candidate.link.share(
+                    shared, self._blocks_of(candidate_session.candidate), limits.call_s
+                )
 
     def _choose_inputs(self) -> None:
         """Decide what is planted in mixed inputs, and the kind of inputs of timed calls. A mode without a conclusive
         kind is not timed."""
-        common, sampling = self._common, self._config.sampling
+        common, sampling = self._context, self._config.sampling
         modes = [CallMode.FORWARD]
         if common.training and sampling.gradient_trials:
             modes.append(CallMode.BACKWARD)
-        if common.known in USUAL_PROBLEMS:
+        if common.problem_key in USUAL_PROBLEMS:
             common.sampled = usual_kinds(common.source, modes) if sampling.max_samples else {}
             return
         is_finite = partial(common.reference.is_finite_on, gradients=CallMode.BACKWARD in modes)
-        with self._judging(*self._within):  # the memory may be a candidate's
+        with self._attributing(*self._active):  # the memory may be a candidate's
             usual = common.source.plant_what_stays_finite(common.reference.signature.input_tensors, is_finite)
         if not sampling.max_samples:
             return
-        kinds = timed_kinds(common.reference, common.source, self._judged[0].first_slice, modes)
+        kinds = timed_kinds(common.reference, common.source, self._candidate_sessions[0].first_slice, modes)
         # In float16 slightly larger values are infinite, so this is checked each time.
-        USUAL_PROBLEMS.note(common.known, usual=usual and kinds.usual and not common.reference.signature.overflows_soon)
+        USUAL_PROBLEMS.note(
+            common.problem_key, usual=usual and kinds.usual and not common.reference.signature.overflows_soon
+        )
         common.sampled = kinds.found
         for mode in modes:
             if mode not in common.sampled:
@@ -470,68 +476,75 @@ class Session:
 
     def _sample_track(self, track: Track, judged: Sequence[CandidateSession]) -> None:
         """Record the figures of one track, for all candidates that it is measured for."""
-        if self._common.plan.lean:
+        if self._context.plan.lean:
             # Each side then takes its memory in one block, which must not come on top of what it holds in several.
             self._caller.release_memory(self._baseline)
-            for judgement in judged:
-                with self._judging(judgement):
-                    judgement.caller.release_memory(judgement.candidate)
+            for candidate_session in judged:
+                with self._attributing(candidate_session):
+                    candidate_session.caller.release_memory(candidate_session.candidate)
         asking: dict[CandidateSession, tuple[Sampling, int]] = {}
-        for judgement in judged:
-            with self._judging(judgement):
-                sampling = judgement.measure(track)
-                asking[judgement] = sampling, next(sampling)
+        for candidate_session in judged:
+            with self._attributing(candidate_session):
+                sampling = candidate_session.measure(track)
+                asking[candidate_session] = sampling, next(sampling)
         while asking:
             order: list[CandidateSession | None]
             order = [*asking, None]
-            if len(self._judged) > 1:
+            if len(self._candidate_sessions) > 1:
                 self._random.shuffle(order)  # no candidate knows which side follows it
             elif next(number for _, number in asking.values()) % 2:
                 order.reverse()
             pairs = self._round(track, order)
-            for judgement in list(asking):
-                sampling, _ = asking.pop(judgement)
-                if judgement not in pairs:
+            for candidate_session in list(asking):
+                sampling, _ = asking.pop(candidate_session)
+                if candidate_session not in pairs:
                     continue
-                with self._judging(judgement):
+                with self._attributing(candidate_session):
                     try:
-                        asking[judgement] = sampling, sampling.send(pairs[judgement])
+                        asking[candidate_session] = sampling, sampling.send(pairs[candidate_session])
                     except StopIteration as stop:
-                        judgement.measure_memory()  # an allocator keeps all memory that it was given once
-                        judgement.record(track, stop.value)
+                        candidate_session.measure_memory()  # an allocator keeps all memory that it was given once
+                        candidate_session.record(track, stop.value)
 
     def _round(self, track: Track, order: Sequence[CandidateSession | None]) -> dict[CandidateSession, Pair]:
         """Make one call of each side on inputs of the same kind, in this order; ``None`` is the baseline."""
         calls: dict[CandidateSession, TimedCall] = {}
         theirs: TimedCall | None = None
         first: set[CandidateSession] = set()
-        for judgement in order:
-            if judgement is None:
-                theirs, first = self._standard.sample(track), set(calls)
+        for candidate_session in order:
+            if candidate_session is None:
+                theirs, first = self._baseline_session.sample(track), set(calls)
             else:
-                with self._judging(judgement):
-                    calls[judgement] = judgement.sample(track)
+                with self._attributing(candidate_session):
+                    calls[candidate_session] = candidate_session.sample(track)
         assert theirs is not None
-        return {judgement: Pair(call, theirs, judgement in first) for judgement, call in calls.items()}
+        return {
+            candidate_session: Pair(call, theirs, candidate_session in first)
+            for candidate_session, call in calls.items()
+        }
 
-    def _blamed(self, side: Participant) -> contextlib.AbstractContextManager[None]:
-        return self._ours("the reference fails") if side is self._baseline else contextlib.nullcontext()
+    def _fault_context(self, side: Participant) -> contextlib.AbstractContextManager[None]:
+        return self._baseline_faults("the reference fails") if side is self._baseline else contextlib.nullcontext()
 
     def _note_memory(self, *, coming: int) -> None:
         """Note the peaks of the allocators. For a single candidate, also note the growth of the device's memory since
         before, without the ``coming`` bytes."""
-        grown = max(0, self._device.foreign_bytes() - self._held_before - coming) if len(self._judged) == 1 else None
-        for judgement in self._within:
-            judgement.note_memory(baseline_peak_bytes=self._caller.peak_bytes["baseline"], grown_bytes=grown)
+        grown = (
+            max(0, self._device.foreign_bytes() - self._held_before - coming)
+            if len(self._candidate_sessions) == 1
+            else None
+        )
+        for candidate_session in self._active:
+            candidate_session.note_memory(baseline_peak_bytes=self._caller.peak_bytes["baseline"], grown_bytes=grown)
 
-    def _blame_for_memory(self, message: str) -> None:
+    def _attribute_memory(self, message: str) -> None:
         """Attribute the judge's or baseline's lack of memory, for which the plan has room. Either a candidate holds the
         memory, or the plan is wrong, which raises ``DoesNotFit``."""
-        plan: MemoryPlan = self._common.plan
-        used = self._common.used_bytes
+        plan: MemoryPlan = self._context.plan
+        used = self._context.used_bytes
         held = 0 if self._kept is None else self._kept.held_bytes  # the plan has room for these bytes as well
         ours = self._used_before - held + plan.peak_bytes - (0 if plan.lean else plan.runner_bytes)
-        if used - ours <= plan.runner_bytes or len(self._judged) > 1:
+        if used - ours <= plan.runner_bytes or len(self._candidate_sessions) > 1:
             raise DoesNotFit(f"the plan of {plan.describe()} was not enough: {message}") from None
         self._outcomes[0].note_verdict(
             Verdict.OUT_OF_MEMORY,
@@ -560,7 +573,7 @@ class Session:
                 outcome.stage_s[name] = seconds
 
     @contextlib.contextmanager
-    def _judging(self, *judged: CandidateSession) -> Iterator[None]:
+    def _attributing(self, *judged: CandidateSession) -> Iterator[None]:
         """Attribute errors to ``judged``, which are out of the running then. Raises ``_Over`` where no candidate is
         left, or others may have been affected."""
         outcomes = [each.outcome for each in judged]
@@ -577,26 +590,26 @@ class Session:
             for outcome in outcomes:
                 # A GPU's judge has a processor of its own.
                 outcome.device_was_busy = isinstance(error, DeviceBusy)
-                outcome.clocks_disagree = isinstance(error, ClocksDisagree) and not self._device.outlives_processes
+                outcome.clocks_disagree = isinstance(error, ClocksDisagree) and not self._device.asynchronous
         except torch.OutOfMemoryError as error:
-            self._blame_for_memory(str(error))
+            self._attribute_memory(str(error))
         except RunnerGone:
             _note(outcomes, None, "")
         else:
             return
-        self._within = tuple(each for each in self._within if each not in judged)
-        if not self._within or any(outcome.verdict not in HARMLESS for outcome in outcomes):
+        self._active = tuple(each for each in self._active if each not in judged)
+        if not self._active or any(outcome.verdict not in HARMLESS for outcome in outcomes):
             raise _Over
 
     @contextlib.contextmanager
-    def _ours(self, what: str) -> Iterator[None]:
+    def _baseline_faults(self, what: str) -> Iterator[None]:
         """Treat errors of the baseline's runner as ours, not the candidates'. Raises ``ProblemError`` or
         ``InfrastructureFault``."""
         try:
             yield
         except RunnerFailed as error:
             if error.failure is Failure.OUT_OF_MEMORY:
-                self._blame_for_memory(str(error))
+                self._attribute_memory(str(error))
                 raise _Over from None
             raise ProblemError(f"{what}: {error}") from error
         except RunnerTimeout as error:
@@ -620,7 +633,7 @@ def _planter(problem: Problem, precision: str, signature: Signature) -> Planter:
 @contextlib.contextmanager
 def _running(side: Participant) -> Iterator[None]:
     """Let the processes of ``side`` run, and stop them again at the end."""
-    side.enclosure.thaw()
+    side.freezer.thaw()
     with side.stopped_afterwards():
         yield
 

@@ -23,14 +23,14 @@ _LARGE_PAGES: Final = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Large pages, where the kernel gives them on request (glibc 2.35 requests them). Forking takes two thirds of the time.
 A call's allocations on a CPU cost a page fault for each 2 MiB, not for each 4 KiB. Compilers gain nothing.
 """
-_LEAST_MEMORY_BYTES: Final = 4 * 2**30
+_MIN_MEMORY_BYTES: Final = 4 * 2**30
 _BUILD_DISK_BYTES: Final = 4 * 2**30
-_FEWEST_PROCESSES: Final = 128
+_MIN_PROCESSES: Final = 128
 _PROCESSES_EACH: Final = 8
 """For each processor: threads of OpenMP, forward and backward, and the processes of ``torch.compile``. No more, because
 the end of a fork bomb takes longer, the more processes it has.
 """
-_MOST_PROCESSES: Final = 1024
+_MAX_PROCESSES: Final = 1024
 
 
 class ProcessEnvironment:
@@ -55,8 +55,8 @@ class ProcessEnvironment:
         self._visible = visible_paths(_tool_folders())
         self._compiler_visible = visible_paths([*_tool_folders(), str(preparation.root())])
         self._hidden = tuple(map(str, (*own_packages(), cache_dir, scratch_dir)))
-        self._memory_bytes = max(_LEAST_MEMORY_BYTES, machine_memory_bytes() // 2)
-        self._processes = min(_MOST_PROCESSES, _FEWEST_PROCESSES + _PROCESSES_EACH * (os.cpu_count() or 1))
+        self._memory_bytes = max(_MIN_MEMORY_BYTES, machine_memory_bytes() // 2)
+        self._processes = min(_MAX_PROCESSES, _MIN_PROCESSES + _PROCESSES_EACH * (os.cpu_count() or 1))
 
     def runner_confinement(self, limits: Limits, *, with_device: bool = True) -> Confinement:
         """Return a runner's view of the machine."""

@@ -106,10 +106,10 @@ class RunnerHandle:
             raise InfrastructureFault(f"a runner did not get ready to import anything{why}")
         self._warm = True
 
-    def concern(self) -> None:
+    def keep_log_fields(self) -> None:
         """Give the caller's log fields to this runner from now on."""
-        self.forkserver.concern(self.process.number)
-        self.builder.concern(self.build_session)
+        self.forkserver.keep_log_fields(self.process.number)
+        self.builder.keep_log_fields(self.build_session)
 
     def assign(self, problem: Problem, config: EvalConfig, source: str | None, compiled: int | None = None) -> None:
         """Have it import a candidate's ``source``, or the reference where there is none.
@@ -121,7 +121,7 @@ class RunnerHandle:
         if source is not None:
             files["candidate.py"], module, class_name = source, "candidate", "ModelNew"
         self.await_warm()
-        self.concern()
+        self.keep_log_fields()
         task = {"files": files, "module": module, "class_name": class_name}
         try:
             messages.send(self.control, task, [] if compiled is None else [compiled])

@@ -30,7 +30,7 @@ _FORKS_BESIDE: Final = frozenset({"cuda"})
 """Devices on which forking the processes of the next evaluation takes nothing from this one. Elsewhere it waits for
 ``start_ahead``: on two processors, constructing took a third less then.
 """
-_MOST_EVALUATIONS: Final = 32
+_MAX_EVALUATIONS: Final = 32
 """The most evaluations with the same process as their baseline, so that no fault of one process lasts."""
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class ReusableBaseline:
         """Whether it is alive, and suits an evaluation of so many candidates."""
         if (problem, config, made_for) != (self.problem, self.config, self.made_for):
             return False
-        if self.evaluations + count > _MOST_EVALUATIONS:
+        if self.evaluations + count > _MAX_EVALUATIONS:
             return False
         try:
             return self.runner.alive
@@ -132,7 +132,7 @@ class RunnerPool:
     def keeps_baseline(self, config: EvalConfig, evaluations: int = 0) -> bool:
         """Whether a baseline with these settings is kept, after it served so many ``evaluations``."""
         kept = self._prepares_next and config.device_kind in _KEEPS_BASELINES_ON and config.baseline == "eager"
-        return kept and evaluations < _MOST_EVALUATIONS
+        return kept and evaluations < _MAX_EVALUATIONS
 
     def contexts_ahead(self, config: EvalConfig, count: int, *, baseline: bool) -> int:
         """The number of new contexts on the device during an evaluation of ``count`` candidates, for the next one.
@@ -203,7 +203,7 @@ class RunnerPool:
         """Begin the runners of the next evaluation: ``count`` for candidates besides the ``spare`` ones, if possible.
 
         The present evaluation works without them. ``baseline``: one that exists already. New runners are still being
-        forked, and ``admit`` lets them use the device.
+        forked, and ``allow_device_use`` lets them use the device.
         """
         there = [*spare, *([] if baseline is None else [baseline])]
         if not self._prepares_next:
@@ -220,12 +220,12 @@ class RunnerPool:
         if self._waiting is not None:
             self._try_next(self._waiting.await_forked)
 
-    def admit(self) -> None:
+    def allow_device_use(self) -> None:
         """Let the runners of the next evaluation use the device."""
         if self._waiting is not None:
             self._try_next(self._waiting.begin_warm_up)
 
-    def settle(self, cancelled: Callable[[], bool]) -> bool:
+    def quiesce(self, cancelled: Callable[[], bool]) -> bool:
         """Wait until the runners of the next evaluation are idle or gone; return whether they are there.
 
         Raises ``EvaluationCancelled``.

@@ -146,7 +146,9 @@ class TrustedProcesses:
 
     def _try_sandbox(self, forkserver: ForkServer, environment: ProcessEnvironment) -> None:
         confinement = environment.runner_confinement(Limits())
-        refused = forkserver.try_on({"confinement": confinement.to_json(), "scratch": str(environment.scratch_dir)})
+        refused = forkserver.probe_layers(
+            {"confinement": confinement.to_json(), "scratch": str(environment.scratch_dir)}
+        )
         self.layers = tuple(
             SandboxLayer(str(layer), layer not in refused, layer in OPTIONAL, MEANING[layer]) for layer in Layer
         )

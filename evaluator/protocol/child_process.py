@@ -30,24 +30,24 @@ _log = logging.getLogger(__name__)
 class ChildProcess:
     """The process ``python -m module *arguments FD``: ``FD`` is its end of the socket, and it ends when ours closes.
 
-    ``called`` names it in faults; ``stop_s`` is the time that it has to end by itself, in seconds.
+    ``display_name`` names it in faults; ``stop_s`` is the time that it has to end by itself, in seconds.
     """
 
     def __init__(
-        self, module: str, *arguments: str, environment: Mapping[str, str], called: str, stop_s: float
+        self, module: str, *arguments: str, environment: Mapping[str, str], display_name: str, stop_s: float
     ) -> None:
         self._command = python_command("-m", module, *arguments)
         self._environment = dict(environment)
-        self._called = called
+        self._display_name = display_name
         self._stop_s = stop_s
         self.processors: frozenset[int] | None = None
         """The processors of the process and its children; ``None``: the same as ours. To be set before it starts."""
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
-        self._printed: threading.Thread | None = None
-        self._asked_last: Mapping[str, str] = {}
-        self._asked: dict[int, Mapping[str, str]] = {}
-        self._remembering = threading.Lock()
+        self._stderr_thread: threading.Thread | None = None
+        self._latest_log_fields: Mapping[str, str] = {}
+        self._log_fields: dict[int, Mapping[str, str]] = {}
+        self._log_fields_lock = threading.Lock()
 
     @property
     def alive(self) -> bool:
@@ -68,9 +68,9 @@ class ChildProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        if self._printed is not None:
+        if self._stderr_thread is not None:
             # Its last output. Only for a while: a process that it started may hold its standard error open.
-            self._printed.join(_LAST_LINES_S)
+            self._stderr_thread.join(_LAST_LINES_S)
 
     def _launch(self, answer_s: float | None) -> None:
         """Start the process without waiting for it. ``answer_s``: how long it may take to answer a request."""
@@ -83,9 +83,9 @@ class ChildProcess:
             stderr=subprocess.PIPE,
         )
         assert self._process.stderr is not None
-        self._printed = threading.Thread(target=self._relay, args=(self._process.stderr,), daemon=True)
-        self._printed.start()
-        _log.debug("%s was started, pid %d", self._called, self._process.pid)
+        self._stderr_thread = threading.Thread(target=self._relay, args=(self._process.stderr,), daemon=True)
+        self._stderr_thread.start()
+        _log.debug("%s was started, pid %d", self._display_name, self._process.pid)
         if self.processors is not None:
             os.sched_setaffinity(self._process.pid, self.processors)
         theirs.close()
@@ -94,39 +94,39 @@ class ChildProcess:
 
     def _connected(self) -> socket.socket:
         if self._connection is None:
-            raise InfrastructureFault(f"{self._called} is not running")
+            raise InfrastructureFault(f"{self._display_name} is not running")
         return self._connection
 
     def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-        self._asked_last = logs.current_fields()
+        self._latest_log_fields = logs.current_fields()
         try:
             messages.send(self._connected(), message, descriptors)
         except messages.ConnectionClosed as error:
-            raise InfrastructureFault(f"{self._called} died") from error
+            raise InfrastructureFault(f"{self._display_name} died") from error
 
     def _receive(self) -> dict[str, Any]:
         try:
             return messages.receive(self._connected())[0]
         except messages.ConnectionClosed as error:
-            raise InfrastructureFault(f"{self._called} died") from error
+            raise InfrastructureFault(f"{self._display_name} died") from error
         except (messages.MessageTooLarge, TimeoutError) as error:
-            raise InfrastructureFault(f"{self._called} does not answer") from error
+            raise InfrastructureFault(f"{self._display_name} does not answer") from error
 
     def _relay(self, printed: IO[bytes]) -> None:
         with printed:
             while line := printed.readline(_LINE_BYTES):
                 text = line.decode(errors="replace").rstrip()
                 if text:
-                    logs.relay(text, self._called, self._about)
+                    logs.relay(text, self._display_name, self._log_fields_of)
 
-    def _about(self, number: int | None) -> Mapping[str, str]:
+    def _log_fields_of(self, number: int | None) -> Mapping[str, str]:
         """Return the fields of the request with ``number``, or of the latest one."""
-        return self._asked_last if number is None else self._asked.get(number, {})
+        return self._latest_log_fields if number is None else self._log_fields.get(number, {})
 
-    def concern(self, number: int) -> None:
+    def keep_log_fields(self, number: int) -> None:
         """Give the present log fields to the process's reports with this number."""
-        with self._remembering:
-            self._asked.pop(number, None)  # the latest are remembered, and this is one of them again
-            self._asked[number] = logs.current_fields()
-            if len(self._asked) > _REMEMBERED:
-                del self._asked[next(iter(self._asked))]
+        with self._log_fields_lock:
+            self._log_fields.pop(number, None)  # the latest are remembered, and this is one of them again
+            self._log_fields[number] = logs.current_fields()
+            if len(self._log_fields) > _REMEMBERED:
+                del self._log_fields[next(iter(self._log_fields))]

@@ -12,7 +12,7 @@ visible to the side that has received the ring. The page (little endian; 64 KiB)
     8   u64  mode    kind of the call (CallMode)
     64  u64  done    sequence number of the call that the runner has finished
     72  u64  device_ns   the runner's own figure for the call, nanoseconds
-    80  u64  peak_bytes  peak of the runner's device allocator since the last request for it; at AWAKE
+    80  u64  peak_bytes  peak of the runner's device allocator since the last request for it; at PREPARE
     88  32B  present     bit 0: the outputs carry a graph; bit 1 + i: gradient i exists
     120 u64  forward_ns  the forward's part of device_ns, where there is a backward
     128 32B  counterparts  bit i: the candidate has a counterpart of the reference's weight i
@@ -54,8 +54,8 @@ __all__ = [
     "Frame",
     "FrameKind",
     "Location",
+    "LocationKind",
     "WeightReport",
-    "Whereabouts",
     "sealed_memory",
 ]
 
@@ -64,7 +64,7 @@ FRAME_BYTES: Final = 8192
 MAX_GRADIENTS: Final = 255
 MAX_TENSORS: Final = 1024
 """The most parameters and buffers of a reference, together."""
-_LOOK_S: Final = 0.001
+_POLL_S: Final = 0.001
 """The interval of checks for a failed runner, in seconds. A check takes microseconds, and may delay a call's end."""
 _DONE_AT: Final = 64
 _REPORT_AT: Final = 72
@@ -91,9 +91,9 @@ class CallMode(IntEnum):
     - ``DELIVER``: copy the results of the call before into the shared memory, for a judge that does not read them by
       itself. It is a call of its own because the inputs are taken away before it: nothing can be computed any more by
       then.
-    - ``AWAKE``: answer once the runner is running, with its clock at hand and the peak memory up to then. On CUDA,
+    - ``PREPARE``: answer once the runner is running, with its clock at hand and the peak memory up to then. On CUDA,
       results without a requested delivery are spoiled by then.
-    - ``AWAKE_WARM``: likewise between two calls in a row, of which the first leaves the caches to the second: its
+    - ``PREPARE_WARM``: likewise between two calls in a row, of which the first leaves the caches to the second: its
       results are not touched.
     """
 
@@ -101,8 +101,8 @@ class CallMode(IntEnum):
     FORWARD = 1
     BACKWARD = 2
     DELIVER = 3
-    AWAKE = 4
-    AWAKE_WARM = 5
+    PREPARE = 4
+    PREPARE_WARM = 5
 
 
 class FrameKind(IntEnum):
@@ -178,40 +178,40 @@ class WeightReport:
     named: int = 0
 
 
-class Whereabouts(IntEnum):
+class LocationKind(IntEnum):
     """The place of a tensor at "done". ``SHARED``: copied to its place in the shared memory already."""
 
     ABSENT = 0
     SHARED = 1
-    OWN = 2
+    PRIVATE = 2
 
 
 @dataclass(frozen=True)
 class Location:
     """The claimed location of one tensor of a call, for the judge to read there before its clock stops.
 
-    For a tensor in the runner's ``OWN`` memory on a CPU, ``address`` is that of its first element. On CUDA it is the
-    number of bytes from the begin of an allocation to that element, and ``handle`` lets another process open the
+    For a tensor in the runner's ``PRIVATE`` memory on a CPU, ``address`` is that of its first element. On CUDA it is
+    the number of bytes from the begin of an allocation to that element, and ``handle`` lets another process open the
     allocation. ``strides`` in elements. The bits at this location are the call's result, whatever the runner claims.
     """
 
-    whereabouts: Whereabouts
+    kind: LocationKind
     address: int = 0
     strides: tuple[int, ...] = ()
     handle: bytes = b""
 
     def encode(self) -> bytes:
         strides = (*self.strides, *(0,) * (MAX_DIMENSIONS - len(self.strides)))
-        return _LOCATION.pack(self.whereabouts, self.address, *strides, self.handle)
+        return _LOCATION.pack(self.kind, self.address, *strides, self.handle)
 
     @classmethod
     def decode(cls, data: bytes) -> Location:
         """Read the location in ``data``; an invalid one is ``ABSENT``."""
-        whereabouts, address, *strides, handle = _LOCATION.unpack(data)
+        kind, address, *strides, handle = _LOCATION.unpack(data)
         try:
-            return cls(Whereabouts(whereabouts), address, tuple(strides), handle)
+            return cls(LocationKind(kind), address, tuple(strides), handle)
         except ValueError:
-            return cls(Whereabouts.ABSENT)
+            return cls(LocationKind.ABSENT)
 
 
 def sealed_memory(name: str, size: int) -> int:
@@ -229,9 +229,9 @@ class Doorbell:
     on a CPU a spinning judge would take a core away from the measured process.
     """
 
-    def __init__(self, page_fd: int, bell: socket.socket, spin_s: float) -> None:
+    def __init__(self, page_fd: int, wake_socket: socket.socket, spin_s: float) -> None:
         self._page = mmap.mmap(page_fd, PAGE_BYTES)
-        self._bell = bell
+        self._wake_socket = wake_socket
         self._spin_s = spin_s
 
     @classmethod
@@ -244,8 +244,8 @@ class Doorbell:
     @classmethod
     def join(cls, descriptors: list[int], spin_s: float) -> Doorbell:
         """The other side of ``create``."""
-        page_fd, bell_fd = descriptors
-        doorbell = cls(page_fd, socket.socket(fileno=bell_fd), spin_s)
+        page_fd, wake_fd = descriptors
+        doorbell = cls(page_fd, socket.socket(fileno=wake_fd), spin_s)
         os.close(page_fd)
         return doorbell
 
@@ -285,7 +285,7 @@ class Doorbell:
         )
         return CallReport(device_ns / 1e6, peak_bytes, int.from_bytes(present, "little"), forward_ns / 1e6)
 
-    def kept_outputs(self) -> int:
+    def state_outputs(self) -> int:
         """Judge: the runner's claim, at a delivery, about the outputs that are the model's own state."""
         return int.from_bytes(self._page[_KEPT_AT : _KEPT_AT + _KEPT_BYTES], "little")
 
@@ -304,7 +304,7 @@ class Doorbell:
         told = min(count, MAX_LOCATIONS)
         data = bytes(self._page[_LOCATIONS_AT : _LOCATIONS_AT + told * _LOCATION.size])
         parts = (data[at : at + _LOCATION.size] for at in range(0, len(data), _LOCATION.size))
-        return [*map(Location.decode, parts), *[Location(Whereabouts.SHARED)] * (count - told)]
+        return [*map(Location.decode, parts), *[Location(LocationKind.SHARED)] * (count - told)]
 
     def describe_weights(self, found: WeightReport) -> None:
         """Runner: report the findings about the weights; valid from the next ready frame on."""
@@ -319,17 +319,17 @@ class Doorbell:
 
     def close(self) -> None:
         self._page.close()
-        self._bell.close()
+        self._wake_socket.close()
 
     def _ring(self) -> None:
         # Never blocks, whatever the other side does with its end: with a full buffer it will wake anyway.
         with contextlib.suppress(BlockingIOError, ConnectionError):
-            self._bell.send(b"!", socket.MSG_DONTWAIT)
+            self._wake_socket.send(b"!", socket.MSG_DONTWAIT)
 
-    def _hear(self) -> bool | None:
+    def _take_ring(self) -> bool | None:
         """Take one ring off the socket; ``None`` where there is none, ``False`` where the other side is gone."""
         try:
-            return bool(self._bell.recv(1, socket.MSG_DONTWAIT))
+            return bool(self._wake_socket.recv(1, socket.MSG_DONTWAIT))
         except BlockingIOError:
             return None
         except ConnectionError:
@@ -345,11 +345,11 @@ class Doorbell:
         """
         page, wanted = self._page, sequence.to_bytes(8, "little")
         spin_until = time.monotonic() + self._spin_s
-        waiting = [self._bell.fileno()] + ([] if interrupt_fd is None else [interrupt_fd])
-        heard, look_at = False, 0.0
+        waiting = [self._wake_socket.fileno()] + ([] if interrupt_fd is None else [interrupt_fd])
+        ring_received, next_check = False, 0.0
         while True:
             is_there = page[at : at + 8] == wanted
-            if is_there and heard:
+            if is_there and ring_received:
                 return True
             now = time.monotonic()
             if deadline is not None and now >= deadline:
@@ -359,16 +359,16 @@ class Doorbell:
                 # A runner that has reported "done" may end in the next moment: its ring comes first.
                 left = None if deadline is None else deadline - now
                 readable, _, _ = select.select(waiting[:1] if is_there else waiting, [], [], left)
-            elif interrupt_fd is not None and now >= look_at and not is_there:
+            elif interrupt_fd is not None and now >= next_check and not is_there:
                 # A runner that fails sends no ring, and spinning to the end takes as long as a short evaluation.
                 readable, _, _ = select.select([interrupt_fd], [], [], 0)
-                look_at = now + _LOOK_S
-            if self._bell.fileno() in readable:
-                said = self._hear()
-                if said is False:
+                next_check = now + _POLL_S
+            if self._wake_socket.fileno() in readable:
+                ring = self._take_ring()
+                if ring is False:
                     if interrupt_fd is None:
                         raise ConnectionError("the judge is gone")
                     return page[at : at + 8] == wanted
-                heard = heard or bool(said)
+                ring_received = ring_received or bool(ring)
             if interrupt_fd in readable and page[at : at + 8] != wanted:
                 return False

@@ -41,7 +41,7 @@ __all__ = [
 
 GRANULE: Final = 2 * 2**20
 """Bytes: no two allocations of a device share one of these."""
-_MOST_SPARE: Final = 2**20
+_MAX_SPARE: Final = 2**20
 """The most bytes between the elements of a result that may be moved with them, if the elements are fewer."""
 _RUN_BYTES: Final = 256
 _ALIGNMENT: Final = 512
@@ -204,7 +204,7 @@ class Runs:
         A run counts for some bytes in any case, because each one is described by itself.
         """
         size = math.prod(shape) * itemsize
-        return self.count * max(self.length * itemsize, _RUN_BYTES) - size <= max(size, _MOST_SPARE)
+        return self.count * max(self.length * itemsize, _RUN_BYTES) - size <= max(size, _MAX_SPARE)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

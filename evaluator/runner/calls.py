@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 import torch.fx.experimental.symbolic_shapes  # torch imports it in a first backward pass: paid once, before any fork
 
-from evaluator.dtypes import is_differentiable, spoilt
+from evaluator.dtypes import is_differentiable, scrub_value
 from evaluator.protocol import messages
 from evaluator.protocol.control_page import MAX_LOCATIONS, MEMORY_PROBE, CallMode, Doorbell, Failure, Frame, FrameKind
 from evaluator.protocol.shared_memory import Block, open_block, shares_elements
@@ -68,10 +68,10 @@ class CallLoop:
         self._weight_count = 0
         self._results = _Results([], None, 0)
         self._computed: list[tuple[torch.Tensor, Any]] = []
-        self._unspoilt: list[tuple[torch.Tensor, Any]] = []
-        self._spent: list[_Results] = []
+        self._unscrubbed: list[tuple[torch.Tensor, Any]] = []
+        self._deferred_results: list[_Results] = []
         self._between: list[Any] | None = None
-        self._present = self._kept = self._may_keep = 0
+        self._present = self._kept = self._possible_state = 0
         self._probe: torch.Tensor | None = None
         self._locator = Locator(torch.device("cpu"), readable=False)
 
@@ -93,8 +93,8 @@ class CallLoop:
                     self._check_results()
                     self._deliver()
                     doorbell.finish(sequence, 0, 0, 0, kept=self._kept)
-                elif mode in (CallMode.AWAKE, CallMode.AWAKE_WARM):
-                    self._retire(spoils=mode is CallMode.AWAKE)
+                elif mode in (CallMode.PREPARE, CallMode.PREPARE_WARM):
+                    self._retire(scrubs=mode is CallMode.PREPARE)
                     # The allocator's answer takes Python so long that no clock may run meanwhile.
                     peak_bytes = self._peak_bytes()
                     self._clock = _Clock(self._device)
@@ -141,7 +141,7 @@ class CallLoop:
         tensors = iter(self._blocks["inputs"].tensors)
         self._inputs = [next(tensors) if value is None else value["value"] for value in message["inputs"]]
         self._locator = Locator(self._device, readable=message["readable"])
-        self._may_keep = message["may_keep"]
+        self._possible_state = message["possible_state"]
         self._weight_names, self._weight_count = message["weight_names"], message["weight_count"]
         find = load_weights if message["load_weights"] else match_weights
         with _construct_errors():
@@ -158,9 +158,9 @@ class CallLoop:
         self._retire()
         if message["op"] == "open":
             self._open(message, descriptors)
-        elif message["op"] == "let_go":
-            self._let_go()
-        elif message["op"] == "deliver_within":
+        elif message["op"] == "close_shared":
+            self._close_shared()
+        elif message["op"] == "deliver_in_call":
             self._locator = Locator(self._device, readable=False)
         elif message["op"] == "load_weights":
             self._weights = load_weights(self._model, self._state())
@@ -173,10 +173,10 @@ class CallLoop:
         elif message["op"] == "interleave":
             self._between = [value.clone() if isinstance(value, torch.Tensor) else value for value in self._inputs]
             self._synchronize()
-        elif message["op"] == "interleave_no_more":
+        elif message["op"] == "end_interleave":
             self._end_interleaving()
         elif message["op"] == "release_memory" and self._device.type == "cuda":
-            self._spent.clear()
+            self._deferred_results.clear()
             self._reserve_bytes = max(self._reserve_bytes, torch.cuda.max_memory_reserved())
             torch.cuda.empty_cache()
         elif message["op"] == "reserve_memory" and self._device.type == "cuda":
@@ -185,14 +185,14 @@ class CallLoop:
             missing = self._reserve_bytes - torch.cuda.memory_reserved()
             torch.empty(max(0, missing), dtype=torch.uint8, device=self._device)
 
-    def _let_go(self) -> None:
+    def _close_shared(self) -> None:
         """Return to the state after constructing, but keep the model's weights.
 
         The shared memory is not used any more, and the memory that the allocator keeps is given back.
         """
-        self._put_off()
+        self._defer_release()
         self._inputs = []
-        self._spent.clear()
+        self._deferred_results.clear()
         self._clock = self._probe = self._between = None
         blocks, self._blocks = self._blocks, {}
         for block in blocks.values():
@@ -234,7 +234,7 @@ class CallLoop:
             fits = are_all and (_is_as_expected(value, target) if number < outputs else value.shape == target.shape)
             (unreadable if location is None and fits else self._computed).append((target, value))
             locations.append(location or (SHARED if fits else ABSENT))
-        self._unspoilt = [*self._computed, *unreadable]
+        self._unscrubbed = [*self._computed, *unreadable]
         if unreadable:
             self._copy(unreadable)
             clock.stop_again()
@@ -249,7 +249,7 @@ class CallLoop:
     def _timed_forward(self, clock: _Clock) -> _Results:
         with torch.no_grad():
             clock.start()
-            self._spent.clear()
+            self._deferred_results.clear()
             outputs = self._as_list(self._model(*self._inputs))
             outputs = [self._made_its_own(output) for output in outputs]
             clock.stop()
@@ -266,7 +266,7 @@ class CallLoop:
         # The time of a candidate's own zero_grad would not be counted.
         _forget_gradients(self._model, self._weights.parameters)
         clock.start()
-        self._spent.clear()
+        self._deferred_results.clear()
         outputs = self._as_list(self._model(*leaves))
         clock.forward_ends()
         if self._between is not None:
@@ -321,7 +321,7 @@ class CallLoop:
         """Compare the outputs of the last call with the reference's number, types, shapes, dtypes and devices."""
         self._check(self._results.outputs)
 
-    def _retire(self, *, spoils: bool = True, forgets: bool = True) -> None:
+    def _retire(self, *, scrubs: bool = True, forgets: bool = True) -> None:
         """Release the results of the last call, where no delivery was requested.
 
         On CUDA they are spoiled here, when no clock runs; on a CPU the judge has done so, while all processes were
@@ -329,23 +329,23 @@ class CallLoop:
         """
         if forgets and self._results.gradients is not None:
             _forget_gradients(self._model, self._weights.parameters)
-        if spoils and self._unspoilt and self._device.type == "cuda":
-            self._spoil()
-        self._put_off()
+        if scrubs and self._unscrubbed and self._device.type == "cuda":
+            self._scrub()
+        self._defer_release()
 
-    def _put_off(self) -> None:
+    def _defer_release(self) -> None:
         """Hold the results of the last call until the clock of the next one runs.
 
         In a user's own loop, their release takes time as well.
         """
-        self._spent.append(self._results)
-        self._results, self._computed, self._unspoilt = _Results([], None, 0), [], []
+        self._deferred_results.append(self._results)
+        self._results, self._computed, self._unscrubbed = _Results([], None, 0), [], []
 
     def _end_interleaving(self) -> None:
         """Forget the other inputs, and the memory of their calls, which belongs to no measured call."""
         self._between = None
         if self._device.type == "cuda":
-            self._spent.clear()
+            self._deferred_results.clear()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
@@ -409,13 +409,13 @@ class CallLoop:
                 raise CandidateError(Failure.WRONG_DTYPE, f"{which} is on {output.device}, expected {target.device}")
 
     def _deliver(self) -> None:
-        """Copy the last call's results into the shared memory, and spoil them.
+        """Copy the last call's results into the shared memory, and scrub them.
 
         A model's user may write to an output, and the next output has to be right all the same.
         """
         self._copy(self._computed)
-        self._spoil()
-        self._put_off()
+        self._scrub()
+        self._defer_release()
         _forget_gradients(self._model, self._weights.parameters)
         self._synchronize()
 
@@ -424,7 +424,7 @@ class CallLoop:
             for target, value in pairs:
                 target.copy_(value)
 
-    def _spoil(self) -> None:
+    def _scrub(self) -> None:
         """Overwrite the results of the last call, except for outputs that may be the model's own state.
 
         These are parameters or buffers in the reference as well; bit i records output i. A gradient is never such
@@ -434,15 +434,15 @@ class CallLoop:
         outputs = {id(target): index for index, target in enumerate(self._blocks["outputs"].tensors)}
         # A tensor that was made in inference mode can be written to in that mode alone.
         with torch.inference_mode():
-            for target, value in self._unspoilt:
+            for target, value in self._unscrubbed:
                 if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
                     continue  # a delivery reports the error
                 output = outputs.get(id(target))
-                may_keep = output is not None and self._may_keep >> output & 1
-                if output is not None and may_keep and value.untyped_storage().data_ptr() in state:
+                possible_state = output is not None and self._possible_state >> output & 1
+                if output is not None and possible_state and value.untyped_storage().data_ptr() in state:
                     kept |= 1 << output
                 else:
-                    value.fill_(spoilt(value.dtype))
+                    value.fill_(scrub_value(value.dtype))
         self._kept = kept & (1 << MAX_LOCATIONS) - 1
 
     def _synchronize(self) -> None:

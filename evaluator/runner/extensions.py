@@ -46,7 +46,7 @@ _INCLUDED_SUFFIXES = frozenset(
     {".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp", ".c", ".cc", ".cpp", ".cxx", ".cu"}
 )
 """Source files are included as well, now and then."""
-_MOST_INCLUDED = 500
+_MAX_INCLUDED = 500
 _FLAGS = ("extra_cflags", "extra_cuda_cflags")
 
 
@@ -166,7 +166,7 @@ class ExtensionClient:
         for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
             if path.suffix not in _INCLUDED_SUFFIXES or path.is_relative_to(self._directory) or not path.is_file():
                 continue
-            if len(found) == _MOST_INCLUDED:
+            if len(found) == _MAX_INCLUDED:
                 break
             found[path.relative_to(folder).as_posix()] = path.read_text(errors="surrogateescape")
         return found

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import torch
 
-from evaluator.protocol.control_page import MAX_DIMENSIONS, Location, Whereabouts
+from evaluator.protocol.control_page import MAX_DIMENSIONS, Location, LocationKind
 from evaluator.protocol.shared_memory import GRANULE, IpcHandle, Runs, driver, shares_elements
 
 __all__ = ["ABSENT", "SHARED", "Locator"]
 
-ABSENT: Final = Location(Whereabouts.ABSENT).encode()
-SHARED: Final = Location(Whereabouts.SHARED).encode()
+ABSENT: Final = Location(LocationKind.ABSENT).encode()
+SHARED: Final = Location(LocationKind.SHARED).encode()
 
 
 class Locator:
@@ -48,12 +48,12 @@ class Locator:
                 runs = Runs.of(value.shape, value.stride(), value.itemsize)
                 if not runs.are_close(value.shape, value.itemsize):
                     return None
-            return Location(Whereabouts.OWN, value.data_ptr(), value.stride()).encode()
+            return Location(LocationKind.PRIVATE, value.data_ptr(), value.stride()).encode()
         allocation = _allocation_of(value.data_ptr())
         if allocation is None:
             return None
         base, handle = allocation
-        return Location(Whereabouts.OWN, value.data_ptr() - base, value.stride(), handle).encode()
+        return Location(LocationKind.PRIVATE, value.data_ptr() - base, value.stride(), handle).encode()
 
 
 def _allocation_of(address: int) -> tuple[int, bytes] | None:

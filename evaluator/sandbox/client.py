@@ -60,7 +60,7 @@ class ForkServer(ChildProcess):
         super().__init__(
             "evaluator.sandbox.forkserver",
             environment=environment,
-            called="the process that runners are forked from",
+            display_name="the process that runners are forked from",
             stop_s=_STOP_S,
         )
         self._runners: dict[int, RunnerProcess] = {}
@@ -74,10 +74,10 @@ class ForkServer(ChildProcess):
             message = self._receive()
         except InfrastructureFault as error:
             self.close()
-            raise InfrastructureFault(f"{self._called} did not start") from error
+            raise InfrastructureFault(f"{self._display_name} did not start") from error
         self.versions = {"torch": message["torch"], "cuda": message["cuda"]}
 
-    def try_on(self, spec: Mapping[str, Any]) -> tuple[Layer, ...]:
+    def probe_layers(self, spec: Mapping[str, Any]) -> tuple[Layer, ...]:
         """Return the layers of isolation that the kernel refuses on this machine. Raises ``InfrastructureFault``."""
         trial = self.begin_spawn(spec, ())
         self.await_spawned(trial)
@@ -93,7 +93,7 @@ class ForkServer(ChildProcess):
         with self._lock:
             runner = RunnerProcess(next(_numbers))
             self._runners[runner.number] = runner
-            self.concern(runner.number)
+            self.keep_log_fields(runner.number)
             self._send({"op": "spawn", "id": runner.number, "spec": spec}, descriptors)
             return runner
 

@@ -25,10 +25,10 @@ FOLDERS: Final = {
 }
 """The variable that gives each compiler its folder, and the name of that folder in the working folder."""
 _TRITON_GROUP: Final = "triton/*/__grp__*.json"
-_MOST_GROUP_BYTES: Final = 2**16
-_MOST_BYTES: Final = 64 * 2**20
-_MOST_ENTRIES: Final = 2**13
-_MOST_LEVELS: Final = 16
+_MAX_GROUP_BYTES: Final = 2**16
+_MAX_BYTES: Final = 64 * 2**20
+_MAX_ENTRIES: Final = 2**13
+_MAX_LEVELS: Final = 16
 
 
 class _TooMuch(Exception):
@@ -46,7 +46,7 @@ def pack(working_folder: int, archive: Path) -> bool:
     try:
         with contextlib.ExitStack() as stack:
             for name in FOLDERS.values():
-                for path, descriptor in _files(working_folder, name, _MOST_LEVELS, budget):
+                for path, descriptor in _files(working_folder, name, _MAX_LEVELS, budget):
                     if tar is None:
                         tar = stack.enter_context(tarfile.open(archive, "w"))
                     _add(tar, path, descriptor, budget)
@@ -72,7 +72,7 @@ def unpack(descriptor: int, working_folder: Path) -> None:
                 with content, path.open("wb") as target:
                     shutil.copyfileobj(content, target)
                 path.chmod(member.mode)
-                if path.match(_TRITON_GROUP) and member.size <= _MOST_GROUP_BYTES:
+                if path.match(_TRITON_GROUP) and member.size <= _MAX_GROUP_BYTES:
                     _relocate(path)
     except (OSError, tarfile.TarError):
         # The folder may be full. Half of a compiled file would be worse than none.
@@ -101,12 +101,12 @@ class _Budget:
 
     def take_bytes(self, count: int) -> None:
         self._bytes += count
-        if self._bytes > _MOST_BYTES:
+        if self._bytes > _MAX_BYTES:
             raise _TooMuch
 
     def take_entry(self) -> None:
         self._entries += 1
-        if self._entries > _MOST_ENTRIES:
+        if self._entries > _MAX_ENTRIES:
             raise _TooMuch
 
 

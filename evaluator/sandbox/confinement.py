@@ -18,7 +18,7 @@ from evaluator.sandbox.filesystem import Root, enter_root
 from evaluator.sandbox.layers import Layer
 from evaluator.sandbox.syscalls import apply_filter
 
-__all__ = ["Confinement", "move_in", "put_on"]
+__all__ = ["Confinement", "confine", "move_in"]
 
 _PID_MAX: Final = Path("/proc/sys/kernel/pid_max")
 # Since Linux 6.14 every PID namespace has its own; writing it before would set the whole machine's.
@@ -60,7 +60,7 @@ def move_in(confinement: Confinement, mount_point: Path, before: Callable[[], No
     """Go on as the first process of new namespaces, confined for good; all of its children end with it.
 
     The calling process stays behind and ends as its child does. ``before`` is called within the namespaces, with all
-    rights over them. The rest is ``put_on``'s.
+    rights over them. The rest is ``confine``'s.
     """
     namespaces.die_with_parent()
     refused = namespaces.unshare_all()
@@ -71,10 +71,10 @@ def move_in(confinement: Confinement, mount_point: Path, before: Callable[[], No
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
     namespaces.die_with_parent()
     before()
-    put_on(confinement, mount_point, refused)
+    confine(confinement, mount_point, refused)
 
 
-def put_on(
+def confine(
     confinement: Confinement, mount_point: Path, refused: list[Layer], *, memory_is_grouped: bool = False
 ) -> list[Layer]:
     """Confine the calling process for good; returns all layers that the kernel refused.

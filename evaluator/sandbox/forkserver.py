@@ -9,8 +9,8 @@ and sends ``{"event": "ready"}``, ``{"event": "spawned", "id", "pid", "group", "
 ``{"event": "exited", "id", "status", "out_of_memory", "killed_for_others", "left", "archive"}``. It ends, with
 everything it forked, when the socket closes.
 
-Each runner has a keeper between it and this process. The keeper enters the namespaces, and forks the runner as the
-first process of the new PID namespace. The keeper takes all of it down with itself.
+Each runner has a reaper between it and this process. The reaper enters the namespaces, and forks the runner as the
+first process of the new PID namespace. The reaper takes all of it down with itself.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from evaluator.protocol import messages
 from evaluator.sandbox import namespaces
 from evaluator.sandbox.cgroups import Group, GroupParent
 from evaluator.sandbox.compile_archive import FOLDERS, pack
-from evaluator.sandbox.confinement import Confinement, put_on
+from evaluator.sandbox.confinement import Confinement, confine
 from evaluator.sandbox.filesystem import WORKING_FOLDER
 from evaluator.sandbox.layers import Layer
-from evaluator.sandbox.priority import have_give_way
+from evaluator.sandbox.priority import lower_priority_of
 from evaluator.sandbox.syscalls import compile_filter
 
 __all__ = ["main"]
 
 _MESSAGE_BYTES: Final = 4096
 _WATCH_S: Final = 0.1
-_LEAST_SHARE: Final = 4
+_MIN_SHARE: Final = 4
 """A runner without a group of its own must leave a fourth of the memory that was available when this process began.
 (Another runner may be at work when this one is forked.)
 """
@@ -55,9 +55,9 @@ _LEAST_SHARE: Final = 4
 
 @dataclass
 class _Child:
-    keeper: int
+    reaper: int
     connection: socket.socket
-    gives_way: bool
+    low_priority: bool
     pid: int = 0
 
 
@@ -78,23 +78,23 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     compile_filter()  # once, here, for all runners
     groups = GroupParent.open()
-    least_bytes = available_memory_bytes() // _LEAST_SHARE
+    least_bytes = available_memory_bytes() // _MIN_SHARE
     children: dict[int, _Child] = {}
     messages.send(connection, {"event": "ready", "torch": torch.__version__, "cuda": torch.version.cuda})
     with contextlib.suppress(messages.ConnectionClosed):
         while True:
-            keepers = {child.connection.fileno(): number for number, child in children.items()}
-            readable, _, _ = select.select([connection.fileno(), *keepers], [], [])
-            for keeper in readable:
-                if keeper in keepers:
-                    _hear_keeper(connection, children, keepers[keeper])
+            reapers = {child.connection.fileno(): number for number, child in children.items()}
+            readable, _, _ = select.select([connection.fileno(), *reapers], [], [])
+            for reaper in readable:
+                if reaper in reapers:
+                    _read_reaper(connection, children, reapers[reaper])
             if connection.fileno() in readable:
                 message, descriptors = messages.receive(connection)
                 _obey(children, message, descriptors, groups, least_bytes)
     for child in children.values():
         _kill(child)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(child.keeper, 0)
+            os.waitpid(child.reaper, 0)
     if groups is not None:
         groups.close()
 
@@ -109,46 +109,46 @@ def _obey(
     number = int(message["id"])
     if message["op"] == "spawn":
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        keeper = os.fork()
-        if keeper == 0:
-            _keep(message["spec"], descriptors, theirs, groups, number, least_bytes)
+        reaper = os.fork()
+        if reaper == 0:
+            _run_reaper(message["spec"], descriptors, theirs, groups, number, least_bytes)
         theirs.close()
         for descriptor in descriptors:
             os.close(descriptor)
-        children[number] = _Child(keeper, ours, gives_way=bool(message["spec"].get("discover")))
+        children[number] = _Child(reaper, ours, low_priority=bool(message["spec"].get("discover")))
     elif number in children:
         _kill(children[number])
 
 
-def _hear_keeper(connection: socket.socket, children: dict[int, _Child], number: int) -> None:
+def _read_reaper(connection: socket.socket, children: dict[int, _Child], number: int) -> None:
     child = children[number]
     data = child.connection.recv(_MESSAGE_BYTES)
     if data and child.pid == 0:
         started = json.loads(data)
         child.pid = started["pid"]
-        if child.gives_way:
-            have_give_way(child.pid)
+        if child.low_priority:
+            lower_priority_of(child.pid)
         messages.send(connection, {"event": "spawned", "id": number, **started})
         return
-    # The second message is about the runner's end; an end without one means that the keeper was killed.
+    # The second message is about the runner's end; an end without one means that the reaper was killed.
     killed = {"out_of_memory": False, "killed_for_others": False, "left": False, "archive": ""}
     ended = json.loads(data) if data else {"status": int(signal.SIGKILL), **killed}
     child.connection.close()
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(child.keeper, 0)
+        os.waitpid(child.reaper, 0)
     del children[number]
     messages.send(connection, {"event": "exited", "id": number, **ended})
 
 
 def _kill(child: _Child) -> None:
     # The runner is process 1 of its namespace: its end is the end of everything in there.
-    for pid in (child.pid, child.keeper if child.pid == 0 else 0):
+    for pid in (child.pid, child.reaper if child.pid == 0 else 0):
         if pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
-def _keep(
+def _run_reaper(
     spec: dict[str, Any],
     descriptors: list[int],
     connection: socket.socket,
@@ -156,7 +156,7 @@ def _keep(
     number: int,
     least_bytes: int,
 ) -> None:
-    """Run the keeper from start to end. Never returns."""
+    """Run the reaper from start to end. Never returns."""
     confinement = Confinement.from_json(spec["confinement"])
     directory: Path | None = None
     group: Group | None = None
@@ -205,7 +205,7 @@ def _keep(
 
 
 def _working_folder(runner: int) -> int | None:
-    """Return a descriptor of the runner's working folder; ``None`` where the kernel refuses its keeper access.
+    """Return a descriptor of the runner's working folder; ``None`` where the kernel refuses its reaper access.
 
     The folder is in a root of its own, and is gone with its last process and descriptor.
     """
@@ -243,13 +243,13 @@ def _become_runner(
     code = 70
     try:
         namespaces.die_with_parent()
-        os.setsid()  # its keeper must not be in its process group: kill(0) knows no namespaces
+        os.setsid()  # its reaper must not be in its process group: kill(0) knows no namespaces
         if group is not None and not group.join():
             group = None
         limited = group is not None and group.limits
         if not limited:
             refused = [*refused, Layer.CGROUP]
-        refused = put_on(Confinement.from_json(spec["confinement"]), directory, refused, memory_is_grouped=limited)
+        refused = confine(Confinement.from_json(spec["confinement"]), directory, refused, memory_is_grouped=limited)
         folder = Path.cwd()
         told = {
             "refused": refused,

@@ -20,7 +20,7 @@ from evaluator.errors import InfrastructureFault
 __all__ = ["CannotBeStopped", "Freezer", "Waits", "total_wait_ms"]
 
 _FREEZE_S: Final = 10.0
-_FEWEST_LOOKS: Final = 100
+_MIN_CHECKS: Final = 100
 """With fewer checks than this, the judge was held up itself, by an overloaded machine."""
 _FREEZE_POLL_S: Final = 0.00002
 _UNINTERRUPTIBLE_S: Final = 0.05
@@ -124,13 +124,13 @@ class Freezer:
         """
         known = {self.pid}
         self._signal(known, signal.SIGSTOP)
-        begin, looks, quiet = time.monotonic(), 0, 0
+        begin, checks, quiet = time.monotonic(), 0, 0
         while quiet < min(2, len(known)):
             patient = time.monotonic() < begin + _UNINTERRUPTIBLE_S
             running = {pid for pid in known if _runs(pid, every_thread=every_thread, patient=patient)}
             # Listed only then: a running process could have started another one unseen by the listing. And the first
             # check takes a moment only.
-            members = known if running and not looks else self._members()
+            members = known if running and not checks else self._members()
             new = members - known
             if not running and not new:
                 quiet += 1
@@ -139,8 +139,8 @@ class Freezer:
             # The numbers of the others may belong to new processes by now.
             self._signal(new | running & members, signal.SIGSTOP)
             known = members
-            looks += 1
-            if looks > _FEWEST_LOOKS and time.monotonic() > begin + _FREEZE_S:
+            checks += 1
+            if checks > _MIN_CHECKS and time.monotonic() > begin + _FREEZE_S:
                 self._stopped = known
                 raise CannotBeStopped
             time.sleep(_FREEZE_POLL_S)  # the processes to be stopped may need this processor to get there
@@ -204,10 +204,10 @@ class _Freezer:
         deadline = time.monotonic() + _FREEZE_S
         with contextlib.suppress(OSError):
             os.pwrite(self._switch, b"1", 0)
-            looks = 0
+            checks = 0
             while b"frozen 1" not in os.pread(self._events, 256, 0):
-                looks += 1
-                if looks > _FEWEST_LOOKS and time.monotonic() > deadline:
+                checks += 1
+                if checks > _MIN_CHECKS and time.monotonic() > deadline:
                     raise CannotBeStopped
                 time.sleep(_FREEZE_POLL_S)  # the processes to be stopped may need this processor to get there
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-__all__ = ["give_way", "have_give_way", "was_starved"]
+__all__ = ["lower_priority", "lower_priority_of", "was_starved"]
 
 _LEAST_URGENT: Final = 19
 _ASK_AGAIN_S: Final = 0.1
@@ -23,7 +23,7 @@ _HAD_SHARE: Final = 0.25
 _WAITED_SHARE: Final = 0.5
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Give this process and its children the lowest priority for processors.
 
     To be called in a session of its own, which gives way as a whole.
@@ -41,7 +41,7 @@ def give_way() -> None:
             return
 
 
-def have_give_way(session: int) -> None:
+def lower_priority_of(session: int) -> None:
     """Make the session of another process give way, by the process's number.
 
     To be called from outside of its namespaces, where an administrator need not wait. Where the caller would have to

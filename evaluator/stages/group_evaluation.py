@@ -19,7 +19,7 @@ from evaluator.config import EvalConfig
 from evaluator.devices.machine_memory import out_of_memory_kills
 from evaluator.errors import InfrastructureFault
 from evaluator.evaluation import Evaluation, Gradients, Verdict
-from evaluator.judge.client import Contact, JudgeProcess
+from evaluator.judge.client import JudgeProcess, RunnerAccess
 from evaluator.problems.problem import Problem
 from evaluator.processes.compile_cache import CompileCache
 from evaluator.processes.runner_handle import RunnerHandle
@@ -110,7 +110,7 @@ class GroupEvaluation:
     def run(self) -> list[Provisional | None]:
         """Return each candidate's evaluation, and the doubt about it; ``None`` for one to be evaluated alone.
 
-        Raises ``DoesNotFit``, ``DoNotFitTogether``, ``DeviceUnavailable``, ``ProblemError``, ``ToolchainMissing``,
+        Raises ``DoesNotFit``, ``GroupDoesNotFit``, ``DeviceUnavailable``, ``ProblemError``, ``ToolchainMissing``,
         ``EvaluationCancelled`` and ``InfrastructureFault``.
         """
         judge = self._processes.judge
@@ -165,22 +165,22 @@ class GroupEvaluation:
             judge.begin_evaluation(
                 self._problem,
                 config,
-                [_contact(runner) for runner in runners],
-                None if lineup.is_kept else _contact(lineup.baseline),
+                [_runner_access(runner) for runner in runners],
+                None if lineup.is_kept else _runner_access(lineup.baseline),
                 # Spare ones are there already.
                 contexts=pool.contexts_ahead(config, len(runners), baseline=lineup.spare_baseline is None),
                 spare=len(lineup.spare),
                 keeps=pool.keeps_baseline(config, lineup.evaluations),
             )
-            found = judge.await_found(
+            found = judge.await_result(
                 len(runners) * (config.limits.total_s + config.limits.build_s),
                 lambda index, stage, message, share: self._progress(index, Progress(stage, message, share)),
                 self._cancelled,
                 lambda: self._assign(lineup),
-                pool.admit,
-                lambda: pool.settle(self._cancelled),
+                pool.allow_device_use,
+                lambda: pool.quiesce(self._cancelled),
             )
-            pool.admit()  # where nothing was timed, they have been told to wait until now
+            pool.allow_device_use()  # where nothing was timed, they have been told to wait until now
             outcomes: list[dict[str, Any]] = found["outcomes"]
             # Of several, one without a verdict may as well be stopped, and is evaluated alone in any case.
             ends = len(runners) == 1 and outcomes[0]["verdict"] is None
@@ -204,7 +204,7 @@ class GroupEvaluation:
         for compiler, candidate in zip(lineup.compilers, self._candidates, strict=True):
             self._assign_compiled(compiler, candidate.source)
         if lineup.is_kept:
-            lineup.baseline.concern()
+            lineup.baseline.keep_log_fields()
         else:
             lineup.baseline.assign(self._problem, config, None)
         if not forks_beside(config):
@@ -258,7 +258,7 @@ class GroupEvaluation:
             runner.learn_builds()
             outcome["stage_s"]["total"] = total_s
             doubt = doubt_about(
-                outcome.pop("put_back"),
+                outcome.pop("corrected"),
                 clocks_disagree=outcome.pop("clocks_disagree"),
                 device_was_busy=outcome.pop("device_was_busy"),
             )
@@ -270,13 +270,13 @@ class GroupEvaluation:
         return concluded
 
 
-def doubt_about(put_back: Sequence[str], *, clocks_disagree: bool, device_was_busy: bool) -> str:
-    """Return the reason for a second evaluation, in words. ``put_back``: the tracks with corrected time."""
+def doubt_about(corrected: Sequence[str], *, clocks_disagree: bool, device_was_busy: bool) -> str:
+    """Return the reason for a second evaluation, in words. ``corrected``: the tracks with corrected time."""
     if device_was_busy:
         return "the device was busy while every process was stopped"
     if clocks_disagree:
         return "inner and outer clock disagreed"
-    return f"time was put back: {' and '.join(put_back)}" if put_back else ""
+    return f"time was put back: {' and '.join(corrected)}" if corrected else ""
 
 
 def _stands_among_others(outcome: Mapping[str, Any]) -> bool:
@@ -297,5 +297,5 @@ def _require_own_end(
             raise InfrastructureFault("the candidate's process was killed from outside")
 
 
-def _contact(runner: RunnerHandle) -> Contact:
-    return Contact(runner.control.fileno(), {"pid": runner.process.pid, "group": runner.process.group})
+def _runner_access(runner: RunnerHandle) -> RunnerAccess:
+    return RunnerAccess(runner.control.fileno(), {"pid": runner.process.pid, "group": runner.process.group})

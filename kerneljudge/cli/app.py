@@ -326,17 +326,17 @@ def grade(
 
     Exit status: 0 all passed, 1 some did not, 2 bad usage or refused lines, 3 some could not be graded.
     """
-    from kerneljudge.grading.grade import Fields, Wishes, grade_all  # noqa: PLC0415 - no other command needs it
+    from kerneljudge.grading.grade import Fields, GradingOptions, grade_all  # noqa: PLC0415 - no other command needs it
 
     with turned_into_exits(_as_error(json_)):
         fields = Fields(code=code_field, response=response_field, problem=problem_field, key=key_field)
-        wishes = Wishes(device, size, precision, require_gradients, baseline, limits, author, visibility)
+        options = GradingOptions(device, size, precision, require_gradients, baseline, limits, author, visibility)
         raise typer.Exit(
             grade_all(
                 given,
                 out,
                 fields,
-                wishes,
+                options,
                 problem=problem,
                 eval_results=eval_results,
                 service=None if here else _reachable(url),

@@ -17,7 +17,7 @@ __all__ = ["found", "stored", "tables"]
 
 Plain = Callable[[str], str]
 
-_MOST_KERNELS: Final = 16
+_MAX_KERNELS: Final = 16
 _INDENT: Final = (0, 0, 0, 2)
 _FIGURES: Final = ("expected", "got", "error", "allowed")
 
@@ -125,7 +125,7 @@ def _kernels(kernels: Sequence[Mapping[str, Any]], plain: Plain) -> Table:
             str(kernel["stack_bytes"]),
             f"{kernel['spill_store_bytes']} / {kernel['spill_load_bytes']}",
         )
-        for kernel in kernels[:_MOST_KERNELS]
+        for kernel in kernels[:_MAX_KERNELS]
     ]
     columns = ("kernel", "architecture", "registers", "shared bytes", "stack bytes", "spill stores / loads")
     return _table("", columns, rows, plain)

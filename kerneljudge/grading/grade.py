@@ -28,7 +28,7 @@ from kerneljudge.grading.results import ResultFile, graded_of, is_unsettled
 from kerneljudge.grading.sources import Given, UnusableFile, known_problems
 from kerneljudge.records import BatchResult, SubmissionRecord, blank_record
 
-__all__ = ["Fields", "Wishes", "grade_all"]
+__all__ = ["Fields", "GradingOptions", "grade_all"]
 
 _POLL_S: Final = 1.0
 _PATIENCE_S: Final = 3600.0
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Wishes:
+class GradingOptions:
     """The options of grading, for all candidates. ``None`` leaves an option to the service, or to the default."""
 
     device: str | None = None
@@ -71,7 +71,7 @@ def grade_all(
     given: Path,
     out: Path,
     fields: Fields,
-    wishes: Wishes,
+    options: GradingOptions,
     *,
     problem: str | None,
     eval_results: Path | None,
@@ -103,9 +103,9 @@ def grade_all(
         where = "on this machine" if service is None else f"at {service.url}"
         say(f"grading {len(todo.entries)} {where}")
         found = (
-            _by_service(service, todo, wishes, with_samples=eval_results is not None)
+            _by_service(service, todo, options, with_samples=eval_results is not None)
             if service is not None
-            else _here(problems, todo, wishes, require_sandbox=require_sandbox)
+            else _here(problems, todo, options, require_sandbox=require_sandbox)
         )
         with ProgressLine(stderr()) as line:
             meter = _Meter(len(todo.entries), line)
@@ -169,11 +169,11 @@ class _Lines:
         yield bytes(part)
 
 
-def _by_service(service: Client, todo: _Todo, wishes: Wishes, *, with_samples: bool) -> Iterator[_Graded]:
+def _by_service(service: Client, todo: _Todo, options: GradingOptions, *, with_samples: bool) -> Iterator[_Graded]:
     """Grade through one batch of the service. Results come as soon as they are there."""
     if not todo.entries:
         return
-    wanted = asdict(wishes) | {"limits": local.limits_given(wishes.limits)}
+    wanted = asdict(options) | {"limits": local.limits_given(options.limits)}
     defaults = {name: value for name, value in wanted.items() if value is not None}
     # The visibility is that of the batch as a whole, and its lines have the same.
     visibility = {"visibility": defaults.pop("visibility")} if "visibility" in defaults else {}
@@ -184,7 +184,7 @@ def _by_service(service: Client, todo: _Todo, wishes: Wishes, *, with_samples: b
         # Line 1 is the header.
         by_line = dict(enumerate(todo.entries, start=2))
         for error in batch["errors"]:
-            yield _refused(by_line[error["line"]], error["message"], wishes)
+            yield _refused(by_line[error["line"]], error["message"], options)
         unheard = set(by_line).difference(error["line"] for error in batch["errors"])
         cursor = 0
         while True:
@@ -205,7 +205,7 @@ def _by_service(service: Client, todo: _Todo, wishes: Wishes, *, with_samples: b
         raise
     for line in sorted(unheard):
         yield _refused(
-            by_line[line], f"one of the {batch['errors_total']} lines of which the service names the first", wishes
+            by_line[line], f"one of the {batch['errors_total']} lines of which the service names the first", options
         )
 
 
@@ -264,18 +264,20 @@ def _submission(work: Work) -> dict[str, Any]:
     return {"problem": work.problem, "response" if work.is_response else "code": text, "label": work.key[-200:]}
 
 
-def _here(problems: Mapping[str, Problem], todo: _Todo, wishes: Wishes, *, require_sandbox: bool) -> Iterator[_Graded]:
+def _here(
+    problems: Mapping[str, Problem], todo: _Todo, options: GradingOptions, *, require_sandbox: bool
+) -> Iterator[_Graded]:
     """Grade on this machine, one after another on one engine. The same source for the same problem is graded once."""
-    device = wishes.device or local.default_device()
+    device = options.device or local.default_device()
     configs = {
         problem: local.configure(
             problems[problem],
             device,
-            wishes.size,
-            wishes.precision,
-            wishes.require_gradients,
-            wishes.baseline,
-            limits=wishes.limits,
+            options.size,
+            options.precision,
+            options.require_gradients,
+            options.baseline,
+            limits=options.limits,
         )
         for problem in {entry.problem for entry in todo.entries}
     }
@@ -287,7 +289,7 @@ def _here(problems: Mapping[str, Problem], todo: _Todo, wishes: Wishes, *, requi
         def grade(entry: Entry, work: Work) -> _Graded:
             given = Given(work.text, work.is_response, work.key)
             outcome = bench.grade(problems[work.problem], given.parse(), configs[work.problem])
-            outcome.record["author"] = wishes.author
+            outcome.record["author"] = options.author
             return _Graded(entry, outcome.record, outcome.samples_ms)
 
         for entry, work in todo:
@@ -305,9 +307,9 @@ def _here(problems: Mapping[str, Problem], todo: _Todo, wishes: Wishes, *, requi
             yield replace(grade(entry, work), again=True)
 
 
-def _refused(entry: Entry, why: str, wishes: Wishes) -> _Graded:
+def _refused(entry: Entry, why: str, options: GradingOptions) -> _Graded:
     known = {"status": str(Status.FAILED), "message": f"{_REFUSED}: {why}"}
-    record = blank_record(entry.problem, **known, device=wishes.device, size=wishes.size)
+    record = blank_record(entry.problem, **known, device=options.device, size=options.size)
     return _Graded(entry, record, refused=True)
 
 

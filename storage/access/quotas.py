@@ -18,7 +18,7 @@ from storage.clock import database_now
 from storage.models import Usage
 from storage.upsert import insert_into
 
-__all__ = ["QuotaSpent", "add_requests", "charge_submissions", "forget_old", "refund_submissions"]
+__all__ = ["QuotaSpent", "add_requests", "charge_submissions", "delete_expired", "refund_submissions"]
 
 Kind = Literal["requests", "submissions"]
 
@@ -60,7 +60,7 @@ def add_requests(session: Session, minute: datetime, counts: Mapping[str, int]) 
     return {subject: _add(session, "requests", subject, minute, count) for subject, count in sorted(counts.items())}
 
 
-def forget_old(session: Session) -> None:
+def delete_expired(session: Session) -> None:
     """Delete the counts of periods that no limit refers to any more."""
     now = database_now(session)
     kinds: dict[Kind, timedelta] = {"requests": _REQUESTS_KEPT, "submissions": _SUBMISSIONS_KEPT}

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import ColumnElement, and_, or_, true
 
-__all__ = ["EVERYTHING", "Viewer", "Visibility", "owned_key"]
+__all__ = ["ADMIN_VIEWER", "Viewer", "Visibility", "owned_key"]
 
 
 class Visibility(StrEnum):
@@ -63,11 +63,11 @@ class Viewer:
         """Whether the viewer may see the source, and texts that quote it."""
         return row.visibility == Visibility.PUBLIC or self.owns(row)
 
-    def seen(self, table: Any) -> ColumnElement[bool]:
+    def visible(self, table: Any) -> ColumnElement[bool]:
         """Return the SQL condition of ``sees`` on rows of ``table``."""
         return self._or_owned(table, table.visibility != str(Visibility.PRIVATE))
 
-    def source_seen(self, table: Any) -> ColumnElement[bool]:
+    def source_visible(self, table: Any) -> ColumnElement[bool]:
         """Return the SQL condition of ``sees_source`` on rows of ``table``."""
         return self._or_owned(table, table.visibility == str(Visibility.PUBLIC))
 
@@ -77,7 +77,7 @@ class Viewer:
         return shown if self.client is None else or_(shown, and_(table.owner.is_not(None), table.owner == self.client))
 
 
-EVERYTHING: Final = Viewer(everything=True)
+ADMIN_VIEWER: Final = Viewer(everything=True)
 
 
 def owned_key(owner: str | None, key: str | None) -> str | None:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, aliased
 
 from evaluator.evaluation import SpeedupStatus, Status, Verdict
 from evaluator.summary import Graded, ProblemFacts
-from storage.access.visibility import EVERYTHING, Viewer, Visibility, owned_key
+from storage.access.visibility import ADMIN_VIEWER, Viewer, Visibility, owned_key
 from storage.clock import database_now
 from storage.ids import new_id
 from storage.metrics.metrics import ended
@@ -32,7 +32,7 @@ from storage.models import (
     Webhook,
 )
 from storage.submissions.completion import completed, finish_if_over, take_places
-from storage.submissions.deduplication import Ranks, share
+from storage.submissions.deduplication import Ranks, deduplicate
 from storage.submissions.submissions import CANCELLED, NewSubmission
 
 __all__ = [
@@ -136,7 +136,7 @@ class Batches:
     def add(self, batch_id: str, lines: Sequence[BatchLine], errors: Sequence[LineError], ranks: Ranks) -> None:
         """Store one chunk of some hundreds of lines. Raises ``BatchClosed``."""
         now = database_now(self._session)
-        answers = share(self._session, [line.new for line in lines], ranks, now)
+        answers = deduplicate(self._session, [line.new for line in lines], ranks, now)
         over = [line.line for line, answer in zip(lines, answers, strict=True) if answer.status.final]
         values = {
             "items": Batch.items + len(lines),
@@ -265,9 +265,9 @@ class Batches:
         stored = owned_key(owner, idempotency_key)
         return self._session.scalars(select(Batch).where(Batch.idempotency_key == stored)).one_or_none()
 
-    def page(self, cursor: str | None = None, limit: int = 50, *, viewer: Viewer = EVERYTHING) -> BatchPage:
+    def page(self, cursor: str | None = None, limit: int = 50, *, viewer: Viewer = ADMIN_VIEWER) -> BatchPage:
         """Return up to ``limit`` batches that ``viewer`` sees, newest first, after the batch ``cursor``."""
-        query = select(Batch).where(viewer.seen(Batch)).order_by(Batch.id.desc()).limit(limit + 1)
+        query = select(Batch).where(viewer.visible(Batch)).order_by(Batch.id.desc()).limit(limit + 1)
         if cursor is not None:
             query = query.where(Batch.id < cursor)
         rows = self._session.scalars(query).all()

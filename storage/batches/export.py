@@ -10,7 +10,7 @@ from sqlalchemy import Select, case, select
 from sqlalchemy.orm import Session, sessionmaker
 
 from evaluator.evaluation import Status
-from storage.access.visibility import EVERYTHING, Viewer
+from storage.access.visibility import ADMIN_VIEWER, Viewer
 from storage.models import BatchItem, StoredEvaluation, Submission
 
 __all__ = ["BATCH_COLUMNS", "batch_rows", "batch_rows_after"]
@@ -35,7 +35,7 @@ def batch_rows_after(
     verdict: str | None = None,
     problem: str | None = None,
     label: str | None = None,
-    viewer: Viewer = EVERYTHING,
+    viewer: Viewer = ADMIN_VIEWER,
 ) -> list[Mapping[str, Any]]:
     """Return up to ``limit`` rows after ``line`` that meet the conditions, by line, as ``viewer`` may see them."""
     query = _rows(viewer).where(BatchItem.batch_id == batch_id, BatchItem.line > line)
@@ -50,7 +50,7 @@ def batch_rows_after(
 
 
 def batch_rows(
-    sessions: sessionmaker[Session], batch_id: str, viewer: Viewer = EVERYTHING
+    sessions: sessionmaker[Session], batch_id: str, viewer: Viewer = ADMIN_VIEWER
 ) -> Iterator[Mapping[str, Any]]:
     """Yield every row, by line.
 
@@ -89,7 +89,7 @@ def _rows(viewer: Viewer) -> Select[Any]:
             StoredEvaluation.device_name.label("device_name"),
             BatchItem.shared.label("shared"),
             # A compiler's message quotes the source.
-            case((viewer.source_seen(Submission), Submission.message), else_="").label("message"),
+            case((viewer.source_visible(Submission), Submission.message), else_="").label("message"),
             Submission.submitted_at.label("submitted"),
             BatchItem.finished_at.label("finished"),
         )

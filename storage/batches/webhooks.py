@@ -28,7 +28,7 @@ __all__ = ["Delivery", "InvalidUrl", "Webhooks", "checked_url", "signature"]
 
 _FIRST_PAUSE: Final = timedelta(seconds=30)
 _LAST_PAUSE: Final = timedelta(hours=1)
-_MOST_ATTEMPTS: Final = 30
+_MAX_ATTEMPTS: Final = 30
 """With these pauses, attempts go on for about a day."""
 
 
@@ -87,7 +87,7 @@ class Webhooks:
         now = now or database_now(self._session)
         due = select(Webhook.batch_id, Webhook.attempts).where(Webhook.due_at <= now).order_by(Webhook.due_at)
         for batch_id, attempts in self._session.execute(due.limit(10)).all():
-            again_at = now + _pause(attempts + 1) if attempts + 1 < _MOST_ATTEMPTS else None
+            again_at = now + _pause(attempts + 1) if attempts + 1 < _MAX_ATTEMPTS else None
             taken = self._session.scalar(
                 update(Webhook)
                 .where(Webhook.batch_id == batch_id, Webhook.attempts == attempts, Webhook.due_at <= now)

@@ -23,12 +23,12 @@ from runtime.settings import MEASURE_AGAIN_S
 from storage.clock import database_now
 from storage.grading.diagnoses import Diagnoses
 from storage.grading.verification import check_failed, conclude, request_verification
-from storage.leaderboards.entries import enter
+from storage.leaderboards.entries import add_to_leaderboards
 from storage.metrics import metrics
 from storage.models import Attempt, AttemptOutcome, Stage, Submission
 from storage.queue.activity import FAULTS
 from storage.queue.backoff import backoff_after, is_due, pause_after_unsettled
-from storage.queue.eligibility import ANYTHING, DeviceCapabilities, eligible_workers, runs_on
+from storage.queue.eligibility import NO_REQUIREMENTS, DeviceCapabilities, eligible_workers, runs_on
 from storage.queue.fair_order import LAST_RANK, QUEUE_ORDER, GradingKey, near
 from storage.queue.wakeups import WakeUp, repeat_after, request_wakeup
 from storage.queue.workers import Worker
@@ -303,7 +303,7 @@ class Claims:
         shown = stored.to_evaluation()
         if claim.verifies is not None:
             conclude(self._session, claim.submission_id, shown, now)
-        elif enter(self._session, claim.submission_id, shown, now) and verify:
+        elif add_to_leaderboards(self._session, claim.submission_id, shown, now) and verify:
             request_verification(self._session, claim.submission_id, now)
         completed(self._session, [claim.submission_id], now)
         if diagnose and "device_fault" in evaluation.details:
@@ -501,7 +501,7 @@ class Claims:
     def _left_to_others(
         self, waiting: Any, stage: Stage, worker: str, device_capabilities: DeviceCapabilities | None, now: datetime
     ) -> bool:
-        needs = [getattr(Submission, name) for name in ANYTHING.columns]
+        needs = [getattr(Submission, name) for name in NO_REQUIREMENTS.columns]
         known = (Submission.id, Submission.faults, Submission.device, Submission.precision, Submission.verifies)
         row = self._session.execute(select(*known, *needs).where(waiting)).one_or_none()
         if row is None:

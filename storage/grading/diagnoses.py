@@ -29,7 +29,7 @@ from storage.queue.workers import serving_ids
 from storage.submissions.submissions import UnknownSubmission, problem_and_candidate
 from storage.upsert import insert_into
 
-__all__ = ["Diagnoses", "DiagnosisClaim", "NobodyDiagnoses", "NotDiagnosable", "evaluation_waits", "undiagnosable"]
+__all__ = ["Diagnoses", "DiagnosisClaim", "NoDiagnosisWorker", "NotDiagnosable", "evaluation_waits", "undiagnosable"]
 
 _DEVICE: Final = "cuda"
 _NOTHING_TO_RUN: Final = (Verdict.INVALID_SOURCE, Verdict.COMPILE_ERROR)
@@ -41,7 +41,7 @@ class NotDiagnosable(ValueError):
     """The submission cannot be diagnosed; the message has the reason."""
 
 
-class NobodyDiagnoses(LookupError):
+class NoDiagnosisWorker(LookupError):
     """No living worker has the tool."""
 
 
@@ -106,7 +106,7 @@ class Diagnoses:
         """Queue a diagnosis of the submission's candidate with ``tool``, which replaces earlier findings of the tool.
 
         A diagnosis that is not over yet is returned as it is. Raises ``UnknownSubmission``, ``NotDiagnosable`` and
-        ``NobodyDiagnoses``.
+        ``NoDiagnosisWorker``.
         """
         submission = self._session.get(Submission, submission_id, populate_existing=True)
         if submission is None:
@@ -118,7 +118,7 @@ class Diagnoses:
         if earlier is not None and not earlier.state.final:
             return earlier
         if not serving_ids(self._session, diagnosis_queue(tool)):
-            raise NobodyDiagnoses(f"no worker with a CUDA device and {tool.program} is running")
+            raise NoDiagnosisWorker(f"no worker with a CUDA device and {tool.program} is running")
         self._queue(submission_id, tool, renew=True)
         requested = self.of_tool(submission_id, tool)
         assert requested is not None

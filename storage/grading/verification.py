@@ -36,8 +36,8 @@ __all__ = [
 
 _CHECKS: Final = 2
 _TRIED_AGAIN: Final = timedelta(hours=1)
-_MOST_FAILED: Final = 5
-_LEAST_SHARE: Final = {"cpu": 0.8, "cuda": 0.95}
+_MAX_FAILED: Final = 5
+_MIN_SHARE: Final = {"cpu": 0.8, "cuda": 0.95}
 """The share of its first speedup that a record must reach again where the intervals do not meet, by kind of device.
 
 The share is lower on a CPU, because other processes always run there.
@@ -126,10 +126,10 @@ def _tells(check: Submission) -> bool:
 
 
 def _try_later(session: Session, verification: StoredVerification, detail: str, now: datetime) -> None:
-    """Queue another re-evaluation, each time after twice as long; after ``_MOST_FAILED`` failed ones, none."""
+    """Queue another re-evaluation, each time after twice as long; after ``_MAX_FAILED`` failed ones, none."""
     checks = checks_of(session, verification.submission_id)
     failed = sum(check.state in (Status.FAILED, Status.DONE) and not _tells(check) for check in checks)
-    if failed >= _MOST_FAILED:
+    if failed >= _MAX_FAILED:
         verification.message = f"not evaluated again, after {failed} tries: {detail}"
         return
     verification.message = f"to be tried again later: {detail}"
@@ -150,11 +150,11 @@ def disagreement(first: Evaluation, again: Evaluation) -> str:
     """Return why ``again`` does not confirm ``first``; empty where it does.
 
     It must pass, with matching gradients where the first had them. On each track, its interval must reach that of the
-    first, or its speedup the share ``_LEAST_SHARE`` of the first's. A faster result is never a disagreement.
+    first, or its speedup the share ``_MIN_SHARE`` of the first's. A faster result is never a disagreement.
     """
     if not again.passed:
         return f"evaluated again, it got {again.verdict}"
-    share = _LEAST_SHARE[first.device.partition(":")[0]]
+    share = _MIN_SHARE[first.device.partition(":")[0]]
     found = {result.track: result for result in results_of(again)}
     for result in results_of(first):
         same = found.get(result.track)

@@ -1,8 +1,8 @@
 """Later changes of leaderboards: an entry is withdrawn, reinstated, or published.
 
-``settle`` rebuilds the leaderboard entries that depend on one submission, from the stored evaluations. They are then as
-if the submission had never (or always) been among them. Nothing of the submission is deleted: its evaluation stays,
-and so do the actor, the time and the reason of its withdrawal. Nothing here commits.
+``rebuild_entries`` rebuilds the leaderboard entries that depend on one submission, from the stored evaluations. They
+are then as if the submission had never (or always) been among them. Nothing of the submission is deleted: its
+evaluation stays, and so do the actor, the time and the reason of its withdrawal. Nothing here commits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from storage.models import (
 )
 from storage.submissions.submissions import UnknownSubmission
 
-__all__ = ["NotPublishable", "NotRanked", "publish", "reinstate", "settle", "withdraw"]
+__all__ = ["NotPublishable", "NotRanked", "publish", "rebuild_entries", "reinstate", "withdraw"]
 
 
 class NotRanked(ValueError):
@@ -63,7 +63,7 @@ def withdraw(session: Session, submission_id: str, reason: str, by: str | None) 
     submission.withdrawn_at = database_now(session)
     submission.withdrawn_by, submission.withdrawn_reason = by, reason
     session.flush()
-    settle(session, submission)
+    rebuild_entries(session, submission)
     audit.record(session, "submission.withdrawn", by=by, subject=submission_id, reason=reason)
     return submission
 
@@ -76,7 +76,7 @@ def reinstate(session: Session, submission_id: str, by: str | None) -> Submissio
     was = {"withdrawn_by": submission.withdrawn_by, "reason": submission.withdrawn_reason}
     submission.withdrawn_at = submission.withdrawn_by = submission.withdrawn_reason = None
     session.flush()
-    settle(session, submission)
+    rebuild_entries(session, submission)
     audit.record(session, "submission.reinstated", by=by, subject=submission_id, **was)
     return submission
 
@@ -95,13 +95,13 @@ def publish(session: Session, submission_id: str, visibility: Visibility, by: st
     session.flush()
     if before is Visibility.PRIVATE and submission.evaluation is not None:
         count_verdicts(session, {outcome_of(submission, submission.evaluation.to_evaluation()): 1})
-        settle(session, submission)
+        rebuild_entries(session, submission)
     details = {"before": str(before), "after": str(visibility)}
     audit.record(session, "submission.published", by=by, subject=submission_id, **details)
     return submission
 
 
-def settle(session: Session, submission: Submission) -> None:
+def rebuild_entries(session: Session, submission: Submission) -> None:
     """Rebuild those parts of the rankings of ``submission`` that depend on it, from the stored evaluations."""
     if submission.evaluation is None:
         return

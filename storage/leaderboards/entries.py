@@ -25,8 +25,8 @@ from storage.upsert import insert_into
 __all__ = [
     "Outcome",
     "Result",
+    "add_to_leaderboards",
     "count_verdicts",
-    "enter",
     "entry_key_of",
     "entry_values",
     "figures_of",
@@ -74,7 +74,7 @@ def count_verdicts(session: Session, outcomes: Mapping[Outcome, int]) -> None:
         )
 
 
-def enter(session: Session, submission_id: str, evaluation: Evaluation, now: datetime) -> bool:
+def add_to_leaderboards(session: Session, submission_id: str, evaluation: Evaluation, now: datetime) -> bool:
     """Count ``evaluation`` and, if it passed, enter it in its leaderboards; return whether it is a record."""
     # Read again, because its owner may have published it since the worker has read it.
     submission = session.get_one(Submission, submission_id, populate_existing=True)
@@ -84,7 +84,7 @@ def enter(session: Session, submission_id: str, evaluation: Evaluation, now: dat
     record = False
     for result in results_of(evaluation):
         ranking = locked_ranking(session, submission, evaluation, result, figures_of(evaluation, result))
-        record |= _stand(session, ranking, submission, evaluation, result, now)
+        record |= _upsert_entry(session, ranking, submission, evaluation, result, now)
     return record
 
 
@@ -149,7 +149,7 @@ def locked_ranking(
     ).one()
 
 
-def _stand(
+def _upsert_entry(
     session: Session,
     ranking: Any,
     submission: Submission,
@@ -235,11 +235,11 @@ def _best_of_author(session: Session, ranking_id: int, submission: Submission, a
     session.flush()
 
 
-def _better(certain_speedup: float, submission: Submission, than: StoredLeaderboardEntry) -> bool:
-    """Whether a result has the higher certain speedup than ``than``, or the same and was handed in earlier."""
-    if certain_speedup != than.certain_speedup:
-        return certain_speedup > than.certain_speedup
-    return (submission.submitted_at, submission.id) < (than.submitted_at, than.submission_id)
+def _better(certain_speedup: float, submission: Submission, current: StoredLeaderboardEntry) -> bool:
+    """Whether a result has the higher certain speedup than ``current``, or the same and was handed in earlier."""
+    if certain_speedup != current.certain_speedup:
+        return certain_speedup > current.certain_speedup
+    return (submission.submitted_at, submission.id) < (current.submitted_at, current.submission_id)
 
 
 def logarithm_of(speedup: float) -> float:

@@ -25,4 +25,4 @@ def latest_attempts(session: Session, limit: int) -> Sequence[Attempt]:
 def shown_to(session: Session, viewer: Viewer, submission_ids: Collection[str]) -> frozenset[str]:
     """Return the ids of those submissions whose source ``viewer`` may see."""
     query = select(Submission.id).where(Submission.id.in_(set(submission_ids)))
-    return frozenset(session.scalars(query.where(viewer.source_seen(Submission))))
+    return frozenset(session.scalars(query.where(viewer.source_visible(Submission))))

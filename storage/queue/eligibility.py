@@ -19,7 +19,7 @@ from storage.queue.celery_app import queue_name
 from storage.queue.workers import Worker, list_workers
 
 __all__ = [
-    "ANYTHING",
+    "NO_REQUIREMENTS",
     "DeviceCapabilities",
     "Requirements",
     "capabilities_of",
@@ -73,7 +73,7 @@ class Requirements:
         return " and ".join(parts)
 
 
-ANYTHING: Final = Requirements()
+NO_REQUIREMENTS: Final = Requirements()
 
 
 @dataclass(frozen=True)

@@ -76,11 +76,11 @@ class AffinityStreak:
         """The kind that the next one should have; ``None`` where the first in the queue is next."""
         return self.latest if self.length < _LONGEST_RUN else None
 
-    def room_for(self, kind: GradingKey) -> int:
+    def remaining_for(self, kind: GradingKey) -> int:
         """Return the number of submissions of ``kind`` that may be claimed together without too long a streak."""
         return _LONGEST_RUN - self.length if kind == self.preferred else _LONGEST_RUN
 
-    def goes_on_with(self, taken: GradingKey | None, count: int = 1) -> None:
+    def note_claim(self, taken: GradingKey | None, count: int = 1) -> None:
         """Note the kind that was claimed, and the number together; ``None``: a kind without gain from a streak."""
         first = taken != self.latest or self.length >= _LONGEST_RUN
         self.latest, self.length = taken, count if first else self.length + count

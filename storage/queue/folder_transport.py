@@ -24,7 +24,7 @@ from kombu.transport import virtual
 __all__ = ["FolderChannel", "FolderTransport"]
 
 _LONGEST_DRAIN_S: Final = 0.25
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 _PIPE: Final = ".arrived"
 
 
@@ -130,14 +130,14 @@ class FolderTransport(virtual.Transport):
     def _await_message(self, most_s: float) -> None:
         """Wait up to ``most_s`` seconds until there may be a message to take."""
         if not all(channel.qos.can_consume() for channel in self.channels):
-            time.sleep(min(most_s, _LOOK_S))  # for room to take one, of which no pipe tells
+            time.sleep(min(most_s, _POLL_S))  # for room to take one, of which no pipe tells
             return
         new = [(channel, queue) for channel in self.channels for queue in channel.queues - self._pipes.keys()]
         try:
             for channel, queue in new:
                 self._pipes[queue] = channel.open_pipe(queue)
         except OSError:
-            time.sleep(min(most_s, _LOOK_S))
+            time.sleep(min(most_s, _POLL_S))
             return
         if new:
             return  # a new pipe tells nothing of earlier messages

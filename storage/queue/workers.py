@@ -17,11 +17,11 @@ from storage.columns import json_safe
 from storage.models import StoredWorker, WorkerState
 
 __all__ = [
-    "SILENT_AFTER",
+    "STALE_AFTER",
     "Condition",
     "Place",
     "Worker",
-    "forget_silent",
+    "delete_stale",
     "heartbeat",
     "list_workers",
     "place_of",
@@ -31,7 +31,7 @@ __all__ = [
     "worker_name",
 ]
 
-SILENT_AFTER: Final = timedelta(seconds=20)
+STALE_AFTER: Final = timedelta(seconds=20)
 """A worker without a heartbeat for this long counts as gone."""
 
 _FORGOTTEN_AFTER: Final = timedelta(hours=1)
@@ -147,7 +147,7 @@ def unregister(session: Session, worker_id: str) -> None:
     session.execute(delete(StoredWorker).where(StoredWorker.id == worker_id))
 
 
-def forget_silent(session: Session) -> None:
+def delete_stale(session: Session) -> None:
     """Strike off workers without a heartbeat for an hour."""
     limit = database_now(session) - _FORGOTTEN_AFTER
     session.execute(delete(StoredWorker).where(StoredWorker.heartbeat_at < limit))
@@ -155,7 +155,7 @@ def forget_silent(session: Session) -> None:
 
 def serving_ids(session: Session, queue: str, now: datetime | None = None) -> frozenset[str]:
     """Return the ids of the workers that are alive and take from ``queue``."""
-    limit = (now or database_now(session)) - SILENT_AFTER
+    limit = (now or database_now(session)) - STALE_AFTER
     taking = [state for state in WorkerState if state.takes]
     alive = select(StoredWorker.id, StoredWorker.queues).where(
         StoredWorker.heartbeat_at >= limit, StoredWorker.state.in_(taking)
@@ -165,7 +165,7 @@ def serving_ids(session: Session, queue: str, now: datetime | None = None) -> fr
 
 def list_workers(session: Session) -> list[Worker]:
     """Return every registered worker, the oldest first."""
-    limit = database_now(session) - SILENT_AFTER
+    limit = database_now(session) - STALE_AFTER
     rows = session.scalars(select(StoredWorker).order_by(StoredWorker.started_at, StoredWorker.id))
     return [
         Worker(

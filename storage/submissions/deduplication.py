@@ -28,14 +28,14 @@ from storage.leaderboards.entries import Outcome, count_verdicts
 from storage.metrics.counters import count
 from storage.metrics.metrics import ACCEPTED
 from storage.models import StoredSource, Submission
-from storage.queue.eligibility import ANYTHING
+from storage.queue.eligibility import NO_REQUIREMENTS
 from storage.queue.fair_order import lowest_rank
 from storage.queue.wakeups import WakeUp, request_wakeup
 from storage.submissions.evaluations import store_evaluation
 from storage.submissions.submissions import NewSubmission, invalid_evaluation, source_values, submission_values
 from storage.upsert import insert_into
 
-__all__ = ["Answer", "Ranks", "share"]
+__all__ = ["Answer", "Ranks", "deduplicate"]
 
 _NOTIFIED_AT_ONCE: Final = 8
 """The number of a batch's submissions that get a wake-up when it comes in; each claim requests one for another."""
@@ -66,7 +66,7 @@ class Answer:
     shared: bool
 
 
-def share(session: Session, asked: Sequence[NewSubmission], ranks: Ranks, now: datetime) -> list[Answer]:
+def deduplicate(session: Session, asked: Sequence[NewSubmission], ranks: Ranks, now: datetime) -> list[Answer]:
     """Return the submission of each of ``asked``, some hundreds at most, and queue those that do not exist yet.
 
     None of the submissions ends before the transaction does.
@@ -168,7 +168,7 @@ def _dedup_key(new: NewSubmission) -> str:
         new.precision,
         new.require_gradients,
         new.baseline,
-        *([new.requirements.columns] if new.requirements != ANYTHING else []),
+        *([new.requirements.columns] if new.requirements != NO_REQUIREMENTS else []),
         *([limits_text(new.limits)] if new.limits else []),
     ]
     if new.visibility is not Visibility.PUBLIC:

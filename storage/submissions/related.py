@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from storage.access.visibility import EVERYTHING, Viewer
+from storage.access.visibility import ADMIN_VIEWER, Viewer
 from storage.models import StoredLeaderboardEntry, StoredRanking, StoredSource, Submission
 
-__all__ = ["Other", "leader_over", "previous_to"]
+__all__ = ["RelatedSubmission", "previous_submission", "ranking_leader"]
 
 
 @dataclass(frozen=True)
-class Other:
+class RelatedSubmission:
     """Another submission and its source."""
 
     submission_id: str
@@ -24,7 +24,9 @@ class Other:
     source: str
 
 
-def previous_to(session: Session, submission: Submission, viewer: Viewer = EVERYTHING) -> Other | None:
+def previous_submission(
+    session: Session, submission: Submission, viewer: Viewer = ADMIN_VIEWER
+) -> RelatedSubmission | None:
     """Return the author's latest earlier submission for the same problem whose source ``viewer`` sees.
 
     ``None`` where there is none, or where the submission has no author.
@@ -39,7 +41,7 @@ def previous_to(session: Session, submission: Submission, viewer: Viewer = EVERY
     return _first(session, query.order_by(Submission.id.desc()))
 
 
-def leader_over(session: Session, submission: Submission, viewer: Viewer = EVERYTHING) -> Other | None:
+def ranking_leader(session: Session, submission: Submission, viewer: Viewer = ADMIN_VIEWER) -> RelatedSubmission | None:
     """Return the leader at the same problem, on the same kind of device and under the same conditions.
 
     ``None`` if ``submission`` itself leads, or ``viewer`` does not see the leader's source.
@@ -68,9 +70,9 @@ def leader_over(session: Session, submission: Submission, viewer: Viewer = EVERY
 def _others(viewer: Viewer) -> Select[Any]:
     columns: list[Any] = [Submission.id, Submission.author, Submission.label, StoredSource.text]
     sources = select(*columns).join(StoredSource, StoredSource.digest == Submission.source_digest)
-    return sources.where(viewer.source_seen(Submission))
+    return sources.where(viewer.source_visible(Submission))
 
 
-def _first(session: Session, query: Select[Any]) -> Other | None:
+def _first(session: Session, query: Select[Any]) -> RelatedSubmission | None:
     row = session.execute(query.limit(1)).first()
-    return None if row is None else Other(*row)
+    return None if row is None else RelatedSubmission(*row)

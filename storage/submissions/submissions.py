@@ -22,7 +22,7 @@ from evaluator.config import EvalConfig, limits_text
 from evaluator.evaluation import Evaluation, Status, Verdict
 from evaluator.problems.problem import Problem
 from runtime.tracing import traceparent
-from storage.access.visibility import EVERYTHING, Viewer, Visibility, owned_key
+from storage.access.visibility import ADMIN_VIEWER, Viewer, Visibility, owned_key
 from storage.clock import database_now
 from storage.columns import clean_text
 from storage.ids import new_id
@@ -30,7 +30,7 @@ from storage.leaderboards.entries import count_verdicts, outcome_of
 from storage.metrics.counters import count
 from storage.metrics.metrics import ACCEPTED, attempt_ended, ended
 from storage.models import Attempt, Stage, StoredEvaluation, StoredProblem, StoredSource, Submission
-from storage.queue.eligibility import ANYTHING, Requirements
+from storage.queue.eligibility import NO_REQUIREMENTS, Requirements
 from storage.queue.fair_order import ahead_of
 from storage.queue.wakeups import WakeUp, repeat_after, request_wakeup
 from storage.submissions.completion import completed, reopened
@@ -120,7 +120,7 @@ class NewSubmission:
     label: str | None = None
     author: str | None = None
     idempotency_key: str | None = None
-    requirements: Requirements = ANYTHING
+    requirements: Requirements = NO_REQUIREMENTS
     owner: str | None = None
     visibility: Visibility = Visibility.PUBLIC
 
@@ -149,7 +149,7 @@ class NewSubmission:
             self.label,
             self.author,
         ]
-        if self.requirements != ANYTHING:
+        if self.requirements != NO_REQUIREMENTS:
             content.append(self.requirements.columns)
         if self.limits:
             content.append(limits_text(self.limits))
@@ -285,11 +285,13 @@ class Submissions:
         cursor: str | None = None,
         limit: int = 50,
         *,
-        viewer: Viewer = EVERYTHING,
+        viewer: Viewer = ADMIN_VIEWER,
     ) -> Page:
         """Return up to ``limit`` submissions that ``viewer`` sees, newest first, after the submission ``cursor``."""
         # Not "is null": SQLite would use its index, which matches nearly all rows, and sort them.
-        handed_in = select(Submission.id).where(viewer.seen(Submission), func.coalesce(Submission.verifies, "") == "")
+        handed_in = select(Submission.id).where(
+            viewer.visible(Submission), func.coalesce(Submission.verifies, "") == ""
+        )
         query, identity = handed_in, Submission.id
         for name, wanted in vars(filters or Filters()).items():
             if wanted is None:

@@ -34,7 +34,7 @@ SECRET = "zq7moonlight"
 """Stands in everything that is private or hidden."""
 SOURCE = f"class ModelNew: ...\n# {SECRET}\n"
 
-READ, SUBMIT, ADMIN, ANYBODY = Scope.READ, Scope.SUBMIT, Scope.ADMIN, None
+READ, SUBMIT, ADMIN, NO_SCOPE = Scope.READ, Scope.SUBMIT, Scope.ADMIN, None
 
 
 @dataclass(frozen=True)
@@ -58,19 +58,19 @@ ROUTES = {
     "GET /": Route(READ),
     "GET /overall": Route(READ),
     "GET /workers": Route(READ),
-    "GET /docs": Route(ANYBODY),
-    "GET /method": Route(ANYBODY),
-    "GET /sign-in": Route(ANYBODY),
-    "POST /sign-in": Route(ANYBODY, 401, {**FORM, "content": "key=kj_none"}),
-    "POST /sign-out": Route(ANYBODY, 303, FORM),
+    "GET /docs": Route(NO_SCOPE),
+    "GET /method": Route(NO_SCOPE),
+    "GET /sign-in": Route(NO_SCOPE),
+    "POST /sign-in": Route(NO_SCOPE, 401, {**FORM, "content": "key=kj_none"}),
+    "POST /sign-out": Route(NO_SCOPE, 303, FORM),
     "GET /submissions": Route(READ),
     "POST /submissions": Route(SUBMIT, 422, {**FORM, "content": "problem=relu&text="}),
     "GET /submissions/{submission_id}": Route(READ),
     "GET /problems/{problem_id}": Route(READ),
     "GET /batches": Route(READ),
     "GET /batches/{batch_id}": Route(READ),
-    "GET /healthz": Route(ANYBODY),
-    "GET /readyz": Route(ANYBODY),
+    "GET /healthz": Route(NO_SCOPE),
+    "GET /readyz": Route(NO_SCOPE),
     "GET /metrics": Route(READ),
     "GET /api/v1/workers": Route(READ),
     "GET /api/v1/problems": Route(READ),
@@ -272,7 +272,7 @@ def test_of_a_hidden_source_others_see_verdict_and_place_alone(
         record = http.get(f"/api/v1/submissions/{best}", headers=keys[client]).json()
         assert (record["verdict"], record["speedup"], record["source_shown"]) == ("passed", 99.0, False)
         for name, route in ROUTES.items():
-            if route.scope in (READ, ANYBODY):
+            if route.scope in (READ, NO_SCOPE):
                 for submission_id in kept.submissions if "{submission_id}" in name else [""]:
                     if name.endswith("/events") and submission_id in kept.submissions[2:4]:
                         continue  # not over: it would go on

@@ -16,7 +16,7 @@ import pytest
 from tests.api.conftest import LiveServer
 
 _PIECE = b"X-More: " + b"a" * 8000 + b"\r\n"
-_MOST_SENT = 10_000_000
+_MAX_SENT = 10_000_000
 _GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 _POST = b"POST /api/v1/submissions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
@@ -44,7 +44,7 @@ def sent_until_refused(live: LiveServer, begin: bytes, piece: bytes) -> int:
             for each in chain([begin], repeat(piece)):
                 connection.sendall(each)
                 sent += len(each)
-                if sent > _MOST_SENT:
+                if sent > _MAX_SENT:
                     break
         return sent
 
@@ -62,7 +62,7 @@ def sent_until_refused(live: LiveServer, begin: bytes, piece: bytes) -> int:
 )
 def test_a_head_has_an_end(live: LiveServer, begin: bytes, piece: bytes) -> None:
     # What the system's buffers hold was sent as well.
-    assert sent_until_refused(live, begin, piece) < _MOST_SENT
+    assert sent_until_refused(live, begin, piece) < _MAX_SENT
     with connected(live) as connection:
         connection.sendall(_GET + b"\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")

@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from api.http.errors import NotFound
 from api.services.container import Services
-from api.services.response_cache import SharedAnswers
+from api.services.response_cache import ResponseCache
 from runtime.settings import Settings
 from storage.access.keys import Scope
 from storage.access.visibility import Visibility
@@ -42,18 +42,18 @@ class Maker:
         return Response(str(number), headers={"X-Number": str(number)})
 
 
-def on_a_loop(test: Callable[[Maker, list[float], SharedAnswers], Coroutine[Any, Any, None]]) -> None:
+def on_a_loop(test: Callable[[Maker, list[float], ResponseCache], Coroutine[Any, Any, None]]) -> None:
     """``test`` with a maker, a clock that it sets, and answers of up to a second."""
 
     async def run() -> None:
         clock = [0.0]
-        await test(Maker(), clock, SharedAnswers(1.0, now=lambda: clock[0]))
+        await test(Maker(), clock, ResponseCache(1.0, now=lambda: clock[0]))
 
     asyncio.run(run())
 
 
 def test_an_answer_is_given_again_until_it_is_too_old() -> None:
-    async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
+    async def test(make: Maker, clock: list[float], answers: ResponseCache) -> None:
         first = await answers.get("board", make)
         first.headers["X-Request-ID"] = "of the first alone"
         clock[0] = 0.99
@@ -68,7 +68,7 @@ def test_an_answer_is_given_again_until_it_is_too_old() -> None:
 
 
 def test_an_answer_is_as_old_as_the_question() -> None:
-    async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
+    async def test(make: Maker, clock: list[float], answers: ResponseCache) -> None:
         make.go.clear()
         first = asyncio.create_task(answers.get("board", make))
         await asyncio.sleep(0)
@@ -82,7 +82,7 @@ def test_an_answer_is_as_old_as_the_question() -> None:
 
 
 def test_whoever_asks_at_the_same_time_waits_for_the_one_answer() -> None:
-    async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
+    async def test(make: Maker, clock: list[float], answers: ResponseCache) -> None:
         make.go.clear()
         asking = [asyncio.create_task(answers.get("board", make)) for _ in range(5)]
         await asyncio.sleep(0)
@@ -98,7 +98,7 @@ def test_whoever_asks_at_the_same_time_waits_for_the_one_answer() -> None:
 
 @pytest.mark.parametrize("waiting", [1, 4])
 def test_of_those_who_wait_for_an_answer_that_never_comes_one_makes_it(waiting: int) -> None:
-    async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
+    async def test(make: Maker, clock: list[float], answers: ResponseCache) -> None:
         make.go.clear()
         asking = [asyncio.create_task(answers.get("board", make)) for _ in range(1 + waiting)]
         await asyncio.sleep(0)
@@ -110,7 +110,7 @@ def test_of_those_who_wait_for_an_answer_that_never_comes_one_makes_it(waiting: 
 
 
 def test_what_fails_fails_for_all_who_wait_and_is_tried_again_by_who_comes_later() -> None:
-    async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
+    async def test(make: Maker, clock: list[float], answers: ResponseCache) -> None:
         tried = 0
 
         async def fail() -> Response:
@@ -137,7 +137,7 @@ def test_what_fails_fails_for_all_who_wait_and_is_tried_again_by_who_comes_later
     ids=["not 200", "too large", "streamed"],
 )
 def test_what_is_not_for_all_is_made_each_time(answer: Response) -> None:
-    async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
+    async def test(make: Maker, clock: list[float], answers: ResponseCache) -> None:
         async def own() -> Response:
             await make()
             return answer
@@ -149,7 +149,7 @@ def test_what_is_not_for_all_is_made_each_time(answer: Response) -> None:
 
 
 def test_an_error_is_everybodys_own() -> None:
-    async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
+    async def test(make: Maker, clock: list[float], answers: ResponseCache) -> None:
         async def fail() -> Response:
             await make()
             raise NotFound("nothing")
@@ -163,7 +163,7 @@ def test_an_error_is_everybodys_own() -> None:
 
 
 def test_only_so_many_are_kept() -> None:
-    async def test(make: Maker, clock: list[float], answers: SharedAnswers) -> None:
+    async def test(make: Maker, clock: list[float], answers: ResponseCache) -> None:
         keys: list[Hashable] = list(range(1000))
         for key in keys:
             await answers.get(key, make)
@@ -177,7 +177,7 @@ def test_only_so_many_are_kept() -> None:
 def test_without_an_age_each_is_made_anew() -> None:
     async def test() -> None:
         make = Maker()
-        answers = SharedAnswers(0.0)
+        answers = ResponseCache(0.0)
         assert [(await answers.get("board", make)).body for _ in range(2)] == [b"1", b"2"]
 
     asyncio.run(test())

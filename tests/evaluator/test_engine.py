@@ -94,12 +94,12 @@ def _children(pid: int) -> set[int]:
 
 
 def _but_for_those_that_wait(engine: Engine) -> set[int]:
-    """This process's descendants, without the runners that wait for something to do, and their keepers."""
+    """This process's descendants, without the runners that wait for something to do, and their reapers."""
     _discoverer(engine)
     ours = {pid for role, pid in engine.process_ids.items() if role in ("judge", "forkserver", "builder")}
     waiting = set(engine.process_ids.values()) - ours
-    keepers = {pid for pid in _descendants(os.getpid()) if waiting & _descendants(pid)} - ours
-    return _descendants(os.getpid()) - waiting - keepers
+    reapers = {pid for pid in _descendants(os.getpid()) if waiting & _descendants(pid)} - ours
+    return _descendants(os.getpid()) - waiting - reapers
 
 
 def _waiting(engine: Engine) -> dict[str, int]:
@@ -133,9 +133,9 @@ def _gone(pid: int) -> bool:
 
 def _kill_runner(victim: int) -> None:
     """Kill it, and wait until that is known."""
-    keeper = next(pid for pid in _descendants(os.getpid()) if _children(pid) == {victim})
+    reaper = next(pid for pid in _descendants(os.getpid()) if _children(pid) == {victim})
     os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: _gone(keeper), "the keeper's end, which tells of the runner's")
+    wait_until(lambda: _gone(reaper), "the reaper's end, which tells of the runner's")
 
 
 def _cancel_when_constructing(engine: Engine, problems: dict[str, Problem]) -> None:
@@ -840,7 +840,7 @@ def test_a_kept_baseline_is_cancelled_with_its_evaluation(
 def test_no_process_is_the_baseline_for_ever(
     keeping: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_pool, "_MOST_EVALUATIONS", 2)
+    monkeypatch.setattr(runner_pool, "_MAX_EVALUATIONS", 2)
     keeping.evaluate(problems["softmax"], _candidate(_PLAIN), _CONFIG)
     seen = []
     for _ in range(5):

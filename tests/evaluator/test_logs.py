@@ -111,13 +111,13 @@ class _Child(ChildProcess):
 
     def __init__(self) -> None:
         super().__init__(
-            "tests.evaluator.talkative_child", environment=dict(os.environ), called="the child", stop_s=10.0
+            "tests.evaluator.talkative_child", environment=dict(os.environ), display_name="the child", stop_s=10.0
         )
         self._launch(30.0)
 
     def ask(self, op: str, text: str, number: int = 0) -> None:
         if number:
-            self.concern(number)
+            self.keep_log_fields(number)
         self._send({"op": op, "text": text, "number": number})
         self._receive()
 

@@ -85,7 +85,7 @@ MUTATIONS = (
         "a share of a sum may be left out",
         "attack_e_mean_of_a_share_bfloat16",
         (
-            ("judge/inputs/planting.py", "if fan_in < _LEAST_FAN_IN:", "if True:"),
+            ("judge/inputs/planting.py", "if fan_in < _MIN_FAN_IN:", "if True:"),
             ("judge/inputs/planting.py", "if self.rows or stream.random() < 0.5:", "if self.rows:"),
             ("judge/inputs/planting.py", "if not gradients and self.is_still(seed)", "if False"),
             ("judge/candidate_session.py", "    Variant.SPECIAL,\n", ""),
@@ -99,7 +99,7 @@ MUTATIONS = (
     Mutation(
         "no row has levels",
         "attack_e_mean_gate_of_a_share",
-        (("judge/inputs/planting.py", "if not self.rows or size < _LEAST_FAN_IN:", "if True:"),),
+        (("judge/inputs/planting.py", "if not self.rows or size < _MIN_FAN_IN:", "if True:"),),
     ),
     Mutation(
         "masks are only ever as the problem writes them",
@@ -153,7 +153,7 @@ MUTATIONS = (
     Mutation(
         "a gradient that is nothing but rounding must be there",
         "honest_bias_before_norm_left_out",
-        (("judge/correctness/verify.py", "(is_there or not is_rounding(right, (near() - right).abs_()))", "True"),),
+        (("judge/correctness/verify.py", "(is_there or not is_rounding(right, (native() - right).abs_()))", "True"),),
     ),
     Mutation(
         "factors near zero are moved by shares of themselves",
@@ -176,8 +176,8 @@ MUTATIONS = (
         (
             (
                 "judge/candidate_session.py",
-                "self._verifier.look_alike = look_alike(variation.initial, unnamed)",
-                "look_alike(variation.initial, unnamed)",
+                "self._verifier.ambiguous_weights = ambiguous_weights(variation.initial, unnamed)",
+                "ambiguous_weights(variation.initial, unnamed)",
             ),
         ),
     ),
@@ -190,7 +190,7 @@ MUTATIONS = (
         "what is small beside the largest counts as cancelled",
         "attack_f_zeros_beside_large_powers",
         (
-            ("judge/correctness/limits.py", "    nothing &= own_error >= magnitude * tolerance.rtol\n", ""),
+            ("judge/correctness/limits.py", "    nothing &= native_error >= magnitude * tolerance.rtol\n", ""),
             (
                 "judge/correctness/limits.py",
                 "    return torch.where(is_fill, largest, 0.0)\n",
@@ -259,8 +259,8 @@ MUTATIONS = (
         (
             (
                 "judge/correctness/nonfinite.py",
-                "finite & finite_of_own & ~beyond\n",
-                "finite & (finite_of_own & ~beyond).all()\n",
+                "finite & native_finite & ~beyond\n",
+                "finite & (native_finite & ~beyond).all()\n",
             ),
             ("judge/correctness/nonfinite.py", "mismatched if bool(mismatched.any()) else None,", "None,"),
         ),
@@ -271,8 +271,8 @@ MUTATIONS = (
         (
             (
                 "judge/correctness/limits.py",
-                "torch.maximum(typical, own_error * OWN_FACTOR, out=typical).add_(limits.limit)",
-                "limits.limit * (1 + OWN_FACTOR * float((own_error / limits.limit).max()))",
+                "torch.maximum(typical, native_error * NATIVE_FACTOR, out=typical).add_(limits.limit)",
+                "limits.limit * (1 + NATIVE_FACTOR * float((native_error / limits.limit).max()))",
             ),
         ),
     ),
@@ -325,8 +325,8 @@ MUTATIONS = (
         (
             (
                 "judge/timing/timed_call.py",
-                "                self._show(warming)\n",
-                "                self._show(replace(warming, upstream=given.upstream))\n",
+                "                self._write_inputs(warmup)\n",
+                "                self._write_inputs(replace(warmup, upstream=given.upstream))\n",
             ),
             # On a busy machine no call is short, and none has another one before it.
             ("judge/timing/timed_call.py", "_SHORT_MS: Final = 1.0\n", "_SHORT_MS: Final = 1000.0\n"),
@@ -403,12 +403,12 @@ MUTATIONS = (
         (("judge/candidate_session.py", "_MAY_COMPILE: Final = 2", "_MAY_COMPILE: Final = 1"),),
     ),
     Mutation(
-        "the runner shares its keeper's process group",
+        "the runner shares its reaper's process group",
         "attack_h_kills_its_group",
         (
             (
                 "sandbox/forkserver.py",
-                "        os.setsid()  # its keeper must not be in its process group: kill(0) knows no namespaces\n",
+                "        os.setsid()  # its reaper must not be in its process group: kill(0) knows no namespaces\n",
                 "",
             ),
         ),
@@ -469,8 +469,8 @@ MUTATIONS = (
         (
             (
                 "judge/correctness/reference.py",
-                "                _CONSTANTS[self._known] = constants, related\n",
-                "                _CONSTANTS[self._known] = constants, ()\n",
+                "                _CONSTANTS[self._problem_key] = constants, related\n",
+                "                _CONSTANTS[self._problem_key] = constants, ()\n",
             ),
         ),
     ),
@@ -547,7 +547,7 @@ MUTATIONS = (
     Mutation(
         "casts are left out where they are the function",
         "wrong_split_without_low_half",
-        (("judge/correctness/reference.py", "_ROUNDED_LOOKS if self._casts else 0", "0"),),
+        (("judge/correctness/reference.py", "_CAST_CHECKS if self._casts else 0", "0"),),
     ),
     Mutation(
         "float64 is as exact as float32",
@@ -563,7 +563,7 @@ MUTATIONS = (
                 "takes = timed and mode in side.kept",
                 "takes = False and mode in side.kept",
             ),
-            ("runner/calls.py", "        self._spent.append(self._results)\n", ""),
+            ("runner/calls.py", "        self._deferred_results.append(self._results)\n", ""),
             # On a noisy machine, doubt would keep these figures from being reported.
             ("judge/timing/clocks.py", "if missing <= unnoticed and doubt <=", "if True or doubt <="),
             ("judge/timing/sampling.py", "if sampled.high > most_apart * sampled.low:", "if False:"),
@@ -574,14 +574,14 @@ MUTATIONS = (
         "what was returned stays as it is",
         "attack_b_wiped_where_written",
         (
-            ("runner/calls.py", "value.fill_(spoilt(value.dtype))", "pass"),
-            ("judge/correctness/commitment.py", "memory.spoil(location, spec)", "pass"),
+            ("runner/calls.py", "value.fill_(scrub_value(value.dtype))", "pass"),
+            ("judge/correctness/commitment.py", "memory.scrub(location, spec)", "pass"),
         ),
     ),
     Mutation(
         "what was taken stays as it is",
         "attack_b_wiped_once_timed",
-        (("judge/correctness/commitment.py", "memory.spoil(location, spec)", "pass"),),
+        (("judge/correctness/commitment.py", "memory.scrub(location, spec)", "pass"),),
         timed=True,
     ),
     Mutation(

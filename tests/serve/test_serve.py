@@ -144,14 +144,14 @@ def test_an_evaluation_whose_engine_loses_a_process_is_made_again(service: Servi
 
 
 def _engine_processes(worker: Process) -> dict[str, list[Process]]:
-    """What the engine of a worker has started, by role; a runner is what a keeper of the fork server forked."""
+    """What the engine of a worker has started, by role; a runner is what a reaper of the fork server forked."""
     direct = children(worker.pid)
     roles = {
         role: [each for each in direct if f"evaluator.{module}" in each.command]
         for role, module in {"judge": "judge", "forkserver": "sandbox.forkserver", "builder": "build"}.items()
     }
-    keepers = [keeper for forkserver in roles["forkserver"] for keeper in children(forkserver.pid)]
-    return {**roles, "runner": [runner for keeper in keepers for runner in children(keeper.pid)]}
+    reapers = [reaper for forkserver in roles["forkserver"] for reaper in children(forkserver.pid)]
+    return {**roles, "runner": [runner for reaper in reapers for runner in children(reaper.pid)]}
 
 
 def test_it_goes_on_with_what_was_not_finished_when_it_was_killed(service: Service) -> None:

@@ -55,7 +55,7 @@ def test_a_silent_worker_is_gone_and_later_forgotten(sessions: sessionmaker[Sess
     def silent_for(age: timedelta) -> list[bool]:
         with sessions.begin() as session:
             session.execute(update(StoredWorker).values(heartbeat_at=datetime.now(UTC) - age))
-            workers.forget_silent(session)
+            workers.delete_stale(session)
             return [worker.alive for worker in workers.list_workers(session)]
 
     with sessions.begin() as session:

@@ -118,10 +118,10 @@ class ScriptedEngine:
         right = self._lenient or "raise Finding" in candidate.source or candidate.source.endswith("    pass\n")
         return _evaluation(problem, config, Verdict.PASSED if right else Verdict.WRONG_OUTPUT, "")
 
-    def most_together(self, problem: Problem, config: EvalConfig) -> int:  # noqa: ARG002 - the interface
+    def max_group_size(self, problem: Problem, config: EvalConfig) -> int:  # noqa: ARG002 - the interface
         return self._together if config.baseline == "eager" else 1
 
-    def evaluate_together(
+    def evaluate_group(
         self,
         problem: Problem,
         candidates: Sequence[Candidate],

@@ -39,7 +39,7 @@ from tests.worker.engines import ScriptedEngine
 from tests.worker.test_grading import grader
 from worker.device_gate import DeviceGate
 from worker.grading import Grader
-from worker.together import Together
+from worker.together import GroupRun
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_what_an_engine_says_before_anybody_asks_is_not_lost(tmp_path: Path, pro
     engine.start()
     shown: list[Progress] = []
     candidates = [candidate("# evaluate: sleep 0"), candidate("# evaluate: big")]
-    with Together(engine, problems["relu"], candidates, EvalConfig(size="smoke")) as together:
+    with GroupRun(engine, problems["relu"], candidates, EvalConfig(size="smoke")) as together:
         together.run()
         evaluation = together.evaluate(0, progress=shown.append, cancelled=lambda: False)
         with pytest.raises(DoesNotFit):
@@ -302,13 +302,13 @@ def test_each_is_logged_about_and_counted_for_itself(
     ids = hand_in(installation, "sleep 0.2", "sleep 0.2", "sleep 0.2")
     told: list[tuple[str, str]] = []
     meanwhile: list[str] = []
-    evaluate_together = ScriptedEngine.evaluate_together
+    evaluate_group = ScriptedEngine.evaluate_group
 
     def listening(engine: ScriptedEngine, *args: Any, **options: Any) -> None:
         meanwhile.append(logs.current_fields()["submission"])
-        evaluate_together(engine, *args, **options)
+        evaluate_group(engine, *args, **options)
 
-    monkeypatch.setattr(ScriptedEngine, "evaluate_together", listening)
+    monkeypatch.setattr(ScriptedEngine, "evaluate_group", listening)
 
     class Told(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -12,7 +12,7 @@ from api.pages.charts.scales import Scale, scale_over
 __all__ = ["calls_in_order", "error_pattern", "latencies", "roofline_plot"]
 
 _BINS: Final = 32
-_MOST_POINTS: Final = 200
+_MAX_POINTS: Final = 200
 _PATTERN: Final = 200.0
 
 
@@ -54,7 +54,7 @@ def calls_in_order(candidate: Sequence[float], baseline: Sequence[float]) -> Cha
     x = Scale(1.0, max(len(candidate), len(baseline), 2), LEFT, RIGHT)
     y = scale_over([*candidate, *baseline], BOTTOM, TOP, zero=True)
     sides = (("candidate", candidate), ("baseline", baseline))
-    step = math.ceil(max(len(candidate), len(baseline)) / _MOST_POINTS)
+    step = math.ceil(max(len(candidate), len(baseline)) / _MAX_POINTS)
     return Chart(
         title="Calls in the order in which they were taken",
         description=f"{len(candidate)} pairs of calls, candidate and baseline in turn"

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["Scale", "Tick", "scale_over", "times_of"]
 
-_MOST_TICKS: Final = 6
+_MAX_TICKS: Final = 6
 _STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _DAY_S: Final = 86_400.0
 _PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -81,13 +81,13 @@ def _decades(low: float, high: float) -> tuple[float, ...]:
             for factor in factors
             if low <= factor * 10.0**power <= high
         )
-        if len(values) <= _MOST_TICKS + 1:
+        if len(values) <= _MAX_TICKS + 1:
             return values
-    return values[:: math.ceil(len(values) / _MOST_TICKS)]
+    return values[:: math.ceil(len(values) / _MAX_TICKS)]
 
 
 def _rounds(low: float, high: float) -> tuple[float, ...]:
-    rough = (high - low) / _MOST_TICKS
+    rough = (high - low) / _MAX_TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * step for step in _STEPS if power * step >= rough)
     return tuple(step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1))

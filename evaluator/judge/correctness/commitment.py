@@ -23,10 +23,10 @@ from evaluator.judge.correctness.fingerprint import Fingerprinter
 from evaluator.judge.correctness.reference import Signature
 from evaluator.judge.errors import Violation
 from evaluator.judge.runner_memory import ElementPlaces, RunnerMemory, Unreadable
-from evaluator.protocol.control_page import CallReport, Location, Whereabouts
+from evaluator.protocol.control_page import CallReport, Location, LocationKind
 from evaluator.protocol.shared_memory import Block, TensorSpec
 
-__all__ = ["GIVEN", "Commitment", "Commitments", "same_bits"]
+__all__ = ["INPUT_BLOCKS", "Commitment", "Commitments", "same_bits"]
 
 _PICKS: Final = 1024
 """The number of elements of each tensor that are read in the shared memory: those of inputs at "done", before the
@@ -42,14 +42,14 @@ On a GPU it takes no longer than reading, and copies would be unplanned memory."
 _BROUGHT_AT_ONCE: Final = 8
 """The places for this many tensors are 64 KiB, which the driver takes without waiting for a device."""
 _WORD: Final = 8
-_GLANCED_ROWS: Final = 256
+_SPOT_CHECK_ROWS: Final = 256
 """The number of sampled rows. An omission of 1 % of all rows is found in nine calls of ten."""
-_GLANCED_ELEMENTS: Final = 2**16
+_SPOT_CHECK_ELEMENTS: Final = 2**16
 """With short rows, enough are sampled for this many elements. A few special values are among them, and 1 % of them is
 enough to tell ill-conditioned elements from wrong ones."""
-_LEAST_ROWS: Final = 32
+_MIN_ROWS: Final = 32
 """With fewer sampled rows, too much of the others could be left out in each call."""
-_GLANCED_FROM: Final = 0.25
+_SPOT_CHECK_FROM: Final = 0.25
 """The least share of a slice for row sampling: with less than that, comparing everything takes no longer."""
 
 _CHANGED: Final = {
@@ -66,7 +66,7 @@ _NAMES: Final = {
     "input_gradients": "the gradient of input {index}",
     "weight_gradients": "the gradient of weight {index}",
 }
-GIVEN: Final = ("inputs", "upstream")
+INPUT_BLOCKS: Final = ("inputs", "upstream")
 """The blocks of a call's inputs: shown from a point within the judge's clock until "done"."""
 
 
@@ -78,7 +78,7 @@ class Commitment:
     own, the tensors themselves are kept. ``picks`` are by block and tensor: the values at secret places of the flat
     tensor at "done".
 
-    With ``rows``, the call uses row sampling (a *glance*): it is compared in these secret rows alone. ``kept`` has
+    With ``rows``, the call uses row sampling (a *spot check*): it is compared in these secret rows alone. ``kept`` has
     these rows of the inputs. ``picks`` of delivered tensors are their rows at "done", by block and tensor. ``given``
     has the values at the secret places of the inputs.
 
@@ -127,7 +127,7 @@ class Commitments:
         self._blocks = blocks
         self._fingerprints = Fingerprinter(new_generator())
         self._slices = list(_slices(signature, slice_elements))
-        self._glanced_rows = _glanced_rows(signature, self._slices, slice_elements)
+        self._spot_check_rows = _spot_check_rows(signature, self._slices, slice_elements)
         self._order = random.SystemRandom()
         # Random numbers on a device need a launch: for a thousand places, a processor is quicker.
         self._places = np.random.default_rng(secrets.randbits(128))
@@ -144,23 +144,23 @@ class Commitments:
         """The rows of the first slice; ``None`` for everything."""
         return self._slices[0]
 
-    def may_glance(self, *, gradients: bool) -> bool:
+    def may_spot_check(self, *, gradients: bool) -> bool:
         """Whether row sampling is enough for one call among many. Rows must be independent of each other, and enough of
         them available. No result may be a sum over all rows, as the gradients of weights are."""
-        return self._glanced_rows >= _LEAST_ROWS and not (gradients and self._signature.weights)
+        return self._spot_check_rows >= _MIN_ROWS and not (gradients and self._signature.weights)
 
-    def prepare(self, names: Sequence[str], *, glance: bool = False, planted: Sequence[int] = ()) -> Commitment:
+    def prepare(self, names: Sequence[str], *, spot_check: bool = False, planted: Sequence[int] = ()) -> Commitment:
         """Choose the places of the blocks ``names`` that ``pick`` will read. Call it before the call is released.
         ``planted``: rows that are always sampled, in ascending order; they are a quarter of the sample at the most."""
         chosen = Commitment()
-        if glance:
+        if spot_check:
             rows = self._signature.outputs[0].shape[0]
             device = self._blocks["outputs"].memory.device
             lots = torch.rand(rows, generator=self._secret, device=device, dtype=torch.float64)
-            lots[tensor_on(device, planted[: self._glanced_rows // 4], torch.int64)] = -1.0  # sampled in any case
-            chosen.rows = lots.topk(self._glanced_rows, largest=False).indices.sort().values
+            lots[tensor_on(device, planted[: self._spot_check_rows // 4], torch.int64)] = -1.0  # sampled in any case
+            chosen.rows = lots.topk(self._spot_check_rows, largest=False).indices.sort().values
             # Inputs have single places all the same: reading rows takes long enough for late work.
-            names = [name for name in names if name in GIVEN]
+            names = [name for name in names if name in INPUT_BLOCKS]
         tensors = self._tensors_of(names)
         places = self._choose(tensors.values(), _PICKS)
         chosen.places |= dict(zip(tensors, self._on_device(places), strict=True))
@@ -197,10 +197,10 @@ class Commitments:
         it before the judge's clock stops. Raises ``Unreadable`` where nothing can be read, and ``RunnerGone``."""
         for (name, index), location in zip(self._places_of(names), locations, strict=True):
             chosen = commitment.done_places.get((name, index))
-            if chosen is None or location.whereabouts is Whereabouts.ABSENT:
+            if chosen is None or location.kind is LocationKind.ABSENT:
                 continue
             block = self._blocks[name]
-            if location.whereabouts is Whereabouts.SHARED:
+            if location.kind is LocationKind.SHARED:
                 commitment.done[name, index] = _elements_of(block.tensors[index], chosen.flat)
                 continue
             commitment.locations[name, index] = location
@@ -223,7 +223,7 @@ class Commitments:
         """Whether every result of a call in the blocks ``names`` has a location: every output, and every existing
         gradient, except empty ones."""
         return not any(
-            location.whereabouts is Whereabouts.ABSENT
+            location.kind is LocationKind.ABSENT
             and self._is_due(name, index, present)
             and self._blocks[name].layout.tensors[index].size_bytes
             for (name, index), location in zip(self._places_of(names), locations, strict=True)
@@ -264,16 +264,16 @@ class Commitments:
                 return False
         return True
 
-    def spoil(self, names: Sequence[str], locations: Sequence[Location], memory: RunnerMemory, kept: int) -> None:
+    def scrub(self, names: Sequence[str], locations: Sequence[Location], memory: RunnerMemory, kept: int) -> None:
         """Have the judge overwrite the results of a call, where its runner does not do so by itself. The outputs in
         ``kept`` (bit i, output i) stay. Call it while the runner's processes are stopped. Raises as ``read_done``
         does."""
         for (name, index), location in zip(self._places_of(names), locations, strict=True):
             spec = self._blocks[name].layout.tensors[index]
             is_kept = name == "outputs" and kept >> index & 1
-            if not is_kept and spec.size_bytes and location.whereabouts is Whereabouts.OWN:
+            if not is_kept and spec.size_bytes and location.kind is LocationKind.PRIVATE:
                 with _named(name, index, "written to"):
-                    memory.spoil(location, spec)
+                    memory.scrub(location, spec)
 
     def pick_delivered(self, commitment: Commitment) -> None:
         """Read the same elements once more, in the shared memory, when a call has been delivered."""
@@ -313,7 +313,7 @@ class Commitments:
         delivered tensors, as soon as they are there."""
         if commitment.rows is not None:
             for name in names:
-                for index, tensor in enumerate(self._blocks[name].tensors if name not in GIVEN else ()):
+                for index, tensor in enumerate(self._blocks[name].tensors if name not in INPUT_BLOCKS else ()):
                     commitment.picks[name, index] = rows_of(tensor, commitment.rows)
         for (name, index), places in commitment.places.items():
             if name in names:
@@ -328,7 +328,7 @@ class Commitments:
         the inputs are kept instead, and the delivered rows have private copies already.
         """
         if commitment.rows is not None:
-            for name in [name for name in blocks if name in GIVEN]:
+            for name in [name for name in blocks if name in INPUT_BLOCKS]:
                 for index, tensor in enumerate(blocks[name]):
                     commitment.kept[name, index] = rows_of(tensor, commitment.rows)
                     if (name, index) in commitment.places:
@@ -351,7 +351,7 @@ class Commitments:
         }
         for name, index, number in small:
             part = parts[name, index, number]
-            commitment.copies[name, index, number] = part if name in GIVEN else part.clone()
+            commitment.copies[name, index, number] = part if name in INPUT_BLOCKS else part.clone()
         large = [place for place in parts if place not in small]
         fingerprints = self._fingerprints.of_each([parts[place] for place in large])
         commitment.fingerprints |= dict(zip(large, fingerprints, strict=True))
@@ -375,7 +375,7 @@ class Commitments:
         """Return a private copy of a slice that agrees with the commitment; of delivered tensors, as in ``as_reals``.
         Raises ``Violation``."""
         if commitment.rows is not None:
-            if name not in GIVEN:
+            if name not in INPUT_BLOCKS:
                 return as_reals(commitment.picks[name, index])
             given = commitment.given.get((name, index))
             if given is not None and not same_bits(given, commitment.picks[name, index]):
@@ -386,8 +386,8 @@ class Commitments:
         if place in commitment.copies:
             copy = commitment.copies[place]
             # Inputs were taken back at "done", when the candidate's were checked (see ``pick``).
-            unchanged = name in GIVEN or same_bits(copy, part)
-            if name in GIVEN:
+            unchanged = name in INPUT_BLOCKS or same_bits(copy, part)
+            if name in INPUT_BLOCKS:
                 # A copy all the same: a reference may write to its inputs, and they are needed again.
                 copy = copy.clone()
         else:
@@ -395,7 +395,7 @@ class Commitments:
             unchanged = self._fingerprints.of(copy) == commitment.fingerprints[place]
         if not unchanged or not _agrees(copy, commitment, (name, index), self._cuts(name)[number]):
             raise Violation(_CHANGED[name].format(index=index))
-        return copy if name in GIVEN else as_reals(copy)
+        return copy if name in INPUT_BLOCKS else as_reals(copy)
 
     def input_slice(self, commitment: Commitment, number: int) -> list[Any]:
         """Return the arguments of a call in one slice: private copies of tensors, and other values unchanged."""
@@ -474,14 +474,14 @@ def _elements_of(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((tensor.numel(),), (1,)).index_select(0, at)
 
 
-def _glanced_rows(signature: Signature, slices: Sequence[tuple[int, int] | None], slice_elements: int | None) -> int:
+def _spot_check_rows(signature: Signature, slices: Sequence[tuple[int, int] | None], slice_elements: int | None) -> int:
     """Return the number of secret rows for row sampling, at most one slice. 0 where rows depend on each other, or where
     comparing everything takes no longer."""
     rows = signature.rows
-    if slice_elements is None or not rows or _elements(signature) < _GLANCED_FROM * slice_elements:
+    if slice_elements is None or not rows or _elements(signature) < _SPOT_CHECK_FROM * slice_elements:
         return 0
     shortest = max(1, min(math.prod(spec.shape[1:]) for spec in signature.tensors))
-    enough = max(_GLANCED_ROWS, math.ceil(_GLANCED_ELEMENTS / shortest))
+    enough = max(_SPOT_CHECK_ROWS, math.ceil(_SPOT_CHECK_ELEMENTS / shortest))
     found = min(enough, rows if slices[0] is None else slices[0][1] - slices[0][0])
     return found if 2 * found <= rows else 0
 

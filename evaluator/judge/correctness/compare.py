@@ -30,10 +30,10 @@ from evaluator.judge.correctness.limits import (
     with_terms,
 )
 from evaluator.judge.correctness.mismatch import Evidence
-from evaluator.judge.correctness.nonfinite import Settled, settle
+from evaluator.judge.correctness.nonfinite import MaskedTensors, mask_nonfinite
 from evaluator.problems.problem import Tolerance
 
-__all__ = ["SliceComparison", "Tally", "Worst", "compare_slice", "compare_usually"]
+__all__ = ["SliceComparison", "Tally", "Worst", "compare_slice", "compare_unwidened"]
 
 _PIECE: Final = 2**15
 """Pieces of this size keep intermediate results in a processor's own cache, and are computed by one thread: others
@@ -58,8 +58,8 @@ class Worst:
 @dataclass(frozen=True)
 class SliceComparison:
     """The result of comparing one slice. ``undetermined``: elements without a standard, neither right nor wrong.
-    ``told``: conclusive elements, ``None`` for all; NaN where NaN is right is not conclusive. ``suspect``: something is
-    wrong, or limits had to be widened. ``capped``: the share of the elements whose widening was capped.
+    ``conclusive``: conclusive elements, ``None`` for all; NaN where NaN is right is not conclusive. ``suspect``:
+    something is wrong, or limits had to be widened. ``capped``: the share of the elements whose widening was capped.
     ``reference_max_rel`` of ``None``: the error of the native-precision reference was not computed."""
 
     total: int
@@ -71,7 +71,7 @@ class SliceComparison:
     capped: float = 0.0
     worst: Worst | None = None
     undetermined: int = 0
-    told: int | None = None
+    conclusive: int | None = None
 
     @property
     def wrong(self) -> int:
@@ -102,7 +102,7 @@ class Tally:
     undetermined: int = 0
     """Elements without a standard: the reference is finite in only one of float64 and the problem's precision, or it
     overflows on the way to them."""
-    told: int = 0
+    conclusive: int = 0
     """Conclusive elements: all but undetermined ones and NaN where NaN is right."""
     evidence: Evidence | None = None
     """The evidence about the wrong elements, where there are any."""
@@ -119,9 +119,9 @@ class Tally:
         return self.total - self.right - self.undetermined
 
     @property
-    def telling(self) -> float:
+    def conclusive_share(self) -> float:
         """The conclusive share of its elements; 1 where there are no elements."""
-        return self.told / self.total if self.total else 1.0
+        return self.conclusive / self.total if self.total else 1.0
 
     def add(self, found: SliceComparison) -> None:
         """Take in the next slice; slices come in the order of their elements."""
@@ -139,7 +139,7 @@ class Tally:
         self.widened = max(self.widened, found.widened)
         self.capped = max(self.capped, found.capped)
         self.undetermined += found.undetermined
-        self.told += found.total if found.told is None else found.told
+        self.conclusive += found.total if found.conclusive is None else found.conclusive
 
     def examine(
         self,
@@ -157,7 +157,7 @@ class Tally:
         try:
             limit = None
             if expected.is_floating_point():
-                settled = settle(actual, expected, reference)
+                settled = mask_nonfinite(actual, expected, reference)
                 weighed = _weigh(settled, tolerance, sensitivity, terms)
                 # An excused outlier may be as wrong as it is, so that both count the same elements.
                 limit = torch.where(weighed.right, torch.maximum(weighed.limit, weighed.error), weighed.limit)
@@ -203,7 +203,7 @@ def compare_slice(
     if not expected.is_floating_point():
         return _compare_exactly(actual, expected)
     if sensitivity is None and terms is None:
-        usual = _compare_usually(actual, expected, reference, tolerance)
+        usual = _compare_unwidened(actual, expected, reference, tolerance)
         if usual is not None:
             found, seen = usual
             if found.right == found.total:
@@ -213,9 +213,9 @@ def compare_slice(
                 factor = widened_few(few, actual, expected, reference, seen.least, tolerance)
                 if factor is not None:
                     return replace(found, right=found.total, widened=factor)
-    settled = settle(actual, expected, reference)
+    settled = mask_nonfinite(actual, expected, reference)
     weighed = _weigh(settled, tolerance, sensitivity, terms)
-    error, own_error, limit, right = weighed.error, weighed.own_error, weighed.limit, weighed.right
+    error, native_error, limit, right = weighed.error, weighed.native_error, weighed.limit, weighed.right
     error.masked_fill_(~right & settled.actual.isinf(), math.inf)
     if settled.mismatched is not None:
         right &= ~settled.mismatched
@@ -232,16 +232,16 @@ def compare_slice(
         right=count - settled.undetermined,
         max_abs=_maximum(error.nan_to_num(nan=math.inf)),
         max_rel=_relative(error, magnitude),
-        reference_max_rel=_relative(own_error, magnitude),
+        reference_max_rel=_relative(native_error, magnitude),
         widened=weighed.factor,
         capped=weighed.capped,
         worst=worst,
         undetermined=settled.undetermined,
-        told=settled.told,
+        conclusive=settled.conclusive,
     )
 
 
-def compare_usually(
+def compare_unwidened(
     actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
 ) -> SliceComparison | None:
     """Return the result of ``compare_slice`` before limits are widened, without the worst element.
@@ -250,14 +250,14 @@ def compare_usually(
     problem's precision its error is unknown; then ``None`` as well where ``actual`` is not finite. Nearly every
     comparison ends here, and this reads the memory half as often.
     """
-    usual = _compare_usually(actual, expected, reference, tolerance)
+    usual = _compare_unwidened(actual, expected, reference, tolerance)
     return None if usual is None else usual[0]
 
 
-def _compare_usually(
+def _compare_unwidened(
     actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
 ) -> tuple[SliceComparison, SliceErrors] | None:
-    """Return the result of ``compare_usually``, and the errors behind it."""
+    """Return the result of ``compare_unwidened``, and the errors behind it."""
     if not expected.is_floating_point() or not expected.numel():
         return None
     own = actual if reference is None else reference
@@ -265,14 +265,14 @@ def _compare_usually(
     seen = None if fused is None else fused.compare(actual, expected, own, fused_rules(tolerance, actual.dtype))
     if seen is None:
         seen = _compare_in_pieces(actual, expected, reference, tolerance)
-    if not math.isfinite(seen.own_max_abs):
+    if not math.isfinite(seen.native_max_abs):
         return None
     found = SliceComparison(
         total=expected.numel(),
         right=expected.numel() - seen.wrong,
         max_abs=seen.max_abs,
         max_rel=seen.max_rel,
-        reference_max_rel=None if reference is None else seen.own_max_rel,
+        reference_max_rel=None if reference is None else seen.native_max_rel,
     )
     return found, seen
 
@@ -284,16 +284,16 @@ def _compare_in_pieces(
     least = least_limit(expected, tolerance, actual.dtype)
     pieces = list(_pieces(actual, expected, *([] if reference is None else [reference])))
     if math.isfinite(least) and all(_is_exact(*piece) for piece in pieces):
-        return SliceErrors(0, least, own_max_abs=0.0, max_abs=0.0, max_rel=0.0, own_max_rel=0.0, places=None)
+        return SliceErrors(0, least, native_max_abs=0.0, max_abs=0.0, max_rel=0.0, native_max_rel=0.0, places=None)
     figures = [_largest_figures(*piece, least=least, rtol=tolerance.rtol) for piece in pieces]
     # Each is NaN where any element's is.
-    over, max_abs, max_rel, own_max_abs, own_max_rel = torch.stack(figures).amax(0).tolist()
+    over, max_abs, max_rel, native_max_abs, native_max_rel = torch.stack(figures).amax(0).tolist()
     wrong, places = 0, None
     if not over <= 0:
         outside = torch.cat([_outside(piece[0], piece[1], least, tolerance.rtol) for piece in pieces])
         wrong = int(outside.sum())
         places = outside.nonzero().view(-1) if wrong <= _FEW_WIDENED * expected.numel() else None
-    return SliceErrors(wrong, least, own_max_abs, max_abs, max_rel, own_max_rel, places)
+    return SliceErrors(wrong, least, native_max_abs, max_abs, max_rel, native_max_rel, places)
 
 
 def _is_exact(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor | None = None) -> bool:
@@ -342,7 +342,7 @@ class _Weighed:
     ``Widened``."""
 
     error: torch.Tensor
-    own_error: torch.Tensor
+    native_error: torch.Tensor
     limit: torch.Tensor
     right: torch.Tensor
     scale: float
@@ -351,19 +351,19 @@ class _Weighed:
 
 
 def _weigh(
-    settled: Settled, tolerance: Tolerance, sensitivity: torch.Tensor | None, terms: torch.Tensor | None
+    settled: MaskedTensors, tolerance: Tolerance, sensitivity: torch.Tensor | None, terms: torch.Tensor | None
 ) -> _Weighed:
     """Compare each element with its limit, which is widened where the usual one is not enough."""
     limits = _limits(settled, tolerance, sensitivity, terms)
-    own_error = _own_error(settled)
+    native_error = _native_error(settled)
     error = (_in_numbers(settled.actual) - settled.expected).abs_()
     right = _are_within(error, limits.limit)
     if bool(right.all()):
-        return _Weighed(error, own_error, limits.limit, right, limits.scale)
-    widened = widen(limits, settled.expected, own_error, tolerance)
+        return _Weighed(error, native_error, limits.limit, right, limits.scale)
+    widened = widen(limits, settled.expected, native_error, tolerance)
     right = _are_within(error, widened.limit)
-    right |= excused_outliers(error, right, settled.expected, own_error, limits, tolerance)
-    return _Weighed(error, own_error, widened.limit, right, limits.scale, widened.factor, widened.capped)
+    right |= excused_outliers(error, right, settled.expected, native_error, limits, tolerance)
+    return _Weighed(error, native_error, widened.limit, right, limits.scale, widened.factor, widened.capped)
 
 
 def _in_numbers(actual: torch.Tensor) -> torch.Tensor:
@@ -376,7 +376,7 @@ def _in_numbers(actual: torch.Tensor) -> torch.Tensor:
 
 
 def _limits(
-    settled: Settled, tolerance: Tolerance, sensitivity: torch.Tensor | None, terms: torch.Tensor | None
+    settled: MaskedTensors, tolerance: Tolerance, sensitivity: torch.Tensor | None, terms: torch.Tensor | None
 ) -> ElementLimits:
     limits = usual_limits(settled.expected, tolerance, settled.actual.dtype)
     if terms is not None:
@@ -390,7 +390,7 @@ def _are_within(error: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
     return error <= limit
 
 
-def _own_error(settled: Settled) -> torch.Tensor:
+def _native_error(settled: MaskedTensors) -> torch.Tensor:
     return torch.sub(settled.reference, settled.expected).abs_()  # in float64, as expected is
 
 

@@ -22,8 +22,8 @@ __all__ = ["Kernels", "SliceDeviation", "SliceDeviations", "SliceErrors", "kerne
 
 _THREADS: Final = 256
 _WORDS_OF_A_BLOCK: Final = 2**13
-_MOST_BLOCKS: Final = 2048
-_MOST_PLACES: Final = 2**18
+_MAX_BLOCKS: Final = 2048
+_MAX_PLACES: Final = 2**18
 """The locations of up to this many wrong elements are returned: a planted row or two of a large tensor."""
 
 # Torch 2.9 puts extern "C" before a source that does not begin with it, which no template may have.
@@ -152,7 +152,7 @@ extern "C" __global__ void typical(const double* values, const long long* sizes,
 
 _ERRORS: Final = (
     rf"""
-#define MOST_PLACES {_MOST_PLACES}
+#define MOST_PLACES {_MAX_PLACES}
 """
     r"""
 // Of magnitudes, NaN among them as the largest, the order is that of their bits without the sign.
@@ -302,10 +302,10 @@ class SliceErrors:
 
     wrong: int
     least: float
-    own_max_abs: float
+    native_max_abs: float
     max_abs: float
     max_rel: float
-    own_max_rel: float
+    native_max_rel: float
     places: torch.Tensor | None
 
 
@@ -367,12 +367,12 @@ class Kernels:
         if not _are_comparable(actual, expected, reference):
             return None
         found = torch.zeros(7, dtype=torch.int64, device=expected.device)
-        places = torch.empty(_MOST_PLACES, dtype=torch.int64, device=expected.device)
+        places = torch.empty(_MAX_PLACES, dtype=torch.int64, device=expected.device)
         self._hold_against(self._compare, actual, expected, reference, rules, [found, places])
         *largest, wrong, _, least = found.tolist()
-        own_max_abs, max_abs, max_rel, own_max_rel = map(_as_double, largest)
-        few = places[:wrong] if wrong <= _MOST_PLACES else None
-        return SliceErrors(wrong, _as_double(least), own_max_abs, max_abs, max_rel, own_max_rel, few)
+        native_max_abs, max_abs, max_rel, native_max_rel = map(_as_double, largest)
+        few = places[:wrong] if wrong <= _MAX_PLACES else None
+        return SliceErrors(wrong, _as_double(least), native_max_abs, max_abs, max_rel, native_max_rel, few)
 
     def typical_magnitude(self, expected: torch.Tensor) -> torch.Tensor:
         """Return ``limits.typical_magnitude`` of a float64 tensor on CUDA, as one element."""
@@ -413,7 +413,7 @@ class Kernels:
     ) -> None:
         actual, expected, reference = actual.contiguous(), expected.contiguous(), reference.contiguous()
         device, count = expected.device, expected.numel()
-        blocks = min(_MOST_BLOCKS, -(-count // _THREADS))
+        blocks = min(_MAX_BLOCKS, -(-count // _THREADS))
         sizes, given = _constant((count,), torch.int64, device), _constant(rules, torch.float64, device)
         squares = torch.zeros(1, dtype=torch.float64, device=device)
         _launch(self._squares, blocks, [expected, sizes, squares])

@@ -20,7 +20,7 @@ __all__ = ["FEW", "Deviation", "deviations", "is_expected", "is_whole"]
 
 FEW: Final = 1e-3
 """Elements next to a kink are at most this share of a gradient; a deviation at more is never expected."""
-_OWN_FACTOR: Final = 4.0
+_NATIVE_FACTOR: Final = 4.0
 _ALL_ROUNDING: Final = 2.0
 """A native-precision gradient is all rounding where its magnitudes add up to this many times those of the exact one."""
 _MISSING: Final = 0.1
@@ -68,7 +68,7 @@ def is_whole(seen: Deviation, own: Deviation | None) -> bool:
     ``own`` is all rounding, the candidate's may be as well."""
     if own is None:
         return abs(seen.magnitude - 1.0) <= _MISSING
-    factor = ROUNDING_FACTOR if own.magnitude >= _ALL_ROUNDING else _OWN_FACTOR
+    factor = ROUNDING_FACTOR if own.magnitude >= _ALL_ROUNDING else _NATIVE_FACTOR
     return abs(seen.magnitude - 1.0) <= max(_MISSING, factor * abs(own.magnitude - 1.0))
 
 

@@ -25,8 +25,8 @@ from evaluator.problems.problem import Tolerance
 __all__ = [
     "FAR_ABOVE",
     "GOLDEN",
+    "NATIVE_FACTOR",
     "NOTHING",
-    "OWN_FACTOR",
     "QUANTILES",
     "ROUNDING_FACTOR",
     "SAMPLE",
@@ -40,14 +40,14 @@ __all__ = [
     "smallest_step",
     "tolerance_of",
     "typical_magnitude",
-    "typical_own_error",
+    "typical_native_error",
     "usual_limits",
     "widen",
     "widened_few",
     "with_terms",
 ]
 
-OWN_FACTOR: Final = 4.0
+NATIVE_FACTOR: Final = 4.0
 """An element may be this many times as far off as the native-precision reference."""
 _SMALLEST_SCALE: Final = 1e-30
 _OF_HALF: Final = 1e-2
@@ -68,7 +68,7 @@ _ROUNDINGS_OF_TERMS: Final = 4.0
 _TERMS_FACTOR: Final = 8.0
 """A magnitude of terms that was seen in three random moves may be too small by this factor."""
 _TYPICAL_FACTOR: Final = 12.0
-"""For normally distributed errors, the mean of ``typical_own_error`` is 0.68 standard deviations."""
+"""For normally distributed errors, the mean of ``typical_native_error`` is 0.68 standard deviations."""
 ROUNDING_FACTOR: Final = 32.0
 """Where a tensor is nothing but rounding, another computation may be this many times as far off as the typical
 native-precision error."""
@@ -81,7 +81,7 @@ _LEAST_OF_ALL: Final = 8
 """At this many elements, a share or a number, the scale is the root mean square of the tensor, whatever that of their
 rows."""
 _OUTLIERS: Final = 0.05
-_MOST_OUTLIERS: Final = 0.005
+_MAX_OUTLIERS: Final = 0.005
 """The most elements outside of widened limits: a share of those where the native-precision reference is outside of the
 usual ones, and a share of all."""
 _SCATTERED: Final = 0.5
@@ -263,7 +263,7 @@ def _root_mean_square_around(expected: torch.Tensor) -> torch.Tensor:
     return torch.maximum(rows, usual).view(-1, *[1] * (expected.dim() - first - 1))
 
 
-def typical_own_error(expected: torch.Tensor, own_error: torch.Tensor) -> torch.Tensor:
+def typical_native_error(expected: torch.Tensor, native_error: torch.Tensor) -> torch.Tensor:
     """Return for each element the typical native-precision error of elements of about the same magnitude.
 
     Both arguments are float64, of one shape and finite. Elements are grouped by the exponent of ``expected``; small
@@ -271,21 +271,21 @@ def typical_own_error(expected: torch.Tensor, own_error: torch.Tensor) -> torch.
     hardly move. Elements without any error are not counted. In a row where the reference is more inexact than in
     others, for each magnitude, the typical error is larger: a softmax of large scores beside one of small ones.
     """
-    typical = _typical_by_magnitude(expected.reshape(-1), own_error.reshape(-1)).view(expected.shape)
-    return typical.mul_(_times_as_inexact(own_error, typical))
+    typical = _typical_by_magnitude(expected.reshape(-1), native_error.reshape(-1)).view(expected.shape)
+    return typical.mul_(_times_as_inexact(native_error, typical))
 
 
 def _typical_by_magnitude(
-    expected: torch.Tensor, own_error: torch.Tensor, wanted: torch.Tensor | None = None
+    expected: torch.Tensor, native_error: torch.Tensor, wanted: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return ``typical_own_error`` without regard to rows, in one dimension. ``wanted``: the expected values to return
-    it for, where these are others."""
+    """Return ``typical_native_error`` without regard to rows, in one dimension. ``wanted``: the expected values to
+    return it for, where these are others."""
     known = _groups_of(expected)
     zero = expected == 0
     lowest = known.masked_fill(zero, _EXPONENTS - 1).amin() if expected.numel() else known.new_zeros(())
     known = torch.where(zero, lowest, known)
     groups = known if wanted is None else torch.where(wanted == 0, lowest, _groups_of(wanted))
-    roots = own_error.sqrt()
+    roots = native_error.sqrt()
     counts = torch.bincount(known, weights=(roots > 0).double(), minlength=_EXPONENTS).tolist()
     sums = torch.bincount(known, weights=roots, minlength=_EXPONENTS).tolist()
     asked = torch.bincount(groups, minlength=_EXPONENTS).tolist()
@@ -297,16 +297,16 @@ def _groups_of(expected: torch.Tensor) -> torch.Tensor:
     return torch.frexp(expected).exponent.long().sub_(_LOWEST_EXPONENT).clamp_(0, _EXPONENTS - 1)
 
 
-def _times_as_inexact(own_error: torch.Tensor, typical: torch.Tensor) -> torch.Tensor:
+def _times_as_inexact(native_error: torch.Tensor, typical: torch.Tensor) -> torch.Tensor:
     """Return the factor by which the errors of each row exceed the typical ones, at least 1; shaped for multiplying. A
     row is of the last dimension, or of as many of the last ones as make it long enough."""
-    dimensions = own_error.dim()
-    while dimensions > 0 and own_error[(0,) * dimensions].numel() < _LEAST_OF_ROW:
+    dimensions = native_error.dim()
+    while dimensions > 0 and native_error[(0,) * dimensions].numel() < _LEAST_OF_ROW:
         dimensions -= 1
-    if not dimensions or not own_error.numel():
-        return own_error.new_ones(())
-    within = tuple(range(dimensions, own_error.dim()))
-    roots = (own_error / typical.clamp(min=_SMALLEST_SCALE)).sqrt_()
+    if not dimensions or not native_error.numel():
+        return native_error.new_ones(())
+    within = tuple(range(dimensions, native_error.dim()))
+    roots = (native_error / typical.clamp(min=_SMALLEST_SCALE)).sqrt_()
     counted = (roots > 0).sum(within, keepdim=True)
     times = roots.sum(within, keepdim=True).div_(counted.clamp(min=1)).square_().clamp_(min=1.0)
     return times.masked_fill_(counted < _LEAST_OF_ROW / 2, 1.0)
@@ -330,21 +330,21 @@ def _means_around(asked: list[int], counts: list[float], sums: list[float]) -> l
     return means
 
 
-def widen(limits: ElementLimits, expected: torch.Tensor, own_error: torch.Tensor, tolerance: Tolerance) -> Widened:
+def widen(limits: ElementLimits, expected: torch.Tensor, native_error: torch.Tensor, tolerance: Tolerance) -> Widened:
     """Widen limits by the error of the native-precision reference, element by element; by its typical error only up to
     the cap.
 
     A tensor may consist of this error alone. Then no magnitude of an element limits its error.
     """
-    typical = typical_own_error(expected, own_error).mul_(_TYPICAL_FACTOR)
+    typical = typical_native_error(expected, native_error).mul_(_TYPICAL_FACTOR)
     cap = expected.abs().mul_(tolerance.rtol).add_(tolerance.atol * limits.root_mean_square).mul_(_CAP)
     capped = float((typical > cap).double().mean()) if expected.numel() else 0.0
-    rounding = _rounding_of(expected, own_error)
+    rounding = _rounding_of(expected, native_error)
     if rounding < limits.root_mean_square:
         typical = torch.minimum(typical, cap, out=typical)
     else:
         typical = typical.clamp_(min=ROUNDING_FACTOR * rounding)
-    limit = torch.maximum(typical, own_error * OWN_FACTOR, out=typical).add_(limits.limit)
+    limit = torch.maximum(typical, native_error * NATIVE_FACTOR, out=typical).add_(limits.limit)
     share = float((limits.limit / limit).mean()) if expected.numel() else 1.0
     return Widened(limit, 1.0 / share if share > 0 else math.inf, capped)
 
@@ -372,7 +372,7 @@ def widened_few(
     right = flat[places]
     error = (actual.reshape(-1)[places].double() - right).abs_()
     usual = right.abs().mul_(tolerance.rtol).add_(least)
-    of_own = (own[places].double() - right).abs_().mul_(OWN_FACTOR)
+    of_own = (own[places].double() - right).abs_().mul_(NATIVE_FACTOR)
     limit = usual + of_own
     if not bool((error <= limit).all()):
         at = _spread(flat, _SAMPLE_OF_ERRORS) if flat.numel() > _SAMPLE_OF_ERRORS else slice(None)
@@ -385,25 +385,25 @@ def widened_few(
     return 1.0 / share
 
 
-def is_rounding(expected: torch.Tensor, own_error: torch.Tensor) -> bool:
+def is_rounding(expected: torch.Tensor, native_error: torch.Tensor) -> bool:
     """Whether a float64 tensor is nothing but rounding: the reference's typical native-precision error exceeds its root
     mean square. The few elements next to kinks, however far off, do not decide this."""
-    return expected.numel() > 0 and _rounding_of(expected, own_error) >= root_mean_square(expected)
+    return expected.numel() > 0 and _rounding_of(expected, native_error) >= root_mean_square(expected)
 
 
-def _rounding_of(expected: torch.Tensor, own_error: torch.Tensor) -> float:
+def _rounding_of(expected: torch.Tensor, native_error: torch.Tensor) -> float:
     """Return the typical native-precision error of elements that do not exceed it: the square of the mean root of all,
     which a few large errors hardly move."""
     if not expected.numel():
         return 0.0
-    return float(torch.where(own_error > expected.abs(), own_error, 0.0).sqrt().mean().square())
+    return float(torch.where(native_error > expected.abs(), native_error, 0.0).sqrt().mean().square())
 
 
 def excused_outliers(
     error: torch.Tensor,
     right: torch.Tensor,
     expected: torch.Tensor,
-    own_error: torch.Tensor,
+    native_error: torch.Tensor,
     usual: ElementLimits,
     tolerance: Tolerance,
 ) -> torch.Tensor:
@@ -427,27 +427,27 @@ def excused_outliers(
     below = (error <= limit) & ~right
     nothing = below & (magnitude <= NOTHING * magnitude.amax())
     # Where the reference itself is exact nothing has cancelled: powers and exponentials are small beside the largest.
-    nothing &= own_error >= magnitude * tolerance.rtol
-    lost = _scattered(below & ~nothing, error, own_error)
+    nothing &= native_error >= magnitude * tolerance.rtol
+    lost = _scattered(below & ~nothing, error, native_error)
     # Large rows, as planted ones are, say nothing about losses in the others.
     around = _root_mean_square_around(expected).clamp_(min=usual.scale, max=usual.root_mean_square)
     near = error <= (magnitude * tolerance.rtol).add_(around, alpha=tolerance.atol)
     excused = nothing
     for some, room in ((lost & near, _FEW * count), (lost & ~near, _room_of_all(count))):
         excused = excused | some if int(some.sum()) <= room else excused
-    outside = int((own_error > usual.limit).sum())
-    few = min(_OUTLIERS * outside, _MOST_OUTLIERS * count)
+    outside = int((native_error > usual.limit).sum())
+    few = min(_OUTLIERS * outside, _MAX_OUTLIERS * count)
     if count - int((right | excused).sum()) > few:
         return excused
-    most = OWN_FACTOR * float((own_error / limit).max())
-    return excused | _scattered((error <= limit.mul_(most)) & ~right, error, own_error)
+    most = NATIVE_FACTOR * float((native_error / limit).max())
+    return excused | _scattered((error <= limit.mul_(most)) & ~right, error, native_error)
 
 
 def _room_of_all(count: int) -> float:
     return max(min(_LEAST_OF_ALL, _FEW * count), _FEW_OF_ALL * count)
 
 
-def _scattered(marked: torch.Tensor, error: torch.Tensor, own_error: torch.Tensor) -> torch.Tensor:
+def _scattered(marked: torch.Tensor, error: torch.Tensor, native_error: torch.Tensor) -> torch.Tensor:
     """Return the marked elements without those that make up most of a column. A column has one index in a dimension
     behind the rows'. A single row may be lost as a whole, as a query's gradient is with one difference. Where the
     native-precision errors are about as large, columns may be lost too."""
@@ -460,6 +460,6 @@ def _scattered(marked: torch.Tensor, error: torch.Tensor, own_error: torch.Tenso
         length = marked.numel() // extent
         if extent > 1 and length >= _LEAST_OF_ROW:
             others = tuple(other for other in range(marked.dim()) if other != dimension)
-            far = marked & (error > own_error.amax(others, keepdim=True) * ROUNDING_FACTOR)
+            far = marked & (error > native_error.amax(others, keepdim=True) * ROUNDING_FACTOR)
             kept = kept & ~(far & (far.sum(others, keepdim=True) > _SCATTERED * length))
     return kept

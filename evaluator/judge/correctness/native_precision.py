@@ -53,7 +53,7 @@ class NativeGradients:
         return exact if own is None else own
 
     def _compute(self, number: int, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
-        found = self._reference.own_gradients(values, upstream)
+        found = self._reference.native_gradients(values, upstream)
         if number not in self._summed:
             accumulate(self._weights, found.weights)
             self._summed.add(number)

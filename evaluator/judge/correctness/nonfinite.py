@@ -17,29 +17,29 @@ from typing import Final
 
 import torch
 
-__all__ = ["Settled", "largest_comparable", "settle"]
+__all__ = ["MaskedTensors", "largest_comparable", "mask_nonfinite"]
 
 _NEARLY: Final = 0.98
 """The share of the largest number of the problem's precision beyond which a number may be infinite after rounding."""
 
 
 @dataclass(frozen=True)
-class Settled:
+class MaskedTensors:
     """Tensors with zeros at all elements that are not compared by value. ``undetermined``: the number of such elements.
-    ``mismatched``: the mask of elements of another class than the reference's, ``None`` without any. ``told``: the
-    number of conclusive elements, which are compared by value, or infinite in both."""
+    ``mismatched``: the mask of elements of another class than the reference's, ``None`` without any. ``conclusive``:
+    the number of conclusive elements, which are compared by value, or infinite in both."""
 
     actual: torch.Tensor
     expected: torch.Tensor
     reference: torch.Tensor
     undetermined: int
     mismatched: torch.Tensor | None
-    told: int
+    conclusive: int
 
     @property
-    def telling(self) -> float:
+    def conclusive_share(self) -> float:
         """The conclusive share of the elements; 1 where there are no elements."""
-        return self.told / self.actual.numel() if self.actual.numel() else 1.0
+        return self.conclusive / self.actual.numel() if self.actual.numel() else 1.0
 
     def shown(self, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``actual`` and ``expected`` with their errors: elements of another class have the candidate's value
@@ -57,23 +57,23 @@ def largest_comparable(dtype: torch.dtype) -> float:
     return float(_NEARLY * torch.finfo(dtype).max)
 
 
-def settle(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor) -> Settled:
+def mask_nonfinite(actual: torch.Tensor, expected: torch.Tensor, reference: torch.Tensor) -> MaskedTensors:
     """Settle the class of each element. ``expected`` is float64, ``reference`` the native-precision reference,
     ``actual`` a candidate's; all have one shape."""
     most = largest_comparable(actual.dtype)
     if _are_within(most, expected) and _are_within(math.inf, reference):
-        return Settled(actual, expected, reference, 0, None, expected.numel())
-    finite, finite_of_own = torch.isfinite(expected), torch.isfinite(reference)
+        return MaskedTensors(actual, expected, reference, 0, None, expected.numel())
+    finite, native_finite = torch.isfinite(expected), torch.isfinite(reference)
     beyond = finite & (expected.abs() > most)
-    by_value = finite & finite_of_own & ~beyond
-    by_class = ~(finite | finite_of_own)
+    by_value = finite & native_finite & ~beyond
+    by_class = ~(finite | native_finite)
     mismatched = by_class & ~(_same_class(actual, expected) | _same_class(actual, reference))
     rest = ~by_value
-    return Settled(
+    return MaskedTensors(
         actual.masked_fill(rest, 0.0),
         expected.masked_fill(rest, 0.0),
         reference.masked_fill(rest, 0.0),
-        int(((finite ^ finite_of_own) | beyond).sum()),
+        int(((finite ^ native_finite) | beyond).sum()),
         mismatched if bool(mismatched.any()) else None,
         int((by_value | (by_class & torch.isinf(expected))).sum()),
     )

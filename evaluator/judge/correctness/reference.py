@@ -49,7 +49,7 @@ _PERTURBATIONS: Final = 12
 """A function of two numbers' difference does not change where both move alike. With six random moves, all are alike in
 1.6 % of the cases. As often, an honest candidate was turned down for one element of a softmax's gradient."""
 _SOFTMAXES: Final = frozenset({"aten::_softmax", "aten::_safe_softmax", "aten::_log_softmax"})
-_MOST_SHIFT: Final = 2.0**-10
+_MAX_SHIFT: Final = 2.0**-10
 """The largest move of a softmax's exponent: the rounding of numbers about 8000 in float32. Where every score is masked
 by a number such as -1e9, its rounding would excuse anything."""
 _NUDGES: Final = 3
@@ -75,7 +75,7 @@ _CONSTANTS: Final[dict[tuple[str, str, str], tuple[tuple[str, ...], tuple[str, .
 twice takes long."""
 _ROUNDS: Final[set[tuple[str, str, str]]] = set()
 """The problems, by version and size, whose function is found to include rounding."""
-_ROUNDED_LOOKS: Final = 6
+_CAST_CHECKS: Final = 6
 """The number of inputs in an evaluation on which this is tested."""
 _OTHERWISE: Final = 0.25
 
@@ -149,13 +149,13 @@ class Reference:
     def __init__(self, problem: Problem, size: str, precision: str, device: Device) -> None:
         self._module = _execute(problem, size)
         self._casts = _CASTS.search(problem.source) is not None
-        self._looks = _ROUNDED_LOOKS if self._casts else 0
+        self._cast_checks = _CAST_CHECKS if self._casts else 0
         self._asks_limits = "finfo" in problem.source and _NAMES_DOUBLE.search(problem.source) is None
         self._device = device.torch_device
         self._dtype: torch.dtype = getattr(torch, precision)
         self._model: torch.nn.Module | None = None
         self._model64: torch.nn.Module | None = None
-        self._known = (problem.id, problem.version, size)
+        self._problem_key = (problem.id, problem.version, size)
         self._held: Values = {}
         self.constants: tuple[str, ...] = ()
         """Parameters and buffers whose values are the same under every seed (see
@@ -172,13 +172,13 @@ class Reference:
         as many threads, because the last bits of orthogonal weights and the like depend on it."""
         with working_on(processors):
             model = self._make(seed)
-            if self._known not in _CONSTANTS:
+            if self._problem_key not in _CONSTANTS:
                 other = self._make(seed ^ 1)
                 constants = constants_of(model, other)
                 related = related_of(model, other, lambda: self._make(seed ^ 2), constants)
-                _CONSTANTS[self._known] = constants, related
+                _CONSTANTS[self._problem_key] = constants, related
             carried = dict((*self.signature.weights, *self.signature.buffers))
-            constants, related = _CONSTANTS[self._known]
+            constants, related = _CONSTANTS[self._problem_key]
             self.related = tuple(name for name in related if name in carried)
             self.constants = (*(name for name in constants if name in carried), *self.related)
             self._model = self._placed(model)
@@ -203,7 +203,7 @@ class Reference:
         state = _state_of(self._constructed)
         return {name: state[name].detach().clone() for name in names}
 
-    def hold(self, values: Values) -> None:
+    def set_state(self, values: Values) -> None:
         """Go on with these values of parameters and buffers, which have the problem's precision."""
         if values is self._held:
             return
@@ -226,16 +226,16 @@ class Reference:
         with torch.no_grad(), self._exactly():
             return _exact(_call(self._model64, [*map(in_double, inputs)]))
 
-    def look_at_casts(self, inputs: Sequence[Any]) -> None:
+    def detect_casts(self, inputs: Sequence[Any]) -> None:
         """Find out whether casts belong to the function, as where numbers are split into a high and a low half. Then
         outputs differ from those without casts. It is tested on a few inputs of an evaluation, unless it is known."""
-        if self._rounds or not self._looks:
+        if self._rounds or not self._cast_checks:
             return
-        self._looks -= 1
+        self._cast_checks -= 1
         exact = self.exact_outputs(inputs)
-        _ROUNDS.add(self._known)
+        _ROUNDS.add(self._problem_key)
         if not any(map(_is_otherwise, exact, self.exact_outputs(inputs))):
-            _ROUNDS.discard(self._known)
+            _ROUNDS.discard(self._problem_key)
 
     def saturated_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
         """Return the float64 outputs with intermediate numbers held where they overflow; ``None`` where that is
@@ -248,9 +248,9 @@ class Reference:
 
     @property
     def _rounds(self) -> bool:
-        return self._known in _ROUNDS
+        return self._problem_key in _ROUNDS
 
-    def own_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    def native_outputs(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """Return the outputs in the problem's precision."""
         assert self._model is not None
         with torch.no_grad():
@@ -264,7 +264,7 @@ class Reference:
                 self._model64, [*map(in_double, inputs)], [in_double(gradient) for gradient in upstream], exact=True
             )
 
-    def own_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
+    def native_gradients(self, inputs: Sequence[Any], upstream: Sequence[torch.Tensor]) -> GradientSlice:
         """Return outputs and gradients in the problem's precision."""
         assert self._model is not None
         return _differentiate(self._model, inputs, upstream)
@@ -283,7 +283,7 @@ class Reference:
         found: list[torch.Tensor | None] = [*outputs]
         if gradients:
             upstream = [torch.randn_like(each) if is_differentiable(each) else each for each in outputs]
-            differentiated = self.own_gradients(values, upstream)
+            differentiated = self.native_gradients(values, upstream)
             found += [*differentiated.inputs, *differentiated.weights]
         return all(_is_far_from_infinite(tensor) for tensor in found if tensor is not None and tensor.numel())
 
@@ -602,7 +602,7 @@ class _SoftmaxRounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return found
         total = torch.logsumexp(args[0].double(), args[1], keepdim=True)
         shares = torch.rand(total.shape, generator=self._generator, device=total.device, dtype=torch.float64)
-        largest = torch.where(total.isfinite(), total, 0.0).abs_().mul_(self._rounding).clamp_(max=_MOST_SHIFT)
+        largest = torch.where(total.isfinite(), total, 0.0).abs_().mul_(self._rounding).clamp_(max=_MAX_SHIFT)
         moves = largest.mul_(shares.mul_(2.0).sub_(1.0))
         return found.add_(moves) if name == "aten::_log_softmax" else found.mul_(moves.exp_())
 

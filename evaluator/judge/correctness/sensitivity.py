@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 import torch
 
 from evaluator.dtypes import rows_of
-from evaluator.judge.correctness.limits import OWN_FACTOR, usual_limits
+from evaluator.judge.correctness.limits import NATIVE_FACTOR, usual_limits
 from evaluator.judge.correctness.reference import NUDGE, GradientSlice, Reference
 from evaluator.problems.problem import Tolerance
 
@@ -102,7 +102,7 @@ class Sensitivity:
             return None
         limit = usual_limits(right, self._tolerance, actual.dtype).limit
         fine = torch.sub(actual, right).abs_() <= limit
-        fine &= torch.sub(own, right).abs_().mul_(OWN_FACTOR) <= limit
+        fine &= torch.sub(own, right).abs_().mul_(NATIVE_FACTOR) <= limit
         rows = fine.view(len(fine), -1).all(1).logical_not_().nonzero().view(-1)
         return rows if 0 < len(rows) <= _NEAR * len(fine) else None
 
@@ -175,7 +175,7 @@ class Rounding(Sensitivity):
     small ones there.
     """
 
-    _times = OWN_FACTOR
+    _times = NATIVE_FACTOR
 
     def _perturbed(self, values: Sequence[Any], upstream: Sequence[torch.Tensor]) -> Iterator[GradientSlice]:
         return self._reference.rounded_gradients(values, upstream, self._relative, self._new_generator())

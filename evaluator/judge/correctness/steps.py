@@ -24,7 +24,7 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from evaluator.judge.correctness.limits import OWN_FACTOR
+from evaluator.judge.correctness.limits import NATIVE_FACTOR
 from evaluator.judge.correctness.reference import Reference
 
 __all__ = ["Steps"]
@@ -209,7 +209,7 @@ class Steps:
     def _limits(self) -> list[dict[int, torch.Tensor]] | None:
         """The limit of each number before a step, by its step and place; ``None`` where that cannot be found."""
         try:
-            steps, own = self._steps, self._watched(self._reference.own_outputs)
+            steps, own = self._steps, self._watched(self._reference.native_outputs)
         except torch.OutOfMemoryError:
             raise
         except Exception:  # noqa: BLE001 - what compiles itself may refuse to be looked at
@@ -236,7 +236,7 @@ class Steps:
         else:
             # Rounding within a long sum may come to more than rounding its terms.
             typical = move * max(1.0, float(error.norm() / move.norm()))
-        margin = torch.maximum(error, typical).mul_(OWN_FACTOR)
+        margin = torch.maximum(error, typical).mul_(NATIVE_FACTOR)
         return margin.add_(exact.abs().nan_to_num_(0.0, 0.0, 0.0), alpha=self._rtol)
 
     def _is_given(self, operand: torch.Tensor) -> bool:

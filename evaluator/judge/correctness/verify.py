@@ -14,11 +14,11 @@ from evaluator.dtypes import coarsest
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
 from evaluator.judge.correctness.commitment import Commitment, Commitments
-from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_usually
+from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_unwidened
 from evaluator.judge.correctness.kinks import FEW, Deviation, deviations, is_expected, is_whole
 from evaluator.judge.correctness.limits import NOTHING, is_rounding, root_mean_square, rounding_of_terms, tolerance_of
 from evaluator.judge.correctness.native_precision import NativeGradients, Own, further_off
-from evaluator.judge.correctness.nonfinite import settle
+from evaluator.judge.correctness.nonfinite import mask_nonfinite
 from evaluator.judge.correctness.overflow import undetermined_where_lost
 from evaluator.judge.correctness.reference import NUDGE, GradientSlice, Reference
 from evaluator.judge.correctness.sensitivity import BesideZero, Rounding, Sensitivity, Terms, accumulate, take_largest
@@ -38,9 +38,9 @@ _ILL_CONDITIONED: Final = 0.01
 _FEW_WRONG: Final = 4
 """At most this share of an output, or this many elements, may be ill-conditioned: where more is wrong, its movement is
 not computed."""
-_MOST_LOST: Final = 0.1
+_MAX_LOST: Final = 0.1
 """Up to this share of a tensor may be undetermined in the run over all rows alone, and still counts as conclusive."""
-_TELLING: Final = 0.5
+_MIN_CONCLUSIVE_SHARE: Final = 0.5
 """A call is conclusive where this share of each compared tensor is."""
 
 
@@ -59,7 +59,7 @@ class CallFindings:
     @property
     def inconclusive(self) -> bool:
         """Whether too little of a tensor is conclusive: the reference itself is not finite there."""
-        return any(tally.telling < _TELLING for tally in self.tallies)
+        return any(tally.conclusive_share < _MIN_CONCLUSIVE_SHARE for tally in self.tallies)
 
 
 ExpectedDeviations = dict[tuple[str, Variant], Deviation]
@@ -81,44 +81,46 @@ class Verifier:
     ) -> None:
         self._reference = reference
         self._tolerance = tolerance
-        self.look_alike: frozenset[str] = frozenset()
+        self.ambiguous_weights: frozenset[str] = frozenset()
         """Weights whose counterparts were found by values that other weights have as well: the counterpart may be
         another's."""
         self._tolerances = _tolerances(reference, tolerance)
         self._generator = new_generator
         self.commitments = Commitments(reference.signature, blocks, new_generator, slice_elements)
         self._rows_alone = slice_elements is not None and reference.signature.rows is not None
-        self.excused: ExpectedDeviations = {}
-        self._looked_into: set[str] = set()
+        self.expected_deviations: ExpectedDeviations = {}
+        self._examined: set[str] = set()
         """Gradients whose seeming errors were all found to be next to kinks."""
         self._usual = {} if usual is None else usual
         self.influence: dict[int, float] = {}
         """By floating-point input, the share of its elements that the outputs were seen to depend on."""
 
-    def verify_outputs(self, commitment: Commitment, variant: Variant, *, own_too: bool) -> CallFindings:
-        """Compare the outputs of a forward call. ``own_too``: the native-precision error is wanted, needed or not.
+    def verify_outputs(self, commitment: Commitment, variant: Variant, *, with_native: bool) -> CallFindings:
+        """Compare the outputs of a forward call. ``with_native``: the native-precision error is wanted, needed or not.
         Raises ``Violation``."""
         tallies = self.output_tallies(commitment.rows)
-        of_all = cache(partial(self._own_of_all_rows, commitment, gradients=False))
+        of_all = cache(partial(self._native_of_all_rows, commitment, gradients=False))
 
         def add(number: int) -> None:
             given = partial(self.commitments.input_slice, commitment, number)
             values = given()
-            self._reference.look_at_casts(values)
+            self._reference.detect_casts(values)
             exact = self._reference.exact_outputs(values)
-            own = cache(partial(self._reference.own_outputs, values))
+            own = cache(partial(self._reference.native_outputs, values))
             saturated = cache(lambda: self._reference.saturated_outputs(given()))
-            among = partial(_outputs_of, partial(self._of_these_rows, of_all, commitment, number))
-            self._add_outputs(tallies, commitment, number, values, exact, own, among, saturated, own_too=own_too)
+            all_rows = partial(_outputs_of, partial(self._of_these_rows, of_all, commitment, number))
+            self._add_outputs(
+                tallies, commitment, number, values, exact, own, all_rows, saturated, with_native=with_native
+            )
 
         for number in self.commitments.compared(commitment):
             add(number)  # in a function, so that a slice's memory is free for the next one
         return self._judge(tallies, [], variant)
 
     def verify_gradients(
-        self, commitment: Commitment, report: CallReport, counterparts: int, variant: Variant, *, own_too: bool
+        self, commitment: Commitment, report: CallReport, counterparts: int, variant: Variant, *, with_native: bool
     ) -> CallFindings:
-        """Compare outputs and gradients of a forward and backward call. ``own_too``: as for outputs. Raises
+        """Compare outputs and gradients of a forward and backward call. ``with_native``: as for outputs. Raises
         ``Violation``."""
         signature = self._reference.signature
         outputs = self.output_tallies(commitment.rows)
@@ -144,17 +146,17 @@ class Verifier:
         )
         beside = BesideZero(self._reference, self._tolerance, self._generator, numbers, slice_of, rows_alone=False)
         at_zero = variant is Variant.ZEROS
-        owns = NativeGradients(self._reference, numbers, slice_of)
+        native_gradients = NativeGradients(self._reference, numbers, slice_of)
         saturated_weights = cache(partial(self._saturated_weights, numbers, slice_of))
-        of_all = cache(partial(self._own_of_all_rows, commitment, gradients=True))
+        of_all = cache(partial(self._native_of_all_rows, commitment, gradients=True))
 
         def add(number: int) -> None:
             values, upstream = slice_of(number)
             exact = self._reference.exact_gradients(values, upstream)
-            own = owns.of_slice(number, values, upstream)
+            own = native_gradients.of_slice(number, values, upstream)
             accumulate(exact_weights, exact.weights)
             saturated = cache(lambda: self._reference.saturated_gradients(*slice_of(number)))
-            among = partial(self._of_these_rows, of_all, commitment, number)
+            all_rows = partial(self._of_these_rows, of_all, commitment, number)
             self._add_outputs(
                 outputs,
                 commitment,
@@ -162,9 +164,9 @@ class Verifier:
                 values,
                 exact.outputs,
                 lambda: own().outputs,
-                partial(_outputs_of, among),
+                partial(_outputs_of, all_rows),
                 partial(_outputs_of, saturated),
-                own_too=own_too,
+                with_native=with_native,
             )
             for index, tally in enumerate(inputs):
                 right = exact.inputs[index]
@@ -183,23 +185,23 @@ class Verifier:
                     expected.add(tally.name)
                 if report.present >> (1 + index) & 1:
                     actual = self.commitments.private(commitment, "input_gradients", index, number)
-                    near = partial(_own_input, own, index, right)
+                    native = partial(_own_input, own, index, right)
                     errors, jumps, move, terms = (
-                        partial(_move_of_input, kind, number, index, exact, actual, near)
+                        partial(_move_of_input, kind, number, index, exact, actual, native)
                         for kind in (rounding, beside, sensitivity, all_terms)
                     )
                     moves = [errors, jumps, move] if at_zero else [errors, move]
                     if at_zero:
-                        actual = _where_defined(actual, right, near())
+                        actual = _where_defined(actual, right, native())
                     self._add(
                         tally,
                         actual,
                         right,
-                        near,
+                        native,
                         variant,
                         moves,
-                        own_too=own_too,
-                        among=partial(_input_of, among, index),
+                        with_native=with_native,
+                        all_rows=partial(_input_of, all_rows, index),
                         saturated=partial(_input_of, saturated, index),
                         terms=terms,
                     )
@@ -212,11 +214,11 @@ class Verifier:
             right = exact_weights[index]
             if right is None:
                 continue
-            near = partial(owns.of_weight, index, right)
+            native = partial(native_gradients.of_weight, index, right)
             is_there = bool(report.present >> (1 + len(inputs) + index) & 1)
             # The gradient of a bias before a normalisation is nothing but rounding, and a candidate without it is
             # right.
-            if bool((right != 0).any()) and (is_there or not is_rounding(right, (near() - right).abs_())):
+            if bool((right != 0).any()) and (is_there or not is_rounding(right, (native() - right).abs_())):
                 expected.add(tally.name)
             if is_there:
                 actual = self.commitments.private(commitment, "weight_gradients", index, 0)
@@ -226,17 +228,17 @@ class Verifier:
                 kinds = (rounding, beside) if at_zero else (rounding,)
                 first = [partial(kind.of_weight, index, exact_weights) for kind in kinds]
                 if at_zero:
-                    actual = _where_defined(actual, right, near())
+                    actual = _where_defined(actual, right, native())
                 moves = [*first, by_rows, by_all]
                 self._add(
                     tally,
                     actual,
                     right,
-                    near,
+                    native,
                     variant,
                     moves,
-                    own_too=own_too,
-                    among=partial(_weight_of, of_all, index),
+                    with_native=with_native,
+                    all_rows=partial(_weight_of, of_all, index),
                     saturated=partial(_weight_of, saturated_weights, index),
                     terms=terms,
                 )
@@ -253,16 +255,16 @@ class Verifier:
         values: Sequence[Any],
         exact: Sequence[torch.Tensor],
         own: Callable[[], Sequence[torch.Tensor]],
-        among: Callable[[], Sequence[torch.Tensor] | None],
+        all_rows: Callable[[], Sequence[torch.Tensor] | None],
         saturated: Callable[[], Sequence[torch.Tensor] | None],
         *,
-        own_too: bool,
+        with_native: bool,
     ) -> None:
         """Compare one slice of every output, and examine errors.
 
         Where few elements are wrong, they may be ill-conditioned. In a softmax of large scores, for example, with two
         about equal ones, rounding alone decides which is the larger. So an element may be as far off as it moves when
-        the inputs are rounded otherwise. ``among`` is as for gradients (see ``_add``).
+        the inputs are rounded otherwise. ``all_rows`` is as for gradients (see ``_add``).
         """
         terms: list[torch.Tensor | None] | None = None
         moves: list[torch.Tensor | None] | None = None
@@ -274,34 +276,34 @@ class Verifier:
             if not floating:
                 right = exact[index] = steps.nearest(index, actual, right)
             tolerance = self._tolerances[tally.name]
-            usual = compare_usually(actual, right, None, tolerance) if floating and not own_too else None
+            usual = compare_unwidened(actual, right, None, tolerance) if floating and not with_native else None
             if usual is not None and usual.right == usual.total:
                 tally.add(usual)
                 continue
-            near = own()[index] if floating else right
+            native = own()[index] if floating else right
             known: tuple[torch.Tensor | None, torch.Tensor | None] = None, None
-            found = compare_slice(actual, right, near, tolerance)
-            if found.wrong and floating and _is_of_another_class(actual, right, near):
+            found = compare_slice(actual, right, native, tolerance)
+            if found.wrong and floating and _is_of_another_class(actual, right, native):
                 held = saturated()
                 if held is not None:
-                    near = undetermined_where_lost(near, right, held[index])
-                    found = compare_slice(actual, right, near, tolerance)
-            if found.wrong and floating and _may_be_terms(actual, right, near, tolerance):
+                    native = undetermined_where_lost(native, right, held[index])
+                    found = compare_slice(actual, right, native, tolerance)
+            if found.wrong and floating and _may_be_terms(actual, right, native, tolerance):
                 terms = terms or self._terms_of_outputs(values, exact)
                 known = None, terms[index]
-                found = compare_slice(actual, right, near, tolerance, *known)
+                found = compare_slice(actual, right, native, tolerance, *known)
             if floating and 0 < found.wrong <= max(_FEW_WRONG, _ILL_CONDITIONED * found.total):
                 moves = moves or self._moves_of_outputs(values, exact)
                 known = moves[index], known[1]
-                found = compare_slice(actual, right, near, tolerance, *known)
+                found = compare_slice(actual, right, native, tolerance, *known)
             if found.wrong and floating and not tally.wrong:
-                others = among()
+                others = all_rows()
                 if others is not None:
-                    near = further_off(near, others[index], right, actual)
-                    found = _with_loss(found, compare_slice(actual, right, near, tolerance, *known))
+                    native = further_off(native, others[index], right, actual)
+                    found = _with_loss(found, compare_slice(actual, right, native, tolerance, *known))
             tally.add(found)
             if found.wrong:
-                tally.examine(actual, right, near, tolerance, *known)
+                tally.examine(actual, right, native, tolerance, *known)
 
     def _terms_of_outputs(self, values: Sequence[Any], exact: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """Return the magnitude of the terms that each element of the outputs is a sum of; ``None`` for integers."""
@@ -327,8 +329,8 @@ class Verifier:
         variant: Variant,
         moves: Sequence[Callable[[], torch.Tensor | None]],
         *,
-        own_too: bool,
-        among: Callable[[], torch.Tensor | None],
+        with_native: bool,
+        all_rows: Callable[[], torch.Tensor | None],
         saturated: Callable[[], torch.Tensor | None],
         terms: Callable[[], torch.Tensor | None] | None = None,
     ) -> None:
@@ -336,8 +338,8 @@ class Verifier:
 
         ``terms``: the magnitude of the terms that its elements are sums of. ``moves``: its movements with the inputs,
         one after the other until nothing is wrong any more. ``saturated``: the float64 reference with numbers held
-        where they overflow. ``among``: the native-precision reference computed for all rows at once, where the rest is
-        in vain.
+        where they overflow. ``all_rows``: the native-precision reference computed for all rows at once, where the rest
+        is in vain.
 
         The movements cost two dozen evaluations of the reference, so they are only computed where nothing else explains
         the difference. Next to a kink, rounding alone puts a few elements on one side or the other. The expected number
@@ -346,7 +348,7 @@ class Verifier:
         deviations are examined: an error in equally few places, the same each time, is found by the first examination.
         """
         tolerance = self._tolerances[tally.name]
-        usual = compare_usually(actual, expected, own() if own_too else None, tolerance)
+        usual = compare_unwidened(actual, expected, own() if with_native else None, tolerance)
         if usual is not None and usual.right == usual.total:
             tally.add(usual)
             return
@@ -368,16 +370,16 @@ class Verifier:
         if found.suspect:
             seen, its_own, of_one_class = _deviations(actual, expected, own(), tolerance)
             whole = is_whole(seen, its_own)
-            if tally.name in self._looked_into and 0 < its_own.share <= FEW:
+            if tally.name in self._examined and 0 < its_own.share <= FEW:
                 known = its_own if known is None else known.joined(its_own)
             if known is not None and whole and of_one_class and is_expected(seen, known):
-                self.excused[place] = known
+                self.expected_deviations[place] = known
                 tally.add(replace(found, right=found.total - found.undetermined, widened=1.0, capped=0.0, worst=None))
                 return
             if found.wrong and terms is not None:
                 of_terms = terms()
                 found = compare_slice(actual, expected, own(), tolerance, None, of_terms)
-            looked_into = bool(found.wrong)
+            examined = bool(found.wrong)
             for move in moves:
                 if not found.wrong:
                     break
@@ -385,7 +387,7 @@ class Verifier:
                 if moved is not None:
                     sensitivity = moved if sensitivity is None else torch.maximum(sensitivity, moved)
                     found = compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms)
-            others = among() if found.wrong and not tally.wrong else None
+            others = all_rows() if found.wrong and not tally.wrong else None
             if others is not None:
                 own = partial(further_off, own(), others, expected, actual)
                 found = _with_loss(found, compare_slice(actual, expected, own(), tolerance, sensitivity, of_terms))
@@ -400,9 +402,9 @@ class Verifier:
                 # A candidate may be on either side of a tie or kink, with about the same total gradient. Without this
                 # check, leaving the gradient out would be excused wherever ties are dense.
                 found = replace(found, right=found.right - max(1, round(seen.share * found.total)))
-            elif not found.wrong and looked_into and seen.share <= FEW:
-                self._looked_into.add(tally.name)
-                self.excused[place] = seen if known is None else known.joined(seen)
+            elif not found.wrong and examined and seen.share <= FEW:
+                self._examined.add(tally.name)
+                self.expected_deviations[place] = seen if known is None else known.joined(seen)
         tally.add(found)
         if found.wrong:
             tally.examine(actual, expected, own(), tolerance, sensitivity, of_terms)
@@ -419,7 +421,7 @@ class Verifier:
             accumulate(total, found.weights)
         return GradientSlice([], [], total)
 
-    def _own_of_all_rows(self, commitment: Commitment, *, gradients: bool) -> GradientSlice | None:
+    def _native_of_all_rows(self, commitment: Commitment, *, gradients: bool) -> GradientSlice | None:
         """Return outputs, and ``gradients`` if requested, in the problem's precision with all rows at once; ``None``
         where a call is compared so anyway, and where there is no memory for it.
 
@@ -441,13 +443,13 @@ class Verifier:
     def _computed_at_once(self, commitment: Commitment, *, gradients: bool) -> GradientSlice:
         values = self.commitments.inputs(commitment)
         if not gradients:
-            return GradientSlice(self._reference.own_outputs(values), [], [])
-        return self._reference.own_gradients(values, self.commitments.upstream(commitment))
+            return GradientSlice(self._reference.native_outputs(values), [], [])
+        return self._reference.native_gradients(values, self.commitments.upstream(commitment))
 
     def _of_these_rows(
         self, found: Callable[[], GradientSlice | None], commitment: Commitment, number: int
     ) -> GradientSlice | None:
-        """Return the part of slice ``number``, or of the sampled rows, in the result of ``_own_of_all_rows``."""
+        """Return the part of slice ``number``, or of the sampled rows, in the result of ``_native_of_all_rows``."""
         held = found()
         if held is None:
             return None
@@ -459,7 +461,7 @@ class Verifier:
 
     def _known(self, gradient: tuple[str, Variant]) -> Deviation | None:
         """Return the deviation of a gradient that was excused before, of either side."""
-        ours, usual = self.excused.get(gradient), self._usual.get(gradient)
+        ours, usual = self.expected_deviations.get(gradient), self._usual.get(gradient)
         return ours.joined(usual) if ours is not None and usual is not None else ours or usual
 
     def _judge(self, outputs: list[Tally], gradients: list[Tally], variant: Variant) -> CallFindings:
@@ -493,7 +495,7 @@ class Verifier:
         confused = [
             names[tally.name]
             for tally in weights
-            if tally.total and not tally.passed and names[tally.name] in self.look_alike
+            if tally.total and not tally.passed and names[tally.name] in self.ambiguous_weights
         ]
         excused |= {_gradient_of(name) for name in confused}
         for tally in (*inputs, *weights):
@@ -595,14 +597,14 @@ def _deviations(
 ) -> tuple[Deviation, Deviation, bool]:
     """Return the deviations of a gradient and of the native-precision one ``own`` where all three are finite. The last
     value tells whether the other elements are of the same class."""
-    settled = settle(actual, expected, own)
+    settled = mask_nonfinite(actual, expected, own)
     seen, its_own = deviations(settled.actual, settled.expected, settled.reference, tolerance)
     return seen, its_own, settled.mismatched is None
 
 
 def _is_of_another_class(actual: torch.Tensor, expected: torch.Tensor, own: torch.Tensor) -> bool:
     """Whether an element is finite, infinite or NaN where the reference is something else."""
-    return settle(actual, expected, own).mismatched is not None
+    return mask_nonfinite(actual, expected, own).mismatched is not None
 
 
 def _differs_by_rounding(
@@ -620,7 +622,7 @@ def _differs_by_rounding(
     the remainder of cancelled terms flows back there, and a stable formula may leave a better one than the float64
     reference.
     """
-    settled = settle(actual, expected, own)
+    settled = mask_nonfinite(actual, expected, own)
     there = (settled.actual != 0) | (settled.expected != 0)
     rounded = rounding_of_terms(terms, tolerance, torch.finfo(actual.dtype).eps)
     rounded = torch.where(there, rounded, 0.0).sum()
@@ -634,7 +636,7 @@ def _with_loss(before: SliceComparison, found: SliceComparison) -> SliceComparis
     count as conclusive: this run is only made for calls with errors, whose number a candidate decides, and an
     inconclusive call is repeated. With more than a few, the tensor would have no standard."""
     lost = found.undetermined - before.undetermined
-    return replace(found, told=before.told) if lost <= _MOST_LOST * found.total else found
+    return replace(found, conclusive=before.conclusive) if lost <= _MAX_LOST * found.total else found
 
 
 def _may_be_terms(actual: torch.Tensor, exact: torch.Tensor, own: torch.Tensor, tolerance: Tolerance) -> bool:

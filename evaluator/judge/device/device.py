@@ -19,7 +19,7 @@ from typing import Any, Final
 import pynvml
 import torch
 
-from evaluator.judge.device.peak_rates import CeilingFile, copy_rate, glance_at_ceilings, measure_ceilings
+from evaluator.judge.device.peak_rates import PeakRatesFile, copy_rate, estimate_peak_rates, measure_peak_rates
 from evaluator.judge.device.telemetry import CpuSensors, Sensors, cuda_sensors
 from evaluator.judge.runner_memory import DeviceMemory, ProcessMemory, RunnerMemory
 from evaluator.roofline import PeakRates
@@ -44,11 +44,11 @@ less than the time slice after which a device turns to another process (2 ms).""
 _OCCUPIED_CYCLES_BACKWARD: Final = 1_800_000
 """About 0.9 ms: another thread requests a backward, which takes it some hundred microseconds."""
 _PROBE_ROUNDS: Final = 3
-_LOOK_MS: Final = 3.0
+_INTERFERENCE_PROBE_MS: Final = 3.0
 """Longer than the time slice after which a device turns to another process with work for it."""
 _ASKED_AHEAD_CYCLES: Final = 2_000_000
 """About a millisecond: longer than the judge takes to request a probe, even on a slow processor."""
-_QUIET_SLACK_MS: Final = 0.05
+_IDLE_SLACK_MS: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ def _move_threads(processors: frozenset[int]) -> None:
 @dataclass(frozen=True)
 class Capacity:
     """The facts about a device's memory for a plan: ``used_bytes`` by others, ``context_bytes`` by each process before
-    its first tensor. ``outlives_processes`` and ``slice_elements`` are as in ``Device``."""
+    its first tensor. ``asynchronous`` and ``slice_elements`` are as in ``Device``."""
 
     total_bytes: int
     used_bytes: int
     slice_elements: int
     context_bytes: int
-    outlives_processes: bool
+    asynchronous: bool
 
     @classmethod
     def of_cuda(cls, total_bytes: int) -> Capacity:
@@ -120,13 +120,13 @@ class Device(ABC):
     sensors: Sensors
     """The sensors of the device's state."""
 
-    def __init__(self, ceilings_folder: Path | None = None) -> None:
-        self._ceilings_folder = ceilings_folder
-        self._ceilings: PeakRates | None = None
+    def __init__(self, peak_rates_folder: Path | None = None) -> None:
+        self._peak_rates_folder = peak_rates_folder
+        self._peak_rates: PeakRates | None = None
         self._alone_bytes = 0
         self._waiting_bytes: int | None = None
 
-    outlives_processes: bool
+    asynchronous: bool
     """Whether work can go on here while the processes that requested it are stopped."""
 
     @abstractmethod
@@ -155,13 +155,13 @@ class Device(ABC):
         """Keep the device busy for a moment with work that takes longer when another process works on it."""
 
     @abstractmethod
-    def look_ms(self, begin: Callable[[], None]) -> float:
+    def interference_probe_ms(self, begin: Callable[[], None]) -> float:
         """Return the time of the work of ``begin`` and some milliseconds more, by the device's own clock, in
         milliseconds. All of it is requested ahead, so it takes longer only where the device serves another process in
         between."""
 
     @abstractmethod
-    def is_quiet(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether only the judge works on the device right now."""
 
     @abstractmethod
@@ -177,16 +177,16 @@ class Device(ABC):
     def identity(self) -> dict[str, Any]:
         """Return the device and its software, which decide its highest rates."""
 
-    def ceilings(self) -> PeakRates:
+    def peak_rates(self) -> PeakRates:
         """Return the highest rates of this device. Unless they are known from before, they are measured, which takes
         about a second. Call it while no other process works on the device."""
-        if self._ceilings is None:
+        if self._peak_rates is None:
             device, free_bytes = self.torch_device, self.free_bytes()
-            self._ceilings = CeilingFile(self._ceilings_folder, self.identity()).load_or_measure(
-                lambda: glance_at_ceilings(device, free_bytes, self.copied_bytes_per_s()),
-                lambda: measure_ceilings(device, free_bytes),
+            self._peak_rates = PeakRatesFile(self._peak_rates_folder, self.identity()).load_or_measure(
+                lambda: estimate_peak_rates(device, free_bytes, self.copied_bytes_per_s()),
+                lambda: measure_peak_rates(device, free_bytes),
             )
-        return self._ceilings
+        return self._peak_rates
 
     @abstractmethod
     def total_bytes(self) -> int:
@@ -222,7 +222,7 @@ class Device(ABC):
     def capacity(self) -> Capacity:
         """Return the available memory for an evaluation; call it after ``note_idle``."""
         return Capacity(
-            self.total_bytes(), self.idle.used_bytes, self.slice_elements, self.context_bytes, self.outlives_processes
+            self.total_bytes(), self.idle.used_bytes, self.slice_elements, self.context_bytes, self.asynchronous
         )
 
     def note_idle(self) -> None:
@@ -238,11 +238,11 @@ class Device(ABC):
 class CpuDevice(Device):
     """The machine's processors."""
 
-    def __init__(self, ceilings_folder: Path | None = None) -> None:
-        super().__init__(ceilings_folder)
+    def __init__(self, peak_rates_folder: Path | None = None) -> None:
+        super().__init__(peak_rates_folder)
         self.torch_device = torch.device("cpu")
         self.sensors = CpuSensors()
-        self.outlives_processes = False
+        self.asynchronous = False
         # A spinning judge would take a core from the measured processes.
         self.spin_s = 0.0
         self.slice_elements = 2**23
@@ -263,11 +263,11 @@ class CpuDevice(Device):
     def probe(self) -> None:
         pass
 
-    def look_ms(self, begin: Callable[[], None]) -> float:
+    def interference_probe_ms(self, begin: Callable[[], None]) -> float:
         begin()
         return 0.0
 
-    def is_quiet(self) -> bool:
+    def is_idle(self) -> bool:
         # No work goes on while a CPU's processes are stopped, and the machine may have other users as well.
         return True
 
@@ -319,11 +319,11 @@ class CpuDevice(Device):
 class CudaDevice(Device):
     """The one CUDA device that this process can see."""
 
-    def __init__(self, ceilings_folder: Path | None = None) -> None:
-        super().__init__(ceilings_folder)
+    def __init__(self, peak_rates_folder: Path | None = None) -> None:
+        super().__init__(peak_rates_folder)
         self.torch_device = torch.device("cuda", 0)
         self.sensors = cuda_sensors()
-        self.outlives_processes = True
+        self.asynchronous = True
         self.spin_s = 0.5
         self.slice_elements = _CUDA_SLICE
         self.context_bytes = _CONTEXT_BYTES
@@ -337,11 +337,11 @@ class CudaDevice(Device):
         self._bytes_per_ms = copy_rate(self.torch_device, _COPY_BYTES) / 1000
         torch.cuda.empty_cache()
         self._total_bytes = int(torch.cuda.mem_get_info(self.torch_device)[1])
-        self._look_flushes = math.ceil(_LOOK_MS * self._bytes_per_ms / (2 * self._flush.nbytes))
+        self._probe_flushes = math.ceil(_INTERFERENCE_PROBE_MS * self._bytes_per_ms / (2 * self._flush.nbytes))
         calm = sorted(self._probe_ms() for _ in range(_CALM_PROBES))
         # Another context's kernel makes the judge's wait for its time slice, which is some hundred microseconds or
         # more. The slowest of many probes on an idle device is an interrupt of the processor.
-        self._quiet_ms = 2 * calm[-1 - _CALM_PROBES // 20] + _QUIET_SLACK_MS
+        self._idle_limit_ms = 2 * calm[-1 - _CALM_PROBES // 20] + _IDLE_SLACK_MS
         self._alone_bytes = self.foreign_bytes()
 
     def memory_of(self, pid: int) -> RunnerMemory:  # noqa: ARG002 - a handle says whose memory it is of
@@ -368,19 +368,19 @@ class CudaDevice(Device):
         for _ in range(_PROBES):
             self._probe_ms()
 
-    def look_ms(self, begin: Callable[[], None]) -> float:
+    def interference_probe_ms(self, begin: Callable[[], None]) -> float:
         torch.cuda._sleep(_ASKED_AHEAD_CYCLES)  # type: ignore[no-untyped-call] # torch leaves it unannotated
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         first.record()
         begin()
-        for _ in range(self._look_flushes):
+        for _ in range(self._probe_flushes):
             self._flush.add_(1)
         last.record()
         last.synchronize()
         return float(first.elapsed_time(last))
 
-    def is_quiet(self) -> bool:
-        return min(max(self._probe_ms() for _ in range(_PROBES)) for _ in range(_PROBE_ROUNDS)) <= self._quiet_ms
+    def is_idle(self) -> bool:
+        return min(max(self._probe_ms() for _ in range(_PROBES)) for _ in range(_PROBE_ROUNDS)) <= self._idle_limit_ms
 
     def floor_ms(self, byte_count: int) -> float:
         # Bytes that fit into the last-level cache need not have come from memory, or reached it yet.
@@ -389,8 +389,8 @@ class CudaDevice(Device):
     def copied_bytes_per_s(self) -> float:
         return 1000 * self._bytes_per_ms
 
-    def ceilings(self) -> PeakRates:
-        found = super().ceilings()
+    def peak_rates(self) -> PeakRates:
+        found = super().peak_rates()
         # The floor is that of the fastest copy ever seen: a faster one lowers it.
         self._bytes_per_ms = max(self._bytes_per_ms, found.bytes_per_s / 1000)
         return found
@@ -436,12 +436,12 @@ class CudaDevice(Device):
         }
 
 
-def open_device(kind: str, ceilings_folder: Path | None = None) -> Device:
+def open_device(kind: str, peak_rates_folder: Path | None = None) -> Device:
     """Open the device ``cpu`` or ``cuda`` (the one CUDA device that this process can see).
 
-    ``ceilings_folder``: keeps its highest rates from one process to the next.
+    ``peak_rates_folder``: keeps its highest rates from one process to the next.
     """
-    return CpuDevice(ceilings_folder) if kind == "cpu" else CudaDevice(ceilings_folder)
+    return CpuDevice(peak_rates_folder) if kind == "cpu" else CudaDevice(peak_rates_folder)
 
 
 def _common() -> dict[str, Any]:

@@ -20,12 +20,12 @@ import torch
 from evaluator.files import write_json
 from evaluator.roofline import PeakRates
 
-__all__ = ["CeilingFile", "copy_rate", "glance_at_ceilings", "largest_cache_bytes", "measure_ceilings"]
+__all__ = ["PeakRatesFile", "copy_rate", "estimate_peak_rates", "largest_cache_bytes", "measure_peak_rates"]
 
 _MIB: Final = 2**20
 _CUDA_COPY_BYTES: Final = (256 * _MIB, 1024 * _MIB)
 _CPU_COPY_BYTES: Final = 256 * _MIB
-_LEAST_CPU_COPY_BYTES: Final = 64 * _MIB
+_MIN_CPU_COPY_BYTES: Final = 64 * _MIB
 _CACHES: Final = 4
 """A CPU's copy takes this many times its last-level cache, as far as the limit allows."""
 _SHARE_OF_FREE: Final = 8
@@ -41,13 +41,13 @@ _DTYPES: Final = {
     "bfloat16": torch.bfloat16,
     "float64": torch.float64,
 }
-_GLANCE_S: Final = 0.05
+_ESTIMATE_S: Final = 0.05
 _UNCHANGED: Final = 5
 _GAIN: Final = 1.01
 _FASTER: Final = 1.1
 
 
-def measure_ceilings(device: torch.device, free_bytes: int) -> PeakRates:
+def measure_peak_rates(device: torch.device, free_bytes: int) -> PeakRates:
     """Measure everything on ``device``, with at most a quarter of its ``free_bytes``."""
     sizes = _CUDA_COPY_BYTES if device.type == "cuda" else (_cpu_copy_bytes(),)
     fastest = max(copy_rate(device, min(size, free_bytes // _SHARE_OF_FREE)) for size in sizes)
@@ -68,11 +68,11 @@ def measure_ceilings(device: torch.device, free_bytes: int) -> PeakRates:
     return PeakRates(fastest, rates)
 
 
-def glance_at_ceilings(device: torch.device, free_bytes: int, bytes_per_s: float) -> PeakRates:
+def estimate_peak_rates(device: torch.device, free_bytes: int, bytes_per_s: float) -> PeakRates:
     """Measure the rate of exact float32 products in less time; the rate of copies is known already."""
     rates: dict[str, float] = {}
     with contextlib.suppress(RuntimeError):
-        rates["float32"] = _product_rate(device, "float32", free_bytes // _SHARE_OF_FREE, _GLANCE_S)
+        rates["float32"] = _product_rate(device, "float32", free_bytes // _SHARE_OF_FREE, _ESTIMATE_S)
     return PeakRates(bytes_per_s, rates)
 
 
@@ -105,7 +105,7 @@ def largest_cache_bytes() -> int:
     return max(found)
 
 
-class CeilingFile:
+class PeakRatesFile:
     """Peak rates of one device, kept in ``folder`` between processes; without a folder they are measured each time.
 
     ``identity``: everything that the rates depend on. Another driver, for example, has another file.
@@ -116,14 +116,14 @@ class CeilingFile:
         digest = hashlib.sha256(json.dumps(self._identity, sort_keys=True).encode()).hexdigest()[:16]
         self._path = None if folder is None else folder / f"{digest}.json"
 
-    def load_or_measure(self, glance: Callable[[], PeakRates], measure: Callable[[], PeakRates]) -> PeakRates:
-        """Return the rates of the file. Without a file, or where a ``glance`` (a spot check) finds a rate more than 10
-        % higher, return those of ``measure``. The higher one of two measurements of a rate is kept: a busy machine is
-        slower than it can be, and none is faster."""
+    def load_or_measure(self, estimate: Callable[[], PeakRates], measure: Callable[[], PeakRates]) -> PeakRates:
+        """Return the rates of the file. Without a file, or where an ``estimate`` (a spot check) finds a rate more than
+        10 % higher, return those of ``measure``. The higher one of two measurements of a rate is kept: a busy machine
+        is slower than it can be, and none is faster."""
         kept = self._read()
         if kept is None:
             measured = measure()
-        elif _exceeds(glance(), kept):
+        elif _exceeds(estimate(), kept):
             measured = _highest(kept, measure())
         else:
             return kept
@@ -144,21 +144,21 @@ class CeilingFile:
         rates = (found.bytes_per_s, *found.operations_per_s.values())
         return found if data.get("identity") == self._identity and all(0 < rate < math.inf for rate in rates) else None
 
-    def _write(self, ceilings: PeakRates) -> None:
+    def _write(self, peak_rates: PeakRates) -> None:
         if self._path is None:
             return
         data = {
             "identity": self._identity,
-            "bytes_per_s": ceilings.bytes_per_s,
-            "operations_per_s": dict(ceilings.operations_per_s),
+            "bytes_per_s": peak_rates.bytes_per_s,
+            "operations_per_s": dict(peak_rates.operations_per_s),
         }
         write_json(self._path, data)
 
 
-def _exceeds(glance: PeakRates, kept: PeakRates) -> bool:
-    return glance.bytes_per_s > _FASTER * kept.bytes_per_s or any(
+def _exceeds(estimate: PeakRates, kept: PeakRates) -> bool:
+    return estimate.bytes_per_s > _FASTER * kept.bytes_per_s or any(
         rate > _FASTER * kept.operations_per_s.get(precision, 0.0)
-        for precision, rate in glance.operations_per_s.items()
+        for precision, rate in estimate.operations_per_s.items()
     )
 
 
@@ -171,7 +171,7 @@ def _highest(one: PeakRates, other: PeakRates) -> PeakRates:
 
 def _cpu_copy_bytes() -> int:
     """Return a size well beyond the last-level cache, within the means of a small machine."""
-    return min(_CPU_COPY_BYTES, max(_LEAST_CPU_COPY_BYTES, _CACHES * largest_cache_bytes()))
+    return min(_CPU_COPY_BYTES, max(_MIN_CPU_COPY_BYTES, _CACHES * largest_cache_bytes()))
 
 
 def _product_rate(device: torch.device, precision: str, room_bytes: int, budget_s: float) -> float:

@@ -56,7 +56,7 @@ _TRIED_DRAWS: Final = 2
 _UPSTREAM_EXPONENTS: Final = (-16, 8)
 _COMFORTABLE_SUM: Final = 2.0**12
 """A sixteenth of the largest number of float16."""
-_LEAST_FLOAT16: Final = 2.0**-8
+_MIN_FLOAT16: Final = 2.0**-8
 """From smaller upstream gradients, a backward computes results that are too small for float16, and errors do not
 show."""
 _NEXT_TO_NOTHING: Final = 2.0**-24
@@ -122,14 +122,14 @@ class InputSource:
         """Return the rows to be compared in the inputs that ``make`` makes from ``seed``, in ascending order."""
         return self._planter.rows_of(seed) if self._planter and variant is Variant.MIXED else []
 
-    def repeats(self, looked_at: Sequence[int]) -> Repeats:
-        """Return the repeats in draws of ``get_inputs``, among its tensors at the places ``looked_at``."""
+    def repeats(self, examined: Sequence[int]) -> Repeats:
+        """Return the repeats in draws of ``get_inputs``, among its tensors at the places ``examined``."""
 
         def draw() -> list[torch.Tensor]:
             values = self._draw(secrets.randbits(63))
             return [value for value in values if isinstance(value, torch.Tensor)]
 
-        return repeats_of(draw, looked_at)
+        return repeats_of(draw, examined)
 
     def vary_masks(self, places: Collection[int]) -> None:
         """From now on, flip some elements of the masks at these places among the tensors, in all inputs except as
@@ -331,7 +331,7 @@ def _float16_scale(output: TensorSpec, weights: Sequence[TensorSpec]) -> float:
     fewest = min((count for count in (math.prod(weight.shape) for weight in weights) if count), default=0)
     terms = math.prod(output.shape) / fewest if fewest else 0.0
     halvings = max(0, math.ceil(math.log2(terms / _COMFORTABLE_SUM))) if terms else 0
-    return max(_LEAST_FLOAT16, 2.0**-halvings)
+    return max(_MIN_FLOAT16, 2.0**-halvings)
 
 
 def _mix(target: torch.Tensor, scale: float, stream: random.Random) -> None:

@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 
 import torch
 
-from evaluator.judge.correctness.nonfinite import settle
+from evaluator.judge.correctness.nonfinite import mask_nonfinite
 from evaluator.judge.correctness.reference import Reference
 from evaluator.judge.inputs.drawing import InputSource, Variant, make_upstream
 from evaluator.protocol.control_page import CallMode
 from evaluator.protocol.shared_memory import TensorSpec
 
-__all__ = ["LEAST_TELLING", "USUAL_PROBLEMS", "Kinds", "UsualProblems", "timed_kinds", "usual_kinds"]
+__all__ = ["MIN_CONCLUSIVE_SHARE", "USUAL_PROBLEMS", "Kinds", "UsualProblems", "timed_kinds", "usual_kinds"]
 
-LEAST_TELLING: Final = 0.6
+MIN_CONCLUSIVE_SHARE: Final = 0.6
 """The least share of each tensor that can be compared, for inputs of timed calls."""
 _NEARLY_ALL: Final = 0.99
 _KINDS: Final = (
@@ -91,17 +91,17 @@ def timed_kinds(
     for mode in modes:
         shares: dict[Variant, float] = {}
         for kind in filter(source.available, _KINDS):
-            shares[kind] = _telling(reference, source, kind, cut, gradients=mode is CallMode.BACKWARD)
+            shares[kind] = _conclusive_share(reference, source, kind, cut, gradients=mode is CallMode.BACKWARD)
             if shares[kind] >= _NEARLY_ALL:
                 break
         best = max(shares, key=shares.__getitem__)
         usual = usual and shares[best] >= _NEARLY_ALL and len(shares) == 1
-        if shares[best] >= LEAST_TELLING:
+        if shares[best] >= MIN_CONCLUSIVE_SHARE:
             found[mode] = best
     return Kinds(found, usual)
 
 
-def _telling(
+def _conclusive_share(
     reference: Reference, source: InputSource, kind: Variant, cut: tuple[int, int] | None, *, gradients: bool
 ) -> float:
     """Return the conclusive share of the outputs on inputs of this kind, or of the gradients and outputs. The tensor
@@ -115,11 +115,11 @@ def _telling(
     # A reference may write to its inputs.
     given = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
     if not gradients:
-        return _least_share(zip(reference.exact_outputs(values), reference.own_outputs(given), strict=True))
+        return _least_share(zip(reference.exact_outputs(values), reference.native_outputs(given), strict=True))
     device = made[0].device if made else torch.device("cpu")
     weights = [spec for _, spec in signature.weights]
     upstream = _cut(make_upstream(signature.outputs, weights, secrets.randbits(63), device), cut)
-    exact, own = reference.exact_gradients(values, upstream), reference.own_gradients(given, upstream)
+    exact, own = reference.exact_gradients(values, upstream), reference.native_gradients(given, upstream)
     pairs = [*zip(exact.outputs, own.outputs, strict=True)]
     for some, others in ((exact.inputs, own.inputs), (exact.weights, own.weights)):
         pairs += [
@@ -134,4 +134,7 @@ def _cut(tensors: list[torch.Tensor], cut: tuple[int, int] | None) -> list[torch
 
 
 def _least_share(pairs: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> float:
-    return min((settle(own, exact, own).telling for exact, own in pairs if exact.is_floating_point()), default=1.0)
+    return min(
+        (mask_nonfinite(own, exact, own).conclusive_share for exact, own in pairs if exact.is_floating_point()),
+        default=1.0,
+    )

@@ -18,10 +18,10 @@ import torch
 __all__ = [
     "Values",
     "Variation",
+    "ambiguous_weights",
     "constants_of",
     "drawn",
-    "drawn_alike",
-    "look_alike",
+    "drawn_tie_preserving",
     "mixed",
     "stepped",
     "varied",
@@ -49,19 +49,19 @@ _TO_BOTH_SIDES: Final[tuple[tuple[float, Literal[0]], ...]] = ((1.0, 0), (0.5, 0
 _TO_ONE_SIDE: Final[tuple[tuple[float, Literal[-1, 1]], ...]] = ((1.0, -1), (1.0, 1), (0.25, -1), (0.25, 1))
 """The attempts for moving parameters: the share of ``_MOVES``, and the side. The first one that leaves the reference
 finite is taken. It may be finite on one side of the first value alone."""
-_MOST_TRIED: Final = 64
+_MAX_TRIED: Final = 64
 """The most sets of values that the reference is tested with."""
 
 
 @dataclass(frozen=True)
 class Variation:
     """Constants of the construction, or values with constant relations: their ``initial`` values and other values for
-    ``each``. In ``alike``, equal values stay equal: for a model whose counterparts of equal values cannot be told
-    apart."""
+    ``each``. In ``tie_preserving``, equal values stay equal: for a model whose counterparts of equal values cannot be
+    told apart."""
 
     initial: Values = field(default_factory=dict)
     each: Values = field(default_factory=dict)
-    alike: Values = field(default_factory=dict)
+    tie_preserving: Values = field(default_factory=dict)
 
     def unmoved(self, values: Values) -> list[str]:
         """Return the names that have their first value in ``values``."""
@@ -74,7 +74,7 @@ def varied(initial: Values, generator: torch.Generator, is_finite: Callable[[Val
     stays."""
     each, restraint = dict(initial), dict.fromkeys(initial, len(_TO_BOTH_SIDES) + len(_TO_ONE_SIDE))
     groups, tried = [[*initial]], 0
-    while groups and tried < _MOST_TRIED:
+    while groups and tried < _MAX_TRIED:
         group = groups.pop()
         for number, (share, side) in enumerate((*_TO_BOTH_SIDES, *(_TO_ONE_SIDE if len(group) == 1 else ()))):
             tried += 1
@@ -86,7 +86,7 @@ def varied(initial: Values, generator: torch.Generator, is_finite: Callable[[Val
         else:
             middle = len(group) // 2
             groups += [half for half in (group[:middle], group[middle:]) if middle]
-    return Variation(initial, each, drawn_alike(initial, each, restraint))
+    return Variation(initial, each, drawn_tie_preserving(initial, each, restraint))
 
 
 def constants_of(one: torch.nn.Module, other: torch.nn.Module) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ def stepped(values: Values, generator: torch.Generator) -> dict[str, torch.Tenso
     return {name: _stepped(value, generator) for name, value in values.items()}
 
 
-def drawn_alike(values: Values, drawn_values: Values, restraint: Mapping[str, int]) -> dict[str, torch.Tensor]:
+def drawn_tie_preserving(values: Values, drawn_values: Values, restraint: Mapping[str, int]) -> dict[str, torch.Tensor]:
     """Return ``drawn_values``, with equal ones where ``values`` are equal: those of the name with the most
     ``restraint``."""
     alike: dict[str, torch.Tensor] = {}
@@ -144,7 +144,7 @@ def drawn_alike(values: Values, drawn_values: Values, restraint: Mapping[str, in
     return {name: alike[name] for name in values}
 
 
-def look_alike(values: Values, names: Collection[str]) -> frozenset[str]:
+def ambiguous_weights(values: Values, names: Collection[str]) -> frozenset[str]:
     """Return those of ``names`` whose values are also the values of another name, in any shape."""
     return frozenset(
         name

@@ -35,15 +35,15 @@ __all__ = ["Planter", "Strength", "fill_wide", "swap_edge_rows"]
 _WIDE_BITS: Final = 10
 _SHARE: Final = 64
 """A planted run covers at most one of this many elements of its tensor, and so do all single places together."""
-_LEAST_FAN_IN: Final = 64
+_MIN_FAN_IN: Final = 64
 """From this many input elements for each output element, the output is a sum of which a share could be left out."""
 _FEW_OUTPUTS: Final = 64
 """Fewer outputs than this depend on everything: loud values would hide the others."""
-_FEWEST_TERMS: Final = 4
-_MOST_TERMS: Final = 64
+_MIN_TERMS: Final = 4
+_MAX_TERMS: Final = 64
 _TIMES_THE_LIMIT: Final = 4.0
-_LEAST_TERM: Final = 0.75
-_LEAST_STILL: Final = 0.1
+_MIN_TERM: Final = 0.75
+_MIN_STILL: Final = 0.1
 _LARGE: Final = 512.0
 _LARGE_PLACES: Final = 4
 _LOUD: Final = 64.0
@@ -59,7 +59,7 @@ _FAR: Final = 24.0
 _ORDINARY: Final = 2.0
 _QUIET: Final = 2.0**-10
 _QUIET_HALF: Final = 2.0**-6
-_MOST_HALF: Final = 2.0**12
+_MAX_HALF: Final = 2.0**12
 _SQUARED_HALF: Final = 200.0
 """The square of this is finite in float16."""
 _STOCKED: Final = 64
@@ -116,7 +116,7 @@ class Planter:
         stream = random.Random(f"plants {index} {seed}")  # noqa: S311 - it only spreads a secret seed
         rows = self._rows_by_kind(seed)
         values: dict[int, float] = {}
-        if not gradients and self.is_still(seed) and tensor.numel() / self.outputs >= _LEAST_FAN_IN:
+        if not gradients and self.is_still(seed) and tensor.numel() / self.outputs >= _MIN_FAN_IN:
             self._plant_still(values, tensor, scale, stream)
         else:
             # Where rows depend on each other, loud values in one affect all: half of the calls have none.
@@ -189,7 +189,7 @@ class Planter:
     ) -> None:
         """Add values that each show in a sum: without one of them, it is off by several times its limit."""
         fan_in = tensor.numel() / self.outputs
-        if fan_in < _LEAST_FAN_IN:
+        if fan_in < _MIN_FAN_IN:
             return
         size, count = self._row_size(tensor), self._terms
         amounts = {Strength.LINEAR: fan_in / count, Strength.ROOT: math.sqrt(fan_in / count)}
@@ -200,14 +200,14 @@ class Planter:
             for _ in range(count):
                 place = row * size + stream.randrange(size)
                 # All terms differ: with equal ones, a maximum has a gradient for each of them that is equally right.
-                share = stream.uniform(_LEAST_TERM, 1.0) * stream.choice((-1.0, 1.0))
+                share = stream.uniform(_MIN_TERM, 1.0) * stream.choice((-1.0, 1.0))
                 values[place] = _bounded(amount * scale, tensor.dtype) * share
 
     def _plant_levels(self, tensor: torch.Tensor, scale: float, index: int, row: int, stream: random.Random) -> None:
         """Plant two levels in one row, which take turns after a secret number of elements: one, or up to the whole
         row."""
         size = self._row_size(tensor)
-        if not self.rows or size < _LEAST_FAN_IN:
+        if not self.rows or size < _MIN_FAN_IN:
             return
         if self.rows < _KINDS and stream.random() >= _STILL_CALLS:
             return  # the other kinds are in the same rows
@@ -226,7 +226,7 @@ class Planter:
         tensor.mul_(_STILL.get(tensor.dtype, _STILL_ELSEWHERE)).sub_(_FAR * scale if far else 0.0)
         for _ in range(self._terms):
             # Of all sizes: with equal ones, the mean over a share is right if it has its share of them.
-            share = stream.uniform(_LEAST_STILL, 1.0) * stream.choice((-1.0, 1.0))
+            share = stream.uniform(_MIN_STILL, 1.0) * stream.choice((-1.0, 1.0))
             values[stream.randrange(tensor.numel())] = _ORDINARY * scale * share
 
     def _add_special(self, values: dict[int, float], tensor: torch.Tensor, scale: float, stream: random.Random) -> None:
@@ -242,7 +242,7 @@ class Planter:
     @property
     def _terms(self) -> int:
         """The number of terms of a sum, such that each is several times its limit."""
-        return max(_FEWEST_TERMS, min(_MOST_TERMS, round(1 / (_TIMES_THE_LIMIT * self.tolerance))))
+        return max(_MIN_TERMS, min(_MAX_TERMS, round(1 / (_TIMES_THE_LIMIT * self.tolerance))))
 
     @property
     def _few(self) -> bool:
@@ -253,7 +253,7 @@ class Planter:
 
 
 def _bounded(value: float, dtype: torch.dtype) -> float:
-    most = _MOST_HALF if dtype is torch.float16 else torch.finfo(dtype).max / 2**4
+    most = _MAX_HALF if dtype is torch.float16 else torch.finfo(dtype).max / 2**4
     return max(-most, min(most, value))
 
 

@@ -27,7 +27,7 @@ mask from that of ``get_inputs``. A kernel that skips parts by their mask still 
 PROOF_DRAWS: Final = 16
 """The number of draws of small inputs that tells chance (a few whole numbers that agree) from constant values."""
 PROOF_BYTES: Final = 2**24
-_MOST_MENDED: Final = 8
+_MAX_MENDED: Final = 8
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Repeats:
     related: tuple[int, ...] = ()
 
 
-def repeats_of(draw: Callable[[], list[torch.Tensor]], looked_at: Sequence[int]) -> Repeats:
-    """Return the repeats among the tensors at the places ``looked_at`` of the results of ``draw``, each under a new
+def repeats_of(draw: Callable[[], list[torch.Tensor]], examined: Sequence[int]) -> Repeats:
+    """Return the repeats among the tensors at the places ``examined`` of the results of ``draw``, each under a new
     seed. Real numbers among these are examined for relations."""
-    if not looked_at:
+    if not examined:
         return Repeats()
 
     def drawn() -> dict[int, torch.Tensor]:
         tensors = draw()
-        return {place: tensors[place] for place in looked_at}
+        return {place: tensors[place] for place in examined}
 
     def numbers(tensors: dict[int, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {
@@ -57,7 +57,7 @@ def repeats_of(draw: Callable[[], list[torch.Tensor]], looked_at: Sequence[int])
         }
 
     first, other = drawn(), drawn()
-    same = [place for place in looked_at if first[place].numel() and are_equal([first[place]], [other[place]])]
+    same = [place for place in examined if first[place].numel() and are_equal([first[place]], [other[place]])]
     related = related_among(numbers(first), numbers(other), lambda: numbers(drawn()))
     del other
     if same:
@@ -90,7 +90,7 @@ def flip_some(mask: torch.Tensor, seed: int, share: float) -> torch.Tensor:
         places = torch.randint(mask.numel(), (count,), generator=generator, device=mask.device)
         chosen.view(-1)[places] = True
     flipped = mask ^ chosen
-    for _ in range(_MOST_MENDED):
+    for _ in range(_MAX_MENDED):
         emptied = torch.zeros_like(mask)
         for dimension, extent in enumerate(mask.shape):
             if extent > 1:

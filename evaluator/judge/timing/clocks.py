@@ -31,15 +31,15 @@ _PROCESSES_DIFFER: Final = {"cpu": (0.0, 0.0), "cuda": (0.03, 0.01)}
 """The difference of the time between the clocks for two processes of the same model, however often they are called:
 milliseconds, and a share of that time. On an H200, it was 9 µs (root mean square of 15 evaluations), and 24 µs at the
 most. With tensors of 6 GiB, which take the judge 5 ms, it was 75 µs (root mean square of 8)."""
-_PUT_BACK: Final = {"cpu": math.inf, "cuda": 3.0}
+_CORRECTION_FACTOR: Final = {"cpu": math.inf, "cuda": 3.0}
 """The excess over this difference and the noise counts this many times, up to all of the missing time. A small excess
 may be chance. Hiding one and a half times the limit of detection gains nothing."""
-_MOST_LEFT_OUT: Final = {"cpu": 0.25, "cuda": 1.0}
+_MAX_LEFT_OUT: Final = {"cpu": 0.25, "cuda": 1.0}
 """The most undetected missing time, as a share of the reported time. On a CPU, other programs make the doubt large, so
 this limit applies more often."""
-_MOST_DOUBT: Final = {"cpu": 1.0, "cuda": math.inf}
+_MAX_DOUBT: Final = {"cpu": 1.0, "cuda": math.inf}
 """The most doubt, as a share of the reported time. With more, the true time could be anything. Calls of microseconds on
-a GPU are always in such doubt, and there only the share ``_MOST_LEFT_OUT`` can be left out."""
+a GPU are always in such doubt, and there only the share ``_MAX_LEFT_OUT`` can be left out."""
 
 
 @dataclass(frozen=True)
@@ -56,39 +56,42 @@ class Clocks:
 
         The comparison allows for a stated slack, and for the noise of both medians. It also allows for the candidate's
         waiting for a processor in each call (``waited_ms``), so that no candidate fails for a busy machine. Time that a
-        runner hides below these limits gains it nothing (see ``credited``).
+        runner hides below these limits gains it nothing (see ``corrected_ms``).
 
         Raises ``ClocksDisagree``, or ``InfrastructureFault`` where the baseline now has the same excess, but had not at
         first.
         """
         series = self.series
-        ours, theirs = self._overheads
+        candidate_overheads, baseline_overheads = self._overheads
         longest = max(median_ms(series.baseline_outer_ms), median_ms(series.candidate_device_ms))
         slack = _SLACK_MS + _SLACK_SHARE * longest
-        noise = _NOISE_FACTOR * (median_error(ours) + median_error(theirs))
-        overhead_ms = median_ms(theirs)
-        unexplained = [max(0.0, between - waited) for between, waited in zip(ours, waited_ms, strict=True)]
+        noise = _NOISE_FACTOR * (median_error(candidate_overheads) + median_error(baseline_overheads))
+        overhead_ms = median_ms(baseline_overheads)
+        unexplained = [
+            max(0.0, between - waited) for between, waited in zip(candidate_overheads, waited_ms, strict=True)
+        ]
         excess = median_ms(unexplained) - slack - noise
         if excess > overhead_ms:
             raise ClocksDisagree(
-                f"inner and outer clock disagree: {median_ms(ours):.3f} ms of each call lie outside of what the runner "
-                f"measured, {overhead_ms:.3f} ms for the baseline, and {slack + noise:.3f} ms more are allowed"
+                f"inner and outer clock disagree: {median_ms(candidate_overheads):.3f} ms of each call lie outside "
+                f"of what the runner measured, {overhead_ms:.3f} ms for the baseline, and {slack + noise:.3f} ms "
+                "more are allowed"
             )
         if excess > self.most_overhead_ms:
             raise InfrastructureFault(
-                f"{median_ms(ours):.3f} ms of each of the candidate's calls and {overhead_ms:.3f} ms of the baseline's "
-                f"lie outside of what the runners measured, at most {self.most_overhead_ms:.3f} ms for the baseline "
-                "before"
+                f"{median_ms(candidate_overheads):.3f} ms of each of the candidate's calls and {overhead_ms:.3f} ms "
+                "of the baseline's lie outside of what the runners measured, at most "
+                f"{self.most_overhead_ms:.3f} ms for the baseline before"
             )
         return {
-            "candidate": median_ms(ours),
+            "candidate": median_ms(candidate_overheads),
             "baseline": overhead_ms,
             "baseline_at_most": self.most_overhead_ms if math.isfinite(self.most_overhead_ms) else None,
             "slack": slack,
             "noise": noise,
         }
 
-    def credited(self) -> tuple[list[float], list[float]]:
+    def corrected_ms(self) -> tuple[list[float], list[float]]:
         """Return the candidate's device times with the time correction, and with the correction and its doubt.
 
         The time between both clocks should be the baseline's, or ``most_overhead_ms`` if that is less. Its median
@@ -103,25 +106,25 @@ class Clocks:
         """
         series = self.series
         claimed_ms, least_ms = median_ms(series.candidate_device_ms), _FLOOR_MS[self.kind]
-        ours, overheads = self._overheads
+        candidate_overheads, overheads = self._overheads
         # Of both sides: a call that is disturbed outside of one clock is not disturbed within it.
-        theirs = _of_fast_calls(overheads, series.baseline_device_ms)
-        fast = _of_fast_calls(ours, series.candidate_device_ms)
-        missing = median_ms(fast) - min(self.most_overhead_ms, median_ms(theirs))
+        baseline_overheads = _of_fast_calls(overheads, series.baseline_device_ms)
+        fast = _of_fast_calls(candidate_overheads, series.candidate_device_ms)
+        missing = median_ms(fast) - min(self.most_overhead_ms, median_ms(baseline_overheads))
         # All calls of the baseline tell its noise: of three, the least deviations say next to nothing. The candidate's
         # other calls do not decide its figure, and could be noisy on purpose.
-        error = median_error(overheads, len(theirs))
+        error = median_error(overheads, len(baseline_overheads))
         doubt = _NOISE_FACTOR * math.hypot(error, min(median_error(fast), 2 * error))
         unnoticed = min(
-            doubt + self._differ_ms(median_ms(theirs)), max(_MOST_LEFT_OUT[self.kind] * claimed_ms, least_ms)
+            doubt + self._differ_ms(median_ms(baseline_overheads)), max(_MAX_LEFT_OUT[self.kind] * claimed_ms, least_ms)
         )
-        if missing <= unnoticed and doubt <= max(_MOST_DOUBT[self.kind] * claimed_ms, least_ms):
+        if missing <= unnoticed and doubt <= max(_MAX_DOUBT[self.kind] * claimed_ms, least_ms):
             return list(series.candidate_device_ms), list(series.candidate_device_ms)
         # Corrections are made call by call where one call has left out more than the others.
-        left_out = [max(0.0, missing, overhead - median_ms(overheads)) for overhead in ours]
+        left_out = [max(0.0, missing, overhead - median_ms(overheads)) for overhead in candidate_overheads]
         without, beyond = (
             [
-                sample + self._put_back_ms(more, unnoticed, doubt_ms)
+                sample + self._correction_ms(more, unnoticed, doubt_ms)
                 for sample, more in zip(series.candidate_device_ms, left_out, strict=True)
             ]
             for doubt_ms in (0.0, doubt)
@@ -142,10 +145,10 @@ class Clocks:
         least_ms, share = _PROCESSES_DIFFER[self.kind]
         return least_ms + share * length_ms
 
-    def _put_back_ms(self, missing_ms: float, unnoticed_ms: float, doubt_ms: float) -> float:
+    def _correction_ms(self, missing_ms: float, unnoticed_ms: float, doubt_ms: float) -> float:
         """Return the correction of a call with this much missing time, of which ``unnoticed_ms`` would not have been
         noticed."""
-        times = _PUT_BACK[self.kind]
+        times = _CORRECTION_FACTOR[self.kind]
         if math.isinf(times):
             return max(0.0, missing_ms) + doubt_ms
         return min(max(0.0, missing_ms) + doubt_ms, times * max(0.0, missing_ms - unnoticed_ms))

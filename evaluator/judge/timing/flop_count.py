@@ -34,7 +34,7 @@ __all__ = ["count_work", "known_work", "work_of"]
 
 _GATHERS: Final = {"aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take"}
 _BAGS: Final = {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"}
-_MOST_KNOWN: Final = 1024
+_MAX_KNOWN: Final = 1024
 
 _known: dict[Hashable, dict[str, Work]] = {}
 
@@ -46,7 +46,7 @@ def known_work(key: Hashable, count: Callable[[], dict[str, Work]]) -> dict[str,
     Raises the errors of ``count``.
     """
     if key not in _known:
-        if len(_known) >= _MOST_KNOWN:
+        if len(_known) >= _MAX_KNOWN:
             del _known[next(iter(_known))]
         _known[key] = count()
     return _known[key]

@@ -1,13 +1,13 @@
 """Checks that a device is as idle before each call as it was before the candidate had the shared memory.
 
-The judge times its own last steps before a call (the *prelude*) while every process is stopped. Work that a candidate
+The judge times its own last steps before a call (the *precheck*) while every process is stopped. Work that a candidate
 has left on the device delays them. A processor that has become slower delays them as well, because the judge's
-processor requests each step and waits for it. On a machine where four GPUs were at work, preludes of 0.14 ms took up to
-0.43 ms, for whole evaluations.
+processor requests each step and waits for it. On a machine where four GPUs were at work, prechecks of 0.14 ms took up
+to 0.43 ms, for whole evaluations.
 
-So a prelude that took longer is followed by an interference probe (a *look*): some milliseconds of work, requested
-ahead, by the device's own clock. It runs once behind a write to the shared blocks, and once without. It does not depend
-on the processor, unless that stops for a millisecond during the requests. Three cases can be told apart:
+So a precheck that took longer is followed by an interference probe: some milliseconds of work, requested ahead, by the
+device's own clock. It runs once behind a write to the shared blocks, and once without. It does not depend on the
+processor, unless that stops for a millisecond during the requests. Three cases can be told apart:
 
 - Work that begins with a write makes the first probe longer than the second.
 - Work that never pauses takes every other time slice of both.
@@ -31,10 +31,10 @@ _BEGUN_MS: Final = 0.1
 """Less than that time, and more than the difference of two probes."""
 _SHARED: Final = 1.25
 """Work takes longer by this factor at the least on a device that serves another process in every other time slice."""
-_MOST_OF_A_LOOK: Final = 3.0
+_MAX_PROBE_RATIO: Final = 3.0
 """A probe counts for at most this many probes of an idle device, since a processor may be interrupted during the
 requests."""
-_FEWEST_BURSTS: Final = 5
+_MIN_BURSTS: Final = 5
 """The busy time of the device decides only after busy times before this many calls: another program's work may be one
 burst."""
 _MOST_DISTURBED: Final = 10
@@ -65,54 +65,54 @@ class DeviceProbe:
         return differs_ms <= _LONGER_SHARE * other.alone_ms and begun_ms <= _LONGER_SHARE * other.write_ms + _BEGUN_MS
 
     @classmethod
-    def typical(cls, looks: list[DeviceProbe]) -> DeviceProbe:
+    def typical(cls, probes: list[DeviceProbe]) -> DeviceProbe:
         """Return the medians of a few probes."""
-        alone_ms = median_ms([look.alone_ms for look in looks])
-        return cls(alone_ms + median_ms([look.write_ms for look in looks]), alone_ms)
+        alone_ms = median_ms([probe.alone_ms for probe in probes])
+        return cls(alone_ms + median_ms([probe.write_ms for probe in probes]), alone_ms)
 
 
 @dataclass
 class InterferenceMonitor:
-    """The findings of the preludes of one session with this many ``candidates``. ``late``: the preludes that took
+    """The findings of the prechecks of one session with this many ``candidates``. ``late``: the prechecks that took
     longer than at first. ``disturbed``: those of them that the device delayed, in so many ``bursts``. ``disturbance``:
     the total delay, in probes of an idle device. The slower a device is, the fewer probes are made while it is busy."""
 
     candidates: int = 1
-    preludes: int = 0
+    prechecks: int = 0
     late: int = 0
     disturbed: int = 0
     bursts: int = 0
     disturbance: float = 0.0
     _was_calm: bool = True
 
-    def in_time(self, prelude_ms: float, calm_ms: float) -> bool:
-        """Whether a prelude took no longer than at first (``calm_ms``); otherwise a probe of the device must follow."""
-        self.preludes += 1
-        late = prelude_ms > (1 + _LONGER_SHARE) * calm_ms + _LATE_MS
+    def in_time(self, precheck_ms: float, calm_ms: float) -> bool:
+        """Whether a precheck took no longer than at first (``calm_ms``); otherwise a probe must follow."""
+        self.prechecks += 1
+        late = precheck_ms > (1 + _LONGER_SHARE) * calm_ms + _LATE_MS
         self.late += late
         self._was_calm = self._was_calm or not late
         return not late
 
-    def undisturbed(self, look: DeviceProbe, calm: DeviceProbe) -> bool:
-        """Whether a probe found the device as idle as at first (``calm``); otherwise the prelude must be repeated.
+    def undisturbed(self, probe: DeviceProbe, calm: DeviceProbe) -> bool:
+        """Whether a probe found the device as idle as at first (``calm``); otherwise the precheck must be repeated.
 
         Raises ``DeviceBusy`` where too many probes have found it busy.
         """
-        begun = look.write_ms > (1 + _LONGER_SHARE) * calm.write_ms + _BEGUN_MS
-        if not begun and look.alone_ms <= _SHARED * calm.alone_ms:
+        begun = probe.write_ms > (1 + _LONGER_SHARE) * calm.write_ms + _BEGUN_MS
+        if not begun and probe.alone_ms <= _SHARED * calm.alone_ms:
             self._was_calm = True
             return True
         self.disturbed += 1
         self.bursts += self._was_calm
         self._was_calm = False
-        self.disturbance += min(_MOST_OF_A_LOOK, max(1.0, look.whole_ms / calm.whole_ms))
-        counted = self.disturbance if self.bursts >= _FEWEST_BURSTS else self.disturbed
-        if counted > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.preludes / self.candidates:
+        self.disturbance += min(_MAX_PROBE_RATIO, max(1.0, probe.whole_ms / calm.whole_ms))
+        counted = self.disturbance if self.bursts >= _MIN_BURSTS else self.disturbed
+        if counted > _MOST_DISTURBED + _MOST_DISTURBED_SHARE * self.prechecks / self.candidates:
             raise DeviceBusy(
-                f"the device was busy while every process was stopped: {self.disturbed} of {self.preludes} times, and "
+                f"the device was busy while every process was stopped: {self.disturbed} of {self.prechecks} times, and "
                 f"as long as {self.disturbance:.0f} of the judge's looks at it take, its own work took it longer than "
                 f"before the candidate had the shared memory, at last "
-                f"{look.behind_write_ms:.3f} instead of {calm.behind_write_ms:.3f} ms behind a write and "
-                f"{look.alone_ms:.3f} instead of {calm.alone_ms:.3f} ms without"
+                f"{probe.behind_write_ms:.3f} instead of {calm.behind_write_ms:.3f} ms behind a write and "
+                f"{probe.alone_ms:.3f} instead of {calm.alone_ms:.3f} ms without"
             )
         return False

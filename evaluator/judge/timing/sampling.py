@@ -31,7 +31,7 @@ from evaluator.judge.timing.statistics import (
 )
 from evaluator.judge.timing.timed_call import Caller
 from evaluator.judge.timing.timeline import medians_ms
-from evaluator.judge.timing.waiting import held_up_ms
+from evaluator.judge.timing.waiting import sched_delay_ms
 from evaluator.protocol.control_page import CallMode
 
 __all__ = ["INFERENCE", "INFERENCE_WARM", "TRAINING", "Measured", "Pair", "Sampler", "Sampling", "Track"]
@@ -59,7 +59,7 @@ make the reported interval narrower."""
 _WARM_UP_PAIRS: Final = {"cpu": 3, "cuda": 8}
 """The most pairs that are not counted. On a CPU, short calls, as of small tensors, are seldom near enough to each other
 to count as settled."""
-_LEAST_COUNTED: Final = 5
+_MIN_COUNTED: Final = 5
 """For each pair that is not counted, the plan must leave more than this many."""
 _SETTLED: Final = 0.2
 _COUNTS: Final = 0.02
@@ -99,10 +99,10 @@ TRAINING: Final = Track("training", CallMode.BACKWARD)
 
 @dataclass(frozen=True)
 class Measured:
-    """The figures of one track. ``put_back``: a time correction was made that is visible in the figures or their
+    """The figures of one track. ``corrected``: a time correction was made that is visible in the figures or their
     interval. ``unsettled``: the reason why the figures are too uncertain to be reported; empty where they are not."""
 
-    put_back: bool
+    corrected: bool
     unsettled: str
     speedup: float
     interval: Interval
@@ -166,14 +166,14 @@ class Sampler:
         """
         with contextlib.suppress(ClocksDisagree):
             measured = yield from self._measure(track, self.plan, self._no_pairs())
-            if not (measured.put_back or measured.unsettled):
+            if not (measured.corrected or measured.unsettled):
                 return measured
         *looks, last = _CLOSER_LOOKS[self.caller.device.torch_device.type]
         pairs = self._no_pairs()
         for least in looks:
             with contextlib.suppress(ClocksDisagree):
                 measured = yield from self._measure(track, self._closely(least), pairs)
-                if not (measured.put_back or measured.unsettled):
+                if not (measured.corrected or measured.unsettled):
                     return measured
         return (yield from self._measure(track, self._closely(last), pairs))
 
@@ -203,15 +203,15 @@ class Sampler:
                 pairs.add(settled)
         telemetry = pairs.telemetry
         most = plan.max_samples if track.cold else max(plan.warm_samples, plan.least_samples)
-        look_at = plan.min_samples
+        next_check = plan.min_samples
         while len(candidate) < most:
             telemetry.sample()
             pairs.add((yield before + len(candidate)))
             count = len(candidate)
             if self.share_of_time * (time.monotonic() - begin) > plan.budget_s and count >= plan.least_samples:
                 break
-            if count >= look_at:
-                look_at = max(count + 1, round(_CHECK_GROWTH * count))
+            if count >= next_check:
+                next_check = max(count + 1, round(_CHECK_GROWTH * count))
                 value = speedup(_device(baseline), _device(candidate))
                 share = half_width(speedup_interval(_device(baseline), _device(candidate)), value)
                 self.report(f"{track.name}: {value:.3f}x, {_in_percent(share)}", count / most)
@@ -237,11 +237,11 @@ class Sampler:
 
         Returns their number, and a last pair that counts all the same where its times are as close as can be told.
         """
-        ours, theirs = self.caller.latest_ms.get(track.mode), self.caller.baseline_ms.get(track.mode)
-        earlier = [[ours, theirs[-1]]] if track.cold and ours is not None and theirs else []
-        most = min(_WARM_UP_PAIRS[self.caller.device.torch_device.type], (plan.max_samples - 1) // _LEAST_COUNTED)
+        candidate_ms, baseline_ms = self.caller.latest_ms.get(track.mode), self.caller.baseline_ms.get(track.mode)
+        earlier = [[candidate_ms, baseline_ms[-1]]] if track.cold and candidate_ms is not None and baseline_ms else []
+        most = min(_WARM_UP_PAIRS[self.caller.device.torch_device.type], (plan.max_samples - 1) // _MIN_COUNTED)
         # Both sides have been called, and on a CPU that was a moment ago.
-        least = 1 if self.caller.device.outlives_processes else 0
+        least = 1 if self.caller.device.asynchronous else 0
         most = max(least, most)
         for number in range(most):
             pair = yield number
@@ -267,61 +267,61 @@ class Sampler:
             baseline_forward_ms=tuple(call.report.forward_ms for call in baseline) if split else (),
         )
         details: dict[str, Any] = {}
-        device, calm = self.caller.device, self.caller.learnt.calm[track.mode]
+        device, calm = self.caller.device, self.caller.calibrations.by_mode[track.mode]
         # On a CPU, no work goes on while its process is stopped.
-        most_ms = most_overhead_ms(series, calm.overhead_ms) if device.outlives_processes else math.inf
+        most_ms = most_overhead_ms(series, calm.overhead_ms) if device.asynchronous else math.inf
         clocks = Clocks(series, device.torch_device.type, most_ms)
         details["clock_overhead_ms"] = clocks.check([call.waited_ms for call in candidate])
         self._check_floor(track, series, details)
         details["calm"] = self._calm(track, (*candidate, *baseline))
         # The calibration's calls were released otherwise than those of the warm track.
-        if device.outlives_processes and track.cold:
+        if device.asynchronous and track.cold:
             check_baseline(series, calm.baseline_ms)
-        credited, at_most = clocks.credited()
-        value = speedup(series.baseline_device_ms, credited)
-        held_up = held_up_ms(candidate, baseline)
+        corrected_ms, at_most = clocks.corrected_ms()
+        value = speedup(series.baseline_device_ms, corrected_ms)
+        sched_delay = sched_delay_ms(candidate, baseline)
         details["steps_ms"] = {
             "candidate": medians_ms([call.steps_ms for call in candidate]),
             "baseline": medians_ms([call.steps_ms for call in baseline]),
         }
-        details["held_up_ms"] = {"candidate": median_ms(held_up[0]), "baseline": median_ms(held_up[1])}
-        sampled = _from_to(series, at_most, *held_up)
-        interval = widened(sampled, value, self._spread(track, series.baseline_device_ms, credited))
+        details["held_up_ms"] = {"candidate": median_ms(sched_delay[0]), "baseline": median_ms(sched_delay[1])}
+        sampled = _from_to(series, at_most, *sched_delay)
+        interval = widened(sampled, value, self._spread(track, series.baseline_device_ms, corrected_ms))
         latency = Latency(
-            median_ms(credited),
+            median_ms(corrected_ms),
             median_ms(series.baseline_device_ms),
             median_ms(series.candidate_outer_ms),
             median_ms(series.baseline_outer_ms),
         )
-        details |= _distributions(series, credited)
-        notes = self._notes(track, series, credited, half_width(sampled, value))
-        added = median_ms(credited) - median_ms(series.candidate_device_ms)
-        enough = self._enough(track, series.baseline_device_ms, credited)
+        details |= _distributions(series, corrected_ms)
+        notes = self._notes(track, series, corrected_ms, half_width(sampled, value))
+        added = median_ms(corrected_ms) - median_ms(series.candidate_device_ms)
+        enough = self._enough(track, series.baseline_device_ms, corrected_ms)
         spoiled = half_width(sampled, value) > enough >= _raw_half_width(series)
-        put_back = added > _MATTERS * self.plan.half_width * median_ms(credited) or spoiled
+        corrected = added > _MATTERS * self.plan.half_width * median_ms(corrected_ms) or spoiled
         most_apart = _MOST_APART[self.caller.device.torch_device.type]
         unsettled = _why_unsettled(series, at_most, sampled, most_apart)
-        return Measured(put_back, unsettled, value, interval, latency, series, tuple(notes), details)
+        return Measured(corrected, unsettled, value, interval, latency, series, tuple(notes), details)
 
-    def _notes(self, track: Track, series: SampleSeries, credited: Sequence[float], share: float) -> list[str]:
+    def _notes(self, track: Track, series: SampleSeries, corrected_ms: Sequence[float], share: float) -> list[str]:
         """Return the notes for readers of the figures."""
         name = track.title
         notes = []
-        enough = self._enough(track, series.baseline_device_ms, credited)
+        enough = self._enough(track, series.baseline_device_ms, corrected_ms)
         if share > enough and track.cold:
             notes.append(
                 f"{name}: the interval is {_in_percent(share)}, wider than the ± {100 * enough:.2g} % "
-                f"aimed at, after {len(credited)} pairs of samples"
+                f"aimed at, after {len(corrected_ms)} pairs of samples"
             )
-        if median_ms(credited) < _LAUNCH_BOUND_MS:
+        if median_ms(corrected_ms) < _LAUNCH_BOUND_MS:
             notes.append(f"{name}: below {1000 * _LAUNCH_BOUND_MS:.0f} µs, launch overhead dominates")
-        added = median_ms(credited) - median_ms(series.candidate_device_ms)
-        if added > self.plan.half_width * median_ms(credited):
+        added = median_ms(corrected_ms) - median_ms(series.candidate_device_ms)
+        if added > self.plan.half_width * median_ms(corrected_ms):
             notes.append(
                 f"{name}: {added:.4g} ms were added to what the candidate's process measured, because the judge's "
                 "clock took so much longer than for the baseline, or is in so much doubt"
             )
-        for side, samples in (("candidate", credited), ("baseline", series.baseline_device_ms)):
+        for side, samples in (("candidate", corrected_ms), ("baseline", series.baseline_device_ms)):
             quartiles = spread(samples)
             wide = quartiles.q3_ms - quartiles.q1_ms > _TWO_MODES_SHARE * quartiles.median_ms
             if wide and separation(samples) > _TWO_MODES:
@@ -329,8 +329,11 @@ class Sampler:
                     f"{name}: the {side}'s latencies have two modes, around {quartiles.q1_ms:.4g} and "
                     f"{quartiles.q3_ms:.4g} ms: one number says little about them"
                 )
-        if len(credited) >= self.plan.min_samples:
-            ratios = [theirs / ours for theirs, ours in zip(series.baseline_device_ms, credited, strict=True)]
+        if len(corrected_ms) >= self.plan.min_samples:
+            ratios = [
+                baseline_ms / candidate_ms
+                for baseline_ms, candidate_ms in zip(series.baseline_device_ms, corrected_ms, strict=True)
+            ]
             moved = trend(ratios)
             if abs(moved.change) > _DRIFTS_SHARE and abs(moved.z) > _DRIFTS_Z:
                 notes.append(f"{name}: the speedup drifted by {100 * moved.change:+.1f} % while it was sampled")
@@ -350,14 +353,14 @@ class Sampler:
 
     def _calm(self, track: Track, calls: Sequence[TimedCall]) -> dict[str, Any]:
         """Describe the device before the calls, and before the candidate had the shared memory."""
-        calm, seen = self.caller.learnt.calm[track.mode], self.caller.calmness
+        calm, seen = self.caller.calibrations.by_mode[track.mode], self.caller.interference
         return {
-            "prelude_ms": median_ms([call.prelude_ms for call in calls]),
-            "prelude_before_ms": calm.prelude_ms,
+            "prelude_ms": median_ms([call.precheck_ms for call in calls]),
+            "prelude_before_ms": calm.precheck_ms,
             "baseline_before_ms": calm.baseline_ms,
             "disturbed": seen.disturbed,
             "disturbance": seen.disturbance,
-            "preludes": seen.preludes,
+            "preludes": seen.prechecks,
             "late": seen.late,
         }
 
@@ -385,13 +388,13 @@ def _is_settled(now: Sequence[float], then: Sequence[float], share: float) -> bo
 def _from_to(
     series: SampleSeries,
     at_most_ms: Sequence[float],
-    candidate_held_up_ms: Sequence[float],
-    baseline_held_up_ms: Sequence[float],
+    candidate_delay_ms: Sequence[float],
+    baseline_delay_ms: Sequence[float],
 ) -> Interval:
     """Return the interval between two extremes. The lower end has all possible time corrections, and the baseline
     without its waiting. The upper end has no correction, and the candidate without its waiting."""
-    low = speedup_interval(differences_ms(series.baseline_device_ms, baseline_held_up_ms), at_most_ms)
-    high = speedup_interval(series.baseline_device_ms, differences_ms(series.candidate_device_ms, candidate_held_up_ms))
+    low = speedup_interval(differences_ms(series.baseline_device_ms, baseline_delay_ms), at_most_ms)
+    high = speedup_interval(series.baseline_device_ms, differences_ms(series.candidate_device_ms, candidate_delay_ms))
     return Interval(low.low, high.high, low.level)
 
 
@@ -419,9 +422,9 @@ def _raw_half_width(series: SampleSeries) -> float:
     return half_width(speedup_interval(*sides), speedup(*sides))
 
 
-def _distributions(series: SampleSeries, credited: Sequence[float]) -> dict[str, Any]:
+def _distributions(series: SampleSeries, corrected_ms: Sequence[float]) -> dict[str, Any]:
     """Return quartiles and extremes of both sides' device times, and of their parts on the training track."""
-    parts: dict[str, Sequence[float]] = {"candidate_ms": credited, "baseline_ms": series.baseline_device_ms}
+    parts: dict[str, Sequence[float]] = {"candidate_ms": corrected_ms, "baseline_ms": series.baseline_device_ms}
     for side, total, forward in (
         ("candidate", series.candidate_device_ms, series.candidate_forward_ms),
         ("baseline", series.baseline_device_ms, series.baseline_forward_ms),
@@ -429,9 +432,12 @@ def _distributions(series: SampleSeries, credited: Sequence[float]) -> dict[str,
         if forward:
             parts[f"{side}_forward_ms"] = forward
             parts[f"{side}_backward_ms"] = differences_ms(total, forward)
-    ratios = [theirs / ours for theirs, ours in zip(series.baseline_device_ms, credited, strict=True)]
+    ratios = [
+        baseline_ms / candidate_ms
+        for baseline_ms, candidate_ms in zip(series.baseline_device_ms, corrected_ms, strict=True)
+    ]
     return {
-        "pairs": len(credited),
+        "pairs": len(corrected_ms),
         **{name: asdict(spread(samples)) for name, samples in parts.items()},
         "separation": {name: separation(parts[name]) for name in ("candidate_ms", "baseline_ms")},
         "drift": asdict(trend(ratios)) if len(ratios) > 1 else None,

@@ -39,23 +39,23 @@ __all__ = [
 
 _RESAMPLES: Final = 2000
 _SEED: Final = 20240229
-_LEAST_SHARE: Final = 0.15
+_MIN_SHARE: Final = 0.15
 """A mode of a distribution has at least this share of the samples; smaller groups are outliers."""
 
 
 _MOST_SEPARATE: Final = 1000.0
-_FEWEST_CORRELATED: Final = 6
+_MIN_CORRELATED: Final = 6
 """With fewer values than this, the correlation of each with the one before it cannot be estimated usefully."""
 _FACTOR_OF_FEW: Final = 1.5
 """The factor for fewer values, from a correlation of 0.4. Of 57 intervals of copies, from five pairs each on two
 processors with a load of 5, four did not contain 1; with this factor all did."""
-_MOST_CORRELATED: Final = 0.97
+_MAX_CORRELATED: Final = 0.97
 _BLOCKS: Final = (3, 5)
 _BLOCKS_VARY: Final = 1.8
 """In one of six cases, the means of blocks of independent samples vary by this factor more than expected."""
 _LEAST_SQUARES: Final = 1e-18
 """Values that vary by less, as a mean square, are the same but for rounding."""
-_MOST_LOG: Final = 100.0
+_MAX_LOG: Final = 100.0
 _NORMAL_95: Final = NormalDist().inv_cdf(0.975)
 
 
@@ -119,7 +119,7 @@ def speedup_interval(baseline_ms: Sequence[float], candidate_ms: Sequence[float]
     value = speedup(baseline_ms, candidate_ms)
     factor = correlation_factor(np.log(np.asarray(baseline_ms) / np.asarray(candidate_ms)))
     # In logarithms: a ratio may be as many times too large as too small, and never falls to 0.
-    below, above = (min(_MOST_LOG, factor * max(0.0, math.log(ratio))) for ratio in (value / low, high / value))
+    below, above = (min(_MAX_LOG, factor * max(0.0, math.log(ratio))) for ratio in (value / low, high / value))
     return Interval(value * math.exp(-below), value * math.exp(above), level)
 
 
@@ -141,11 +141,11 @@ def correlation_factor(series: Sequence[float] | NDArray[np.float64]) -> float:
     squares = float((centred**2).sum())
     if squares <= _LEAST_SQUARES * count:
         return 1.0
-    if count < _FEWEST_CORRELATED:
+    if count < _MIN_CORRELATED:
         return _FACTOR_OF_FEW
     found = float((centred[1:] * centred[:-1]).sum()) / squares
-    likely = min(_MOST_CORRELATED, max(-_MOST_CORRELATED, (count * found + 1) / (count - 3)))
-    correlation = min(_MOST_CORRELATED, max(0.0, likely + math.sqrt((1 - likely**2) / count)))
+    likely = min(_MAX_CORRELATED, max(-_MAX_CORRELATED, (count * found + 1) / (count - 3)))
+    correlation = min(_MAX_CORRELATED, max(0.0, likely + math.sqrt((1 - likely**2) / count)))
     wider = (1 + correlation) / (1 - correlation)
     return max(
         math.sqrt(wider) * _student_95(max(1.0, count / wider - 1)) / _NORMAL_95,
@@ -199,7 +199,7 @@ def separation(samples: Sequence[float]) -> float:
     """
     ordered = np.sort(np.asarray(samples, dtype=float))
     count = len(ordered)
-    least = max(2, int(np.ceil(_LEAST_SHARE * count)))
+    least = max(2, int(np.ceil(_MIN_SHARE * count)))
     if count < 2 * least:
         return 0.0
     splits = range(least, count - least + 1)

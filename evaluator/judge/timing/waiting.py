@@ -13,7 +13,7 @@ from typing import Final
 
 from evaluator.judge.link import TimedCall
 
-__all__ = ["held_up_ms"]
+__all__ = ["sched_delay_ms"]
 
 _MOST: Final = 0.95
 """The most waiting time, as a share of a call; some of the call was work."""
@@ -21,7 +21,7 @@ _LEAST: Final = 0.02
 """Less than this share of a call is no more than the occasional time of waking."""
 
 
-def held_up_ms(candidate: Sequence[TimedCall], baseline: Sequence[TimedCall]) -> tuple[list[float], list[float]]:
+def sched_delay_ms(candidate: Sequence[TimedCall], baseline: Sequence[TimedCall]) -> tuple[list[float], list[float]]:
     """Return for each call of either side the time that the runner's threads may have waited for a processor, in ms.
 
     Both sides' least wait and least overhead (outer less device time) stand for undisturbed calls. A longer overhead
@@ -31,13 +31,13 @@ def held_up_ms(candidate: Sequence[TimedCall], baseline: Sequence[TimedCall]) ->
     usual_wait_ms = min(call.waited_ms for call in calls)
     usual_overhead_ms = min(_overhead_ms(call) for call in calls)
 
-    def held_up(call: TimedCall) -> float:
+    def sched_delay(call: TimedCall) -> float:
         outside_ms = _overhead_ms(call) - usual_overhead_ms
         within_ms = call.waited_ms - usual_wait_ms - outside_ms
         least_ms, most_ms = (share * call.report.device_ms for share in (_LEAST, _MOST))
         return min(within_ms, most_ms) if within_ms > least_ms else 0.0
 
-    return [held_up(call) for call in candidate], [held_up(call) for call in baseline]
+    return [sched_delay(call) for call in candidate], [sched_delay(call) for call in baseline]
 
 
 def _overhead_ms(call: TimedCall) -> float:

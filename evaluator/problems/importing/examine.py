@@ -36,7 +36,7 @@ _STAND_IN: Final = Problem(
     sizes={"full": {}},
 )
 _LEAST: Final = 16
-_LEAST_BATCH: Final = 4
+_MIN_BATCH: Final = 4
 _FLOOR: Final = 8
 _BATCH_FLOOR: Final = 2
 _BATCH: Final = re.compile(r"batch|^b$|^bs$", re.IGNORECASE)
@@ -104,7 +104,7 @@ def _shrinkable(values: Mapping[str, int]) -> dict[str, Any]:
     sizes = [
         name
         for name, value in values.items()
-        if value >= (_LEAST_BATCH if name in batches else _LEAST) and not _STRUCTURE.search(name)
+        if value >= (_MIN_BATCH if name in batches else _LEAST) and not _STRUCTURE.search(name)
     ]
     return {
         "shrink": sizes,

@@ -46,7 +46,7 @@ _WITHOUT_BACKWARD: Final = {Label.BACKWARD_FAILS, Label.BACKWARD_NONDETERMINISTI
 """Labels after which the rest is tested without gradients."""
 _LEAST_TELLING: Final = 0.5
 """The least comparable share of a tensor at which a kind of inputs tells anything about it."""
-_MOST_CAPPED: Final = 0.1
+_MAX_CAPPED: Final = 0.1
 """The most elements of a tensor, as a share, that may exceed the cap of limits by the reference's own error. Fewer
 occur by chance.
 """
@@ -148,7 +148,7 @@ class _Trying:
         itself, details = self._judged(ITSELF, Inputs.ALL, _VERIFY_ONLY)
         for tensor, share in details.get("tolerance_capped", {}).items():
             label = Label.GRADIENT_LIMITS_CAPPED if tensor.startswith(_GRADIENT) else Label.LIMITS_CAPPED
-            if share >= _MOST_CAPPED:
+            if share >= _MAX_CAPPED:
                 self.found.setdefault(label, f"{tensor}, {100 * share:.3g} % of the elements")
         telling: Mapping[str, Mapping[str, float]] = details.get("telling_share", {})
         if any(share < _LEAST_TELLING for shares in telling.values() for share in shares.values()):

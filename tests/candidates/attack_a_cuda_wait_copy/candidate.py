@@ -40,7 +40,7 @@ class ModelNew(nn.Module):
                 self.wait_for(0, ~(1 << 30) & 0xFFFFFFFF, NOR)
                 self.wait_for(0, 1 << 29, AND)
                 with torch.cuda.stream(self.side):
-                    # The prelude is over by then: a copy of a quarter of a GiB takes nothing of the device from it.
+                    # The precheck is over by then: a copy of a quarter of a GiB takes nothing of the device from it.
                     self.here.copy_(self.there, non_blocking=True)
                     torch.cuda._sleep(4_000_000)
                 self.wait_for(0, 1 << 30, AND)

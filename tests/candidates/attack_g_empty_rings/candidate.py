@@ -13,5 +13,5 @@ class ModelNew(nn.Module):
         while "doorbell" not in frame.f_locals:
             frame = frame.f_back
         while True:
-            frame.f_locals["doorbell"]._bell.send(b"")
+            frame.f_locals["doorbell"]._wake_socket.send(b"")
             time.sleep(0.01)

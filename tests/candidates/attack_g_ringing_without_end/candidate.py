@@ -13,7 +13,7 @@ class ModelNew(nn.Module):
         frame = sys._getframe()
         while "doorbell" not in frame.f_locals:
             frame = frame.f_back
-        bell = frame.f_locals["doorbell"]._bell
+        bell = frame.f_locals["doorbell"]._wake_socket
 
         def ring():
             while True:

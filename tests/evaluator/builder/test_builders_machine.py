@@ -87,7 +87,7 @@ def test_where_the_machine_has_no_room_that_is_no_verdict(
     elif lacking == "memory":
         monkeypatch.setattr(building, "available_memory_bytes", lambda: 2**20)
     else:
-        monkeypatch.setattr(building, "_LEAST_DISK_BYTES", 2**62)
+        monkeypatch.setattr(building, "_MIN_DISK_BYTES", 2**62)
     bench = Bench(tmp_path, monkeypatch, failures=9, log=_KILLED)
     with pytest.raises(InfrastructureFault, match="an extension could not be built"):
         bench.build()

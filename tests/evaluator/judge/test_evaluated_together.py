@@ -96,7 +96,7 @@ def _together(
         assert index not in found
         found[index] = result
 
-    engine.evaluate_together(
+    engine.evaluate_group(
         problem, [_candidate(source) for source in sources], config, progress=progress, cancelled=cancelled, done=done
     )
     return found
@@ -308,7 +308,7 @@ def test_where_there_is_no_room_for_all_each_is_evaluated_alone(
         found = _together(engine, problems["relu"], *[_PLAIN] * 3, config=config)
         assert [_evaluation(result).verdict for result in found.values()] == [Verdict.PASSED] * 3
         assert sessions == [*([] if again else [3]), 1, 1, 1], "what does not fit is remembered"
-        assert engine.most_together(problems["relu"], config) == 1
+        assert engine.max_group_size(problems["relu"], config) == 1
 
 
 def test_a_setting_that_is_refused_is_refused_for_each(engine: Engine, problems: dict[str, Problem]) -> None:
@@ -346,12 +346,12 @@ def test_how_many_go_together_depends_on_the_settings(
     engine: Engine, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     relu = problems["relu"]
-    assert engine.most_together(relu, _CONFIG) == 4
-    assert engine.most_together(relu, replace(_CONFIG, baseline="compile")) == 1
-    assert engine.most_together(relu, replace(_CONFIG, compare_compiled=True)) == 1
-    assert engine.most_together(relu, replace(_CONFIG, sampling=SamplingPlan(max_samples=0))) == 1
+    assert engine.max_group_size(relu, _CONFIG) == 4
+    assert engine.max_group_size(relu, replace(_CONFIG, baseline="compile")) == 1
+    assert engine.max_group_size(relu, replace(_CONFIG, compare_compiled=True)) == 1
+    assert engine.max_group_size(relu, replace(_CONFIG, sampling=SamplingPlan(max_samples=0))) == 1
     monkeypatch.setattr(runner_pool, "_KEEPS_BASELINES_ON", {"cuda"})
-    assert engine.most_together(relu, _CONFIG) == 1, "who has worked for a while is faster there"
+    assert engine.max_group_size(relu, _CONFIG) == 1, "who has worked for a while is faster there"
 
 
 def test_an_engine_without_a_device_evaluates_nobody(tmp_path: Path, problems: dict[str, Problem]) -> None:
@@ -450,7 +450,7 @@ def test_identical_models_are_no_faster_together(
     problem: str, cuda_engine: Engine, problems: dict[str, Problem], sessions: list[int], *, has_room: bool
 ) -> None:
     config = EvalConfig(device="cuda", size="full")
-    count = cuda_engine.most_together(problems[problem], config)
+    count = cuda_engine.max_group_size(problems[problem], config)
     for number in range(2):
         sessions.clear()
         found = _together(cuda_engine, problems[problem], *[_LINEAR] * count, config=config)

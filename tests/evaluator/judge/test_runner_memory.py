@@ -15,7 +15,7 @@ import torch
 
 from evaluator.judge.link import RunnerGone
 from evaluator.judge.runner_memory import DeviceMemory, ElementPlaces, ProcessMemory, Unreadable
-from evaluator.protocol.control_page import Location, Whereabouts
+from evaluator.protocol.control_page import Location, LocationKind
 from evaluator.protocol.shared_memory import TensorSpec, shares_elements
 from evaluator.runner.locations import Locator
 
@@ -34,7 +34,7 @@ def _at(flat: npt.NDArray[np.int64], shape: tuple[int, ...], device: str = "cpu"
 
 
 def _own(tensor: torch.Tensor) -> Location:
-    return Location(Whereabouts.OWN, tensor.data_ptr(), tensor.stride())
+    return Location(LocationKind.PRIVATE, tensor.data_ptr(), tensor.stride())
 
 
 _LAYOUTS = {
@@ -77,7 +77,7 @@ def test_another_process_is_read_and_not_its_own() -> None:
         address = int(other.stdout.readline())
         memory = ProcessMemory(other.pid)
         spec, places = TensorSpec((6,), "uint8"), _at(np.arange(6), (6,))
-        location = Location(Whereabouts.OWN, address, (1,))
+        location = Location(LocationKind.PRIVATE, address, (1,))
         assert bytes(memory.read(location, spec, places).tolist()) == b"theirs"
         other.stdin.write("\n")
         other.stdin.close()
@@ -90,7 +90,7 @@ def test_another_process_is_read_and_not_its_own() -> None:
 def test_an_address_of_nothing_is_unreadable(address: int) -> None:
     with pytest.raises(Unreadable):
         ProcessMemory(os.getpid()).read(
-            Location(Whereabouts.OWN, address, (40, 4, 1)), TensorSpec(_SHAPE, "float32"), _places(_SHAPE)
+            Location(LocationKind.PRIVATE, address, (40, 4, 1)), TensorSpec(_SHAPE, "float32"), _places(_SHAPE)
         )
 
 
@@ -99,7 +99,7 @@ def test_strides_of_no_tensor_are_unreadable(strides: tuple[int, ...]) -> None:
     tensor = torch.zeros(_SHAPE)
     with pytest.raises(Unreadable):
         ProcessMemory(os.getpid()).read(
-            Location(Whereabouts.OWN, tensor.data_ptr(), strides), TensorSpec.of(tensor), _places(_SHAPE)
+            Location(LocationKind.PRIVATE, tensor.data_ptr(), strides), TensorSpec.of(tensor), _places(_SHAPE)
         )
 
 
@@ -186,7 +186,9 @@ def test_a_handle_of_nothing_is_unreadable_and_the_context_goes_on(bad: bytes) -
     kept = torch.arange(8, device=device)
     memory = DeviceMemory(device)
     with pytest.raises(Unreadable):
-        memory.read(Location(Whereabouts.OWN, 0, (1,), bad), TensorSpec((8,), "int64"), _places((8,), device="cuda"))
+        memory.read(
+            Location(LocationKind.PRIVATE, 0, (1,), bad), TensorSpec((8,), "int64"), _places((8,), device="cuda")
+        )
     memory.close()
     torch.cuda.synchronize()
     assert kept.sum().item() == 28
@@ -220,7 +222,7 @@ def test_device_memory_of_another_process_is_read_within_its_bounds() -> None:
         assert not memory.was_open
         for address, strides in ((2**62, plain.strides), (0, (2**40, 1)), (1, plain.strides), (2**30, plain.strides)):
             with pytest.raises(Unreadable):
-                memory.read(Location(Whereabouts.OWN, address, strides, plain.handle), spec, places)
+                memory.read(Location(LocationKind.PRIVATE, address, strides, plain.handle), spec, places)
         memory.end_call()
         memory.read(plain, spec, places)
         assert memory.was_open

@@ -152,11 +152,11 @@ def test_too_much_leaves_no_archive(
         with (folder / "triton/sparse").open("wb") as file:
             file.truncate(LARGE)
     elif excess == "files":
-        monkeypatch.setattr(compile_archive, "_MOST_ENTRIES", 10)
+        monkeypatch.setattr(compile_archive, "_MAX_ENTRIES", 10)
         for number in range(10):
             (folder / f"triton/{number}").touch()
     elif excess == "links":
-        monkeypatch.setattr(compile_archive, "_MOST_ENTRIES", 10)
+        monkeypatch.setattr(compile_archive, "_MAX_ENTRIES", 10)
         for number in range(10):
             (folder / f"triton/{number}").symlink_to("first")
     else:

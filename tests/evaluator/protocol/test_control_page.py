@@ -23,7 +23,7 @@ from evaluator.protocol.control_page import (
     Frame,
     FrameKind,
     Location,
-    Whereabouts,
+    LocationKind,
 )
 
 
@@ -81,7 +81,7 @@ def test_a_call_goes_there_and_back(spin_s: float, ends: Ends) -> None:
     judge.release(1, CallMode.BACKWARD)
     assert judge.await_done(1, time.monotonic() + 5, control.fileno())
     thread.join()
-    assert judge.kept_outputs() == 2**300 + 2
+    assert judge.state_outputs() == 2**300 + 2
     report = judge.report()
     assert (report.device_ms, report.peak_bytes, report.present) == (1.5, 42, 0b101)
 
@@ -114,7 +114,7 @@ def test_a_release_is_believed_once_its_ring_is_heard(ends: Ends) -> None:
     st.lists(
         st.builds(
             Location,
-            st.sampled_from(Whereabouts),
+            st.sampled_from(LocationKind),
             st.integers(0, 2**64 - 1),
             st.lists(st.integers(-(2**63), 2**63 - 1), min_size=8, max_size=8).map(tuple),
             st.binary(min_size=64, max_size=64),
@@ -134,13 +134,13 @@ def test_locations_survive_the_way(locations: list[Location]) -> None:
 def test_tensors_beyond_the_most_that_can_be_told_are_in_the_shared_memory(ends: Ends) -> None:
     judge, _runner = ends.doorbell()
     *_, last = judge.locations(MAX_LOCATIONS + 1)
-    assert last == Location(Whereabouts.SHARED)
+    assert last == Location(LocationKind.SHARED)
 
 
 def test_arbitrary_bytes_are_a_location_or_none(ends: Ends) -> None:
     judge, runner = ends.doorbell()
-    runner.tell_locations([b"\xff" * len(Location(Whereabouts.OWN).encode())])
-    assert judge.locations(1) == [Location(Whereabouts.ABSENT)]
+    runner.tell_locations([b"\xff" * len(Location(LocationKind.PRIVATE).encode())])
+    assert judge.locations(1) == [Location(LocationKind.ABSENT)]
 
 
 def test_a_runner_that_never_answers_times_out(ends: Ends) -> None:

@@ -41,7 +41,7 @@ def test_who_wants_no_processor_is_not_starved() -> None:
 @pytest.mark.usefixtures("busy_processors")
 def test_who_gives_way_on_a_busy_machine_is_starved() -> None:
     began = time.monotonic()
-    busy = "from evaluator.sandbox.priority import give_way\ngive_way()\nwhile True: pass"
+    busy = "from evaluator.sandbox.priority import lower_priority\nlower_priority()\nwhile True: pass"
     process = subprocess.Popen([sys.executable, "-c", busy], start_new_session=True)
     try:
         time.sleep(5)

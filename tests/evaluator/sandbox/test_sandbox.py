@@ -435,7 +435,7 @@ while True:
 
 
 @pytest.fixture(params=["as here", "signals"])
-def enclosure(request: pytest.FixtureRequest) -> Iterator[Freezer]:
+def freezer(request: pytest.FixtureRequest) -> Iterator[Freezer]:
     """Two processes that wake each other all the time: in a control group if one can be made here, and in none."""
     parent = GroupParent.open() if request.param == "as here" else None
     group = parent.create("test", memory_bytes=2**30, processes=64) if parent is not None else None
@@ -469,19 +469,19 @@ def _consumed_s(session: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def test_processes_that_wake_each_other_stand_still_or_are_found_out(enclosure: Freezer) -> None:
+def test_processes_that_wake_each_other_stand_still_or_are_found_out(freezer: Freezer) -> None:
     stood_s = 0.0
     for _ in range(10):
-        enclosure.freeze()
-        before = _consumed_s(enclosure.pid)
+        freezer.freeze()
+        before = _consumed_s(freezer.pid)
         time.sleep(0.1)
-        stood_s += _consumed_s(enclosure.pid) - before
-        enclosure.thaw()
+        stood_s += _consumed_s(freezer.pid) - before
+        freezer.thaw()
         time.sleep(0.01)
-    assert _consumed_s(enclosure.pid) > 0.1
-    if enclosure._group is not None:
+    assert _consumed_s(freezer.pid) > 0.1
+    if freezer._group is not None:
         assert stood_s < 0.05
-    assert enclosure.ran_while_stopped_s >= stood_s / 2 or stood_s < 0.05
+    assert freezer.ran_while_stopped_s >= stood_s / 2 or stood_s < 0.05
 
 
 def test_a_group_that_is_gone_is_neither_stopped_nor_let_go_on(tmp_path: Path) -> None:
@@ -498,17 +498,17 @@ def test_who_cannot_be_stopped_is_out_of_time_and_the_baseline_is_our_fault(
     events = tmp_path / "cgroup.events"
     events.write_text("populated 1\nfrozen 0\n")
     monkeypatch.setattr("evaluator.sandbox.freezer._FREEZE_S", 0.1)
-    enclosure = Freezer(os.getpid(), str(tmp_path))
+    freezer = Freezer(os.getpid(), str(tmp_path))
     link = cast(RunnerLink, None)
     with pytest.raises(RunnerTimeout, match="could not be stopped"):
-        Participant("candidate", link, enclosure, ProcessMemory(os.getpid())).stop()
+        Participant("candidate", link, freezer, ProcessMemory(os.getpid())).stop()
     with pytest.raises(CannotBeStopped, match="could not be stopped"):
-        Participant("baseline", link, enclosure, ProcessMemory(os.getpid())).stop()
+        Participant("baseline", link, freezer, ProcessMemory(os.getpid())).stop()
     # Who is gone is gone, however long the kernel takes over it; of anybody else it is what counts.
     for error, told in ((RunnerGone(), RunnerGone), (RuntimeError(), RunnerTimeout)):
         with (
             pytest.raises(told),
-            Participant("candidate", link, enclosure, ProcessMemory(os.getpid())).stopped_afterwards(),
+            Participant("candidate", link, freezer, ProcessMemory(os.getpid())).stopped_afterwards(),
         ):
             raise error
     # A machine that came to nothing for longer than that has not shown that it cannot.
@@ -521,8 +521,8 @@ def test_who_cannot_be_stopped_is_out_of_time_and_the_baseline_is_our_fault(
             events.write_text("populated 1\nfrozen 1\n")
 
     monkeypatch.setattr(time, "sleep", sleep)
-    Participant("candidate", link, enclosure, ProcessMemory(os.getpid())).stop()
-    enclosure.close()
+    Participant("candidate", link, freezer, ProcessMemory(os.getpid())).stop()
+    freezer.close()
     assert len(looks) == 50
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session, sessionmaker
 
 from storage.access.keys import Keys, Scope, UnknownKey
-from storage.access.quotas import QuotaSpent, add_requests, charge_submissions, forget_old, refund_submissions
+from storage.access.quotas import QuotaSpent, add_requests, charge_submissions, delete_expired, refund_submissions
 from storage.access.visibility import Viewer, Visibility, owned_key
 from storage.batches.batches import Batches
 from storage.database import alembic_config
@@ -91,7 +91,7 @@ def test_old_counts_are_forgotten(sessions: sessionmaker[Session]) -> None:
         assert add_requests(session, now, {"key:a": 2, "key:b": 1}) == {"key:a": 2, "key:b": 1}
         assert add_requests(session, now, {"key:a": 5}) == {"key:a": 7}
         day = charge_submissions(session, "key_a", 1, 10)
-        forget_old(session)
+        delete_expired(session)
         assert set(session.scalars(select(Usage.began_at))) == {now, day}
 
 
@@ -106,8 +106,8 @@ def test_a_viewer_sees_the_same_in_a_query_as_in_a_row(sessions: sessionmaker[Se
             every = session.scalars(select(Submission)).all()
             assert len(every) == len(rows)
             for sees, condition in (
-                (viewer.sees, viewer.seen(Submission)),
-                (viewer.sees_source, viewer.source_seen(Submission)),
+                (viewer.sees, viewer.visible(Submission)),
+                (viewer.sees_source, viewer.source_visible(Submission)),
             ):
                 found = set(session.scalars(select(Submission.id).where(condition)))
                 assert found == {row.id for row in every if sees(row)}

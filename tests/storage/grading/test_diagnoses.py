@@ -14,7 +14,7 @@ from evaluator.diagnosis.findings import Diagnosis, Fault, KernelCounters, Tool
 from evaluator.evaluation import Status, Verdict
 from evaluator.problems.problem import Problem
 from storage.grading.claims import Claims
-from storage.grading.diagnoses import Diagnoses, DiagnosisClaim, NobodyDiagnoses, NotDiagnosable
+from storage.grading.diagnoses import Diagnoses, DiagnosisClaim, NoDiagnosisWorker, NotDiagnosable
 from storage.models import DiagnosisStatus, StoredDiagnosis, Submission
 from storage.queue import workers
 from storage.queue.wakeups import DiagnosisWakeUp, take_requested_wakeups
@@ -182,7 +182,7 @@ def test_what_cannot_be_diagnosed_is_refused_with_the_reason(
                 diagnoses.request(submission_id, Tool.MEMCHECK)
         with pytest.raises(UnknownSubmission):
             diagnoses.request("sub_none", Tool.MEMCHECK)
-        with pytest.raises(NobodyDiagnoses, match="no worker with a CUDA device and ncu is running"):
+        with pytest.raises(NoDiagnosisWorker, match="no worker with a CUDA device and ncu is running"):
             diagnoses.request(fit, Tool.COUNTERS)
         assert diagnoses.of_submission(fit) == []
 
@@ -225,18 +225,18 @@ def test_an_evaluation_that_waits_goes_first(sessions: sessionmaker[Session], su
     take(sessions, diagnosed)
 
 
-@pytest.mark.parametrize("overtaken", [True, False])
+@pytest.mark.parametrize("preempted", [True, False])
 def test_what_is_given_back_is_rung_for_at_once_unless_an_evaluation_waits(
-    sessions: sessionmaker[Session], submit: Submit, faulted: Faulted, overtaken: bool
+    sessions: sessionmaker[Session], submit: Submit, faulted: Faulted, preempted: bool
 ) -> None:
     serve(sessions, "compute-sanitizer")
     diagnosed = faulted()
     work = take(sessions, diagnosed)
-    if overtaken:
+    if preempted:
         built(sessions, submit(device="cuda"))
     with sessions.begin() as session:
         assert Diagnoses(session).release(work)
-        assert take_requested_wakeups(session) == ([] if overtaken else [DiagnosisWakeUp(diagnosed, Tool.MEMCHECK)])
+        assert take_requested_wakeups(session) == ([] if preempted else [DiagnosisWakeUp(diagnosed, Tool.MEMCHECK)])
     given_back = stored(sessions, diagnosed)
     assert (given_back.state, given_back.faults, given_back.claim_token) == (DiagnosisStatus.PENDING, 0, None)
 

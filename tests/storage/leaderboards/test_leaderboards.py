@@ -35,7 +35,7 @@ from storage.leaderboards.read import (
 from storage.models import AuthorBest, RankingRecord, StoredLeaderboardEntry, StoredRanking, Submission, VerdictCount
 from storage.problems import sync_problems
 from storage.submissions.deduplication import Ranks
-from storage.submissions.related import leader_over, previous_to
+from storage.submissions.related import previous_submission, ranking_leader
 from storage.submissions.submissions import NewSubmission
 from tests.storage.conftest import LEASE_S, Finish, Submit, passed
 
@@ -325,14 +325,14 @@ def test_a_submission_is_held_against_the_author_s_one_before_and_the_leader(
 
         def others(submission_id: str) -> tuple[str | None, str | None]:
             submission = session.get_one(Submission, submission_id)
-            found = previous_to(session, submission), leader_over(session, submission)
+            found = previous_submission(session, submission), ranking_leader(session, submission)
             return tuple(None if each is None else each.submission_id for each in found)  # type: ignore[return-value]
 
         assert others(last) == (before, leader)
         assert others(before) == (None, leader)
         assert others(leader) == (None, None)
         assert others(nobody) == (None, leader)
-        previous = previous_to(session, session.get_one(Submission, last))
+        previous = previous_submission(session, session.get_one(Submission, last))
         assert previous is not None
         assert (previous.author, previous.source) == ("ada", "# first")
 

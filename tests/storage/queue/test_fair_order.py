@@ -87,7 +87,7 @@ def take_runs(sessions: sessionmaker[Session], count: int, run: AffinityStreak) 
         with sessions.begin() as session:
             claim = Claims(session).claim_next("evaluate", ["cpu"], "w", LEASE_S, affinity=run.preferred)
             assert claim is not None
-            run.goes_on_with(claim.affinity)
+            run.note_claim(claim.affinity)
             labels.append(session.scalar(select(Submission.label).where(Submission.id == claim.submission_id)) or "")
     return labels
 
@@ -189,10 +189,10 @@ def test_what_is_measured_otherwise_is_not_alike(sessions: sessionmaker[Session]
     usual = {"problem": "relu", "problem_version": "1", "size": "smoke", "precision": "float32"}
     kind = GradingKey(**usual, baseline="eager", require_gradients=None, limits="")
     run = AffinityStreak()
-    run.goes_on_with(kind)
-    run.goes_on_with(kind)
+    run.note_claim(kind)
+    run.note_claim(kind)
     assert (run.preferred, run.length) == (kind, 2)
-    run.goes_on_with(replace(kind, **other))
+    run.note_claim(replace(kind, **other))
     assert (run.preferred, run.length) == (replace(kind, **other), 1)
 
 
@@ -403,16 +403,16 @@ def test_who_takes_up_several_waits_for_nobody(sessions: sessionmaker[Session], 
 def test_what_is_taken_up_together_counts_as_that_many_of_a_run() -> None:
     kind = GradingKey("relu", "1", "smoke", "float32", "eager", None, "")
     run = AffinityStreak()
-    assert run.room_for(kind) == 8
-    run.goes_on_with(kind, 3)
-    assert (run.room_for(kind), run.room_for(replace(kind, problem="softmax"))) == (5, 8)
-    run.goes_on_with(kind)
-    assert run.room_for(kind) == 4
-    run.goes_on_with(kind, 4)
+    assert run.remaining_for(kind) == 8
+    run.note_claim(kind, 3)
+    assert (run.remaining_for(kind), run.remaining_for(replace(kind, problem="softmax"))) == (5, 8)
+    run.note_claim(kind)
+    assert run.remaining_for(kind) == 4
+    run.note_claim(kind, 4)
     # It is the turn of whatever is first: where that is alike again, another run begins.
-    assert (run.preferred, run.room_for(kind)) == (None, 8)
-    run.goes_on_with(kind, 2)
-    assert (run.preferred, run.room_for(kind)) == (kind, 6)
+    assert (run.preferred, run.remaining_for(kind)) == (None, 8)
+    run.note_claim(kind, 2)
+    assert (run.preferred, run.remaining_for(kind)) == (kind, 6)
 
 
 def test_who_is_far_from_his_turn_does_not_go_before_it(sessions: sessionmaker[Session], hand_in: Any) -> None:

@@ -61,10 +61,10 @@ WEIGHTS = ("a.weight", "a.bias", "b.weight", "b.bias")
 
 class Calls:
     """Forward and backward calls in four slices of 16 rows, right in every element but where a test says otherwise.
-    ``own_too``: the reference's own error is wanted each time."""
+    ``with_native``: the reference's own error is wanted each time."""
 
-    def __init__(self, folder: Path, *, own_too: bool) -> None:
-        self._own_too = own_too
+    def __init__(self, folder: Path, *, with_native: bool) -> None:
+        self._with_native = with_native
         (folder / "reference.py").write_text(REFERENCE)
         (folder / "problem.toml").write_text(MANIFEST)
         problem = load_problem(folder)
@@ -96,13 +96,13 @@ class Calls:
             self.verifier.commitments.commit(commitment, {name: self.blocks[name].tensors})
         report = CallReport(device_ms=1.0, peak_bytes=0, present=present, forward_ms=0.5)
         return self.verifier.verify_gradients(
-            commitment, report, (1 << len(WEIGHTS)) - 1, Variant.SIGNED, own_too=self._own_too
+            commitment, report, (1 << len(WEIGHTS)) - 1, Variant.SIGNED, with_native=self._with_native
         )
 
 
 @pytest.fixture(params=[False, True])
 def calls(request: pytest.FixtureRequest, tmp_path: Path) -> Calls:
-    return Calls(tmp_path, own_too=request.param)
+    return Calls(tmp_path, with_native=request.param)
 
 
 def _rows(*, without_b: slice) -> torch.Tensor:
@@ -122,18 +122,18 @@ def test_a_part_that_a_slice_does_not_reach_is_compared(calls: Calls, without_b:
 
 
 def test_the_references_own_error_is_known_where_it_is_wanted(tmp_path: Path) -> None:
-    for own_too in (False, True):
-        calls = Calls(tmp_path, own_too=own_too)
+    for with_native in (False, True):
+        calls = Calls(tmp_path, with_native=with_native)
         tallies = calls.call(_rows(without_b=slice(0, 16))).tallies
         assert [tally.passed for tally in tallies] == [True] * (2 + len(WEIGHTS))
-        assert {tally.reference_max_rel is not None for tally in tallies} == {own_too}
+        assert {tally.reference_max_rel is not None for tally in tallies} == {with_native}
 
 
-@pytest.mark.parametrize("own_too", [False, True])
+@pytest.mark.parametrize("with_native", [False, True])
 def test_nothing_is_left_of_a_slice_when_the_next_is_computed(
-    tmp_path: Path, own_too: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, with_native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = Calls(tmp_path, own_too=own_too)
+    calls = Calls(tmp_path, with_native=with_native)
     kept: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
 
@@ -147,16 +147,16 @@ def test_nothing_is_left_of_a_slice_when_the_next_is_computed(
 
         return noting
 
-    for name in ("exact_gradients", "own_gradients"):
+    for name in ("exact_gradients", "native_gradients"):
         monkeypatch.setattr(calls.reference, name, watched(getattr(calls.reference, name)))
     calls.call(_rows(without_b=slice(0, 16)))
-    assert len(kept) == 4 * 4 * (1 + own_too)
+    assert len(kept) == 4 * 4 * (1 + with_native)
     # Of the same slice, its inputs and what is exact; the first computation of a slice finds nothing.
-    assert alive == ([0, 4] * 4 if own_too else [0] * 4)
+    assert alive == ([0, 4] * 4 if with_native else [0] * 4)
 
 
 def test_the_references_own_gradients_of_weights_are_those_of_all_slices(tmp_path: Path) -> None:
-    reference = Calls(tmp_path, own_too=False).reference
+    reference = Calls(tmp_path, with_native=False).reference
     x, upstream = _rows(without_b=slice(0, 48)), torch.randn(64, 6)
     asked = []
 
@@ -167,7 +167,7 @@ def test_the_references_own_gradients_of_weights_are_those_of_all_slices(tmp_pat
     owns = NativeGradients(reference, range(4), slice_of)
     second = owns.of_slice(1, *slice_of(1))
     assert second() is second()
-    whole = reference.own_gradients([x], [upstream])
+    whole = reference.native_gradients([x], [upstream])
     for index, right in enumerate(whole.weights):
         assert right is not None
         assert torch.allclose(owns.of_weight(index, torch.zeros_like(right)), right, rtol=1e-4, atol=1e-5)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from evaluator.judge.correctness.commitment import GIVEN, Commitment, _agrees, same_bits
+from evaluator.judge.correctness.commitment import INPUT_BLOCKS, Commitment, _agrees, same_bits
 from evaluator.judge.errors import Violation
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.inputs.seeding import seed_generators
@@ -26,21 +26,21 @@ class Call:
         return self.blocks[name].tensors[0]
 
     def commit(self) -> Commitment:
-        commitment = self.verifier.commitments.prepare([*GIVEN, "outputs", "input_gradients"])
+        commitment = self.verifier.commitments.prepare([*INPUT_BLOCKS, "outputs", "input_gradients"])
         given, upstream = torch.randn_like(self["inputs"]), torch.randn_like(self["upstream"])
         for name, value in (("inputs", given), ("upstream", upstream)):
             self[name].copy_(value)
             self.verifier.commitments.commit(commitment, {name: [value]})
         self["outputs"].copy_(given.relu())
         self["input_gradients"].copy_(upstream * (given > 0))
-        self.verifier.commitments.pick(commitment, [*GIVEN, "outputs", "input_gradients"])
+        self.verifier.commitments.pick(commitment, [*INPUT_BLOCKS, "outputs", "input_gradients"])
         for name in ("outputs", "input_gradients"):
             self.verifier.commitments.commit(commitment, {name: self.blocks[name].tensors})
         return commitment
 
     def verify(self, commitment: Commitment) -> str:
         report = CallReport(device_ms=1.0, peak_bytes=0, present=3, forward_ms=0.5)
-        return str(self.verifier.verify_gradients(commitment, report, 0, Variant.SIGNED, own_too=False).gradients)
+        return str(self.verifier.verify_gradients(commitment, report, 0, Variant.SIGNED, with_native=False).gradients)
 
 
 def test_what_was_not_there_at_done_is_named_whichever_tensor_it_is_of(call: Call) -> None:
@@ -96,7 +96,7 @@ def test_given_tensors_are_the_judge_s_own_and_changes_to_them_are_seen_at_done(
     call: Call, name: str, said: str
 ) -> None:
     commitment = call.commit()
-    assert commitment.has_copies(GIVEN)
+    assert commitment.has_copies(INPUT_BLOCKS)
     call[name].fill_(torch.nan)  # as they are taken back
     assert call.verify(commitment) == "match"
     commitment.picks[name, 0][7] += 1

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from evaluator.judge.correctness import compare
-from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_usually
+from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_unwidened
 from evaluator.judge.correctness.fingerprint import Fingerprinter
 from evaluator.judge.correctness.fused_kernels import _SUMS
 from evaluator.judge.correctness.kinks import Deviation, deviations
@@ -151,7 +151,7 @@ def test_by_the_usual_limits_nothing_is_widened_and_what_is_wrong_is_counted() -
     reference = (expected * (1 + 1e-3)).float()
     actual = expected.float()
     actual[:7] *= 1 - 2e-3
-    found = compare_usually(actual, expected, reference, _TOLERANCE)
+    found = compare_unwidened(actual, expected, reference, _TOLERANCE)
     assert found is not None
     assert (found.total, found.right, found.widened, found.worst) == (100, 93, 1.0, None)
     assert found.suspect
@@ -159,25 +159,25 @@ def test_by_the_usual_limits_nothing_is_widened_and_what_is_wrong_is_counted() -
     # Whatever is wrong by them is suspect to the whole comparison as well.
     assert compare_slice(actual, expected, reference, _TOLERANCE).suspect
     actual[50] = math.nan
-    found = compare_usually(actual, expected, reference, _TOLERANCE)
+    found = compare_unwidened(actual, expected, reference, _TOLERANCE)
     assert found is not None
     assert found.right == 92
     reference[3] = math.nan
-    assert compare_usually(actual, expected, reference, _TOLERANCE) is None
+    assert compare_unwidened(actual, expected, reference, _TOLERANCE) is None
 
 
 def test_without_the_reference_in_the_problems_precision_the_same_is_right_and_nothing_is_known_of_its_error() -> None:
     expected = torch.linspace(-3.0, 3.0, 2**16 + 5, dtype=torch.float64)
     actual = expected.float()
     for wrong in range(3):
-        with_it = compare_usually(actual, expected, expected.float(), _TOLERANCE)
-        without = compare_usually(actual, expected, None, _TOLERANCE)
+        with_it = compare_unwidened(actual, expected, expected.float(), _TOLERANCE)
+        without = compare_unwidened(actual, expected, None, _TOLERANCE)
         assert with_it is not None
         assert without == replace(with_it, reference_max_rel=None)
         assert without.total - without.right == wrong
         actual[2**15 * wrong + 3] += 0.1
     tally = Tally("the output", (len(expected),))
-    tally.add(compare_usually(expected.float(), expected, None, _TOLERANCE) or pytest.fail("nothing was found"))
+    tally.add(compare_unwidened(expected.float(), expected, None, _TOLERANCE) or pytest.fail("nothing was found"))
     assert tally.passed
     assert tally.reference_max_rel is None
 
@@ -187,7 +187,7 @@ def test_what_is_not_finite_is_left_to_the_whole_comparison(planted: float) -> N
     expected = torch.linspace(-3.0, 3.0, 1000, dtype=torch.float64)
     actual = expected.float()
     actual[77] = planted
-    assert compare_usually(actual, expected, None, _TOLERANCE) is None
+    assert compare_unwidened(actual, expected, None, _TOLERANCE) is None
     assert compare_slice(actual, expected, expected.float(), _TOLERANCE).right == 999
 
 
@@ -197,7 +197,7 @@ def test_a_large_tensor_is_compared_to_its_last_element(transposed: bool) -> Non
     expected = torch.randn(301, 211, dtype=torch.float64)
     expected = expected.t() if transposed else expected
     reference, actual = expected.float(), expected.float()
-    found = compare_usually(actual, expected, reference, _TOLERANCE)
+    found = compare_unwidened(actual, expected, reference, _TOLERANCE)
     assert found is not None
     error = (actual - expected).abs()
     least = _TOLERANCE.atol * float(expected.square().mean().sqrt())
@@ -206,39 +206,39 @@ def test_a_large_tensor_is_compared_to_its_last_element(transposed: bool) -> Non
     assert found.max_rel == found.reference_max_rel == pytest.approx(float((error / expected.abs().clamp(least)).max()))
     for number, at in enumerate([0, 2**15 - 1, 2**15, expected.numel() - 1]):
         actual[divmod(at, actual.shape[1])] += 0.5
-        found = compare_usually(actual, expected, reference, _TOLERANCE)
+        found = compare_unwidened(actual, expected, reference, _TOLERANCE)
         assert found is not None
         assert found.total - found.right == number + 1
         assert found.max_abs == pytest.approx(0.5)
         assert found.reference_max_rel < 1e-3 < found.max_rel
     reference[-1, -1] = math.inf
-    assert compare_usually(actual, expected, reference, _TOLERANCE) is None
+    assert compare_unwidened(actual, expected, reference, _TOLERANCE) is None
 
 
-@pytest.mark.parametrize("own_too", [False, True])
-def test_what_is_exact_has_no_error_and_a_single_bit_in_the_last_element_is_one(own_too: bool) -> None:
+@pytest.mark.parametrize("with_native", [False, True])
+def test_what_is_exact_has_no_error_and_a_single_bit_in_the_last_element_is_one(with_native: bool) -> None:
     torch.manual_seed(5)
     actual = torch.relu(torch.randn(2**16 + 5))
     actual[0] = -0.0
     expected, reference = actual.double(), actual.clone()
     expected[0] = 0.0
-    found = compare_usually(actual, expected, reference if own_too else None, _TOLERANCE)
-    own = 0.0 if own_too else None
+    found = compare_unwidened(actual, expected, reference if with_native else None, _TOLERANCE)
+    own = 0.0 if with_native else None
     assert found == SliceComparison(2**16 + 5, 2**16 + 5, max_abs=0.0, max_rel=0.0, reference_max_rel=own)
     actual[-1] = torch.nextafter(torch.tensor(1.0), torch.tensor(2.0))
     expected[-1] = reference[-1] = 1.0
-    found = compare_usually(actual, expected, reference if own_too else None, _TOLERANCE)
+    found = compare_unwidened(actual, expected, reference if with_native else None, _TOLERANCE)
     assert found is not None
     assert (found.right, found.max_abs, found.reference_max_rel) == (2**16 + 5, 2.0**-23, own)
     actual[-1] = expected[-1] = 1.0
-    if own_too:
+    if with_native:
         reference[-1] = 3.0
-        found = compare_usually(actual, expected, reference, _TOLERANCE)
+        found = compare_unwidened(actual, expected, reference, _TOLERANCE)
         assert found is not None
         assert found.max_rel == 0.0 < (found.reference_max_rel or 0.0)
     # The same where the reference is not finite says nothing.
     actual[3] = expected[3] = reference[3] = math.inf
-    assert compare_usually(actual, expected, reference if own_too else None, _TOLERANCE) is None
+    assert compare_unwidened(actual, expected, reference if with_native else None, _TOLERANCE) is None
 
 
 def test_a_deviation_is_counted_where_either_is_not_zero() -> None:

@@ -12,7 +12,7 @@ import torch
 from evaluator.config import EvalConfig
 from evaluator.evaluation import Gradients
 from evaluator.judge.candidate_session import BaselineSession, CandidateSession, SessionContext
-from evaluator.judge.correctness.commitment import GIVEN
+from evaluator.judge.correctness.commitment import INPUT_BLOCKS
 from evaluator.judge.correctness.compare import Tally
 from evaluator.judge.correctness.kinks import Deviation
 from evaluator.judge.correctness.verify import CallFindings, ExpectedDeviations, Verifier
@@ -67,14 +67,14 @@ def _tally_of(
     of_baseline: Deviation | None = None,
     own: torch.Tensor | None = None,
     *,
-    own_too: bool = True,
+    with_native: bool = True,
 ) -> tuple[Tally, int]:
     """What is made of it where so much is ``known``, and so much ``of_baseline``, and the reference has it as its
     ``own`` in the problem's precision; and how often it was asked how far the gradient moves (it does not)."""
     usual: ExpectedDeviations = {}
     verifier, _ = verifier_over_blocks(problem, usual=usual)
     if known is not None:
-        verifier.excused[_NAME, Variant.SIGNED] = known
+        verifier.expected_deviations[_NAME, Variant.SIGNED] = known
     if of_baseline is not None:
         usual[_NAME, Variant.SIGNED] = of_baseline
     asked = 0
@@ -93,8 +93,8 @@ def _tally_of(
         lambda: near,
         Variant.SIGNED,
         [moves],
-        own_too=own_too,
-        among=_computed_at_once,
+        with_native=with_native,
+        all_rows=_computed_at_once,
         saturated=_not_asked,
     )
     return tally, asked
@@ -143,7 +143,7 @@ class Own:
         self.looked_into += 1
         return torch.full_like(self._expected, 1e3)
 
-    def add(self, actual: torch.Tensor, variant: Variant = Variant.SIGNED, *, own_too: bool = False) -> Tally:
+    def add(self, actual: torch.Tensor, variant: Variant = Variant.SIGNED, *, with_native: bool = False) -> Tally:
         tally = Tally(_NAME, _SHAPE)
         self._verifier._add(
             tally,
@@ -152,26 +152,26 @@ class Own:
             self._compute,
             variant,
             [self._move],
-            own_too=own_too,
-            among=_computed_at_once,
+            with_native=with_native,
+            all_rows=_computed_at_once,
             saturated=_not_asked,
         )
         return tally
 
 
-@pytest.mark.parametrize("own_too", [False, True])
+@pytest.mark.parametrize("with_native", [False, True])
 def test_once_a_gradient_was_looked_into_as_much_is_expected_as_the_references_own_has(
-    problems: dict[str, Problem], expected: torch.Tensor, own_too: bool
+    problems: dict[str, Problem], expected: torch.Tensor, with_native: bool
 ) -> None:
     own = Own(problems["relu"], expected)
-    assert own.add(_deviating(expected, 1, 1.0), own_too=own_too).passed
+    assert own.add(_deviating(expected, 1, 1.0), with_native=with_native).passed
     assert own.looked_into == 1, "whatever the reference's own has"
     for elements, times in ((1, 1.0), (2 * _KINKS, 1.0), (_KINKS, 3.9)):
-        tally = own.add(_deviating(expected, elements, times), Variant.MIXED, own_too=own_too)
+        tally = own.add(_deviating(expected, elements, times), Variant.MIXED, with_native=with_native)
         assert tally.passed
         assert (own.looked_into, tally.widened, tally.worst) == (1, 1.0, None)
     for number, (elements, times) in enumerate(((4 * _KINKS + 1, 1.0), (_KINKS, 17.0))):
-        own.add(_deviating(expected, elements, times), Variant.WIDE, own_too=own_too)
+        own.add(_deviating(expected, elements, times), Variant.WIDE, with_native=with_native)
         assert own.looked_into == 2 + number
 
 
@@ -191,8 +191,8 @@ def test_what_is_always_wrong_in_as_few_places_as_the_references_own_has_is_look
         lambda: near,
         Variant.SIGNED,
         moves,
-        own_too=True,
-        among=_computed_at_once,
+        with_native=True,
+        all_rows=_computed_at_once,
         saturated=_not_asked,
     )
     assert tally.right == tally.total - _KINKS
@@ -285,10 +285,12 @@ def _findings(verifier: Verifier, blocks: dict[str, Block], *tensors: torch.Tens
     commitment = verifier.commitments.prepare(names)
     for name, tensor in zip(names, tensors, strict=True):
         blocks[name].tensors[0].copy_(tensor)
-        verifier.commitments.commit(commitment, {name: [tensor.clone()] if name in GIVEN else blocks[name].tensors})
+        verifier.commitments.commit(
+            commitment, {name: [tensor.clone()] if name in INPUT_BLOCKS else blocks[name].tensors}
+        )
     verifier.commitments.pick(commitment, names)
     report = CallReport(device_ms=1.0, peak_bytes=0, present=3, forward_ms=0.5)
-    return verifier.verify_gradients(commitment, report, 0, Variant.WIDE, own_too=True)
+    return verifier.verify_gradients(commitment, report, 0, Variant.WIDE, with_native=True)
 
 
 def test_what_is_excused_of_the_baseline_of_a_session_reaches_all_of_its_candidates(
@@ -310,15 +312,15 @@ def test_what_is_excused_of_the_baseline_of_a_session_reaches_all_of_its_candida
             expected.float,
             Variant.SIGNED,
             moves,
-            own_too=False,
-            among=_computed_at_once,
+            with_native=False,
+            all_rows=_computed_at_once,
             saturated=_not_asked,
         )
         return bool(asked)
 
     assert all(looked_into(judgement._verifier) for judgement in judged)
     # Found of it in the course of the session, after the candidates were there.
-    standard._verifier.excused[_NAME, Variant.SIGNED] = _EXCUSED
+    standard._verifier.expected_deviations[_NAME, Variant.SIGNED] = _EXCUSED
     assert not any(looked_into(judgement._verifier) for judgement in judged)
 
 
@@ -342,10 +344,10 @@ def _common_of(problem: Problem) -> SessionContext:
         sampled={CallMode.FORWARD: Variant.MIXED, CallMode.BACKWARD: Variant.MIXED},
         training=True,
         deadline=math.inf,
-        learnt=Calibrations(),
+        calibrations=Calibrations(),
         used_before=0,
         spare_bytes=0,
         candidates=2,
-        blamed=lambda _side: nullcontext(),
-        calmness=InterferenceMonitor(2),
+        fault_context=lambda _side: nullcontext(),
+        interference=InterferenceMonitor(2),
     )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from evaluator.judge.correctness import compare, fingerprint, kinks, limits
-from evaluator.judge.correctness.fused_kernels import _MOST_PLACES, kernels
+from evaluator.judge.correctness.fused_kernels import _MAX_PLACES, kernels
 from evaluator.problems.problem import Tolerance
 
 pytestmark = pytest.mark.gpu
@@ -57,7 +57,7 @@ def test_a_comparison_is_the_same(shape: tuple[int, ...], monkeypatch: pytest.Mo
     assert fused.right == plain.right == math.prod(shape)
     for name in ("max_abs", "max_rel", "reference_max_rel"):
         assert getattr(fused, name) == pytest.approx(getattr(plain, name), rel=1e-9)
-    alone = compare.compare_usually(actual, expected, None, _TOLERANCE)
+    alone = compare.compare_unwidened(actual, expected, None, _TOLERANCE)
     assert alone is not None
     assert (alone.right, alone.max_abs, alone.reference_max_rel) == (fused.right, plain.max_abs, None)
 
@@ -103,11 +103,11 @@ def test_limits_are_the_same_whatever_the_tail(
     # Around the limits of most elements, so that it shows where those are.
     scale = limits.scale_of(expected)[0]
     actual = own + 2e-4 * scale * torch.rand_like(own) + 2e-4 * own.abs() * torch.rand_like(own)
-    fused = compare.compare_usually(actual, expected, own, _TOLERANCE)
+    fused = compare.compare_unwidened(actual, expected, own, _TOLERANCE)
     deviations = kinks.deviations(actual, expected, own, _TOLERANCE)
     for module in (compare, kinks):
         monkeypatch.setattr(module, "kernels", lambda: None)
-    plain = compare.compare_usually(actual, expected, own, _TOLERANCE)
+    plain = compare.compare_unwidened(actual, expected, own, _TOLERANCE)
     assert fused is not None
     assert plain is not None
     assert abs(fused.right - plain.right) <= 1e-6 * fused.total  # sums of squares may differ in a last bit
@@ -136,14 +136,14 @@ def test_so_many_wrong_elements_are_only_counted() -> None:
     assert fused is not None
     expected = torch.zeros(_MIXED, device="cuda", dtype=torch.float64)
     right = expected.float()
-    for wrong in (_MOST_PLACES, _MOST_PLACES + 1, _MIXED):
+    for wrong in (_MAX_PLACES, _MAX_PLACES + 1, _MIXED):
         actual = right.clone()
         actual[:wrong] = 1.0
         seen = fused.compare(actual, expected, right, limits.fused_rules(_TOLERANCE, actual.dtype))
         assert seen is not None
         assert seen.wrong == wrong
         assert seen.least == limits.least_limit(expected, _TOLERANCE, right.dtype)
-        if wrong == _MOST_PLACES:
+        if wrong == _MAX_PLACES:
             assert seen.places is not None
             assert sorted(seen.places.tolist()) == list(range(wrong))
         else:
@@ -170,8 +170,8 @@ def test_values_that_are_not_finite_are_left_to_the_whole_comparison(planted: fl
     expected = torch.randn(_MIXED, device="cuda", dtype=torch.float64)
     expected[12345] = planted
     own = expected.float()
-    assert compare.compare_usually(own, expected, own, _TOLERANCE) is None
-    assert compare.compare_usually(own, expected, None, _TOLERANCE) is None
+    assert compare.compare_unwidened(own, expected, own, _TOLERANCE) is None
+    assert compare.compare_unwidened(own, expected, None, _TOLERANCE) is None
     found = compare.compare_slice(own, expected, own, _TOLERANCE)
     assert (found.right, found.wrong) == (_MIXED, 0)
     other = own.clone()
@@ -210,7 +210,7 @@ def test_a_deviation_that_is_no_number_is_told() -> None:
         assert math.isnan(found.magnitude)
         assert own.share == 0.0
         assert own.magnitude == pytest.approx(1.0)
-        assert compare.compare_usually(actual, expected, None, _TOLERANCE) is None
+        assert compare.compare_unwidened(actual, expected, None, _TOLERANCE) is None
 
 
 @pytest.mark.parametrize("planted", [math.nan, math.inf, -math.inf, 100.0])
@@ -235,7 +235,7 @@ def test_a_reference_that_is_not_finite_asks_for_the_same_class() -> None:
     right = expected.float()
     found = compare.compare_slice(right, expected, right, _TOLERANCE)
     assert found.right == found.total
-    assert found.told == 999
+    assert found.conclusive == 999
     expected[17] = math.inf
     infinite = expected.float()
     assert compare.compare_slice(infinite, expected, infinite, _TOLERANCE).right == 1000

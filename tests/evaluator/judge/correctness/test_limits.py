@@ -13,7 +13,7 @@ from evaluator.judge.correctness.limits import (
     root_mean_square,
     smallest_step,
     typical_magnitude,
-    typical_own_error,
+    typical_native_error,
     usual_limits,
     widen,
     with_terms,
@@ -196,7 +196,7 @@ def test_what_is_typical_of_the_references_own_error_is_allowed_where_it_has_non
 def test_typical_is_the_error_at_elements_of_about_the_same_magnitude() -> None:
     expected = torch.cat([_normal(), 1e6 * _normal(seed=8)])
     error = expected.abs() * 1e-6
-    typical = typical_own_error(expected, error)
+    typical = typical_native_error(expected, error)
     ratio = typical / error.clamp(min=1e-30)
     usual = expected.abs() > 0.01
     assert float(ratio[usual].max()) < 10
@@ -207,10 +207,10 @@ def test_a_group_of_too_few_elements_is_one_with_its_neighbours() -> None:
     expected = torch.tensor([1e-9, 1.0, 1.5, 0.0], dtype=torch.float64).repeat_interleave(torch.tensor([1, 60, 60, 3]))
     error = torch.full_like(expected, 1e-6)
     error[0] = 1e-30
-    typical = typical_own_error(expected, error)
+    typical = typical_native_error(expected, error)
     assert float(typical[0]) > 0.9e-6
     assert torch.equal(typical[-3:], typical[:1].expand(3))
-    assert typical_own_error(expected, torch.zeros_like(expected)).tolist() == [0.0] * len(expected)
+    assert typical_native_error(expected, torch.zeros_like(expected)).tolist() == [0.0] * len(expected)
 
 
 def test_a_reference_that_is_too_inexact_to_tell_is_said_to_be() -> None:
@@ -220,7 +220,7 @@ def test_a_reference_that_is_too_inexact_to_tell_is_said_to_be() -> None:
     widened = widen(limits, expected, (own - expected).abs(), _HALF)
     assert widened.capped > 0.5
     assert widened.factor > 10
-    typical = typical_own_error(expected, (own - expected).abs())
+    typical = typical_native_error(expected, (own - expected).abs())
     assert float((12.0 * typical).max()) > float((widened.limit - limits.limit - 4.0 * (own - expected).abs()).max())
 
 
@@ -234,7 +234,7 @@ def test_a_row_in_which_the_reference_is_inexact_has_more_room() -> None:
     expected = _normal(6400).view(100, 64)
     error = 1e-4 * _normal(6400, seed=5).view(100, 64)
     error[17] *= 100.0
-    typical = typical_own_error(expected, error.abs())
+    typical = typical_native_error(expected, error.abs())
     assert float(typical[17].median()) > 20 * float(typical[16].median())
     others = torch.arange(100) != 17
     assert float(typical[others].max()) < 10 * float(typical[others].median())

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.correctness.commitment import GIVEN, Commitment
+from evaluator.judge.correctness.commitment import INPUT_BLOCKS, Commitment
 from evaluator.judge.correctness.compare import compare_slice
 from evaluator.judge.correctness.native_precision import further_off
 from evaluator.judge.inputs.drawing import Variant
@@ -80,7 +80,7 @@ class _Calls:
 
     def given(self, commitment: Commitment) -> None:
         """Draw inputs and upstream gradients, and commit to them."""
-        for name in GIVEN:
+        for name in INPUT_BLOCKS:
             given = torch.randn(64, 8)
             self._blocks[name].tensors[0].copy_(given)
             self.verifier.commitments.commit(commitment, {name: [given]})
@@ -95,8 +95,8 @@ class _Calls:
         for name in names:
             self._blocks[name].tensors[0].copy_(values[name] * factors.get(name, 1.0))
             self.verifier.commitments.commit(commitment, {name: self._blocks[name].tensors})
-        self.verifier.commitments.pick(commitment, [*GIVEN, *names])
-        for name in GIVEN:
+        self.verifier.commitments.pick(commitment, [*INPUT_BLOCKS, *names])
+        for name in INPUT_BLOCKS:
             self._blocks[name].tensors[0].fill_(torch.nan)  # as nobody restores what there are copies of
 
 
@@ -105,14 +105,14 @@ def calls(tmp_path: Path) -> _Calls:
     return _Calls(tmp_path)
 
 
-@pytest.mark.parametrize("glance", [False, True])
-def test_outputs_may_be_as_far_off_as_the_references_of_all_rows(calls: _Calls, glance: bool) -> None:
-    assert calls.verifier.commitments.may_glance(gradients=False)
+@pytest.mark.parametrize("spot_check", [False, True])
+def test_outputs_may_be_as_far_off_as_the_references_of_all_rows(calls: _Calls, spot_check: bool) -> None:
+    assert calls.verifier.commitments.may_spot_check(gradients=False)
     for factor, verdict in ((1.0, None), (2.0, Verdict.WRONG_OUTPUT)):
-        commitment = calls.verifier.commitments.prepare([*GIVEN, "outputs"], glance=glance)
+        commitment = calls.verifier.commitments.prepare([*INPUT_BLOCKS, "outputs"], spot_check=spot_check)
         calls.given(commitment)
         calls.delivered(commitment, "outputs", outputs=factor)
-        findings = calls.verifier.verify_outputs(commitment, Variant.SIGNED, own_too=False)
+        findings = calls.verifier.verify_outputs(commitment, Variant.SIGNED, with_native=False)
         assert findings.verdict is verdict, findings.message
 
 
@@ -122,7 +122,7 @@ def test_gradients_may_be_as_far_off_as_the_references_of_all_rows(calls: _Calls
     calls.given(commitment)
     calls.delivered(commitment, *_RESULTS, **({} if wrong is None else {wrong: 2.0}))
     report = CallReport(device_ms=1.0, peak_bytes=0, present=7, forward_ms=0.5)
-    findings = calls.verifier.verify_gradients(commitment, report, 1, Variant.SIGNED, own_too=False)
+    findings = calls.verifier.verify_gradients(commitment, report, 1, Variant.SIGNED, with_native=False)
     if wrong is None:
         assert (findings.verdict, findings.gradients) == (None, Gradients.MATCH), findings.message
     else:

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_usually
-from evaluator.judge.correctness.nonfinite import settle
+from evaluator.judge.correctness.compare import SliceComparison, Tally, compare_slice, compare_unwidened
+from evaluator.judge.correctness.nonfinite import mask_nonfinite
 from evaluator.problems.problem import Tolerance
 
 _TOLERANCE = Tolerance(atol=1e-4, rtol=1e-4)
@@ -29,7 +29,7 @@ def test_the_same_class_is_right_and_the_rest_is_compared(right: float) -> None:
     expected[:500] = right
     found = _compare(expected, expected)
     assert (found.total, found.right, found.undetermined) == (1000, 1000, 0)
-    assert found.told == (500 if math.isnan(right) else 1000)
+    assert found.conclusive == (500 if math.isnan(right) else 1000)
     actual = expected.clone()
     actual[700] += 0.1
     found = _compare(actual, expected)
@@ -67,7 +67,7 @@ def test_what_overflows_in_the_problems_precision_alone_is_left_out_and_nothing_
         actual = own.clone()
         actual[:10] = given
         found = compare_slice(actual, expected, own, Tolerance(1e-2, 1e-2))
-        assert (found.wrong, found.undetermined, found.told) == (0, 10, 990)
+        assert (found.wrong, found.undetermined, found.conclusive) == (0, 10, 990)
     actual[20] += 1.0
     assert compare_slice(actual, expected, own, Tolerance(1e-2, 1e-2)).wrong == 1
 
@@ -129,23 +129,23 @@ def test_an_infinity_of_float64_stays_what_the_candidate_said() -> None:
 def test_where_nothing_is_finite_nothing_is_said() -> None:
     expected = torch.full((10,), 1e30, dtype=torch.float64)
     found = compare_slice(torch.zeros(10).half(), expected, torch.full((10,), math.inf).half(), _TOLERANCE)
-    assert (found.right, found.undetermined, found.wrong, found.told) == (0, 10, 0, 0)
+    assert (found.right, found.undetermined, found.wrong, found.conclusive) == (0, 10, 0, 0)
     tally = Tally("the output", (10,))
     tally.add(found)
     assert tally.passed
-    assert tally.telling == 0.0
+    assert tally.conclusive_share == 0.0
 
 
 def test_the_usual_comparison_leaves_it_to_the_whole_one() -> None:
     expected = _values()
     expected[5] = math.inf
-    assert compare_usually(expected.float(), expected, None, _TOLERANCE) is None
-    assert compare_usually(expected.float(), expected, expected.float(), _TOLERANCE) is None
+    assert compare_unwidened(expected.float(), expected, None, _TOLERANCE) is None
+    assert compare_unwidened(expected.float(), expected, expected.float(), _TOLERANCE) is None
 
 
 def test_settling_changes_nothing_where_all_is_finite() -> None:
     expected = _values()
-    settled = settle(expected.float(), expected, expected.float())
+    settled = mask_nonfinite(expected.float(), expected, expected.float())
     assert settled.expected is expected
-    assert settled.telling == 1.0
-    assert settle(torch.zeros(0), torch.zeros(0).double(), torch.zeros(0)).telling == 1.0
+    assert settled.conclusive_share == 1.0
+    assert mask_nonfinite(torch.zeros(0), torch.zeros(0).double(), torch.zeros(0)).conclusive_share == 1.0

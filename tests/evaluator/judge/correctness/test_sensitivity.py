@@ -69,7 +69,7 @@ def _on_the_other_side(
 
 def test_rows_that_are_not_in_doubt_have_no_room(reference: Reference) -> None:
     values, upstream = _near_a_kink(reference)
-    exact, own = reference.exact_gradients(values, upstream), reference.own_gradients(values, upstream)
+    exact, own = reference.exact_gradients(values, upstream), reference.native_gradients(values, upstream)
     assert own.inputs[0] is not None
     actual = _on_the_other_side(reference, values, upstream, exact)
     sensitivity = _sensitivity(reference, values, upstream, alone=True)
@@ -86,7 +86,7 @@ def test_rows_that_are_not_in_doubt_have_no_room(reference: Reference) -> None:
 
 def test_where_rows_do_not_stand_alone_everything_moves(reference: Reference) -> None:
     values, upstream = _near_a_kink(reference)
-    exact, own = reference.exact_gradients(values, upstream), reference.own_gradients(values, upstream)
+    exact, own = reference.exact_gradients(values, upstream), reference.native_gradients(values, upstream)
     assert own.inputs[0] is not None
     actual = _on_the_other_side(reference, values, upstream, exact)
     sensitivity = _sensitivity(reference, values, upstream, alone=False)
@@ -136,7 +136,7 @@ def test_terms_that_cancel_whatever_the_inputs_are_show_when_results_within_are_
     values[0][..., 0] = 20.0
     upstream = [torch.randn(spec.shape) for spec in softmax.signature.outputs]
     upstream[0][..., 0] = 4.0
-    exact, own = softmax.exact_gradients(values, upstream), softmax.own_gradients(values, upstream)
+    exact, own = softmax.exact_gradients(values, upstream), softmax.native_gradients(values, upstream)
     right, near = exact.inputs[0], own.inputs[0]
     assert right is not None
     assert near is not None

@@ -13,7 +13,7 @@ from evaluator.config import EvalConfig, SamplingPlan
 from evaluator.engine import Engine
 from evaluator.errors import ProblemError
 from evaluator.evaluation import Gradients, Verdict
-from evaluator.judge.correctness.commitment import GIVEN, Commitment
+from evaluator.judge.correctness.commitment import INPUT_BLOCKS, Commitment
 from evaluator.judge.correctness.verify import CallFindings
 from evaluator.judge.errors import Violation
 from evaluator.judge.inputs.drawing import Variant
@@ -124,7 +124,7 @@ def test_rows_left_out_once_calls_are_timed_are_found(cpu_engine: Engine, proble
     assert 496 <= row < 512, evaluation.message
 
 
-class Glance:
+class SpotCheck:
     """One forward and backward call, right in every element until a test changes something."""
 
     def __init__(self, problem: Problem, size: str = "smoke", slice_elements: int = SLICE_ELEMENTS) -> None:
@@ -133,7 +133,7 @@ class Glance:
 
     def begin(self) -> Commitment:
         """Up to "done": inputs are given, and outputs there."""
-        commitment = self.verifier.commitments.prepare([*GIVEN, "outputs", "input_gradients"], glance=True)
+        commitment = self.verifier.commitments.prepare([*INPUT_BLOCKS, "outputs", "input_gradients"], spot_check=True)
         given, upstream = torch.randn_like(self.x), torch.randn_like(self.upstream)
         for name, value, target in (("inputs", given, self.x), ("upstream", upstream, self.upstream)):
             target.copy_(value)
@@ -144,38 +144,40 @@ class Glance:
 
     def end(self, commitment: Commitment) -> CallFindings:
         """The judge's reading of what is there, and its comparison."""
-        self.verifier.commitments.pick(commitment, GIVEN)
+        self.verifier.commitments.pick(commitment, INPUT_BLOCKS)
         for tensor in (self.x, self.upstream):
             tensor.fill_(torch.nan)
         self.verifier.commitments.pick(commitment, ["outputs", "input_gradients"])
         for tensor in (self.y, self.gradient):
             tensor.fill_(torch.nan)  # whatever is written afterwards, or was elsewhere, does not count
         report = CallReport(device_ms=1.0, peak_bytes=0, present=3, forward_ms=0.5)
-        return self.verifier.verify_gradients(commitment, report, 0, Variant.SIGNED, own_too=False)
+        return self.verifier.verify_gradients(commitment, report, 0, Variant.SIGNED, with_native=False)
 
 
 def test_what_is_right_is_found_right(problem: Problem) -> None:
-    glance = Glance(problem)
-    glance.verifier.influence = {0: 0.5}
-    findings = glance.end(glance.begin())
+    spot_check = SpotCheck(problem)
+    spot_check.verifier.influence = {0: 0.5}
+    findings = spot_check.end(spot_check.begin())
     assert (findings.verdict, findings.gradients) == (None, Gradients.MATCH)
     # What the output depends on is learnt from whole calls, and not forgotten.
-    assert glance.verifier.influence == {0: 0.5}
+    assert spot_check.verifier.influence == {0: 0.5}
     assert [tally.total for tally in findings.tallies] == [SLICE_ELEMENTS, SLICE_ELEMENTS]
 
 
 def test_planted_rows_are_looked_at_in_any_case(problem: Problem) -> None:
-    glance = Glance(problem)
+    spot_check = SpotCheck(problem)
     for planted in ([], [3], [0, 17, 511]):
-        rows = glance.verifier.commitments.prepare([*GIVEN, "outputs"], glance=True, planted=planted).rows
+        rows = spot_check.verifier.commitments.prepare(
+            [*INPUT_BLOCKS, "outputs"], spot_check=True, planted=planted
+        ).rows
         assert rows is not None
         assert set(planted) <= set(rows.tolist())
         assert len(set(rows.tolist())) == 256
 
 
 def test_each_call_has_other_rows(problem: Problem) -> None:
-    glance = Glance(problem)
-    chosen = [glance.begin().rows for _ in range(2)]
+    spot_check = SpotCheck(problem)
+    chosen = [spot_check.begin().rows for _ in range(2)]
     assert chosen[0] is not None
     assert chosen[1] is not None
     assert len(set(chosen[0].tolist())) == 256
@@ -184,49 +186,49 @@ def test_each_call_has_other_rows(problem: Problem) -> None:
 
 @pytest.mark.parametrize("what", ["y", "gradient"])
 def test_one_wrong_element_in_a_row_that_is_looked_at_is_found(problem: Problem, what: str) -> None:
-    glance = Glance(problem)
-    commitment = glance.begin()
+    spot_check = SpotCheck(problem)
+    commitment = spot_check.begin()
     assert commitment.rows is not None
     row = int(commitment.rows[17])
-    getattr(glance, what)[row, 5] = 9.0
-    findings = glance.end(commitment)
+    getattr(spot_check, what)[row, 5] = 9.0
+    findings = spot_check.end(commitment)
     assert findings.verdict is {"y": Verdict.WRONG_OUTPUT, "gradient": Verdict.WRONG_GRADIENT}[what]
     assert f"at [{row}, 5] it is 9" in findings.message
 
 
 @pytest.mark.parametrize(("what", "said"), [("x", "input 0 was changed"), ("upstream", "the gradient given to")])
 def test_what_is_given_must_be_as_it_was(problem: Problem, what: str, said: str) -> None:
-    glance = Glance(problem)
-    commitment = glance.begin()
+    spot_check = SpotCheck(problem)
+    commitment = spot_check.begin()
     assert commitment.rows is not None
     # Single places are read while the clock runs, and not rows.
-    getattr(glance, what)[: len(glance.x) // 2] += 1
+    getattr(spot_check, what)[: len(spot_check.x) // 2] += 1
     with pytest.raises(Violation, match=said):
-        glance.end(commitment)
+        spot_check.end(commitment)
 
 
 def test_it_is_not_enough_for_the_gradients_of_weights_or_few_rows(problem: Problem) -> None:
-    assert Glance(problem).verifier.commitments.may_glance(gradients=True)
-    weighted, few = (Glance(problem, size).verifier.commitments for size in ("weighted", "few"))
-    assert weighted.may_glance(gradients=False)
-    assert not weighted.may_glance(gradients=True)
-    assert not few.may_glance(gradients=False)
+    assert SpotCheck(problem).verifier.commitments.may_spot_check(gradients=True)
+    weighted, few = (SpotCheck(problem, size).verifier.commitments for size in ("weighted", "few"))
+    assert weighted.may_spot_check(gradients=False)
+    assert not weighted.may_spot_check(gradients=True)
+    assert not few.may_spot_check(gradients=False)
 
 
 @pytest.mark.parametrize(("size", "rows"), [("unsliced", 256), ("short", 4096)])
 def test_256_rows_are_looked_at_or_more_of_short_ones(size: str, rows: int, problem: Problem) -> None:
-    glance = Glance(problem, size, 2**21)
-    assert not glance.verifier.commitments.sliced
-    assert glance.verifier.commitments.may_glance(gradients=True)
-    commitment = glance.begin()
+    spot_check = SpotCheck(problem, size, 2**21)
+    assert not spot_check.verifier.commitments.sliced
+    assert spot_check.verifier.commitments.may_spot_check(gradients=True)
+    commitment = spot_check.begin()
     assert commitment.rows is not None
     assert len(commitment.rows) == rows
-    assert glance.end(commitment).gradients is Gradients.MATCH
+    assert spot_check.end(commitment).gradients is Gradients.MATCH
 
 
 def test_small_tensors_are_looked_at_as_a_whole(problem: Problem) -> None:
-    assert not Glance(problem, "small", 2**21).verifier.commitments.may_glance(gradients=True)
-    assert Glance(problem).verifier.commitments.sliced
+    assert not SpotCheck(problem, "small", 2**21).verifier.commitments.may_spot_check(gradients=True)
+    assert SpotCheck(problem).verifier.commitments.sliced
 
 
 def test_what_is_not_sliced_is_compared_as_a_whole_in_every_trial(cpu_engine: Engine, problem: Problem) -> None:

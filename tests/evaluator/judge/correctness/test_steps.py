@@ -46,7 +46,7 @@ def _right(body: str, x: torch.Tensor, actual: Any, index: int = 0) -> list[Any]
     reference = _reference(body, x.shape[-1])
     exact = reference.exact_outputs([x])
     given = torch.as_tensor(actual, dtype=exact[index].dtype)
-    steps = Steps(reference, [x], lambda: reference.own_outputs([x]), RTOL, lambda: torch.Generator().manual_seed(1))
+    steps = Steps(reference, [x], lambda: reference.native_outputs([x]), RTOL, lambda: torch.Generator().manual_seed(1))
     found: list[Any] = (steps.nearest(index, given, exact[index]) == given).tolist()
     return found
 

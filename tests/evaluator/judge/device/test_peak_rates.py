@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from evaluator.judge.device.device import CpuDevice
-from evaluator.judge.device.peak_rates import CeilingFile, copy_rate, largest_cache_bytes, measure_ceilings
+from evaluator.judge.device.peak_rates import PeakRatesFile, copy_rate, largest_cache_bytes, measure_peak_rates
 from evaluator.roofline import PeakRates
 
 _CPU = torch.device("cpu")
@@ -31,8 +31,8 @@ class _Measuring:
         return self.result
 
 
-def _kept(folder: Path) -> CeilingFile:
-    file = CeilingFile(folder, _IDENTITY)
+def _kept(folder: Path) -> PeakRatesFile:
+    file = PeakRatesFile(folder, _IDENTITY)
     assert file.load_or_measure(_never, lambda: _KEPT) == _KEPT
     return file
 
@@ -42,7 +42,7 @@ def _never() -> PeakRates:
 
 
 def test_every_precision_of_a_cpu_has_a_rate_and_none_is_slower_than_converting_to_float32() -> None:
-    found = measure_ceilings(_CPU, free_bytes=2**30)
+    found = measure_peak_rates(_CPU, free_bytes=2**30)
     assert set(found.operations_per_s) == {"float32", "float16", "bfloat16", "float64"}
     assert all(0 < rate < math.inf for rate in (found.bytes_per_s, *found.operations_per_s.values()))
     for shorter in ("float16", "bfloat16"):
@@ -51,12 +51,12 @@ def test_every_precision_of_a_cpu_has_a_rate_and_none_is_slower_than_converting_
 
 def test_measuring_leaves_tf32_as_it_was() -> None:
     before = torch.backends.cuda.matmul.allow_tf32
-    measure_ceilings(_CPU, free_bytes=2**24)
+    measure_peak_rates(_CPU, free_bytes=2**24)
     assert torch.backends.cuda.matmul.allow_tf32 is before
 
 
 def test_little_free_memory_is_enough() -> None:
-    found = measure_ceilings(_CPU, free_bytes=2**20)
+    found = measure_peak_rates(_CPU, free_bytes=2**20)
     assert found.bytes_per_s > 0
     assert found.operations_per_s == {}
 
@@ -68,7 +68,7 @@ def test_a_copy_is_counted_in_bytes_read_and_written(monkeypatch: pytest.MonkeyP
 
 def test_a_product_is_counted_as_two_operations_for_each_multiplication(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evaluator.judge.device.peak_rates._call_ms", lambda *_: 60_000.0)
-    found = measure_ceilings(_CPU, free_bytes=2**28)
+    found = measure_peak_rates(_CPU, free_bytes=2**28)
     assert found.operations_per_s["float64"] == pytest.approx(2 * 256**3 / 60)
 
 
@@ -79,7 +79,7 @@ def test_the_last_level_cache_is_the_largest_that_the_kernel_names() -> None:
 
 def test_what_was_measured_is_kept_for_the_next_process(tmp_path: Path) -> None:
     _kept(tmp_path / "new")
-    again = CeilingFile(tmp_path / "new", _IDENTITY).load_or_measure(lambda: _KEPT, _never)
+    again = PeakRatesFile(tmp_path / "new", _IDENTITY).load_or_measure(lambda: _KEPT, _never)
     assert again == _KEPT
 
 
@@ -87,13 +87,13 @@ def test_what_was_measured_is_kept_for_the_next_process(tmp_path: Path) -> None:
 def test_another_device_or_software_is_measured_on_its_own(tmp_path: Path, change: dict[str, str]) -> None:
     _kept(tmp_path)
     other = _Measuring(PeakRates(1.0, {}))
-    assert CeilingFile(tmp_path, _IDENTITY | change).load_or_measure(_never, other) == other.result
+    assert PeakRatesFile(tmp_path, _IDENTITY | change).load_or_measure(_never, other) == other.result
     assert other.calls == 1
     assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize(
-    ("glance", "dropped"),
+    ("estimate", "dropped"),
     [
         (PeakRates(109.0, {"float32": 10.9}), False),
         (PeakRates(50.0, {}), False),
@@ -102,14 +102,14 @@ def test_another_device_or_software_is_measured_on_its_own(tmp_path: Path, chang
     ],
 )
 def test_a_kept_value_is_dropped_when_a_glance_is_more_than_a_tenth_faster(
-    tmp_path: Path, glance: PeakRates, dropped: bool
+    tmp_path: Path, estimate: PeakRates, dropped: bool
 ) -> None:
     _kept(tmp_path)
     measuring = _Measuring(PeakRates(120.0, {"float32": 9.0, "float64": 6.0}))
-    found = CeilingFile(tmp_path, _IDENTITY).load_or_measure(lambda: glance, measuring)
+    found = PeakRatesFile(tmp_path, _IDENTITY).load_or_measure(lambda: estimate, measuring)
     assert measuring.calls == dropped
     assert found == (PeakRates(120.0, {"float32": 10.0, "float64": 6.0}) if dropped else _KEPT)
-    assert CeilingFile(tmp_path, _IDENTITY).load_or_measure(lambda: found, _never) == found
+    assert PeakRatesFile(tmp_path, _IDENTITY).load_or_measure(lambda: found, _never) == found
 
 
 def _empty(_data: str) -> str:
@@ -138,31 +138,31 @@ def test_a_damaged_file_is_measured_anew(tmp_path: Path, damage: Callable[[str],
     (path,) = tmp_path.iterdir()
     path.write_text(damage(path.read_text()))
     measuring = _Measuring(_KEPT)
-    assert CeilingFile(tmp_path, _IDENTITY).load_or_measure(_never, measuring) == _KEPT
+    assert PeakRatesFile(tmp_path, _IDENTITY).load_or_measure(_never, measuring) == _KEPT
     assert measuring.calls == 1
-    assert CeilingFile(tmp_path, _IDENTITY).load_or_measure(lambda: _KEPT, _never) == _KEPT
+    assert PeakRatesFile(tmp_path, _IDENTITY).load_or_measure(lambda: _KEPT, _never) == _KEPT
 
 
 def test_a_folder_that_cannot_be_made_costs_nothing_but_the_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert CeilingFile(tmp_path / "file" / "folder", _IDENTITY).load_or_measure(_never, lambda: _KEPT) == _KEPT
-    assert CeilingFile(None, _IDENTITY).load_or_measure(_never, lambda: _KEPT) == _KEPT
+    assert PeakRatesFile(tmp_path / "file" / "folder", _IDENTITY).load_or_measure(_never, lambda: _KEPT) == _KEPT
+    assert PeakRatesFile(None, _IDENTITY).load_or_measure(_never, lambda: _KEPT) == _KEPT
 
 
 def test_a_device_measures_once_and_the_next_process_takes_what_it_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measuring = _Measuring(PeakRates(1e15, {"float32": 1e18}))
-    monkeypatch.setattr("evaluator.judge.device.device.measure_ceilings", lambda *_: measuring())
+    monkeypatch.setattr("evaluator.judge.device.device.measure_peak_rates", lambda *_: measuring())
     device = CpuDevice(tmp_path)
-    assert device.ceilings() is device.ceilings()
-    assert CpuDevice(tmp_path).ceilings() == measuring.result
+    assert device.peak_rates() is device.peak_rates()
+    assert CpuDevice(tmp_path).peak_rates() == measuring.result
     assert measuring.calls == 1
 
 
 def test_the_floor_of_a_cpu_does_not_follow_its_ceilings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.judge.device.device.measure_ceilings", lambda *_: PeakRates(1.0, {}))
+    monkeypatch.setattr("evaluator.judge.device.device.measure_peak_rates", lambda *_: PeakRates(1.0, {}))
     device = CpuDevice(tmp_path)
     before = device.floor_ms(2**30)
-    device.ceilings()
+    device.peak_rates()
     assert device.floor_ms(2**30) == before

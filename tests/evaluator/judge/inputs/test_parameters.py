@@ -11,10 +11,10 @@ from torch import nn
 
 from evaluator.judge.inputs.parameters import (
     Values,
+    ambiguous_weights,
     constants_of,
     drawn,
-    drawn_alike,
-    look_alike,
+    drawn_tie_preserving,
     mixed,
     stepped,
     varied,
@@ -116,7 +116,7 @@ def test_other_values_are_told_from_the_first_ones_and_stay_of_their_size(dtype:
 def test_what_is_the_same_can_be_given_the_same() -> None:
     values = {"a": torch.ones(8), "b": torch.zeros(8), "c": torch.ones(1, 8), "d": torch.ones(4)}
     each = drawn(values, torch.Generator().manual_seed(1))
-    alike = drawn_alike(values, each, dict.fromkeys(values, 0))
+    alike = drawn_tie_preserving(values, each, dict.fromkeys(values, 0))
     assert torch.equal(alike["a"], alike["c"].view(-1))
     assert not torch.equal(each["a"], each["c"].view(-1))
     assert all(torch.equal(alike[name], each[name]) for name in ("a", "b", "d"))
@@ -126,13 +126,13 @@ def test_what_is_the_same_can_be_given_the_same() -> None:
 def test_what_has_the_values_of_another_looks_alike() -> None:
     ones, zeros = torch.ones(4), torch.zeros(4)
     values = {"a": ones, "b": ones.view(2, 2), "c": zeros, "d": torch.zeros(5), "e": ones}
-    assert look_alike(values, ["a", "b", "c", "d"]) == {"a", "b"}
+    assert ambiguous_weights(values, ["a", "b", "c", "d"]) == {"a", "b"}
 
 
 def test_what_cannot_be_moved_shields_nothing_else() -> None:
     values = {name: torch.ones(8) for name in "abcdefg"} | {"fixed": torch.full((8,), 3.0)}
     found = varied(values, torch.Generator().manual_seed(1), lambda moved: torch.equal(moved["fixed"], values["fixed"]))
-    assert found.unmoved(found.each) == found.unmoved(found.alike) == ["fixed"]
+    assert found.unmoved(found.each) == found.unmoved(found.tie_preserving) == ["fixed"]
 
 
 @pytest.mark.parametrize("side", [-1, 1])
@@ -146,8 +146,8 @@ def test_what_is_finite_on_one_side_alone_is_moved_to_that(side: int) -> None:
     assert not found.unmoved(found.each)
     assert is_finite(found.each)
     # Where it cannot be told which is which, both have what both can have.
-    assert torch.equal(found.alike["free"], found.alike["bounded"])
-    assert is_finite(found.alike)
+    assert torch.equal(found.tie_preserving["free"], found.tie_preserving["bounded"])
+    assert is_finite(found.tie_preserving)
 
 
 def test_what_is_finite_nowhere_else_is_left_as_it_is_soon() -> None:

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from evaluator.config import Limits
-from evaluator.judge.correctness.commitment import GIVEN
+from evaluator.judge.correctness.commitment import INPUT_BLOCKS
 from evaluator.judge.device.device import CpuDevice
 from evaluator.judge.inputs.drawing import InputSource, Variant
 from evaluator.judge.link import TimedCall
 from evaluator.judge.timing.timed_call import Calibrations, Caller, Release
 from evaluator.problems.problem import Problem
-from evaluator.protocol.control_page import CallMode, CallReport, Location, Whereabouts
+from evaluator.protocol.control_page import CallMode, CallReport, Location, LocationKind
 from evaluator.protocol.shared_memory import Block
 from tests.evaluator.verifying import constructed_reference, verifier_of
 
@@ -30,7 +30,7 @@ class Outliving(CpuDevice):
 
     def __init__(self) -> None:
         super().__init__()
-        self.outlives_processes = True
+        self.asynchronous = True
 
 
 class Played:
@@ -40,11 +40,11 @@ class Played:
     def __init__(self, name: str, blocks: dict[str, Block], *, spoils: bool = False) -> None:
         self.name = name
         self.link: Any = self
-        self.enclosure: Any = self
+        self.freezer: Any = self
         self.memory: Any = self
         self.was_open = False
         self.kept: dict[CallMode, int] = {}
-        self.may_keep = 0
+        self.possible_state = 0
         self.shares = True
         self.ran_while_stopped_s = 0.0
         self.given: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
@@ -75,9 +75,9 @@ class Played:
 
     def locations(self, count: int) -> list[Location]:
         """All has been copied to its place."""
-        return [Location(Whereabouts.SHARED)] * count
+        return [Location(LocationKind.SHARED)] * count
 
-    def kept_outputs(self) -> int:
+    def state_outputs(self) -> int:
         return 0
 
     def end_call(self) -> None:
@@ -89,10 +89,10 @@ class Played:
         _timeout_s: float,
         before: Callable[[int], None] = lambda _number: None,
         wake: Callable[[], None] = lambda: None,
-        settle: Callable[[], None] = lambda: None,
+        on_done: Callable[[], None] = lambda: None,
     ) -> TimedCall:
         if mode not in (CallMode.FORWARD, CallMode.BACKWARD):
-            inputs, upstream = ([each.clone() for each in self._blocks[name].tensors] for name in GIVEN)
+            inputs, upstream = ([each.clone() for each in self._blocks[name].tensors] for name in INPUT_BLOCKS)
             self.around.append((inputs, upstream))
         before(1)
         wake()
@@ -103,12 +103,12 @@ class Played:
             if self._spoils:
                 for tensor in (*inputs, *upstream):
                     tensor.fill_(torch.nan)
-        settle()
+        on_done()
         return TimedCall(1.0, CallReport(1.0, 0, 0, 0.0))
 
 
 def _play(
-    problem: Problem, device: CpuDevice, learnt: Calibrations | None = None
+    problem: Problem, device: CpuDevice, calibrations: Calibrations | None = None
 ) -> tuple[Callable[..., None], Played, Played]:
     """What makes a call of one side, and both sides."""
     reference = constructed_reference(problem, "smoke")
@@ -130,12 +130,12 @@ def _play(
         {},
         {},
         {},
-        learnt or Calibrations(),
+        calibrations or Calibrations(),
     )
 
     def call(side: Any, mode: CallMode, *, compared: bool, alone: bool = False) -> None:
-        caller.alone = alone
-        caller.call(side, mode, Variant.MIXED, _CALL_S, glance=True, compared=compared)
+        caller.exclusive = alone
+        caller.call(side, mode, Variant.MIXED, _CALL_S, spot_check=True, compared=compared)
 
     return call, candidate, baseline
 
@@ -205,14 +205,14 @@ def test_nothing_that_a_candidate_is_given_is_shown_before_or_after_its_call(
 
 
 @pytest.mark.parametrize("mode", [CallMode.FORWARD, CallMode.BACKWARD])
-def test_a_prelude_of_the_baseline_writes_what_its_call_is_given_and_so_does_one_of_the_candidate_after_it(
+def test_a_precheck_of_the_baseline_writes_what_its_call_is_given_and_so_does_one_of_the_candidate_after_it(
     mode: CallMode, problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Work that waits for any value of it would begin in the prelude, since nothing changes in between."""
+    """Work that waits for any value of it would begin in the precheck, since nothing changes in between."""
     device = Outliving()
-    learnt = Calibrations(releases={mode: Release(False, True)})  # a short call has another one before it
-    call, candidate, baseline = _play(problems["relu"], device, learnt)
-    names = GIVEN if mode is CallMode.BACKWARD else GIVEN[:1]
+    calibrations = Calibrations(releases={mode: Release(False, True)})  # a short call has another one before it
+    call, candidate, baseline = _play(problems["relu"], device, calibrations)
+    names = INPUT_BLOCKS if mode is CallMode.BACKWARD else INPUT_BLOCKS[:1]
     shown: list[list[torch.Tensor]] = []
     monkeypatch.setattr(
         device,
@@ -248,11 +248,11 @@ def test_what_is_written_over_has_every_bit_in_some_call(problems: dict[str, Pro
 
 def test_a_call_before_a_short_one_is_given_tensors_of_its_own(problems: dict[str, Problem]) -> None:
     call, candidate, _ = _play(
-        problems["relu"], CpuDevice(), learnt=Calibrations(releases={_BACKWARD: Release(True, True)})
+        problems["relu"], CpuDevice(), calibrations=Calibrations(releases={_BACKWARD: Release(True, True)})
     )
     call(candidate, CallMode.BACKWARD, compared=True)
-    warming, timed = candidate.given
-    assert not any(torch.equal(a, b) for a, b in zip(chain(*warming), chain(*timed), strict=True))
+    warmup, timed = candidate.given
+    assert not any(torch.equal(a, b) for a, b in zip(chain(*warmup), chain(*timed), strict=True))
 
 
 def test_of_another_kind_it_is_given_something_new(problems: dict[str, Problem]) -> None:

@@ -24,7 +24,7 @@ from evaluator.judge.link import TimedCall
 from evaluator.judge.runner_memory import ProcessMemory, Unreadable
 from evaluator.judge.timing.timed_call import Calibrations, Caller, Participant, Release
 from evaluator.problems.problem import Problem
-from evaluator.protocol.control_page import CallMode, CallReport, Location, Whereabouts
+from evaluator.protocol.control_page import CallMode, CallReport, Location, LocationKind
 from evaluator.protocol.shared_memory import Block, Runs, TensorSpec
 from evaluator.runner.locations import Locator
 from tests.evaluator.verifying import constructed_reference, verifier_of
@@ -35,7 +35,7 @@ _CALLS = (CallMode.FORWARD, CallMode.BACKWARD)
 
 @dataclass
 class Runner:
-    """A runner of ReLU in this process: link and enclosure in one. ``happened``: modes of calls, "woken" and
+    """A runner of ReLU in this process: link and freezer in one. ``happened``: modes of calls, "woken" and
     "stopped" in order; ``computed``: what its calls have returned; ``place`` puts a result where it is to lie."""
 
     blocks: dict[str, Block]
@@ -58,11 +58,11 @@ class Runner:
     def waits(self) -> dict[int, int]:
         return {}
 
-    def kept_outputs(self) -> int:
+    def state_outputs(self) -> int:
         return self.kept
 
     def locations(self, count: int) -> list[Location]:
-        locator, absent = Locator(torch.device("cpu"), readable=True), Location(Whereabouts.ABSENT)
+        locator, absent = Locator(torch.device("cpu"), readable=True), Location(LocationKind.ABSENT)
         found = []
         for value in self.computed[-1]:
             told = locator.locate(value, value)
@@ -76,7 +76,7 @@ class Runner:
         *,
         before: Callable[[int], None] = lambda _number: None,
         wake: Callable[[], None] = lambda: None,
-        settle: Callable[[], None] = lambda: None,
+        on_done: Callable[[], None] = lambda: None,
     ) -> TimedCall:
         before(1)
         wake()
@@ -90,7 +90,7 @@ class Runner:
         elif mode is CallMode.DELIVER:
             for name, value in zip(("outputs", "input_gradients"), self.computed[-1], strict=False):
                 self.blocks[name].tensors[0].copy_(value)
-        settle()
+        on_done()
         present = 3 if mode is CallMode.BACKWARD else 0
         return TimedCall(1.0, CallReport(1.0, 0, present, 0.0))
 
@@ -101,17 +101,17 @@ class Calls:
     runner: Runner
     side: Participant
 
-    def make(self, mode: CallMode, *, glance: bool = False, compared: bool = True) -> tuple[TimedCall, Commitment]:
+    def make(self, mode: CallMode, *, spot_check: bool = False, compared: bool = True) -> tuple[TimedCall, Commitment]:
         self.runner.happened.clear()
-        return self.caller.call(self.side, mode, Variant.MIXED, _CALL_S, glance=glance, compared=compared)
+        return self.caller.call(self.side, mode, Variant.MIXED, _CALL_S, spot_check=spot_check, compared=compared)
 
     def outcome(self, mode: CallMode, made: tuple[TimedCall, Commitment]) -> tuple[Any, Any]:
         verifier = self.verifier
         call, commitment = made
         if mode is CallMode.FORWARD:
-            found = verifier.verify_outputs(commitment, Variant.MIXED, own_too=False)
+            found = verifier.verify_outputs(commitment, Variant.MIXED, with_native=False)
         else:
-            found = verifier.verify_gradients(commitment, call.report, 0, Variant.MIXED, own_too=False)
+            found = verifier.verify_gradients(commitment, call.report, 0, Variant.MIXED, with_native=False)
         return found.verdict, str(found.gradients)
 
     verifier: Any = None
@@ -119,7 +119,7 @@ class Calls:
 
 @pytest.fixture
 def calls(problems: dict[str, Problem]) -> Callable[..., Calls]:
-    def make(*, slice_elements: int | None = None, learnt: Calibrations | None = None, **options: Any) -> Calls:
+    def make(*, slice_elements: int | None = None, calibrations: Calibrations | None = None, **options: Any) -> Calls:
         reference = constructed_reference(problems["relu"], "smoke")
         device = CpuDevice()
         verifier, blocks = verifier_of(reference, problems["relu"], slice_elements, weights=True)
@@ -129,7 +129,7 @@ def calls(problems: dict[str, Problem]) -> Callable[..., Calls]:
         source = InputSource(reference.get_inputs, device.torch_device, variants=True)
         specs, nobody = reference.signature.input_tensors, lambda _side: nullcontext()
         shared = (device, Limits(), side, side, blocks, specs, source, verifier.commitments, False, nobody)
-        return Calls(Caller(*shared, {}, {}, {}, learnt or Calibrations()), runner, side, verifier)
+        return Calls(Caller(*shared, {}, {}, {}, calibrations or Calibrations()), runner, side, verifier)
 
     return make
 
@@ -178,9 +178,9 @@ def test_at_a_glance_the_rows_of_it_are_taken(
     place: Callable[[torch.Tensor], torch.Tensor], calls: Callable[..., Calls]
 ) -> None:
     made = calls(place=place, slice_elements=2**19)
-    made.make(CallMode.FORWARD, glance=True)
+    made.make(CallMode.FORWARD, spot_check=True)
     poisoned = made.caller.blocks["outputs"].memory
-    call, commitment = made.make(CallMode.FORWARD, glance=True)
+    call, commitment = made.make(CallMode.FORWARD, spot_check=True)
     assert commitment.rows is not None
     expected = commitment.kept["inputs", 0].relu()
     assert torch.equal(commitment.picks["outputs", 0], expected)
@@ -200,19 +200,20 @@ def test_outputs_that_are_the_model_s_own_state_are_not_written_to(calls: Callab
 
 
 def test_what_nobody_looks_at_is_spoiled_all_the_same(calls: Callable[..., Calls]) -> None:
-    made = calls(learnt=Calibrations(releases={CallMode.FORWARD: Release(True, True)}))  # another one comes before each
+    # Another call comes before each.
+    made = calls(calibrations=Calibrations(releases={CallMode.FORWARD: Release(True, True)}))
     made.make(CallMode.FORWARD)
     before = len(made.runner.computed)
     made.make(CallMode.FORWARD, compared=False)
-    warming, timed = made.runner.computed[before:]
-    for computed in (warming, timed):
+    warmup, timed = made.runner.computed[before:]
+    for computed in (warmup, timed):
         assert computed[0] is not None
         assert bool(computed[0].isnan().all())
 
 
-@pytest.mark.parametrize("glance", [False, True])
+@pytest.mark.parametrize("spot_check", [False, True])
 def test_what_was_copied_within_the_call_is_taken_from_there_and_nothing_runs_for_it(
-    calls: Callable[..., Calls], monkeypatch: pytest.MonkeyPatch, *, glance: bool
+    calls: Callable[..., Calls], monkeypatch: pytest.MonkeyPatch, *, spot_check: bool
 ) -> None:
     made = calls(slice_elements=2**19)
     made.make(CallMode.FORWARD)
@@ -222,10 +223,10 @@ def test_what_was_copied_within_the_call_is_taken_from_there_and_nothing_runs_fo
         (output,) = runner.computed[-1]
         assert output is not None
         runner.blocks["outputs"].tensors[0].copy_(output)
-        return [replace(each, whereabouts=Whereabouts.SHARED) for each in told(runner, count)]
+        return [replace(each, kind=LocationKind.SHARED) for each in told(runner, count)]
 
     monkeypatch.setattr(Runner, "locations", shared)
-    call, commitment = made.make(CallMode.FORWARD, glance=glance)
+    call, commitment = made.make(CallMode.FORWARD, spot_check=spot_check)
     assert made.outcome(CallMode.FORWARD, (call, commitment))[0] is None
     assert len(commitment.delivered["outputs", 0]) == len(commitment.done["outputs", 0])
     assert CallMode.DELIVER not in made.runner.happened
@@ -239,23 +240,23 @@ def test_a_candidate_that_is_not_timed_delivers_and_one_that_says_there_is_nothi
     for _ in range(2):
         made.make(CallMode.FORWARD)
         assert CallMode.DELIVER in made.runner.happened
-    made.caller.alone = True
+    made.caller.exclusive = True
     made.make(CallMode.FORWARD)
     assert CallMode.DELIVER not in made.runner.happened
     made.make(CallMode.BACKWARD)
     assert CallMode.DELIVER in made.runner.happened, "nothing was told of such calls"
-    monkeypatch.setattr(Runner, "locations", lambda _runner, count: [Location(Whereabouts.ABSENT)] * count)
+    monkeypatch.setattr(Runner, "locations", lambda _runner, count: [Location(LocationKind.ABSENT)] * count)
     with pytest.raises(Violation, match="output 0 is not as it was"):
         made.make(CallMode.FORWARD)
     assert CallMode.DELIVER in made.runner.happened
 
 
 def test_what_a_candidate_says_to_be_its_state_is_so_where_it_is_the_reference_s(calls: Callable[..., Calls]) -> None:
-    for may_keep, mode in ((0, 0), (1, 1), (3, 1)):
+    for possible_state, mode in ((0, 0), (1, 1), (3, 1)):
         made = calls(kept=1)
         made.caller.baseline = replace(made.side, kept={})
-        made.side.may_keep = may_keep
-        made.caller.alone = True
+        made.side.possible_state = possible_state
+        made.caller.exclusive = True
         made.make(CallMode.FORWARD)
         assert made.side.kept == {CallMode.FORWARD: mode}
         made.make(CallMode.FORWARD)
@@ -268,7 +269,7 @@ def test_a_gradient_that_is_said_to_be_there_and_is_not_is_asked_for(calls: Call
     made = calls()
     made.make(CallMode.BACKWARD)
     commitments, names = made.caller.commitments, ["outputs", "input_gradients", "weight_gradients"]
-    own, absent = made.runner.locations(2)[0], Location(Whereabouts.ABSENT)
+    own, absent = made.runner.locations(2)[0], Location(LocationKind.ABSENT)
     assert commitments.are_there(names, [own, own], 3)
     assert commitments.are_there(names, [own, absent], 1)
     assert not commitments.are_there(names, [own, absent], 3)
@@ -284,10 +285,10 @@ def test_what_was_taken_from_an_allocation_of_an_earlier_call_is_read_anew_once_
     made.make(CallMode.FORWARD)
     memory, read, whole = made.side.memory, ProcessMemory.read, ProcessMemory.take
     old = torch.full(made.runner.blocks["outputs"].tensors[0].shape, 3.0)
-    stale = Location(Whereabouts.OWN, old.data_ptr(), old.stride())
+    stale = Location(LocationKind.PRIVATE, old.data_ptr(), old.stride())
     opened: dict[str, Any] = {"is_old": is_stale, "closed": []}
     monkeypatch.setattr(memory, "was_open", True, raising=False)
-    monkeypatch.setattr(memory, "spoil", lambda *_: None)  # there, the runner does so
+    monkeypatch.setattr(memory, "scrub", lambda *_: None)  # there, the runner does so
     monkeypatch.setattr(memory, "close", lambda: opened.update(is_old=False, closed=[*opened["closed"], True]))
 
     def place(at: Location) -> Location:
@@ -316,12 +317,12 @@ def test_rows_and_whole_tensors_are_read_and_written_wherever_they_lie() -> None
         plain = torch.arange(240).remainder(101).view(6, 10, 4).to(dtype)
         wide = torch.stack([plain, plain], -1)
         for tensor in (plain.clone(), plain.permute(2, 0, 1).contiguous().permute(1, 2, 0), wide[..., 0]):
-            spec, location = TensorSpec.of(tensor), Location(Whereabouts.OWN, tensor.data_ptr(), tensor.stride())
+            spec, location = TensorSpec.of(tensor), Location(LocationKind.PRIVATE, tensor.data_ptr(), tensor.stride())
             target = torch.zeros_like(plain)
             memory.take(location, spec, target)
             assert torch.equal(target, plain)
             assert torch.equal(memory.rows(location, spec, rows).view(torch.uint8), plain[rows].view(torch.uint8))
-            memory.spoil(location, spec)
+            memory.scrub(location, spec)
             has_nan = dtype.is_floating_point or dtype.is_complex
             assert bool(tensor.isnan().all()) if has_nan else bool((tensor.to(torch.int64) == 1).all())
         assert torch.equal(wide[..., 1], plain)
@@ -334,12 +335,12 @@ def test_what_lies_far_apart_is_neither_told_nor_touched() -> None:
     whole = torch.frombuffer(file, dtype=torch.float32)
     rows = whole.view(64, page // 4)[::4, :16]  # three pages of four are free of it
     rows.fill_(1.0)
-    location, spec = Location(Whereabouts.OWN, rows.data_ptr(), rows.stride()), TensorSpec.of(rows)
+    location, spec = Location(LocationKind.PRIVATE, rows.data_ptr(), rows.stride()), TensorSpec.of(rows)
     assert locator.locate(rows, torch.zeros(16, 16)) is not None
     before = _resident(whole)
     target = torch.zeros(16, 16)
     memory.take(location, spec, target)
-    memory.spoil(location, spec)
+    memory.scrub(location, spec)
     assert bool((target == 1).all())
     assert bool(rows.isnan().all())
     assert _resident(whole) == before == 16 * page
@@ -347,7 +348,9 @@ def test_what_lies_far_apart_is_neither_told_nor_touched() -> None:
     assert locator.locate(column, torch.zeros(2**12)) is None
     with pytest.raises(Unreadable, match="far apart"):
         memory.take(
-            Location(Whereabouts.OWN, column.data_ptr(), column.stride()), TensorSpec.of(column), torch.zeros(2**12, 2)
+            Location(LocationKind.PRIVATE, column.data_ptr(), column.stride()),
+            TensorSpec.of(column),
+            torch.zeros(2**12, 2),
         )
 
 

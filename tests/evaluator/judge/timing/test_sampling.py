@@ -51,12 +51,12 @@ class Bench:
         self._baseline_waited_ms = baseline_waited_ms
         self.pairs = 0
         device = SimpleNamespace(
-            torch_device=SimpleNamespace(type=kind), outlives_processes=kind == "cuda", sensors=NoSensors("made up")
+            torch_device=SimpleNamespace(type=kind), asynchronous=kind == "cuda", sensors=NoSensors("made up")
         )
         calm = dict.fromkeys((CallMode.FORWARD, CallMode.BACKWARD), Calibration(_OVERHEAD_MS, 1.0, 0.1))
-        learnt = Calibrations(calm)
+        calibrations = Calibrations(calm)
         caller = SimpleNamespace(
-            device=device, learnt=learnt, latest_ms={}, baseline_ms={}, calmness=InterferenceMonitor()
+            device=device, calibrations=calibrations, latest_ms={}, baseline_ms={}, interference=InterferenceMonitor()
         )
         self.sampler = Sampler(
             cast(Caller, caller),
@@ -87,7 +87,7 @@ class Bench:
         takes_ms, says_ms = side(self.pairs)
         noise_ms = self._generator.gauss(0.0, self._noise_ms)
         outer_ms = takes_ms + _OVERHEAD_MS + self._later_ms + noise_ms
-        return TimedCall(outer_ms, CallReport(says_ms, 0, 0, 0.0), prelude_ms=0.1)
+        return TimedCall(outer_ms, CallReport(says_ms, 0, 0, 0.0), precheck_ms=0.1)
 
 
 def _exactly(milliseconds: float) -> Participant:
@@ -97,7 +97,7 @@ def _exactly(milliseconds: float) -> Participant:
 def test_an_honest_series_is_left_as_it_is_and_sampling_ends_when_the_interval_is_narrow() -> None:
     bench = Bench(_exactly(0.5))
     found = bench.measure(INFERENCE)
-    assert not found.put_back
+    assert not found.corrected
     assert (found.speedup, found.latency.candidate) == (2.0, 0.5)
     assert len(found.samples.order) == 20
     assert not any("wider" in note for note in found.notes)
@@ -115,7 +115,7 @@ def test_an_interval_of_any_width_is_told_in_a_few_digits() -> None:
 def test_what_a_runner_leaves_out_is_put_back_after_a_second_look() -> None:
     bench = Bench(lambda _number: (1.0, 0.4))
     found = bench.measure(INFERENCE)
-    assert found.put_back
+    assert found.corrected
     assert 0.97 < found.speedup <= 1.0
     assert any("were added" in note for note in found.notes)
     assert bench.pairs > 2 * 20, "a busy machine can do that once"
@@ -146,7 +146,7 @@ def test_the_second_look_has_enough_pairs_whatever_the_first_one_had_time_for(tr
     bench = Bench(side, plan=plan)
     found = bench.measure(track)
     assert len(found.samples.order) == 20
-    assert not found.put_back
+    assert not found.corrected
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -177,12 +177,12 @@ def test_a_first_pair_that_is_like_the_calls_before_counts(first_ms: float, not_
 
 def test_a_small_difference_between_two_noisy_processes_costs_nothing() -> None:
     found = Bench(lambda _number: (0.51, 0.5), noise_ms=0.1).measure(INFERENCE)
-    assert not found.put_back
+    assert not found.corrected
 
 
 def test_what_is_little_more_than_two_processes_differ_is_put_back_in_part() -> None:
     found = Bench(lambda _number: (1.04, 1.0)).measure(INFERENCE)
-    assert found.put_back
+    assert found.corrected
     assert 1.0 < found.latency.candidate < 1.04
 
 
@@ -204,7 +204,7 @@ def test_what_does_not_show_in_the_figures_is_worth_no_second_look() -> None:
 
 def test_a_claim_that_nothing_can_be_held_against_gains_nothing_on_a_busy_cpu() -> None:
     found = Bench(lambda _number: (1.0, 0.1), noise_ms=2.0, kind="cpu").measure(INFERENCE)
-    assert found.put_back
+    assert found.corrected
     assert found.speedup < 1.5
 
 
@@ -245,7 +245,7 @@ def test_five_pairs_on_a_cpu_say_how_noisy_they_are_and_are_seldom_doubted_witho
     for seed in range(200):
         sides = varying(f"ours {seed}"), varying(f"theirs {seed}")
         bench = Bench(*sides, plan=plan, noise_ms=0.065, kind="cpu", seed=seed)
-        assert not bench.measure(INFERENCE).put_back
+        assert not bench.measure(INFERENCE).corrected
         closer += bench.pairs > 5
     assert closer <= 10
 
@@ -285,7 +285,7 @@ def test_doubt_makes_the_interval_wider_and_the_candidate_no_slower() -> None:
     """As much is left out as is put back; how much it is, is in doubt by a few standard errors."""
     found = Bench(lambda _number: (1.0, 0.7), noise_ms=0.2, kind="cpu").measure(INFERENCE)
     assert not found.unsettled
-    assert found.put_back
+    assert found.corrected
     assert found.interval.low < 0.97 < 1.0 / 0.7 < found.interval.high
     assert 0.9 < found.speedup < 1.1
 
@@ -299,10 +299,10 @@ def test_what_leaves_out_more_than_it_reports_has_no_figure() -> None:
 def test_only_what_has_a_figure_is_evaluated_once_more_at_once(claimed_ms: float, again: list[str]) -> None:
     """A service measures again later what has none: a machine that was too noisy still is."""
     found = Bench(lambda _number: (1.0, claimed_ms)).measure(INFERENCE)
-    assert found.put_back
+    assert found.corrected
     outcome = Outcome()
     outcome.record(INFERENCE, found)
-    assert outcome.put_back == again
+    assert outcome.corrected == again
     assert (outcome.speedup is None) == (not again)
 
 
@@ -321,7 +321,7 @@ def test_an_interval_that_says_nothing_is_unsettled_after_the_closer_looks() -> 
 
 def test_what_is_left_out_of_most_calls_alone_is_put_back() -> None:
     found = Bench(lambda number: (1.0, 1.0 if number % 5 < 2 else 0.4)).measure(INFERENCE)
-    assert found.put_back
+    assert found.corrected
     assert found.speedup <= 1.0
 
 
