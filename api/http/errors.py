@@ -67,12 +67,12 @@ class FieldError(BaseModel):
 class ProblemDetails(BaseModel):
     """An error in the format of RFC 9457."""
 
-    type: str = Field(description="Names the kind of error; stays the same over versions.")
+    type: str = Field(description="The kind of error; it stays the same over versions.")
     title: str
     status: int
     detail: str
-    request_id: str | None = Field(description="What to quote to whoever runs the service.")
-    errors: list[FieldError] = Field(default_factory=list, description="One entry for each field that is at fault.")
+    request_id: str | None = Field(description="The number to quote to the operator of the service.")
+    errors: list[FieldError] = Field(default_factory=list, description="One entry for each invalid field.")
 
 
 class ApiError(HTTPException):

@@ -240,7 +240,9 @@ def _submission_record(
 def _hidden(submission: Submission) -> dict[str, Any]:
     """Return the replacements of the fields that may quote a hidden source."""
     return {
-        "message": "" if submission.evaluation is None else "the source is hidden, and what is said of it",
+        "message": ""
+        if submission.evaluation is None
+        else "the author hides the source, so details that quote it are hidden too",
         "hints": [],
         "notes": [],
         "flags": [],

@@ -25,7 +25,7 @@ router = APIRouter(prefix="/api/v1/keys", tags=["keys"])
 def _administrator(caller: CallerDep) -> str:
     """Return the client of the request. Raises ``Forbidden`` where the caller is unknown."""
     if caller.client is None:
-        raise Forbidden("this service asks for no keys; whoever runs it makes them with kerneljudge keys create")
+        raise Forbidden("this service asks for no keys; its operator makes them with kerneljudge keys create")
     return caller.client
 
 

@@ -48,7 +48,7 @@ def read_leaderboard(
     track: Track = "inference",
     size: Annotated[str | None, Query(max_length=100)] = None,
     precision: Precision | None = None,
-    baseline: Annotated[Baseline, Query(description="What the speedup divides by.")] = "eager",
+    baseline: Annotated[Baseline, Query(description="The baseline of the speedup.")] = "eager",
     device_name: Annotated[
         str | None, Query(max_length=200, description="Only results from devices of this name, such as `NVIDIA H200`.")
     ] = None,

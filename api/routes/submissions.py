@@ -179,7 +179,7 @@ def cancel_submission(own: OwnSubmission, session: WriteSession, viewer: ViewerD
     The answer is 409 where a batch of another client waits for it.
     """
     if not viewer.everything and Batches(session).awaited_by_others(own.id, own.owner):
-        raise Conflict(f"a batch of somebody else's waits for submission {own.id}")
+        raise Conflict(f"another client's batch waits for submission {own.id}")
     return current_record(session, Submissions(session).cancel(own.id), viewer)
 
 

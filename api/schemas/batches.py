@@ -79,8 +79,8 @@ class BatchHeader(BaseModel):
     name: str | None = Field(default=None, max_length=200)
     visibility: VisibilityName | None = Field(
         default=None,
-        description="Who sees the batch, and its lines where they do not say otherwise; see `SubmissionRequest`. A "
-        "line cannot be private in a batch that is not. Left out: `public`.",
+        description="The visibility of the batch, and of its lines without their own; see `SubmissionRequest`. A line "
+        "is private only in a private batch. Default: `public`.",
     )
     defaults: SubmissionDefaults = Field(default_factory=SubmissionDefaults)
     webhook: WebhookRequest | None = None
@@ -167,7 +167,7 @@ class WebhookRecord(BaseModel):
     url: str
     attempts: int
     delivered: datetime | None
-    message: str = Field(description="What the last attempt failed by.")
+    message: str = Field(description="The error of the last attempt; empty without one.")
 
 
 class BatchLinks(BaseModel):
@@ -200,10 +200,12 @@ class BatchRecord(BaseModel):
     verdicts: dict[Verdict, int] = Field(description="Items by verdict.")
     finished_items: int
     shared: int = Field(description="Items that share their submission with an earlier line, of this batch or another.")
-    rate_per_min: float | None = Field(description="Items that ended, in the last minutes; null before there are any.")
-    eta_s: float | None = Field(description="What the others take at that rate.")
+    rate_per_min: float | None = Field(
+        description="Items that ended a minute, over the last minutes; null before the first."
+    )
+    eta_s: float | None = Field(description="Seconds until the last item ends, at that rate.")
     created: datetime
-    received: datetime | None = Field(description="When the last line was in.")
+    received: datetime | None = Field(description="The time at which the last line was received.")
     finished: datetime | None = Field(description="When the last item was over.")
     webhook: WebhookRecord | None = Field(description="Only for its owner and for administrators.")
     summary: SummaryRecord | None = Field(description="Only in a single record and at the end of the events.")

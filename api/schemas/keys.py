@@ -29,7 +29,9 @@ class KeyChange(BaseModel):
 class KeyRequest(KeyChange):
     """A new key for a client."""
 
-    client: str = Field(min_length=1, max_length=200, description="Whom it is for; what it hands in belongs to him.")
+    client: str = Field(
+        min_length=1, max_length=200, description="The client's name; submissions with this key belong to it."
+    )
     scopes: list[ScopeName] = Field(
         min_length=1,
         max_length=3,
@@ -71,7 +73,7 @@ class AuditRecord(BaseModel):
 
     id: str
     at: datetime
-    actor: str | None = Field(description="A client, `operator` on the server itself, or null: nobody was asked.")
+    actor: str | None = Field(description="A client, `operator` on the server itself, or null where no key is needed.")
     action: str
     subject: str
     details: dict[str, Any]

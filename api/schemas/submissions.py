@@ -96,25 +96,24 @@ class SubmissionRequest(BaseModel):
     )
     baseline: Baseline | None = Field(
         default=None,
-        description="What the speedup divides by. Left out: `eager`, the reference as it is, which leaderboards "
-        "show unless they are asked for another. `compile*`: by `torch.compile`. Lower precisions where the problem "
-        "allows them.",
+        description="The baseline of the speedup. Default: `eager`, the reference as it is, as leaderboards have it by "
+        "default. `compile*`: the reference under `torch.compile`. Lower precisions need the problem's permission.",
     )
     limits: dict[str, float] | None = Field(
         default=None,
         description=f"In seconds, by name: {', '.join(SETTABLE_LIMITS)} (`call_factor` is a multiple of the baseline's "
-        "call). They only lower those of the problem and of the machine that evaluates it. Left out: those.",
+        "call). They only lower the limits of the problem and of the machine. Default: these limits.",
     )
     label: str | None = Field(default=None, max_length=200, description="Your name for this candidate.")
-    author: str | None = Field(default=None, max_length=200, description="Whom the leaderboard names.")
+    author: str | None = Field(default=None, max_length=200, description="The name on the leaderboard.")
     requirements: DeviceRequirements | None = Field(
-        default=None, description="On which devices alone it is to be evaluated. Left out: on any of the kind."
+        default=None, description="The devices that may evaluate it. Default: all of the kind."
     )
     visibility: VisibilityName | None = Field(
         default=None,
-        description="What others see of it: `public`, everything; `source_hidden`, verdict, figures and place, but "
-        "neither the source nor what quotes it; `private`, nothing, and it is ranked nowhere. Whatever is not public "
-        "needs a key. Left out: `public`, or what the batch says.",
+        description="The part that others see. `public`: everything; `source_hidden`: verdict, figures and place, but "
+        "neither the source nor quotations of it; `private`: nothing, and it is on no leaderboard. The latter two need "
+        "a key. Default: that of the batch, or `public`.",
     )
 
 
@@ -191,8 +190,8 @@ class ErrorRecord(BaseModel):
 class FlagRecord(BaseModel):
     """A remark on the source for a reviewer. It is advice only: no verdict depends on it."""
 
-    kind: FlagKind = Field(description="What was noticed; see *Flags* in the documentation of the method.")
-    line: int | None = Field(description="In the source, from 1; null where no single line is meant.")
+    kind: FlagKind = Field(description="The kind of remark; see *Flags* in the documentation of the method.")
+    line: int | None = Field(description="The line of the source, from 1; null for a remark on more than one line.")
     message: str
 
 
@@ -201,9 +200,9 @@ class FaultRecord(BaseModel):
 
     what: str
     kernel: str | None
-    file: str | None = Field(description="What the compiler saw.")
+    file: str | None = Field(description="The file as the compiler saw it.")
     line: int | None = Field(description="In that file.")
-    candidate_line: int | None = Field(description="In the candidate's own source, where it can be told.")
+    candidate_line: int | None = Field(description="The line of the candidate's own source, where it is known.")
     code: str = Field(description="That line of the source.")
     thread: tuple[int, int, int] | None = Field(description="The first one that was reported.")
     block: tuple[int, int, int] | None
@@ -247,9 +246,9 @@ class DiagnosisResult(BaseModel):
     seconds: float
     faults: list[FaultRecord]
     counters: list[CountersRecord]
-    kernels: list[dict[str, Any]] = Field(description="What the kernels take; see `details.kernels`.")
-    error: str = Field(description="What the candidate raised in `stage`.")
-    obstacle: str = Field(description="Why the tool itself told nothing; empty where it did.")
+    kernels: list[dict[str, Any]] = Field(description="The resources of the kernels; see `details.kernels`.")
+    error: str = Field(description="The exception that the candidate raised in `stage`.")
+    obstacle: str = Field(description="The reason for a missing result of the tool; empty where there is a result.")
     printed: str = Field(description="By candidate and tool. Only where the diagnosis itself is asked for, else empty.")
     notes: list[str]
     clean: bool = Field(description="The candidate came to its end, and there is nothing to report.")
@@ -262,9 +261,9 @@ class DiagnosisRecord(BaseModel):
     submission: str
     tool: Tool
     status: DiagnosisStatus = Field(
-        description="`failed` is our fault. What kept a tool from telling anything is `done`, with an `obstacle`."
+        description="`failed` is a fault of the service. A tool without a result is `done`, with an `obstacle`."
     )
-    message: str = Field(description="What it waits for, is at, or has failed by.")
+    message: str = Field(description="The condition that it waits for, its present step, or its error.")
     attempts: int
     requested: datetime
     started: datetime | None
@@ -322,7 +321,7 @@ class CheckRecord(BaseModel):
 class VerificationRecord(BaseModel):
     """Whether a record is confirmed by re-evaluations; see *Records* in the documentation of the method."""
 
-    status: VerificationStatus = Field(description="What is `failed` is on no leaderboard any more.")
+    status: VerificationStatus = Field(description="A `failed` one is on no leaderboard any more.")
     message: str
     requested: datetime
     finished: datetime | None
@@ -343,7 +342,7 @@ class SubmissionRecord(BaseModel):
     precision: Precision
     baseline: str
     require_gradients: bool | None
-    limits: dict[str, float] = Field(description="What was asked for; empty: nothing.")
+    limits: dict[str, float] = Field(description="The requested limits; empty without any.")
     label: str | None
     author: str | None
     visibility: VisibilityName
@@ -379,33 +378,34 @@ class SubmissionRecord(BaseModel):
     latency_warm_ms: LatencyRecord | None
     latency_training_ms: LatencyRecord | None
     roofline_share: float | None = Field(description="The inference track's share of its roofline bound.")
-    roofline: dict[Track, RooflineRecord] = Field(description="By track, for what passed.")
+    roofline: dict[Track, RooflineRecord] = Field(description="By track, of candidates that passed.")
     errors: ErrorRecord
     peak_memory_bytes: int | None
     message: str
     hints: list[str]
     notes: list[str]
-    flags: list[FlagRecord] = Field(description="What was noticed in the source. They never decide a verdict.")
+    flags: list[FlagRecord] = Field(description="Remarks on the source. They never decide a verdict.")
     feedback: str | None = Field(
-        description="What to tell a language model about its candidate, in at most 2,000 characters: stage, error with "
-        "its line, worst elements, figures, hints. Once there is a verdict, and only in a single record and in the "
+        description="Feedback for a language model about its candidate, in at most 2,000 characters: stage, error with "
+        "its line, worst elements, figures, hints. It is there once there is a verdict, in a single record and in the "
         "results of a batch, not in lists."
     )
     diagnosis: DiagnosisRecord | None = Field(
-        description="The one that was asked for last: by somebody, or by the service after a device fault. "
-        "Only in a single record, not in lists."
+        description="The latest one, on request or after a device fault. Only in a single record, not in lists."
     )
     verification: VerificationRecord | None = Field(
-        description="Where it has made a record. Only in a single record, not in lists."
+        description="The verification of a record on a leaderboard. Only in a single record, not in lists."
     )
     verifies: str | None = Field(
-        description="The submission whose record this one evaluates again; nobody has handed it in."
+        description="The submission whose record this one re-evaluates; the service has made it."
     )
     requirements: DeviceRequirements | None
-    waiting_for: str | None = Field(description="Who could take it and is not there, while it waits in vain.")
+    waiting_for: str | None = Field(
+        description="The kind of worker that it needs, if none that could run it is available."
+    )
     details: dict[str, Any]
     queue_position: int | None = Field(
-        description="1 is next, but for a few that are alike. Only in a single record, not in lists."
+        description="1 is next; a few others may come first to share a baseline. Only in a single record, not in lists."
     )
     attempts: int
     progress: ProgressRecord | None
@@ -428,7 +428,7 @@ class SeriesRecord(BaseModel):
     baseline_outer_ms: list[float]
     candidate_forward_ms: list[float] = Field(description="The forward's part, where there is a backward.")
     baseline_forward_ms: list[float]
-    order: list[str] = Field(description="Who was called first in each pair.")
+    order: list[str] = Field(description="The side that was called first in each pair.")
 
 
 class SamplesRecord(BaseModel):
@@ -492,7 +492,7 @@ class VettedOn(BaseModel):
     size: str
     precision: Precision
     torch: str
-    stale: bool = Field(description="The problem has changed since, so what was found is left out.")
+    stale: bool = Field(description="The problem has changed since, so the findings are left out.")
 
 
 class ProblemSummary(BaseModel):
@@ -508,14 +508,16 @@ class ProblemSummary(BaseModel):
     input_domain: Literal["real", "as_written"]
     tolerances: dict[str, ToleranceRecord]
     tags: list[str]
-    baselines: list[Baseline] = Field(description="What a submission may name as its baseline.")
+    baselines: list[Baseline] = Field(description="The baselines that a submission may name.")
     kernelbench: KernelBenchRecord | None
     labels: list[Label] | None = Field(
-        description="What vetting found, see *Vetting* in the documentation of the method; null: this version was "
+        description="The findings of vetting, see *Vetting* in the documentation of the method; null: this version was "
         "never vetted."
     )
-    ranked: bool = Field(description="Whether it has leaderboards. What was not vetted has, unless it must be.")
-    refusal: str | None = Field(description="Why it has none.")
+    ranked: bool = Field(
+        description="Whether it has leaderboards. A problem that was not vetted has some, unless vetting is required."
+    )
+    refusal: str | None = Field(description="The reason for missing leaderboards.")
     vetting: VettedOn | None
 
 
@@ -554,7 +556,7 @@ class LeaderboardEntry(BaseModel):
     submitted: datetime
     finished: datetime
     verification: VerificationStatus | None = Field(
-        description="Of what was a record when it came: whether it was evaluated again, and confirmed."
+        description="Of an entry that made a record: the state of its re-evaluation."
     )
 
 
@@ -583,13 +585,13 @@ class WorkerRecord(BaseModel):
     queues: list[str]
     device: str | None
     capabilities: dict[str, Any]
-    current_submission: str | None = Field(description="Null as well where you may not see it.")
+    current_submission: str | None = Field(description="Null as well where it is not visible to you.")
     state: WorkerState = Field(
         description="`ready`; `testing`: it tests itself first; `unhealthy`: its device is not fit at the moment; "
         "`out`: its device was taken out until a self-test passes; `stopping`."
     )
-    reason: str = Field(description="Why it takes nothing, where it does not.")
-    unchecked: list[str] = Field(description="What of its device's health nobody can tell.")
+    reason: str = Field(description="The reason why it takes no work, where it takes none.")
+    unchecked: list[str] = Field(description="The checks of its device's health that could not be made.")
     started: datetime
     heartbeat: datetime
 
@@ -606,5 +608,5 @@ class Health(BaseModel):
     status: Literal["ok"]
     problems: int | None = None
     degraded: list[str] = Field(
-        default_factory=list, description="What is not as it should be, though requests are answered."
+        default_factory=list, description="The parts that are impaired, while requests are answered."
     )

@@ -167,7 +167,7 @@ KnownSubmission = Annotated[Submission, Depends(_known_submission)]
 
 def _own_submission(known: KnownSubmission, viewer: ViewerDep) -> Submission:
     if not viewer.owns(known):
-        raise Forbidden(f"submission {known.id} was handed in by somebody else")
+        raise Forbidden(f"submission {known.id} belongs to another client")
     return known
 
 
@@ -187,7 +187,7 @@ KnownBatch = Annotated[Batch, Depends(_known_batch)]
 
 def _own_batch(known: KnownBatch, viewer: ViewerDep) -> Batch:
     if not viewer.owns(known):
-        raise Forbidden(f"batch {known.id} was handed in by somebody else")
+        raise Forbidden(f"batch {known.id} belongs to another client")
     return known
 
 

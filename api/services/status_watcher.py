@@ -145,7 +145,7 @@ class Watcher(Generic[AnySnapshot]):
                 seen = await run_in_threadpool(self._query, list(self._watches))
             except Exception:  # noqa: BLE001 - logged with its traceback, and tried again
                 # A database that is away for a moment must not end the waiting of all clients for good.
-                _log.exception("could not look at what is waited for")
+                _log.exception("could not query the submissions and batches that clients watch")
                 self._seen = None
                 await asyncio.sleep(_AFTER_FAULT_S)
                 continue

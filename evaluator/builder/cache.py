@@ -203,7 +203,7 @@ def _read(folder: Path) -> Artifact | BuildFailure:
         return BuildFailure(**manifest["failure"])
     artifact = artifact_of(manifest["artifact"])
     if artifact.path is not None and _sha256(Path(artifact.path)) != manifest["sha256"]:
-        raise ValueError(f"{artifact.path} is not what was stored")
+        raise ValueError(f"{artifact.path} differs from the stored file")
     return artifact
 
 

@@ -77,7 +77,7 @@ class Plugin:
             compiling = [*command, f"-fplugin={self._library}", "-x", "c++-header", whole.name, "-o", str(header)]
             said = run_tool(compiling, environment, header.parent).stderr
         if _DONE not in said:
-            raise PreparationFailed("the compiler has not instantiated the templates of what it has precompiled")
+            raise PreparationFailed("the compiler has not instantiated the templates of the precompiled header")
 
 
 def plugin_headers(environment: Mapping[str, str]) -> Path | None:

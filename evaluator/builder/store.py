@@ -90,7 +90,7 @@ class SharedArtifacts:
         try:
             artifact, library = open_package(package, key, self._secret)
         except UnusablePackage as error:
-            _say(f"what the artifact store has as {_name(key)} is not used: {error}")
+            _say(f"{_name(key)} of the artifact store is not used: {error}")
             return None
         if library is None:
             return self._folder.store(artifact, None)

@@ -110,7 +110,7 @@ def evaluate(
     limits: LimitsOption = "",
     response: AsResponse = False,
     json_: AsJson = False,
-    log: Annotated[bool, typer.Option("--log", help="Print what the compiler and the candidate printed.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Print the output of the compiler and of the candidate.")] = False,
     problems_dir: ProblemsDir = None,
     require_sandbox: RequireSandbox = None,
 ) -> None:
@@ -145,12 +145,13 @@ def diagnose(
     ] = Tool.MEMCHECK,
     device: Annotated[str, typer.Option(help="cuda or cuda:N.")] = "cuda",
     size: Annotated[
-        str | None, typer.Option(help="smoke, full, or what the problem has. Default: full for counters, else smoke.")
+        str | None,
+        typer.Option(help="smoke, full, or another size of the problem. Default: full for counters, else smoke."),
     ] = None,
     precision: Precision = None,
     response: AsResponse = False,
     json_: AsJson = False,
-    log: Annotated[bool, typer.Option("--log", help="Print what the candidate and the tool printed.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Print the output of the candidate and of the tool.")] = False,
     problems_dir: ProblemsDir = None,
     require_sandbox: RequireSandbox = None,
 ) -> None:
@@ -240,7 +241,7 @@ def submit(
     limits: LowerLimits = "",
     response: AsResponse = False,
     label: Annotated[str | None, typer.Option(help="Your name for it. Default: the file's name.")] = None,
-    author: Annotated[str | None, typer.Option(help="Whom the leaderboard names.")] = None,
+    author: Annotated[str | None, typer.Option(help="The name on the leaderboard.")] = None,
     device_name: Annotated[
         str | None, typer.Option(help='Evaluate it on devices of this name alone: "NVIDIA H200".')
     ] = None,
@@ -295,7 +296,10 @@ def grade(
         typer.Argument(metavar="INPUT", help="JSONL, Parquet, a folder of .py files, or of a KernelBench run."),
     ],
     out: Annotated[
-        Path, typer.Option(help="Where results go: .jsonl, .csv or .parquet. What it holds already is not graded.")
+        Path,
+        typer.Option(
+            help="The file for results: .jsonl, .csv or .parquet. Lines that it holds already are not graded."
+        ),
     ],
     problem: Annotated[str | None, typer.Option("--problem", "-p", help="The problem of all that name none.")] = None,
     code_field: Annotated[str, typer.Option(help="Field of a line that holds source; a.b.0 is a path.")] = "code",
@@ -311,7 +315,7 @@ def grade(
     require_gradients: RequireGradients = None,
     baseline: Baseline = "eager",
     limits: LowerLimits = "",
-    author: Annotated[str | None, typer.Option(help="Whom the leaderboard names.")] = None,
+    author: Annotated[str | None, typer.Option(help="The name on the leaderboard.")] = None,
     visibility: Visibility = None,
     url: Annotated[
         str | None,
@@ -397,7 +401,7 @@ def mcp(url: Url = DEFAULT_URL) -> None:
 
 
 app.add_typer(keys_app, name="keys")
-problems_app = typer.Typer(no_args_is_help=True, help="What can be graded.", context_settings=_CONTEXT)
+problems_app = typer.Typer(no_args_is_help=True, help="The problems that can be graded.", context_settings=_CONTEXT)
 app.add_typer(problems_app, name="problems")
 
 
@@ -450,7 +454,7 @@ def check_problems(
         typer.Option(help="float32, float16 or bfloat16; may be repeated. Default: the problem's own."),
     ] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Store what is found as vetting.json in the problem's folder.")
+        bool, typer.Option("--write", help="Store the findings as vetting.json in the problem's folder.")
     ] = False,
     memory: Annotated[
         float | None,
@@ -519,7 +523,7 @@ def import_problems(
     ] = None,
     vet: Annotated[
         bool,
-        typer.Option(help="Vet what was not vetted yet, at smoke, ten seconds and more each; else first use does it."),
+        typer.Option(help="Vet the new problems, at smoke, ten seconds and more each; else their first use does it."),
     ] = True,
     json_: AsJson = False,
     require_sandbox: RequireSandbox = None,

@@ -24,7 +24,7 @@ def watch(client: Client, record: SubmissionRecord) -> SubmissionRecord:
                 record = event.record
                 line.show(*_step(record))
     except KeyboardInterrupt:
-        say(f"it goes on being graded: {client.url}{record['links']['page']}")
+        say(f"its grading continues: {client.url}{record['links']['page']}")
         raise
     return record
 

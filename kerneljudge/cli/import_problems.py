@@ -60,7 +60,7 @@ class Imported:
         table.add_column("problem", no_wrap=True)
         table.add_column("result", no_wrap=True)
         table.add_column("smoke, and other sizes", overflow="fold")
-        table.add_column("what is to be known", overflow="fold")
+        table.add_column("remarks", overflow="fold")
         for admission in self.admissions:
             unvetted = self.unvetted.get(admission.id)
             known = [

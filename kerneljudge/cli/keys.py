@@ -33,7 +33,7 @@ keys_app = typer.Typer(
 
 @keys_app.command("create")
 def create_key(
-    client: Annotated[str, typer.Argument(help="Whom it is for. What it hands in belongs to this name.")],
+    client: Annotated[str, typer.Argument(help="The client's name. Submissions with the key belong to it.")],
     scope: Annotated[
         list[str] | None,
         typer.Option(

@@ -31,7 +31,7 @@ AsResponse = Annotated[
     bool, typer.Option("--response", help="FILE is a raw model answer (as .md and .txt files always are).")
 ]
 Size = Annotated[
-    str | None, typer.Option(help="smoke, full, or what the problem has. Default: full on cuda, smoke on cpu.")
+    str | None, typer.Option(help="smoke, full, or another size of the problem. Default: full on cuda, smoke on cpu.")
 ]
 Precision = Annotated[str | None, typer.Option(help=f"{', '.join(PRECISIONS)}. Default: the problem's own.")]
 RequireGradients = Annotated[
@@ -68,12 +68,12 @@ LowerLimits = Annotated[
 Visibility = Annotated[
     str | None,
     typer.Option(
-        help="What others see: public, source_hidden or private. Whatever is not public needs a key "
+        help="The part that others see: public, source_hidden or private. The latter two need a key "
         "(KERNELJUDGE_API_KEY). Default: public."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else.")]
-Url = Annotated[str, typer.Option(envvar="KERNELJUDGE_URL", help="Where the service is.")]
+Url = Annotated[str, typer.Option(envvar="KERNELJUDGE_URL", help="The address of the service.")]
 ProblemsDir = Annotated[
     Path | None, typer.Option(help="Folder of problems. Default: KERNELJUDGE_PROBLEMS_DIR, then reference_models.")
 ]

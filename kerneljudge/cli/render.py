@@ -79,7 +79,7 @@ def leaderboard(board: Board) -> RenderableType:
     if refusal:
         return Text(f"{title}: not ranked. {plain(refusal)}")
     if not board["entries"]:
-        return Text(f"{title}: nobody is ranked yet")
+        return Text(f"{title}: no entry yet")
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in ("#", "speedup", "95 % interval", "training", "latency", "baseline"):
         table.add_column(column, justify="right", no_wrap=True)

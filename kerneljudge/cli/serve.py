@@ -104,7 +104,7 @@ def _serve(
         while not stopped():
             supervisor.check()
             time.sleep(_POLL_S)
-        say("stopping; what is not finished goes on with the next start")
+        say("stopping; unfinished work continues with the next start")
 
 
 def _environment(

@@ -201,7 +201,7 @@ def _by_service(service: Client, todo: _Todo, options: GradingOptions, *, with_s
                 break
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
-        say(f"it goes on being graded: {service.url}{batch['links']['self']}; the same command fetches what is done")
+        say(f"its grading continues: {service.url}{batch['links']['self']}; the same command fetches the results")
         raise
     for line in sorted(unheard):
         yield _refused(

@@ -382,7 +382,7 @@ class Submissions:
         )
         submission = self._known(submission_id)
         if not queued.rowcount:  # type: ignore[attr-defined]
-            raise NotRetriable(f"submission {submission_id} is {submission.status}: only what failed can be retried")
+            raise NotRetriable(f"submission {submission_id} is {submission.status}: only failed ones can be retried")
         reopened(self._session, submission_id)
         ended(self._session, Status.FAILED, by=-1)
         stage: Stage = "build" if submission.stage == "build" else "evaluate"

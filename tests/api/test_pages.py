@@ -29,7 +29,7 @@ def ranked(html: str) -> list[str]:
 
 def test_an_empty_service_says_what_to_do_next(http: httpx.Client, services: Services) -> None:
     html = page(http, "/")
-    assert html.count("Nobody leads anywhere yet") == 1
+    assert html.count("There is no leader anywhere yet") == 1
     for problem in services.problems:
         assert f'<li><a href="/problems/{problem}"' in html
     assert "curl -s" in html
@@ -54,7 +54,7 @@ def test_the_front_page_ranks_and_lists(http: httpx.Client, seeds: Seeds) -> Non
     ):
         assert words in html, words
     assert f'href="/submissions/{submission_id}"' in html
-    assert "Nobody is ranked here yet" not in html
+    assert "No candidate is ranked here yet" not in html
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_the_page_shows_what_kernels_take(http: httpx.Client, seeds: Seeds) -> N
     html = page(http, f"/submissions/{seeds.passed(evaluation={'details': {'kernels': [kernel]}})}")
     for words in ("relu&lt;float&gt;", ">sm_90<", ">77<", ">1024<", ">240<", ">368, 372<"):
         assert words in html, words
-    assert "What is wrong" not in html
+    assert "Wrong elements" not in html
 
 
 def test_the_page_of_what_failed_says_how_to_try_again(http: httpx.Client, seeds: Seeds) -> None:
@@ -190,7 +190,7 @@ def test_each_device_has_a_board_of_its_own(http: httpx.Client, seeds: Seeds) ->
     assert "first" not in ranked(html)
     assert ranked(page(http, "/problems/relu?device=this+one")) == ["first"]
     assert sorted(ranked(page(http, "/problems/relu?device=cpu"))) == ["second", "third"]
-    assert "Nobody is ranked under these filters" in page(http, "/problems/relu?device=cuda")
+    assert "No entry matches these filters" in page(http, "/problems/relu?device=cuda")
 
 
 def test_a_page_says_when_nobody_can_take_a_submission(http: httpx.Client, seeds: Seeds) -> None:

@@ -76,7 +76,7 @@ def test_a_leaderboard_is_filtered_by_its_address(http: httpx.Client, seeds: See
     assert board(page(http, "/problems/relu?label=by+ann&author=")) == [("1", "by ann")]
     assert board(page(http, "/problems/relu?baseline=compile")) == [("1", "compiled")]
     for nobody in ("author=nobody", "precision=float16", "size=full", "track=training&label=x"):
-        assert "Nobody is ranked under these filters" in page(http, f"/problems/relu?{nobody}")
+        assert "No entry matches these filters" in page(http, f"/problems/relu?{nobody}")
 
 
 def test_a_board_shows_compile_and_roofline_and_how_it_came_about(http: httpx.Client, seeds: Seeds) -> None:
@@ -158,7 +158,7 @@ def test_the_overall_board_ranks_by_fast_1_then_by_the_mean(
     assert f"1.50{TIMES}" in html
     level = page(http, "/overall?problems=level+1")
     assert board(level)[0] == ("1", "few but fast")
-    assert "Nobody who has a name is ranked here yet" in page(http, "/overall?track=training&problems=level+2")
+    assert "No named author is ranked here yet" in page(http, "/overall?track=training&problems=level+2")
 
 
 def test_only_matching_gradients_count_in_training(http: httpx.Client, seeds: Seeds) -> None:

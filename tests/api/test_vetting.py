@@ -75,7 +75,7 @@ def test_pages_say_why_a_problem_is_not_ranked(http: httpx.Client, seeds: Seeds)
         assert REASON in html
     assert "only zeros" not in html
     assert MEANING[Label.HALF_PASSES] in html
-    assert "Nobody is ranked here yet" not in html
+    assert "No candidate is ranked here yet" not in html
 
 
 def test_a_page_says_that_a_problem_was_not_vetted(http: httpx.Client) -> None:

@@ -22,7 +22,7 @@ def labels(page: Page) -> list[str]:
 
 def test_a_leaderboard_is_filtered(visit: Visit, service: Service) -> None:
     page = visit(service.pages["problem"])
-    filters = page.get_by_role("form", name="What is ranked")
+    filters = page.get_by_role("form", name="Leaderboard filters")
     assert labels(page) == ["candidate 1", "candidate 0"]
     filters.get_by_label("Device").select_option("another one")
     filters.get_by_role("button", name="Show").click()

@@ -152,7 +152,7 @@ def cuda_host_flags(flags: Sequence[str]) -> HostFlags:
             host.append(word)
     found = _host(iter(host))
     if names_standard(flags) and found.standard is None:
-        raise Refused("what torch takes for the language's name is none")
+        raise Refused("torch names a language that is none")
     return found
 
 

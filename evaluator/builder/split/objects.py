@@ -146,7 +146,7 @@ def registered(host: ObjectFile) -> Registered:
                 raise Refused("a texture, a surface or a managed variable is registered")
             if symbol.name in _REGISTRATIONS:
                 if latest is None:
-                    raise Refused("what is registered with the CUDA runtime cannot be told")
+                    raise Refused("the functions that are registered with the CUDA runtime are not known")
                 found[_REGISTRATIONS[symbol.name]].add(latest)
                 latest = None
             else:

@@ -368,7 +368,7 @@ def _run_in_double(reference: _Reference, inputs: Sequence[Any]) -> None:
         with _Uncast():  # type: ignore[no-untyped-call]
             _call(model, exact, seed=2)
     except Exception as error:  # noqa: BLE001 - foreign code
-        raise _Refused(f"it fails in float64, in which the judge computes what is right: {_said(error)}") from None
+        raise _Refused(f"it fails in float64, in which the judge computes the right results: {_said(error)}") from None
     finally:
         torch.set_default_dtype(torch.float32)
 

@@ -91,7 +91,7 @@ def examine(published: Published, sandbox: Sandbox, scale: Fraction | None) -> F
     try:
         return read_findings(report, values)
     except ValueError as error:
-        raise Unusable(f"what the process that looked at it says is no report: {error}") from error
+        raise Unusable(f"the process that examined it gave no report: {error}") from error
 
 
 def _shrinkable(values: Mapping[str, int]) -> dict[str, Any]:

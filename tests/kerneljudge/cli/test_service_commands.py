@@ -277,7 +277,7 @@ def test_the_leaderboard_is_a_table(online: Cli, seeds: Seeds) -> None:
     for words in ("fused", "ann", "2.00", "a processor"):
         assert words in result.stdout
     everything = online("leaderboard").stdout
-    assert "linear_relu_divide, inference, cpu, smoke, float32: nobody is ranked yet" in everything
+    assert "linear_relu_divide, inference, cpu, smoke, float32: no entry yet" in everything
 
 
 def test_the_leaderboard_as_json(online: Cli, seeds: Seeds) -> None:

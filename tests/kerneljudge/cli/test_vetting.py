@@ -161,7 +161,7 @@ def test_a_leaderboard_says_why_there_is_none(capsys: pytest.CaptureFixture[str]
     }  # fmt: skip
     assert "not ranked. Zeros pass." in written(render.leaderboard(board), capsys)
     del board["refusal"]  # type: ignore[misc] # as a service sends it that is older than vetting
-    assert "nobody is ranked yet" in written(render.leaderboard(board), capsys)
+    assert "no entry yet" in written(render.leaderboard(board), capsys)
 
 
 @pytest.mark.parametrize(
