@@ -125,7 +125,7 @@ def test_a_submission_page_says_everything_about_it(http: httpx.Client, seeds: S
         "passed", "outputs and gradients match", f"2.00{TIMES}", f"1.90 {DASH} 2.10",
         "1.00 ms, baseline 2.00 ms", "3 GiB",
         "below 50 us",
-        "the verdict does not depend on it",
+        "the verdict does not depend on them",
         '<strong>unused kernel</strong>, <a href="#L7">line 7</a>: nothing launches it',
         "<strong>library only</strong>: no kernel",
         "use float4", "worst", "class ModelNew", "compiled\nit ran", "a processor", "submitted", "evaluation started",

@@ -414,7 +414,7 @@ def test_what_failed_is_graded_again_on_request(http: httpx.Client, seeds: Seeds
 def test_only_what_failed_is_graded_again(http: httpx.Client, seeds: Seeds) -> None:
     for submission_id in (seeds.submit(), seeds.passed()):
         detail = assert_problem(http.post(f"/api/v1/submissions/{submission_id}/retry"), 409)["detail"]
-        assert "only what failed" in str(detail)
+        assert "only failed ones" in str(detail)
     assert_problem(http.post("/api/v1/submissions/none/retry"), 404)
 
 

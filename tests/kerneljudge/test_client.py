@@ -120,7 +120,7 @@ def test_samples_attempts_and_a_retry(service: Client, seeds: Seeds) -> None:
     build, evaluate = service.attempts(submission_id)
     assert set(build) == set(Attempt.__annotations__)
     assert (build["outcome"], evaluate["outcome"]) == ("built", "done")
-    with pytest.raises(RequestRefused, match="only what failed"):
+    with pytest.raises(RequestRefused, match="only failed ones"):
         service.retry(submission_id)
     failed_id = seeds.submit()
     seeds.fault(seeds.claim_build(failed_id), "the builder died", final=True)

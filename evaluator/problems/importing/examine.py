@@ -85,7 +85,7 @@ def examine(published: Published, sandbox: Sandbox, scale: Fraction | None) -> F
         raise Unusable(f"looking at it took longer than {_LIMITS.load_s:.0f} s")
     report = _report(built.log, mark)
     if report is None:
-        raise Unusable("the process that looked at it ended without a word: out of memory, or ended by the reference")
+        raise Unusable("the process that examined it ended without a report: out of memory, or ended by the reference")
     if isinstance(report, dict) and isinstance(report.get("refused"), str):
         raise Unusable(report["refused"])
     try:

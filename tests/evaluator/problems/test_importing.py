@@ -130,7 +130,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "an import that fails": ("import os\nos.listdir('/nowhere')\n" + reference("return x"),
                              "importing it fails: FileNotFoundError"),
     "an exit": ("raise SystemExit(0)\n" + reference("return x"), "importing it fails: SystemExit"),
-    "a process that is ended": ("import os\nos._exit(0)\n" + reference("return x"), "ended without a word"),
+    "a process that is ended": ("import os\nos._exit(0)\n" + reference("return x"), "ended without a report"),
     "a syntax error": ("def get_inputs(:\n", "it does not parse"),
     "a very long sum": (f"n = {'+'.join('1' * 100_000)}\n" + reference("return x"), "it does not parse"),
     "no model": (reference("return x").replace("class Model", "class Modell"), "it does not define Model"),
@@ -338,7 +338,7 @@ def test_a_process_that_says_anything_else_has_reported_nothing(said: str, tmp_p
     path = write_published(tmp_path, 1, "7_Odd", reference("return x"))
     admission = import_file(path, tmp_path / "into", Talking(), None)
     assert admission.status is AdmissionStatus.REFUSED
-    assert "the process that looked at it" in admission.reason
+    assert "the process that examined it" in admission.reason
 
 
 @dataclass
