@@ -102,7 +102,7 @@ lock: ## Resolve the dependencies anew and rewrite requirements.lock
 	rm -rf build/lock
 
 clean: ## Remove the virtual environment, caches and the service's data folder
-	rm -rf $(VENV) build dist .kerneljudge .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .coverage* .kerneljudge .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 ifneq ($(READY),)
