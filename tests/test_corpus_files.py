@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -82,3 +87,79 @@ def test_the_problem_of_a_case_is_one_that_others_can_name(tmp_path: Path, monke
     monkeypatch.setattr(corpus, "CANDIDATES", tmp_path)
     assert known_problems()["first"].id == "first"
     assert {case.problem for case in load_cases()} == {"first"}
+
+
+_ROOT = Path(__file__).parent.parent
+
+
+@cache
+def _tree(module: str) -> ast.Module | None:
+    """The syntax of one of our modules; ``None`` where there is no such module."""
+    path = _ROOT / module.replace(".", "/")
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        if file.is_file():
+            return ast.parse(file.read_text(encoding="utf-8"))
+    return None
+
+
+def _names(tree: ast.Module | ast.ClassDef) -> dict[str, ast.AST]:
+    """The names that a module or class defines, attributes of ``self`` included."""
+    found: dict[str, ast.AST] = {}
+    for node in tree.body if isinstance(tree, ast.Module) else ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                found[name] = node
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                found[name] = node
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                found[name] = node
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                found.update({alias.asname or alias.name: node for alias in aliases})
+    return found
+
+
+def _stale(source: str) -> Iterator[str]:
+    """The names of ours that a candidate uses and that do not exist, in what it imports and in what it replaces."""
+    bound: dict[str, ast.AST] = {}
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "evaluator":
+            for alias in node.names:
+                within = _tree(str(node.module))
+                part = _tree(f"{node.module}.{alias.name}") or (within and _names(within).get(alias.name))
+                if part is None:
+                    yield f"{node.module}.{alias.name}"
+                else:
+                    bound[alias.asname or alias.name] = part
+    chains = [ast.unparse(node).split(".") for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    yield from (".".join(chain) for chain in chains if chain[0] in bound and _is_missing(bound[chain[0]], chain[1:]))
+    for module, names in re.findall(r"sys\.modules\[\"(evaluator[\w.]*)\"\]((?:\.\w+)*)", source):
+        part = _tree(module)
+        if part is None or _is_missing(part, names.split(".")[1:]):
+            yield module + names
+
+
+def _is_missing(part: ast.AST | None, names: Sequence[str]) -> bool:
+    """Whether a module or a class of ours has no such attribute. Builtins may be shadowed in a module."""
+    for name in names:
+        inherits = isinstance(part, ast.ClassDef) and part.bases
+        if not isinstance(part, ast.Module | ast.ClassDef) or inherits or name.startswith("__"):
+            return False
+        if isinstance(part, ast.Module) and hasattr(builtins, name):
+            return False
+        part = _names(part).get(name)
+        if part is None:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "evaluator" in case.source], ids=lambda case: case.name)
+def test_what_a_case_changes_of_ours_exists(case: Case) -> None:
+    assert list(_stale(case.source)) == [], "an attack on a name that has moved says nothing"
+
+
+def test_a_name_that_has_moved_is_found() -> None:
+    source = "from evaluator.judge.session import Session, Gone\nSession._gone = None\nSession._choose_inputs = None\n"
+    source += 'sys.modules["evaluator.runner.calls"].CallLoop._moved = None\n'
+    gone = ["evaluator.judge.session.Gone", "Session._gone", "evaluator.runner.calls.CallLoop._moved"]
+    assert list(_stale(source)) == gone
